@@ -1,4 +1,4 @@
-"""Data for the bench: sets of samples and one large entry, the same bytes every time and everywhere."""
+"""Data of the benchmark: sets of samples and one large entry, with reproducible bytes."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from typing import BinaryIO, NamedTuple
 
 BLOCK = 512
 RECORD = 20 * BLOCK
-VERSION = 1  # of the bytes: raise it when they change, so that old data is not taken for new
+VERSION = 1  # of the bytes; increase it when they change, so that old data are not used
 _HEADER = struct.Struct("100s8s8s8s12s12s8sc100s8s247x")
-_NO_FILES = b"xgLK5"  # extension headers and folders
+_NO_FILES = b"xgLK5"  # extension headers and directories
 
 
 class Content(NamedTuple):
-    """What an archive holds: a copy must hold as much."""
+    """The content of an archive; a copy must have the same."""
 
     entries: int
     size: int  # of the payloads, in bytes
 
 
 class Dataset(NamedTuple):
-    """Where the files of a set are; npy and tree have files beside the archive, and npy lists of them."""
+    """The files of a set; npy and tree have files beside the archive, npy also lists of them."""
 
-    folder: Path
+    directory: Path
 
     @property
     def tar(self) -> Path:
         """All samples, in order."""
-        return self.folder / "all.tar"
+        return self.directory / "all.tar"
 
     @property
     def files(self) -> Path:
-        """The folder of the files that the archive was made of."""
-        return self.folder / "files"
+        """The directory of the files that the archive was made from."""
+        return self.directory / "files"
 
     @property
     def recipe(self) -> Path:
-        """The recipe that makes the archive of the files."""
-        return self.folder / "recipe"
+        """The recipe that makes the archive from the files."""
+        return self.directory / "recipe"
 
     @property
     def list(self) -> Path:
-        """Names of the files, relative to their folder, as GNU tar's -T wants them."""
-        return self.folder / "list"
+        """Names of the files, relative to their directory, for GNU tar's -T."""
+        return self.directory / "list"
 
 
 def header(name: str, size: int) -> bytes:
-    """A USTAR header of a regular file."""
+    """Return a USTAR header of a regular file."""
     zero = b"%07o\0" % 0
     fields = (b"%07o\0" % 0o644, zero, zero, b"%011o\0" % size, b"%011o\0" % 0, b" " * 8, b"0", b"", b"ustar\x0000")
     block = _HEADER.pack(name.encode(), *fields)
@@ -62,17 +62,17 @@ def header(name: str, size: int) -> bytes:
 
 
 def entry(name: str, content: bytes) -> bytes:
-    """A header, the content and its padding."""
+    """Return a header, the content and its padding."""
     return header(name, len(content)) + content + bytes(-len(content) % BLOCK)
 
 
 def marker(size: int) -> bytes:
-    """The end of an archive whose entries take `size` bytes: two zero blocks, and zeros up to a whole record."""
+    """Return the end of an archive whose entries take `size` bytes: two zero blocks, and zeros up to a whole record."""
     return bytes(2 * BLOCK + -(size + 2 * BLOCK) % RECORD)
 
 
 def npy(value: int) -> tuple[bytes, bytes]:
-    """What numpy.save writes for ones((64, 64)) * value and for array(value)."""
+    """Return what numpy.save writes for ones((64, 64)) * value and for array(value)."""
     matrix = _npy_head("<f8", "(64, 64)") + struct.pack("<d", value) * (64 * 64)
     return matrix, _npy_head("<i8", "()") + struct.pack("<q", value)
 
@@ -95,12 +95,12 @@ def _tiny(part: Dataset, final: Dataset, samples: int) -> None:
 
 
 def _wds(part: Dataset, final: Dataset, samples: int) -> None:
-    """As webdataset's TarWriter writes it: a PAX header with the time before every entry."""
+    """Write as webdataset's TarWriter does: with a PAX header with the time before every entry."""
     _by_tarfile(part.tar, samples, tarfile.PAX_FORMAT, "{:08d}.{}", 1_700_000_000.25)
 
 
 def _long(part: Dataset, final: Dataset, samples: int) -> None:
-    """As GNU tar writes names of more than 100 bytes."""
+    """Write as GNU tar does, with names of more than 100 bytes."""
     _by_tarfile(part.tar, samples, tarfile.GNU_FORMAT, "d" * 100 + "/{:08d}.{}", 0)
 
 
@@ -135,11 +135,11 @@ def _tree(part: Dataset, final: Dataset, samples: int) -> None:
 
     def entries() -> Iterator[bytes]:
         for index in range(samples):
-            folder = f"class{index // 1000:03d}"
-            (part.files / folder).mkdir(parents=True, exist_ok=True)
+            directory = f"class{index // 1000:03d}"
+            (part.files / directory).mkdir(parents=True, exist_ok=True)
             picture = numbers.randbytes(500 + index % 1000)
             for field, content in (("cls", b"%d" % (index // 1000)), ("jpg", picture)):
-                name = f"{folder}/{index:08d}.{field}"
+                name = f"{directory}/{index:08d}.{field}"
                 (part.files / name).write_bytes(content)
                 yield entry(name, content)
 
@@ -164,14 +164,14 @@ SETS: dict[str, tuple[int, int, Callable[[Dataset, Dataset, int], None]]] = {
 
 
 def dataset(place: Path, name: str, part: int) -> Dataset:
-    """Where the set `name` is, or will be once it is made: one `part`-th of it."""
+    """Return the paths of one `part`-th of the set `name`, which may not exist yet."""
     return Dataset(place / f"{name}-{SETS[name][0] // part}-v{VERSION}")
 
 
 def make(place: Path, name: str, part: int) -> Content:
-    """Make one `part`-th of the set `name` under `place`, unless it is there; say what is in it."""
+    """Make one `part`-th of the set `name` under `place`, unless it exists; return its content."""
     final = dataset(place, name, part)
-    if not final.folder.exists():
+    if not final.directory.exists():
         samples, size, maker = SETS[name]
         need = 2 * size * samples // part
         if shutil.disk_usage(place).free < need:
@@ -179,9 +179,9 @@ def make(place: Path, name: str, part: int) -> Content:
         draft = Path(tempfile.mkdtemp(dir=place, prefix=f"{name}.part-"))
         try:
             maker(Dataset(draft), final, samples // part)
-            draft.rename(final.folder)
+            draft.rename(final.directory)
         except OSError:
-            if not final.folder.exists():  # else another bench was faster
+            if not final.directory.exists():  # else another benchmark was faster
                 raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -189,10 +189,10 @@ def make(place: Path, name: str, part: int) -> Content:
 
 
 def content(path: Path) -> Content:
-    """Count what an archive holds, by its headers; folders and extension headers are no entries.
+    """Count the files of an archive by its headers.
 
     Raises:
-        ValueError: it is no archive, or has no end.
+        ValueError: it is not an archive, or has no end.
     """
     entries = total = pos = 0
     with path.open("rb", buffering=0) as file:

@@ -1,7 +1,7 @@
-"""What the bench runs in a Python of its own: `python _bench_inside.py MODE ARGUMENT`.
+"""Code that the benchmark runs in a new Python: `python _bench_inside.py MODE ARGUMENT`.
 
-Each mode but `zeros` and `share` prints the seconds its work took, without imports, and how many entries it met: the
-functions return when they began, and that number.
+Each mode but `zeros` and `share` prints its seconds, without imports, and the number of entries; its function returns
+the time of the start and that number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from _bench_data import header, marker
 
 
 def walk(path: str) -> tuple[float, int]:
-    """The entries of an archive, by tarkit's walk alone."""
+    """Read the entries of an archive with tarkit's TarReader."""
     from tarkit.streams.source import FileSource
     from tarkit.tar.reader import TarReader
 
@@ -28,7 +28,7 @@ def walk(path: str) -> tuple[float, int]:
 
 
 def tarfile(path: str) -> tuple[float, int]:
-    """The entries of an archive, by the standard library, as a stream."""
+    """Read the entries of an archive with the standard library, as a stream."""
     import tarfile
 
     began = time.perf_counter()
@@ -40,7 +40,7 @@ def tarfile(path: str) -> tuple[float, int]:
 
 
 def webdataset(path: str) -> tuple[float, int]:
-    """The entries of all samples, by webdataset, as bytes."""
+    """Read the entries of all samples with webdataset, as bytes."""
     import webdataset
 
     began = time.perf_counter()
@@ -51,11 +51,11 @@ def webdataset(path: str) -> tuple[float, int]:
 
 
 def api(path: str) -> tuple[float, int]:
-    """The entries of all samples, by tarkit's Python API, as bytes."""
+    """Read the entries of all samples with tarkit's Python API, as bytes."""
     import tarkit
 
     data = tarkit.open(path)
-    data.head()  # modules are loaded when they are used first
+    data.head()  # modules are loaded on first use
     began = time.perf_counter()
     count = 0
     for sample in data:
@@ -75,7 +75,7 @@ def zeros(size: str) -> None:
 
 
 def share(part: str, *command: str) -> None:
-    """Run a command that works on many samples, and print the seconds that a `part` of them would take."""
+    """Run a command over many samples, and print the seconds that a `part` of them would take."""
     began = time.perf_counter()
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     print((time.perf_counter() - began) * float(part), 0)

@@ -1,4 +1,4 @@
-"""What the bench has `tarkit proc` do with samples: as a function for --map, and as a program for --worker."""
+"""The work of `tarkit proc` in the benchmark: a function for --map, and a program for --worker."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import tarfile
 
 
 def count(sample: dict[str, bytes]) -> dict[str, bytes]:
-    """The size of a field becomes another one."""
+    """Add a field with the size of another."""
     return {**sample, "size": b"%d" % len(sample["bin"])}
 
 
 def main() -> None:
-    """A tar stream in, one out."""
+    """Copy a tar stream from stdin to stdout."""
     with (
         tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as given,
         tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.USTAR_FORMAT) as made,

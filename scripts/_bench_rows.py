@@ -1,4 +1,4 @@
-"""The rows of the bench: which work, done by whom, with which aim. The aims are those of the project's speed notes."""
+"""The rows of the benchmark: the work, the tools that do it, and the aim."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from _bench_run import (
 
 INSIDE = Path(__file__).resolve().parent / "_bench_inside.py"
 BOTH = (TARKIT, "tarp")
-FEW = 2000  # samples for those that start a program for each
+FEW = 2000  # samples for tools that start a program for each
 FEW_OF = Content(2 * FEW, 0)
 COUNT = "wc -c sample.bin"
 EXTENDED = ("wds", "long")  # with an extension header before every entry
-LISTED = Aim("GNU tar", within=7)  # which lists the names alone
+LISTED = Aim("GNU tar", within=7)  # GNU tar lists the names only
 
 
 class Rows:
-    """All rows, over one `part`-th of the data of one place, with outputs in `out`."""
+    """All rows, over one `part`-th of the data in one directory, with outputs in `out`."""
 
     def __init__(self, place: Path, part: int, out: Path, tarkit: list[str], python: str) -> None:
         self.place = place
@@ -66,14 +66,14 @@ class Rows:
         yield self.moved("shuffle", "npy")
 
     def start_up(self) -> Iterator[Row]:
-        """Nothing but coming up, beside the library that takes most of it."""
+        """Start and exit, compared with the library that takes most of the time."""
         for option in "--version", "--help":
             click = Way("click", [[self.python, "-c", "import click"]])
             ways = [Way(TARKIT, [[*self.tools[TARKIT], option]]), click]
             yield Row(f"start {option}", "", ways, Aim("click", within=1.2), repeat=4)
 
     def walk(self, name: str) -> Row:
-        """Find all entries: timed in process where it is Python, whole processes where it is C."""
+        """Find all entries: timed inside the process in Python, whole processes in C."""
         tar = self.data(name).tar
         modes = {TARKIT: "walk", "tarfile": "tarfile", "webdataset": "webdataset"}
         ways = [Way(who, [[self.python, INSIDE, mode, tar]], counts, inside=True) for who, mode in modes.items()]
@@ -81,7 +81,7 @@ class Rows:
         return Row(f"walk {name}", name, ways, Aim("tarfile", faster=10) if name == "tiny" else None)
 
     def stats(self, name: str) -> Row:
-        """Count what is in an archive, beside a list of it: whole processes."""
+        """Count the contents of an archive, compared with a list of it: whole processes."""
         tar = self.data(name).tar
         ways = [Way(TARKIT, [[*self.tools[TARKIT], "stats", tar]], summarises)]
         ways.append(Way("tarfile", [[self.python, INSIDE, "tarfile", tar]], counts))
@@ -90,7 +90,7 @@ class Rows:
         return Row(f"stats {name}", name, ways, aim)
 
     def tsv(self) -> Row:
-        """A table of all samples, beside reading them all with webdataset: whole processes."""
+        """Make a table of all samples, compared with reading them all with webdataset: whole processes."""
         tar = self.data("tiny").tar
         ways = [Way(TARKIT, [[*self.tools[TARKIT], "tsv", tar, "-f", "cls size.bin"]], rows)]
         ways.append(Way("webdataset", [[self.python, INSIDE, "webdataset", tar]], counts))
@@ -111,7 +111,7 @@ class Rows:
         return Row(f"cat {name}", name, ways, either(name, Aim("tarp", faster=6), Aim("cp", within=1.5)))
 
     def split(self, name: str) -> Row:
-        """Cut a file into shards."""
+        """Split a file into shards."""
         tar = self.data(name).tar
         ways = self.each(lambda tool: [[*tool, "split", "-c", "1000", tar, "-o", self.out / "s-%06d.tar"]])
         ways.append(self.cp(tar))
@@ -121,7 +121,7 @@ class Rows:
         return Row(f"split {name}", name, ways, either(name, Aim("tarp", faster=6), Aim("cp", within=1.5)))
 
     def split_pipe(self, name: str) -> Row:
-        """Cut a stream into shards."""
+        """Split a stream into shards."""
         cat: Stage = ["cat", self.data(name).tar]
         ways = self.each(lambda tool: [cat, [*tool, "split", "-", "-c", "1000", "-o", self.out / "s-%06d.tar"]])
         ways.append(Way("cat to cat", [cat, ["cat"]], holds))
@@ -129,9 +129,9 @@ class Rows:
         return Row(f"split {name} from a pipe", name, ways, aim)
 
     def order(self, word: str, field: str) -> Row:
-        """Put an archive into another order; what tarp sorts by is a random number for a shuffle.
+        """Change the order of an archive; tarp sorts by a random number instead of a shuffle.
 
-        By its bytes, which are random, it is another order; by its keys it is in order already.
+        Sorting by the content, which is random, changes the order; the keys are sorted already.
         """
         tar, out = self.data("tiny").tar, self.out / "b.tar"
         how = ["--seed", "7"] if word == "shuffle" else ["-s", field]
@@ -144,7 +144,7 @@ class Rows:
         return Row(name, "tiny", ways, Aim("tarp", faster=25))
 
     def moved(self, word: str, name: str) -> Row:
-        """A stream of four times the memory that there may be: what is read and written, beside what `cp` does."""
+        """Sort a stream four times as large as --memory: count bytes read and written, compared with `cp`."""
         tar, out = self.data(name).tar, self.out / "b.tar"
         entries, size = SETS[name][:2]
         memory = max(entries * size // self.part // 4, 1_000_000)
@@ -166,14 +166,14 @@ class Rows:
         return Row(f"{word} {name} in a quarter of its memory", name, ways, Aim("cp", within=2.1), repeat=0, unit=MOVED)
 
     def create(self) -> Row:
-        """Make an archive of files."""
+        """Make an archive from files."""
         data, out = self.data("npy"), self.out / "b.tar"
         ways = self.each(lambda tool: [[*tool, "create", data.recipe, "-o", out]])
         ways.append(Way("GNU tar", [["tar", "-cf", out, "-C", data.files, "--no-recursion", "-T", data.list]], holds))
         return Row("create npy", "npy", ways, Aim("GNU tar", within=1))
 
     def create_split(self) -> Row:
-        """Make shards of files."""
+        """Make shards from files."""
         recipe, out = self.data("npy").recipe, self.out / "s-%06d.tar"
         ways = self.each(
             lambda tool: [[*tool, "create", recipe, "-o", "-"], [*tool, "split", "-", "-c", "10000", "-o", out]]
@@ -181,7 +181,7 @@ class Rows:
         return Row("create to split npy", "npy", ways, Aim("tarp", faster=3))
 
     def shard(self) -> Row:
-        """Make shards of a tree of small files, beside one archive of it, and beside that cut into shards."""
+        """Make shards from a tree of small files, compared with one archive, and with that split into shards."""
         data, shards = self.data("tree"), self.out / "s-%06d.tar"
         command: Stage = [*self.tools[TARKIT], "shard", data.files, "-c", "1000", "-o", shards]
         packed: Stage = ["tar", "--sort=name", "-C", data.files, "-cf"]
@@ -194,9 +194,9 @@ class Rows:
         return Row("shard tree", "tree", ways, Aim("GNU tar", within=1))
 
     def proc(self) -> Iterator[Row]:
-        """A program for each sample, two at a time; a function and a resident program, which have all of the set.
+        """Run a program for each sample, two at a time; or a function and a long-lived program, over all of the set.
 
-        What those take is scaled to as many samples as the program has: most of it would be their start.
+        The time of the latter is scaled to the samples of the former: otherwise most of it would be the start.
         """
         tar, out, tarkit = self.data("tiny").tar, self.out / "b.tar", self.tools[TARKIT]
         tarp: Stage = ["tarp", "proc", "--slice", f"0:{FEW}", "-c", COUNT, tar, "-o", out]
@@ -223,7 +223,7 @@ class Rows:
             yield Row(f"proc {name}, {FEW} samples of all", "tiny", ways, aim, FEW_OF)
 
     def memory(self) -> Iterator[Row]:
-        """The same work once more, for its memory, and an entry that is larger than any memory it may have."""
+        """Run the same work again for its memory, and copy an entry that is larger than the limit."""
         works = [self.cat("tiny"), self.cat("npy"), self.split("npy"), self.split_pipe("tiny"), self.split_pipe("npy")]
         for row in [*works, self.create(), self.stats("tiny"), self.tsv()]:
             ways = [way for way in row.ways if way.who in BOTH]
@@ -235,18 +235,18 @@ class Rows:
         yield Row(name, "", [way], Aim(within=64), Content(1, size), repeat=0, unit="MiB")
 
     def each(self, stages: Callable[[list[str]], list[Stage]]) -> list[Way]:
-        """The same command lines for both tools that have them."""
+        """Return the same command lines for both tools that have them."""
         return [Way(who, stages(self.tools[who]), holds) for who in BOTH]
 
     def cp(self, tar: Path) -> Way:
-        """What it costs to have the bytes a second time."""
+        """Return a copy by `cp`, as the reference."""
         return Way("cp", [["cp", "--reflink=never", tar, self.out / "b.tar"]], holds)
 
     def data(self, name: str) -> Dataset:
-        """Where a set is, or will be."""
+        """Return the paths of a set."""
         return dataset(self.place, name, self.part)
 
 
 def either(name: str, tiny: Aim, npy: Aim) -> Aim:
-    """Small entries are held against who handles entries, large ones against who moves bytes."""
+    """Return the aim: for small entries against a tool that handles entries, for large ones against a copy of bytes."""
     return tiny if name == "tiny" else npy

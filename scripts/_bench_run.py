@@ -1,4 +1,4 @@
-"""How the bench measures: whole processes, candidates interleaved, medians of rounds; one table of what came out."""
+"""Measurements of the benchmark: whole processes, interleaved candidates, medians of rounds, and a table of results."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from typing import IO, NamedTuple
 from _bench_data import BLOCK, RECORD, Content, content
 
 TARKIT = "tarkit"
-STDOUT = "stdout"  # the file that takes it, among the outputs
+STDOUT = "stdout"  # the file for stdout, among the outputs
 MIB = 1 << 20
 MOVED = "MiB read and written"
 NOTHING = Content(0, 0)
 
 
 class BenchError(Exception):
-    """A command failed, or what it wrote is not what it was given."""
+    """A command failed, or its output is wrong."""
 
 
 class Cost(NamedTuple):
-    """What one run took."""
+    """The cost of one run."""
 
     seconds: float
-    mib: float  # peak resident set of the process that is watched
-    moved: float = 0  # MiB that it has read and written, in memory or not; 0 where the system does not tell
+    mib: float  # peak resident set of the watched process
+    moved: float = 0  # MiB read and written by it, cached or not; 0 if the system does not report it
 
 
 Stage = Sequence[str | Path]
-Check = Callable[[Path, Content], None]  # of the folder of outputs, against what the data holds
+Check = Callable[[Path, Content], None]  # checks the directory of outputs against the content of the data
 
 
 @dataclass(frozen=True)
 class Way:
-    """One candidate: who it is, and its processes, each of which writes into the next."""
+    """One candidate: its name, and its processes, each of which writes to the next."""
 
     who: str
     stages: Sequence[Stage]
     check: Check | None = None
-    watch: int = -1  # the stage whose memory counts
-    inside: bool = False  # the process has taken the time itself and says it on stdout
+    watch: int = -1  # the stage whose memory is measured
+    inside: bool = False  # the process measures the time itself and prints it to stdout
 
 
 @dataclass(frozen=True)
 class Aim:
-    """`faster` times as fast as `peer`, or `within` times what the peer takes; without a peer at most `within` MiB."""
+    """`faster` times as fast as `peer`, or at most `within` times its time; without a peer at most `within` MiB."""
 
     peer: str = ""
     faster: float = 0
@@ -66,7 +66,7 @@ class Aim:
         return f"{self.faster:g} x {self.peer}" if self.faster else f"within {self.within:g} x of {self.peer}"
 
     def reached(self, medians: Mapping[str, float]) -> bool | None:
-        """Whether it is, to the one decimal that is shown; None if there is nothing to compare."""
+        """Return whether the aim is reached, to the one decimal that is shown; None if there is nothing to compare."""
         if TARKIT not in medians or (self.peer and self.peer not in medians):
             return None
         mine = medians[TARKIT]
@@ -78,40 +78,40 @@ class Aim:
 
 @dataclass
 class Row:
-    """One piece of work, done by everyone who can."""
+    """One piece of work, done by all candidates."""
 
     name: str
-    data: str  # name of the set it needs, or nothing
+    data: str  # name of the set that it needs, or empty
     ways: list[Way]
     aim: Aim | None = None
-    content: Content = NOTHING  # to check against, where it is not that of the set
-    repeat: int = 1  # runs in a round, 0 for none: then the first run, which also checks, is the one that counts
+    content: Content = NOTHING  # expected content, if it is not that of the set
+    repeat: int = 1  # runs in a round; 0: the first run, which is also the check, is the result
     unit: str = "s"
     values: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def medians(self) -> dict[str, float]:
-        """Who -> median."""
+        """Return the median of each candidate."""
         return {who: median(values) for who, values in self.values.items()}
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle; `statistics` would cost the bench memory, and its memory is the least that can be measured."""
+    """Return the median; importing `statistics` would raise the benchmark's memory, the least that can be measured."""
     ordered = sorted(values)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 class Runner:
-    """Runs ways one at a time; each finds an empty folder for its outputs."""
+    """Runs candidates one at a time, each with an empty directory for its outputs."""
 
     def __init__(self, out: Path, environ: Mapping[str, str]) -> None:
         self.out = out
         self.environ = environ
-        self.checked: dict[str, Cost] = {}  # the first run of each way
+        self.checked: dict[str, Cost] = {}  # the first run of each candidate
 
     def row(self, row: Row, expected: Content, rounds: int) -> None:
-        """Run each way once and check it, which warms the page cache too; then all in turn, round after round."""
+        """Run each candidate once and check it, which also warms the page cache; then all in turn, in rounds."""
         row.values = {way.who: [self._value(row, way, expected)] for way in row.ways}
         turns = rounds * row.repeat if row.ways else 0
         if turns:
@@ -177,9 +177,9 @@ class Runner:
 
 
 def blame(way: Way, statuses: Sequence[int]) -> int | None:
-    """Which stage made the run fail, if one did: not the one that another left alone with a broken pipe.
+    """Return the stage that made the run fail, or None: not one that ended by a broken pipe of another.
 
-    A peer may stop reading when it has seen the end of an archive, as shells let it; tarkit must read all it is sent.
+    A peer may stop reading at the end of an archive, as in a shell; tarkit must read all of its input.
     """
     failed = [index for index, status in enumerate(statuses) if status]
     first = next((index for index in failed if statuses[index] != -signal.SIGPIPE), None)
@@ -189,7 +189,7 @@ def blame(way: Way, statuses: Sequence[int]) -> int | None:
 
 
 def moved_by(pid: int) -> float:
-    """MiB that a process which has just ended has read and written."""
+    """Return MiB read and written by a process that has just ended."""
     try:
         lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     except OSError:
@@ -198,12 +198,12 @@ def moved_by(pid: int) -> float:
 
 
 def resident(maxrss: int) -> float:
-    """MiB of what getrusage says: bytes on macOS, else KiB."""
+    """Return MiB of a maxrss of getrusage: bytes on macOS, else KiB."""
     return maxrss / (MIB if sys.platform == "darwin" else 1024)
 
 
 def holds(out: Path, expected: Content) -> None:
-    """The archives in the folder hold, together, what is expected."""
+    """Check that the archives in the directory have the expected content together."""
     found = [content(path) for path in out.rglob("*") if path.stat().st_size]
     total = Content(sum(each.entries for each in found), sum(each.size for each in found))
     if total != expected:
@@ -211,33 +211,33 @@ def holds(out: Path, expected: Content) -> None:
 
 
 def samples(out: Path, expected: Content) -> None:
-    """The archive has as many entries as expected."""
+    """Check that the archive has the expected number of entries."""
     _same(content(out / "b.tar").entries, expected.entries)
 
 
 def lists(out: Path, expected: Content) -> None:
-    """There is a line on stdout for each entry."""
+    """Check that stdout has a line for each entry."""
     _same((out / STDOUT).read_bytes().count(b"\n"), expected.entries)
 
 
 def counts(out: Path, expected: Content) -> None:
-    """The last word on stdout is the number of entries."""
+    """Check that the last word on stdout is the number of entries."""
     _same(int((out / STDOUT).read_bytes().split()[-1]), expected.entries)
 
 
 def summarises(out: Path, expected: Content) -> None:
-    """The summary says how many entries there are, with blanks between the thousands."""
+    """Check that the summary has the number of entries, with spaces between the thousands."""
     said = (out / STDOUT).read_text().partition("\n  entries")[2].partition("\n")[0]
     _same(int(said.replace(" ", "")), expected.entries)
 
 
 def rows(out: Path, expected: Content) -> None:
-    """There is a line on stdout for each sample of two entries, and one above them."""
+    """Check that stdout has a line for each sample of two entries, and a header line."""
     _same((out / STDOUT).read_bytes().count(b"\n"), expected.entries // 2 + 1)
 
 
 def measures(out: Path, expected: Content) -> None:
-    """The last word on stdout is the length of an archive with this content in one entry."""
+    """Check that the last word on stdout is the length of an archive with this content in one entry."""
     size = BLOCK + expected.size + 2 * BLOCK
     _same(int((out / STDOUT).read_bytes().split()[-1]), size + -size % RECORD)
 
@@ -248,7 +248,7 @@ def _same(found: int, expected: int) -> None:
 
 
 def table(rows: Sequence[Row], unit: str) -> str:
-    """The rows of this unit as a Markdown table; memory not above the bench's own is marked, as no less can be seen."""
+    """Return the rows of this unit as a Markdown table; memory up to the benchmark's own is marked as a bound."""
     lines = [f"| work | tarkit {unit} | against | aim | reached? |", "|---|---:|---|---|---|"]
     for row in rows:
         medians = row.medians
@@ -274,7 +274,7 @@ def _seen(mib: float) -> bool:
 
 
 def own() -> float:
-    """Peak MiB of the bench itself: a child starts as its copy, so no child is seen to have had less."""
+    """Return the peak MiB of the benchmark itself: a child starts as its fork, so its peak is at least that."""
     import resource
 
     return resident(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

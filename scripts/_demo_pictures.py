@@ -2,7 +2,7 @@
 
     python _demo_pictures.py DIRECTORY [SCALE]
 
-Needs nothing but Python, and paints the same each time.
+It needs only Python, and the pictures are the same each time.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ CLASSES = {"mountains": 17, "sea": 13, "canyon": 11, "forest": 9, "city": 6, "de
 
 
 def blend(one: Color, other: Color, share: float) -> Color:
-    """A colour between two."""
+    """Return a colour between two."""
     red, green, blue = (round(a + (b - a) * share) for a, b in zip(one, other, strict=True))
     return red, green, blue
 
 
 class Poster:
-    """A picture of at most 256 colours: flat layers, painted from the back to the front."""
+    """A picture of at most 256 colours: flat layers, painted from back to front."""
 
     def __init__(self, rng: random.Random, time: str) -> None:
         self.rng = rng
@@ -50,13 +50,13 @@ class Poster:
         self.rows = [bytearray([sky[min(bands - 1, y * bands // (HEIGHT * 3 // 4))]]) * WIDTH for y in range(HEIGHT)]
 
     def color(self, color: Color) -> int:
-        """The index of a colour in the palette."""
+        """Return the index of a colour in the palette."""
         if color not in self.palette:
             self.palette.append(color)
         return self.palette.index(color)
 
     def disc(self, x: float, y: float, radius: float, color: Color) -> None:
-        """A sun, a moon."""
+        """Paint a sun or a moon."""
         index = self.color(color)
         for row in range(max(0, math.ceil(y - radius)), min(HEIGHT, math.floor(y + radius) + 1)):
             half = math.sqrt(max(0.0, radius**2 - (row - y) ** 2))
@@ -65,7 +65,7 @@ class Poster:
                 self.rows[row][left:right] = bytes([index]) * (right - left)
 
     def layer(self, height: Callable[[float], float], color: Color) -> None:
-        """All below a line, whose height above the lower edge is a share of the picture's."""
+        """Paint all below a line, whose height above the lower edge is a share of the picture's."""
         index = self.color(color)
         tops = [HEIGHT - round(HEIGHT * height(x / WIDTH)) for x in range(WIDTH)]
         for x, top in enumerate(tops):
@@ -73,7 +73,7 @@ class Poster:
                 row[x] = index
 
     def box(self, left: int, top: int, right: int, bottom: int, color: Color) -> None:
-        """A rectangle."""
+        """Paint a rectangle."""
         index = self.color(color)
         left = max(left, 0)
         right = max(left, min(right, WIDTH))
@@ -81,18 +81,18 @@ class Poster:
             row[left:right] = bytes([index]) * (right - left)
 
     def stars(self, count: int) -> None:
-        """Points in the upper half."""
+        """Paint points in the upper half."""
         for _ in range(count):
             x, y = self.rng.randrange(WIDTH - 2), self.rng.randrange(HEIGHT // 2)
             size = self.rng.choice((1, 2, 2))
             self.box(x, y, x + size, y + size, blend(self.top, self.light, self.rng.choice((0.5, 0.8))))
 
     def shade(self, share: float) -> Color:
-        """The colour of what is as near as `share` says, from 0 at the horizon to 1."""
+        """Return the colour at a distance: `share` is 0 at the horizon and 1 in front."""
         return blend(blend(self.low, self.near, 0.28), self.near, share)
 
     def png(self) -> bytes:
-        """The picture with a palette (W3C PNG, 11.2)."""
+        """Return the picture with a palette (W3C PNG, 11.2)."""
         head = struct.pack(">IIBBBBB", WIDTH, HEIGHT, 8, 3, 0, 0, 0)
         palette = b"".join(bytes(color) for color in self.palette)
         data = zlib.compress(b"".join(b"\0" + bytes(row) for row in self.rows), 9)
@@ -103,7 +103,7 @@ class Poster:
 
 
 def waves(rng: random.Random, base: float, depth: float, sharp: float = 0.0) -> Callable[[float], float]:
-    """A line of hills around `base`: `sharp` makes peaks of them."""
+    """Return the height of a line of hills around `base`; `sharp` makes peaks of them."""
     parts = [
         (rng.uniform(0.8, 1.6) * 2**octave, rng.random(), depth / 2**octave) for octave in range(6 if sharp else 2)
     ]
@@ -120,7 +120,7 @@ def waves(rng: random.Random, base: float, depth: float, sharp: float = 0.0) -> 
 
 
 def mountains(poster: Poster) -> str:
-    """Ridges, one behind the other."""
+    """Paint ridges, one behind the other."""
     count = poster.rng.randint(3, 5)
     for place in range(count):
         share = place / (count - 1)
@@ -129,7 +129,7 @@ def mountains(poster: Poster) -> str:
 
 
 def sea(poster: Poster) -> str:
-    """Water, with the light on it, and perhaps a sail."""
+    """Paint water, with reflected light, and sometimes a sail."""
     poster.layer(lambda x: 0.42, blend(poster.low, poster.top, 0.55))
     for place in range(5):
         share = place / 4
@@ -144,7 +144,7 @@ def sea(poster: Poster) -> str:
 
 
 def canyon(poster: Poster) -> str:
-    """Mesas with steep sides."""
+    """Paint mesas with steep sides."""
     for place in range(3):
         share = place / 2
         line = waves(poster.rng, 0.0, 1.0)
@@ -159,7 +159,7 @@ def canyon(poster: Poster) -> str:
 
 
 def forest(poster: Poster) -> str:
-    """Rows of firs."""
+    """Paint rows of firs."""
     for place in range(4):
         share = place / 3
         ground = waves(poster.rng, 0.40 - 0.34 * share, 0.08)
@@ -176,7 +176,7 @@ def forest(poster: Poster) -> str:
 
 
 def city(poster: Poster) -> str:
-    """Towers with lit windows."""
+    """Paint towers with lit windows."""
     lit = blend(poster.light, (255, 214, 120), 0.5)
     for place in range(3):
         share, x = place / 2, -20
@@ -193,7 +193,7 @@ def city(poster: Poster) -> str:
 
 
 def desert(poster: Poster) -> str:
-    """Dunes."""
+    """Paint dunes."""
     for place in range(4):
         share = place / 3
         poster.layer(waves(poster.rng, 0.36 - 0.26 * share, 0.14), poster.shade(0.15 + 0.75 * share))
@@ -203,11 +203,11 @@ def desert(poster: Poster) -> str:
 def main() -> None:
     """Write all pictures."""
     painters = {each.__name__: each for each in (mountains, sea, canyon, forest, city, desert)}
-    folder = Path(sys.argv[1])
+    directory = Path(sys.argv[1])
     scale = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     number = 0
     for name, count in CLASSES.items():
-        (folder / name).mkdir(parents=True)
+        (directory / name).mkdir(parents=True)
         for _ in range(count * scale):
             number += 1
             rng = random.Random(number)
@@ -222,11 +222,11 @@ def main() -> None:
             body = ("a full moon" if time == "night" else "a pale sun") if light else "an empty sky"
             caption = f"{words[0].upper()}{words[1:]}, under {body}: {time}."
             told = {"time": time, "sun": light, "seed": number}
-            base = folder / name / f"{number:04d}"
+            base = directory / name / f"{number:04d}"
             base.with_suffix(".png").write_bytes(poster.png())
             base.with_suffix(".txt").write_text(caption + "\n")
             base.with_suffix(".json").write_text(json.dumps(told) + "\n")
-    print(f"{number} pictures in {folder}")
+    print(f"{number} pictures in {directory}")
 
 
 if __name__ == "__main__":

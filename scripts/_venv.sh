@@ -1,29 +1,29 @@
 #!/usr/bin/env bash
-# The environment of the checkout: .venv, with tarkit as it stands here and what a group of pyproject.toml asks for.
-# $TARKIT_VENV names another folder for it.
+# The environment of the checkout: .venv, with tarkit from this checkout and the requirements of a group of
+# pyproject.toml. $TARKIT_VENV names another directory for it.
 #
-#   . scripts/_venv.sh; venv tarkit GROUP...    make it, and put it first in PATH
+#   . scripts/_venv.sh; venv tarkit GROUP...    create it, and put it first in PATH
 #   scripts/_venv.sh COMMAND...                 run a command in it
 #
-# It is made anew when its Python does not run, is older than 3.11 or is not the one that $PYTHON names. pip runs only
-# when something has changed since the last time.
+# It is created again if its Python does not run, is older than 3.11 or is not the one that $PYTHON names. pip runs only
+# if something has changed since the last run.
 
 set -euo pipefail
 
 ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 VENV=${TARKIT_VENV:-$ROOT/.venv}
 
-# say WORDS: what comes next, on stderr.
+# say WORDS: print the next step to stderr.
 say() {
     printf '\n== %s\n' "$*" >&2
 }
 
-# fits PYTHON: whether this is a Python that tarkit runs on, with venv and pip at hand.
+# fits PYTHON: whether tarkit runs on this Python, and it has venv and ensurepip.
 fits() {
     "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null </dev/null
 }
 
-# pythons NAME...: the paths of all Pythons of these names, such as python3.12, in PATH and then those that pyenv has.
+# pythons NAME...: print the paths of all Pythons with these names, such as python3.12, in PATH and then in pyenv.
 pythons() {
     type -aP "$@" || true
     local name
@@ -32,7 +32,7 @@ pythons() {
     done
 }
 
-# find_python [NAME...]: the path of $PYTHON, or else of the first that fits, of those names if there are any.
+# find_python [NAME...]: print the path of $PYTHON, or else of the first that fits, of those names if any are given.
 find_python() {
     local each
     if [[ $# -eq 0 && -n ${PYTHON:-} ]]; then
@@ -51,19 +51,19 @@ find_python() {
     return 1
 }
 
-# version PYTHON: its series, such as 3.12; nothing when it does not run.
+# version PYTHON: print its version, such as 3.12; nothing if it does not run.
 version() {
     "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null </dev/null || true
 }
 
-# usable: whether .venv runs, has pip, and is of the Python that was asked for.
+# usable: whether .venv runs, has pip, and has the requested Python.
 usable() {
     local python=$VENV/bin/python
     "$python" -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null </dev/null || return 1
     [[ -z ${PYTHON:-} || $(version "$python") == "$(version "$PYTHON")" ]]
 }
 
-# wanted GROUP...: the requirements of groups, a line each; what pip can do with groups depends on its age.
+# wanted GROUP...: print the requirements of groups, a line each; old versions of pip do not support groups.
 wanted() {
     "$VENV/bin/python" - "$ROOT/pyproject.toml" "$@" <<'PYTHON'
 import sys, tomllib
@@ -86,7 +86,7 @@ venv() {
     fi
     for group in "$@"; do
         stamp=$VENV/.has-$group
-        # what was installed, for what, and from where
+        # the checkout and the requirements of the last installation
         if ! { printf '%s\n' "$ROOT"; cat -- "$ROOT/pyproject.toml"; } | cmp -s - "$stamp"; then
             if [[ $group == tarkit ]]; then
                 say "installing tarkit into ${VENV##*/}"

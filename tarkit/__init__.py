@@ -22,14 +22,17 @@ if TYPE_CHECKING:
     from tarkit.api.dataset import open as open
     from tarkit.api.dataset import stats as stats
     from tarkit.api.index import index as index
+    from tarkit.api.index import verify_index as verify_index
     from tarkit.api.indexed import IndexedDataset as IndexedDataset
+    from tarkit.api.inspect import FieldStats as FieldStats
+    from tarkit.api.inspect import Stats as Stats
+    from tarkit.api.map import WorkOptions as WorkOptions
     from tarkit.api.mix import mix as mix
     from tarkit.api.plan import Plan as Plan
+    from tarkit.api.plan import load_plan as load_plan
     from tarkit.api.plan import plan as plan
     from tarkit.api.run import TarkitWarning as TarkitWarning
     from tarkit.api.sample import Sample as Sample
-    from tarkit.api.stats import FieldStats as FieldStats
-    from tarkit.api.stats import Stats as Stats
     from tarkit.api.writers import ShardWriter as ShardWriter
     from tarkit.api.writers import TarWriter as TarWriter
     from tarkit.checking.findings import Finding as Finding
@@ -37,11 +40,18 @@ if TYPE_CHECKING:
     from tarkit.errors import TarkitError as TarkitError
     from tarkit.errors import Unsupported as Unsupported
     from tarkit.errors import Usage as Usage
+    from tarkit.inspecting.census import Share as Share
+    from tarkit.inspecting.item import EntryName as EntryName
     from tarkit.shards.writer import Shard as Shard
+    from tarkit.sorting.audit import Audit as Audit
+    from tarkit.sorting.keys import Disorder as Disorder
 
 _MODULES = {
+    "Audit": "tarkit.sorting.audit",
     "Dataset": "tarkit.api.dataset",
-    "FieldStats": "tarkit.api.stats",
+    "Disorder": "tarkit.sorting.keys",
+    "EntryName": "tarkit.inspecting.item",
+    "FieldStats": "tarkit.api.inspect",
     "Finding": "tarkit.checking.findings",
     "IndexedDataset": "tarkit.api.indexed",
     "Plan": "tarkit.api.plan",
@@ -50,23 +60,30 @@ _MODULES = {
     "Sample": "tarkit.api.sample",
     "Shard": "tarkit.shards.writer",
     "ShardWriter": "tarkit.api.writers",
-    "Stats": "tarkit.api.stats",
+    "Share": "tarkit.inspecting.census",
+    "Stats": "tarkit.api.inspect",
     "TarWriter": "tarkit.api.writers",
     "TarkitError": "tarkit.errors",
     "TarkitWarning": "tarkit.api.run",
     "Unsupported": "tarkit.errors",
     "Usage": "tarkit.errors",
+    "WorkOptions": "tarkit.api.map",
     "check": "tarkit.api.check",
     "create": "tarkit.api.create",
     "index": "tarkit.api.index",
+    "load_plan": "tarkit.api.plan",
     "mix": "tarkit.api.mix",
     "open": "tarkit.api.dataset",
     "plan": "tarkit.api.plan",
     "stats": "tarkit.api.dataset",
+    "verify_index": "tarkit.api.index",
 }
 
 __all__ = [
+    "Audit",
     "Dataset",
+    "Disorder",
+    "EntryName",
     "FieldStats",
     "Finding",
     "IndexedDataset",
@@ -76,20 +93,24 @@ __all__ = [
     "Sample",
     "Shard",
     "ShardWriter",
+    "Share",
     "Stats",
     "TarWriter",
     "TarkitError",
     "TarkitWarning",
     "Unsupported",
     "Usage",
+    "WorkOptions",
     "__version__",
     "check",
     "create",
     "index",
+    "load_plan",
     "mix",
     "open",
     "plan",
     "stats",
+    "verify_index",
 ]
 
 

@@ -4,6 +4,7 @@ TarkitError            1   an error for the user; str(error) is the whole messag
 ├── Problem            1   a defect of an archive: archive, offset, detail, [name]
 ├── MissingLibrary     1   an optional library is not installed; the hint installs it
 ├── Unsupported        1   valid input that cannot be processed
+├── MissingKey         1   no sample has a key; it is a KeyError too
 ├── CommandFailed      1   a command of the user ended with a status other than 0
 └── Usage              2   usage error
 Interrupted                a signal (BaseException, so that `except Exception` does not catch it)
@@ -14,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from collections.abc import Callable
 
 
 class TarkitError(Exception):
@@ -51,6 +53,12 @@ class MissingLibrary(TarkitError):
 
 class Unsupported(TarkitError):
     """Valid input that cannot be processed."""
+
+
+class MissingKey(TarkitError, KeyError):
+    """No sample has a key."""
+
+    __str__ = Exception.__str__  # a KeyError quotes its message
 
 
 class CommandFailed(TarkitError):
@@ -103,6 +111,27 @@ class Interrupted(BaseException):
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.signum = signum
+
+
+# ---- The words of errors about options, which one function checks for the command line and for Python
+
+_OPTIONS = {"count": "-c", "size": "-s", "shards": "-n", "output": "-o"}
+
+
+Spelling = Callable[..., str]
+"""Returns an option, or an option with a value, as the user writes it: `as_option` or `as_argument`."""
+
+
+def as_option(name: str, value: object = True) -> str:
+    """Return an option of the command line: `--on-unmatched warn`."""
+    option = _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
+    return option if value is True else f"{option} {value}"
+
+
+def as_argument(name: str, value: object = True) -> str:
+    """Return an argument of a function: `on_unmatched='warn'`."""
+    name = "template" if name == "output" else name
+    return name if value is True else f"{name}={value!r}"
 
 
 def show(name: bytes | str) -> str:

@@ -1,8 +1,8 @@
-"""Run a test in a process that has one thread, so that what it tests may be copied with `fork`.
+"""Run a test in a process that has one thread, so that the test may call `fork`.
 
-A process of pytest-xdist has threads that no test can end: one for its channel, and those of libraries that other
-tests load. A lock that one of them holds when the process is copied is never released in the copy. So tests that are
-marked `forks` run in copies of a server: a process with pytest and tarkit in it, which is started anew, not copied.
+A process of pytest-xdist has threads that no test can end: one for its channel, and those of libraries that other tests
+load. A lock that one of them holds at the time of a fork is never released in the child. So tests that are marked
+`forks` run in children of a server: a process with pytest and tarkit loaded, which is started anew, not forked.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import IO, Any
 import pytest
 
 HERE = Path(__file__).parent
-FORKS = ("-W", "error:This process:DeprecationWarning")  # what Python says of a fork while threads run, from 3.12 on
+FORKS = ("-W", "error:This process:DeprecationWarning")  # Python 3.12 warns of a fork while threads run
 _numbers = itertools.count()
 
 
 def several_threads(patience: float) -> bool:
-    """Whether this process has more threads than one, of whatever library, and still has them after so many seconds."""
+    """Return whether this process has more than one thread, and still has after `patience` seconds."""
     limit = time.monotonic() + patience
     while _threads() > 1:
         if time.monotonic() > limit:
@@ -38,12 +38,12 @@ def several_threads(patience: float) -> bool:
 def _threads() -> int:
     try:
         return len(os.listdir("/proc/self/task"))
-    except FileNotFoundError:  # where the system does not say it
+    except FileNotFoundError:  # a system without /proc
         return threading.active_count()
 
 
 def run_alone(item: pytest.Item, basetemp: Path) -> None:
-    """Run a test elsewhere; it passes, fails or is skipped here as it is there."""
+    """Run a test in the server; it passes, fails or is skipped here as it does there."""
     server = _server()
     assert server.stdin
     assert server.stdout
@@ -59,23 +59,23 @@ def run_alone(item: pytest.Item, basetemp: Path) -> None:
 
 @functools.cache
 def _server() -> subprocess.Popen[str]:
-    """The server, which ends when this process does."""
+    """Return the server, which ends when this process does."""
     words = [sys.executable, str(Path(__file__))]
-    # a library for matrices would start threads as soon as it is loaded
+    # numpy would start threads when it is loaded
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "TARKIT_TESTS_ALONE": "1"}
     pipe = subprocess.PIPE
     return subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, cwd=HERE.parent, env=environment)
 
 
 def serve(asked: IO[str], answers: IO[str]) -> None:
-    """Run the tests that are asked for, each in a copy of this process."""
+    """Run the requested tests, each in a fork of this process."""
     for line in asked:
         read, write = os.pipe()
         if os.fork() == 0:
             os.close(read)
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(nowhere, 0)
-            os.dup2(nowhere, 1)  # the reports say it all
+            os.dup2(nowhere, 1)  # the reports have all of it
             with open(write, "w") as answer:
                 json.dump(_outcome(*json.loads(line)), answer)
             os._exit(0)
@@ -87,7 +87,7 @@ def serve(asked: IO[str], answers: IO[str]) -> None:
 
 
 def _outcome(test: str, basetemp: str) -> tuple[str, str]:
-    """What becomes of a test, and why."""
+    """Run a test; return its outcome and the reason."""
     reports = _Reports()
     words = [test, "-p", "no:xdist", "-p", "no:cacheprovider", f"--basetemp={basetemp}", *FORKS]
     status = pytest.main(words, [reports])
@@ -98,13 +98,13 @@ def _outcome(test: str, basetemp: str) -> tuple[str, str]:
 
 
 class _Reports:
-    """What pytest says of a test."""
+    """The reports of pytest for one test."""
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Keep it, without the marks that skip something."""
+        """Keep the report, without the prefix of skips."""
         said = report.longrepr[2] if report.outcome == "skipped" else report.longreprtext + report.capstderr
         self.found.setdefault(report.outcome, said.removeprefix("Skipped: "))
 

@@ -1,4 +1,4 @@
-"""Chromium without a window, told what to do through two pipes (the DevTools protocol): needs no other package."""
+"""Headless Chromium, controlled through two pipes (the DevTools protocol); needs no other package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-u
 
 
 class Browser:
-    """A page of a browser. `asked` are the addresses that it wanted, `said` what its console said."""
+    """A page of a browser. `asked` has the addresses that it requested, `said` the messages of its console."""
 
     def __init__(self, send: int, receive: int) -> None:
         self._send, self._receive, self._held, self._number = send, receive, b"", 0
@@ -48,7 +48,7 @@ class Browser:
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._held:
             piece = os.read(self._receive, 1 << 20)
-            assert piece, "the browser has ended"
+            assert piece, "the browser exited"
             self._held += piece
         line, _, self._held = self._held.partition(b"\0")
         event: dict[str, Any] = json.loads(line)
@@ -66,7 +66,7 @@ class Browser:
         return event
 
     def open(self, path: Path, width: int, height: int = 1000, scheme: str = "light") -> None:
-        """Load a file, in a window of this width, for a user who prefers light or dark."""
+        """Load a file in a window of this width, with a light or dark color scheme."""
         self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
         self("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         before = self.loaded
@@ -75,20 +75,20 @@ class Browser:
             self._next()
 
     def run(self, expression: str) -> Any:
-        """The value of an expression in the page."""
+        """Return the value of an expression in the page."""
         return self("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
     def picture(self, path: Path) -> None:
-        """Write what the window shows to a PNG file."""
+        """Write a screenshot of the window to a PNG file."""
         path.write_bytes(base64.b64decode(self("Page.captureScreenshot", format="png")["data"]))
 
 
 @contextmanager
-def browser(chromium: str, folder: Path) -> Iterator[Browser]:
-    """A browser with a profile of its own in `folder`."""
-    ours, theirs = os.pipe(), os.pipe()  # what they read, what they write
+def browser(chromium: str, directory: Path) -> Iterator[Browser]:
+    """Start a browser with a new profile in `directory`."""
+    ours, theirs = os.pipe(), os.pipe()  # the pipe that Chromium reads, the pipe that it writes
     script = f'exec "$0" "$@" 3<&{ours[0]} 4>&{theirs[1]}'
-    words = ["bash", "-c", script, chromium, f"--user-data-dir={folder}", *FLAGS]
+    words = ["bash", "-c", script, chromium, f"--user-data-dir={directory}", *FLAGS]
     process = subprocess.Popen(
         words,
         pass_fds=(ours[0], theirs[1]),

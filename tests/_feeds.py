@@ -1,4 +1,4 @@
-"""Ways for archives to come in, dealt out to the rows of tables."""
+"""Feeds (file, pipe, gzip) for the rows of tables."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from tests.conftest import KINDS, Feed
 
 
 def in_turn(rows: Iterable[Any], wholly: int = 2) -> list[tuple[Any, ...]]:
-    """The rows of a table with a feed for each behind its cells: file, pipe and gzip take turns, and the first rows,
-    `wholly` of them, have all three.
+    """Append a feed to each row of a table: the feeds take turns, and the first `wholly` rows get all three.
 
-    For tables about what is done with samples, which does not depend on how their bytes come in: the tests around them
-    that are for `each_feed` see to that.
+    For tables about operations on samples, which do not depend on how the bytes arrive; tests with `each_feed` cover
+    that.
     """
     dealt: list[tuple[Any, ...]] = []
     for number, row in enumerate(rows):

@@ -1,8 +1,8 @@
-"""A `tarkit` for shells that starts at once: the process that tests makes a copy of itself, with tarkit loaded.
+"""A `tarkit` for shells that starts at once: the test process forks itself, with tarkit loaded.
 
-A small client hands over its descriptors, words, folder and environment, and ends as the copy has ended. The files and
-pipes are the very same; what is not is who is whose child, limits, and whom a signal reaches. The client is in C, since
-Python takes longer to start than most commands of the tests; where there is no compiler each `tarkit` starts anew.
+A small client sends its descriptors, arguments, directory and environment, and ends with the status of the fork. The
+files and pipes are the same; parent processes, limits and the targets of signals are not. The client is in C, since
+Python takes longer to start than most commands of the tests; without a compiler each `tarkit` is a new process.
 """
 
 from __future__ import annotations
@@ -70,26 +70,26 @@ int main(int argc, char **argv) {
     _exit(status);
 }
 """
-MOST = 200  # descriptors that are handed over; the system takes 253 at a time
+MOST = 200  # maximum number of descriptors that are sent; the system takes 253 at a time
 
 
 @functools.cache
 def served(base: Path) -> Path:
-    """A folder in `base` with such a `tarkit`, which is answered as long as this process lives."""
-    folder = base / "served"
-    folder.mkdir()
+    """Return a directory in `base` with such a `tarkit`, which works as long as this process lives."""
+    directory = base / "served"
+    directory.mkdir()
     if compiler := shutil.which("cc"):
-        place = str(folder / "place")
+        place = str(directory / "place")
         names = [f"-DMOST={MOST}", f'-DPLACE="{place}"']
-        subprocess.run([compiler, *names, "-xc", "-", "-o", folder / "tarkit"], input=CLIENT, check=True)
+        subprocess.run([compiler, *names, "-xc", "-", "-o", directory / "tarkit"], input=CLIENT, check=True)
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(place)
         listening.listen(64)
         threading.Thread(target=_accept, args=(listening,), daemon=True).start()
     else:
-        (folder / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
-        (folder / "tarkit").chmod(0o755)
-    return folder
+        (directory / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
+        (directory / "tarkit").chmod(0o755)
+    return directory
 
 
 def _accept(listening: socket.socket) -> None:
@@ -104,10 +104,10 @@ def _answer(asked: socket.socket) -> None:
         try:
             with asked.makefile("rb") as file:
                 head, _, words = file.read().partition(b"\0\0")
-            folder, *environment = head.split(b"\0")
+            directory, *environment = head.split(b"\0")
 
             def first() -> None:
-                os.chdir(folder)
+                os.chdir(directory)
                 os.environ.clear()
                 os.environb.update(each.split(b"=", 1) for each in environment)
 

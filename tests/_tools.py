@@ -1,4 +1,4 @@
-"""What the tests of the lower layers share: sources over bytes in memory, archives, and `tarkit` as a process."""
+"""Helpers for tests of the lower layers: sources over bytes in memory, archives, and `tarkit` as a process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tarkit.tar.header import encode
 
 settings.register_profile(
     "tarkit", deadline=None, database=None, max_examples=60
-)  # other tests may have the machine to themselves for a while
+)  # other tests may use all CPUs for a while
 settings.load_profile("tarkit")
 
 TARKIT = (sys.executable, "-m", "tarkit")
@@ -42,12 +42,12 @@ MARKER = bytes(2 * BLOCK)
 
 
 def program(*names: str, version: str = "") -> str:
-    """Return the path of the first of these programs that is here, and that says `version` when asked for its version.
+    """Return the path of the first of these programs that is installed and whose `--version` contains `version`.
 
-    Without one the test, or the row of `each_row`, is skipped with the names as the reason. Where TARKIT_TESTS_WITHOUT
-    is set, only programs that it names may be missing: without another one the test fails.
+    Without one the test, or the row of `each_row`, is skipped with the names as the reason. If TARKIT_TESTS_WITHOUT is
+    set, only programs that it names may be missing: without another one the test fails.
     """
-    __tracebackhide__ = True  # the summary names the place of the call
+    __tracebackhide__ = True  # the summary shows the line of the caller
     for path in filter(None, map(shutil.which, names)):
         if not version or version in _version(path):
             return path
@@ -64,13 +64,15 @@ def _version(path: str) -> str:
 
 
 def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Like pytest's `parametrize`, for a table whose rows need no fixture of their own but a folder: one test calls for
-    all rows, and has an error for each that fails. Thousands of tests cost more than what is in them.
+    """Run a test for each row of a table, as one test with an error for each row that fails.
 
-    A row that is skipped hides no other one: all run, and when none fails the test is reported as skipped, with the
-    reasons and the numbers of rows that were left out.
+    It is like pytest's `parametrize` for rows that need no fixture but a directory: thousands of separate tests cost
+    more than their content.
 
-    A test that is `here` (conftest), or uses what is, finds itself in a folder that is new for each row.
+    A row that is skipped does not hide others: all run, and if none fails the test is reported as skipped, with the
+    reasons and the numbers of skipped rows.
+
+    A test that uses the fixture `here` (conftest), or one that depends on it, runs in a new directory for each row.
     """
     table, words = list(rows), names.split(",") if isinstance(names, str) else list(names)
 
@@ -89,7 +91,7 @@ def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Cal
                 cells = (row,) if len(words) == 1 else row
                 try:
                     if here is not None:
-                        own = _folder(here, f"row{number}")
+                        own = _directory(here, f"row{number}")
                         given.update({"here": own} if asked else {})
                     test(**given, **dict(zip(words, cells, strict=True)))
                 except pytest.skip.Exception as skip:
@@ -112,8 +114,8 @@ def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Cal
     return decorate
 
 
-def _folder(here: Path, name: str) -> Path:
-    """A new folder, where the process then is."""
+def _directory(here: Path, name: str) -> Path:
+    """Make a directory and change to it."""
     own = here / name
     own.mkdir()
     os.chdir(own)
@@ -121,7 +123,7 @@ def _folder(here: Path, name: str) -> Path:
 
 
 class Chunks:
-    """A reader that has `data` and gives at most `step` bytes at a time; then it raises `error`, if there is one."""
+    """A reader that returns at most `step` bytes of `data` at a time, then raises `error` if there is one."""
 
     def __init__(self, data: bytes, step: int = 1 << 20, error: Exception | None = None) -> None:
         self.data = data
@@ -146,7 +148,7 @@ class Chunks:
 
 
 class Peeked:
-    """A source for `tar.reader`: bytes in memory, of which a peek shows `ahead` at least; a stream hides its size."""
+    """A source for `tar.reader`: bytes in memory, of which a peek returns at least `ahead`; a stream hides its size."""
 
     name = "x.tar"
 
@@ -163,7 +165,7 @@ class Peeked:
 
 
 def on_disk(data: bytes, name: str = "x.tar", offset: int = 0) -> FileSource:
-    """A source for a file with these bytes."""
+    """Return a source for a file with these bytes."""
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
@@ -171,7 +173,7 @@ def on_disk(data: bytes, name: str = "x.tar", offset: int = 0) -> FileSource:
 
 
 def counted(source: FileSource) -> list[int]:
-    """The lengths of what is read ahead of a file from now on."""
+    """Return a list that gets the length of each later read-ahead of a file."""
     reads: list[int] = []
     fill = source._read_into
 
@@ -184,13 +186,13 @@ def counted(source: FileSource) -> list[int]:
 
 
 def fd_of(source: FileSource) -> int:
-    """The descriptor of a source whose file is open."""
+    """Return the descriptor of a source whose file is open."""
     assert source.file.opened is not None
     return source.file.opened.fd
 
 
 def stream(data: bytes, step: int = 1 << 20, name: str = "x.tar", error: Exception | None = None) -> StreamSource:
-    """A source for a stream that comes in pieces of at most `step` bytes."""
+    """Return a source for a stream that arrives in pieces of at most `step` bytes."""
     return StreamSource(Chunks(data, step, error), name)
 
 
@@ -202,24 +204,24 @@ SOURCES: dict[str, Callable[[bytes], FileSource | StreamSource]] = {
 
 
 def member(name: str | bytes, payload: bytes = b"", **fields: object) -> bytes:
-    """An entry as `create` makes it."""
+    """Return an entry as `create` writes it."""
     raw = name if isinstance(name, bytes) else name.encode()
     return encode(raw, len(payload), **fields) + payload + bytes(padding(len(payload)))  # type: ignore[arg-type]
 
 
 def archive(members: Mapping[str, bytes] | Iterable[tuple[str, bytes]], end: bytes = MARKER) -> bytes:
-    """An archive of entries as `create` makes them, with the shortest end."""
+    """Return an archive of entries as `create` writes them, with the shortest end."""
     pairs = members.items() if isinstance(members, Mapping) else members
     return b"".join(member(name, payload) for name, payload in pairs) + end
 
 
 def with_field(block: bytes, offset: int, value: bytes) -> bytes:
-    """A header with other bytes at `offset`, its checksum set."""
+    """Return a header with other bytes at `offset` and a correct checksum."""
     return seal(block[:offset] + value + block[offset + len(value) : BLOCK]) + block[BLOCK:]
 
 
 def contents(data: bytes) -> list[tuple[str, bytes]]:
-    """Names and contents of an archive as Python's `tarfile` reads it."""
+    """Return names and contents of an archive as Python's `tarfile` reads it."""
     with tarfile.open(fileobj=io.BytesIO(data)) as file:
         return [(info.name, opened.read() if (opened := file.extractfile(info)) else b"") for info in file]
 
@@ -231,25 +233,25 @@ def process(
     fds: Mapping[int, int] | None = None,
     **others: Any,
 ) -> subprocess.Popen[bytes]:
-    """Start `tarkit WORDS`, as Popen would with `others`: a process with descriptors, signals and an end of its own.
+    """Start `tarkit WORDS`, as Popen would with `others`: a process with its own descriptors, signals and exit status.
 
-    It is a copy of this one that goes on where `python -m tarkit` has been loaded, which takes five times as long.
-    `first` is called in it before that; `env` is what its environment has more; `fds` are all of its descriptors, by
-    their numbers there, with those that they have here.
+    It is a fork of this process that continues where `python -m tarkit` is loaded; loading takes five times as long.
+    `first` is called in it before that; `env` is added to its environment; `fds` are all of its descriptors: their
+    numbers in the new process, with the descriptors in this one.
     """
 
     def become() -> None:
         status: Any = 1
         try:
-            gc.freeze()  # files of the other process are not closed when they are found: here others have their numbers
-            files._latest.clear()  # nor when too many are open
+            gc.freeze()  # files of the parent, whose descriptors are others here, must not be collected
+            files._latest.clear()  # nor by the limit on open files
             high = {there: fcntl.fcntl(fd, fcntl.F_DUPFD, 512) for there, fd in (fds or {0: 0, 1: 1, 2: 2}).items()}
             os.closerange(0, 512)
             for there, fd in high.items():
                 os.dup2(fd, there)
             os.closerange(512, 1 << 16)
             os.environ.update(env or {})
-            for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # as Python has them
+            for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # the state that Python sets at its start
                 signal.signal(signum, signal.SIG_IGN)
             first()
             sys.stdin, sys.stdout, sys.stderr = _standard(0), _standard(1), _standard(2)  # type: ignore[assignment]
@@ -269,13 +271,13 @@ def process(
         os._exit(int(status or 0))
 
     _load()
-    # threads do not come along: what one of them may hold, locks, is none that tarkit needs
+    # threads are not forked; tarkit needs no lock that one of them may hold
     return subprocess.Popen(["tarkit", *map(str, words)], preexec_fn=become, **others)  # noqa: PLW1509
 
 
 @functools.cache
 def _load() -> None:
-    """What commands need is there before a process is made, and not loaded in each."""
+    """Load all commands before the first fork, so that no fork loads them."""
     for name in app.COMMANDS:
         import_module(f"tarkit.commands.{name}")
 
@@ -293,7 +295,7 @@ def _standard(fd: int) -> io.TextIOWrapper | None:
 def tarkit(
     *words: str | Path, stdin: bytes | None = None, exit: int = 0, **others: Any
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run `tarkit WORDS` as a process of its own; its status must be `exit` (negative: a signal)."""
+    """Run `tarkit WORDS` as a process; its status must be `exit` (negative: a signal)."""
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     with process(*words, stdin=null if stdin is None else pipe, stdout=pipe, stderr=pipe, **others) as started:
         out, err = started.communicate(stdin, timeout=30)
@@ -303,9 +305,9 @@ def tarkit(
 
 
 def at_terminal(words: Sequence[str], **others: Any) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a program at a terminal of its own, as Popen would with `others`; the other side of the terminal.
+    """Start a program at a new terminal, as Popen would with `others`; return it and the other end of the terminal.
 
-    The first process of a session gets the terminal that it opens. `pty.fork` would copy this process.
+    The first process of a session gets the terminal that it opens. `pty.fork` would fork this process.
     """
     ours, theirs = pty.openpty()
     opens = ["sh", "-c", ': <"$0"; exec "$@"', os.ttyname(theirs)]
@@ -318,11 +320,11 @@ def at_terminal(words: Sequence[str], **others: Any) -> tuple[subprocess.Popen[b
     return started, ours
 
 
-PATIENT = 60  # seconds that a test waits for what happens at once, unless the machine has other work
+PATIENT = 60  # seconds that a test waits for an event; it comes at once unless the machine is loaded
 
 
 def happens(event: Callable[[], object]) -> bool:
-    """Wait for something; whether it happens."""
+    """Wait for an event; return whether it happens."""
     limit = time.monotonic() + PATIENT
     while not event():
         if time.monotonic() > limit:
@@ -332,7 +334,7 @@ def happens(event: Callable[[], object]) -> bool:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process ends, or has; a zombie that nobody waits for has."""
+    """Return whether a process ends or has ended; a zombie has ended."""
 
     def ended() -> bool:
         try:
@@ -344,6 +346,6 @@ def gone(pid: int) -> bool:
 
 
 def pid_in(name: str) -> int:
-    """The process id that a command writes to a file."""
+    """Return the process id that a command writes to a file."""
     assert happens(lambda: os.path.exists(name) and Path(name).read_text().endswith("\n")), f"no {name}"
     return int(Path(name).read_text())

@@ -1,8 +1,8 @@
-"""What tests share: run a command in this process, build an archive in one line, hand it over in every way there is.
+"""Shared helpers: run a command in this process, build an archive in one line, pass it to a command in every way.
 
 `tar`, `entries`, `keys` and `tarkit` are plain functions, for laws that run many times in one test; the fixtures `run`,
-`archive` and `feed` put them into the test's own folder. Archives are built and read back by Python's `tarfile`, so
-that what tarkit writes is judged by somebody else.
+`archive` and `feed` use the directory of the test. Archives are built and read back by Python's `tarfile`, so that an
+independent implementation checks what tarkit writes.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tarkit.streams import sink
 from tests._alone import run_alone, several_threads
 from tests._tools import each_row
 
-# Whoever starts us in the background, or with nohup, has signals ignored, and so would be all that the tests start.
+# A process that is started in the background, or by nohup, ignores these signals, and so would all its children.
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# What Python has translated is kept, also where the environment says otherwise: hundreds of processes are started, and
-# each would translate tarkit again.
+# Bytecode is kept even if the environment forbids it: hundreds of processes are started, and each would
+# compile tarkit again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -49,27 +49,29 @@ os.environ.pop("SOURCE_DATE_EPOCH", None)
 
 ALONE = "TARKIT_TESTS_ALONE" in os.environ
 
-# Thousands of tests are made and stay until the end: nothing that a search for garbage should look at again and again.
+# Thousands of tests are created and stay until the end: the garbage collector does not search them again and again.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Search from here on, among what the tests make. Memory that is free goes back: each process that is started as a
-    copy of this one takes the longer the more there is."""
+    """Enable garbage collection, for objects that the tests create, and return free memory to the system.
+
+    A process that is forked takes longer to start the more memory this one has.
+    """
     gc.freeze()
     gc.enable()
-    with suppress(OSError, AttributeError):  # glibc's
+    with suppress(OSError, AttributeError):  # of glibc
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marks of our own."""
+    """Register the markers of these tests."""
     config.addinivalue_line("markers", "forks: the test copies its process, and so runs in one that has one thread")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run tests marked `forks` where no other thread is."""
+    """Run tests marked `forks` in a process without other threads."""
     if pyfuncitem.get_closest_marker("forks") and not ALONE and several_threads(0.05):
         run_alone(pyfuncitem, pyfuncitem._request.getfixturevalue("tmp_path_factory").getbasetemp())
         return True
@@ -77,7 +79,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def no_threads(event: str, words: tuple[object, ...]) -> None:
-    """Refuse to copy this process while threads run, but for the last moment of one that has ended."""
+    """Refuse to fork this process while other threads run; a thread that has just ended is waited for."""
     if event in ("os.fork", "os.forkpty") and several_threads(1):
         raise RuntimeError("threads run where the process is copied: mark the test with @pytest.mark.forks")
 
@@ -92,20 +94,22 @@ USTAR, GNU, PAX = tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT
 
 
 class Link(NamedTuple):
-    """A hard link, or a symbolic one, to `target`."""
+    """A hard link, or a symbolic link, to `target`."""
 
     target: str
     type: bytes = tarfile.LNKTYPE
 
 
 def pairs(members: Members) -> list[tuple[str, Content]]:
-    """The members of an archive as a list."""
+    """Return the members of an archive as a list."""
     return list(members.items() if isinstance(members, Mapping) else members)
 
 
 def tar(members: Members, format: int = USTAR, **settings: Any) -> bytes:
-    """An archive of `members`: names with contents, None for a directory. Each header says more than a name and a size,
-    so that a header which was made anew shows."""
+    """Return an archive of `members`: names with contents, None for a directory.
+
+    Each header has more than a name and a size, so that a header that was generated anew differs.
+    """
     named = pairs(members)
     small = len(named) <= 100 and sum(len(content) for _, content in named if isinstance(content, bytes)) < 1 << 16
     return (_tar if small and not settings else _tar.__wrapped__)(tuple(named), format, **settings)
@@ -113,7 +117,7 @@ def tar(members: Members, format: int = USTAR, **settings: Any) -> bytes:
 
 @lru_cache(200)
 def _tar(members: tuple[tuple[str, Content], ...], format: int, **settings: Any) -> bytes:
-    """The same archive is made for each row of a table, and for each feed."""
+    """Cached: the same archive is built for each row of a table, and for each feed."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=format, encoding="utf-8", **settings) as file:
         for name, content in members:
@@ -130,7 +134,7 @@ def _tar(members: tuple[tuple[str, Content], ...], format: int, **settings: Any)
 
 
 def entries(archive: bytes | Path | str) -> list[tuple[str, Content]]:
-    """Names and contents, read by `tarfile`: the inverse of `tar`."""
+    """Return names and contents, read by `tarfile`: the inverse of `tar`."""
     data = archive if isinstance(archive, bytes) else Path(archive).read_bytes()
     with tarfile.open(fileobj=io.BytesIO(data), encoding="utf-8") as file:
         return [(info.name, _content(file, info)) for info in file]
@@ -146,27 +150,27 @@ def _content(file: tarfile.TarFile, info: tarfile.TarInfo) -> Content:
 
 
 def body(archive: bytes) -> bytes:
-    """An archive without its end."""
+    """Return an archive without its end."""
     with tarfile.open(fileobj=io.BytesIO(archive), encoding="utf-8") as file:
         stop = max((info.offset_data + info.size for info in file), default=0)
     return archive[: stop + -stop % 512]
 
 
 def keys(archive: bytes | Path | str) -> str:
-    """The keys of the samples in an archive, with blanks between; what has no key does not show."""
+    """Return the keys of the samples in an archive, separated by spaces; entries without a key are left out."""
     named = (name.rpartition("/") for name, _ in entries(archive))
-    found = [folder + slash + base.partition(".")[0] for folder, slash, base in named if "." in base.lstrip(".")]
+    found = [directory + slash + base.partition(".")[0] for directory, slash, base in named if "." in base.lstrip(".")]
     return " ".join(key for key, _ in groupby(found))
 
 
 def pick(members: Members, keys: str) -> list[tuple[str, Content]]:
-    """The members that have these keys (with blanks between), sample after sample in this order."""
+    """Return the members that have these keys (separated by spaces), sample after sample in this order."""
     named = pairs(members)
     return [(name, content) for key in keys.split() for name, content in named if name.startswith(f"{key}.")]
 
 
 class Ran(NamedTuple):
-    """What a command wrote."""
+    """The output and status of a command."""
 
     stdout: bytes
     stderr: str
@@ -181,10 +185,10 @@ class Ran(NamedTuple):
 def tarkit(
     *words: str | Path, stdin: bytes | Path | int | None = None, stdout: int | None = None, exit: int | None = 0
 ) -> Ran:
-    """Run `tarkit WORDS` here and now; the exit status must be `exit` (None: any).
+    """Run `tarkit WORDS` in this process; the exit status must be `exit` (None: any).
 
-    `stdin` is the content of a file, a file or a descriptor. Commands write to the descriptors 1 and 2 themselves, so
-    files take the place of these (`stdout`: something else).
+    `stdin` is the content of a file, a file or a descriptor. Commands write to the descriptors 1 and 2 directly, so
+    files replace these (or the descriptor `stdout`).
     """
     with ExitStack() as pipes, unnamed() as out, unnamed() as err:
         for word in words:
@@ -204,7 +208,7 @@ def tarkit(
 
 
 def unnamed() -> IO[bytes]:
-    """A file without a name; in memory where the system has such files, which takes a quarter of the time."""
+    """Return a file without a name; in memory if the system has such files, which takes a quarter of the time."""
     return open(os.memfd_create("unnamed"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()
 
 
@@ -236,10 +240,10 @@ def _in_place_of(descriptors: tuple[int, int, int]) -> Iterator[None]:
 
 
 class Piped(str):
-    """The name of a pipe, as a shell's `<(cat PATH)` has one; each run that names it finds what the file has."""
+    """The name of a pipe, as a shell makes for `<(cat PATH)`; each run that gets it reads the content of the file."""
 
     def __new__(cls, number: int, path: str) -> Piped:
-        """The pipe of descriptor `number`, which gives the file `path`."""
+        """Return the name of descriptor `number`, a pipe with the content of the file `path`."""
         self = super().__new__(cls, f"/dev/fd/{number}")
         self.number, self.path = number, path
         return self
@@ -249,11 +253,11 @@ class Piped(str):
 
     @contextmanager
     def filled(self) -> Iterator[None]:
-        """Have it there for a run."""
+        """Open the pipe for one run."""
         data = Path(self.path).read_bytes()
         if _is_open(self.number):
-            gc.collect()  # an error that refers to its own traceback keeps the inputs of its command open until then
-        assert not _is_open(self.number), f"somebody else has descriptor {self.number}"
+            gc.collect()  # an error that refers to its own traceback keeps the inputs of its command open
+        assert not _is_open(self.number), f"descriptor {self.number} is in use"
         read, write = os.pipe()
         os.dup2(read, self.number, inheritable=False)
         os.close(read)
@@ -278,7 +282,7 @@ def _is_open(fd: int) -> bool:
 
 
 def _capacity(pipe: int) -> int:
-    """How many bytes a pipe takes before somebody reads them."""
+    """Return how many bytes a pipe takes before they are read."""
     return fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20) if hasattr(fcntl, "F_SETPIPE_SZ") else 4096
 
 
@@ -298,7 +302,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of the test's own, as pytest makes one; which looks at all that are there to find its number."""
+    """Make a directory for the test, without the search of all existing ones for a number, as pytest does it."""
     base = re.sub(r"\W", "_", request.node.name)[:30]
     path = tmp_path_factory.getbasetemp() / f"{base}{next(_numbers)}"
     path.mkdir(mode=0o700)
@@ -307,7 +311,7 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Path]:
-    """A folder of the test's own, where it is."""
+    """Make a directory for the test, and change to it."""
     before = os.getcwd()
     os.chdir(tmp_path)
     yield tmp_path
@@ -316,7 +320,7 @@ def here(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def run(here: Path) -> Run:
-    """Run a command in the test's folder; whatever happens, it leaves no unfinished output there."""
+    """Run a command in the directory of the test, and check that no unfinished output remains."""
 
     def run(*words: str | Path, **settings: Any) -> Ran:
         ran = tarkit(*words, **settings)
@@ -328,9 +332,9 @@ def run(here: Path) -> Run:
 
 @pytest.fixture
 def archive(here: Path) -> Archive:
-    """Write an archive to the test's folder: `archive({"a.jpg": b"x"}, "a.tar")`; hands back its name.
+    """Write an archive to the directory of the test, and return its name: `archive({"a.jpg": b"x"}, "a.tar")`.
 
-    In place of members: the bytes of an archive, of a damaged one perhaps.
+    Members may be replaced by the bytes of an archive, a damaged one for example.
     """
 
     def archive(members: Members | bytes, name: str = "in.tar", format: int = USTAR, **settings: Any) -> str:
@@ -344,7 +348,7 @@ def archive(here: Path) -> Archive:
 
 
 class Feed:
-    """A way for an archive to come in. Called with its path, hands over the word for it, which messages repeat."""
+    """A way to pass an archive to a command. Called with its path, returns the input name that messages repeat."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -354,7 +358,7 @@ class Feed:
         return self.kind
 
     def __call__(self, name: str) -> str:
-        """The word."""
+        """Return the input argument."""
         if self.kind == "pipe":
             self._next += 1
             return Piped(self._next, name)
@@ -369,11 +373,11 @@ KINDS = ("file", "pipe", "gzip")
 
 
 def each_feed(test: Callable[..., None]) -> Callable[..., None]:
-    """Have a test run with every way for an archive to come in, as `feed`; the output must be the same."""
+    """Run a test with every kind of `feed`; the output must be the same."""
     return each_row("feed", [Feed(kind) for kind in KINDS])(test)
 
 
 @pytest.fixture
 def feeds(here: Path) -> list[Feed]:
-    """All these ways at once, for the rows of tables."""
+    """Return all kinds of feeds, for the rows of tables."""
     return [Feed(kind) for kind in KINDS]

@@ -1,4 +1,4 @@
-"""Generated files: they are up to date, manual pages have all that the help has, and linters report nothing."""
+"""Generated files: they are up to date, manual pages have everything that the help has, and linters report nothing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _command(name: str) -> click.Command:
 
 
 def test_all_is_up_to_date(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files in the repository are those that the script writes."""
+    """The files in the repository equal the output of the script."""
     monkeypatch.setattr(sys, "argv", ["scripts/docs", "--check"])
     monkeypatch.setattr(sys, "path", [*sys.path])
     with pytest.raises(SystemExit) as ended:
@@ -111,7 +111,7 @@ def test_packages_have_a_row(docs: Any) -> None:
     assert all(row.count("|") == 3 and len(row.split("|")[2]) > 10 for row in rows)
 
 
-TABLES = ("test_layers", "test_problems", "cli/test_app")
+TABLES = ("test_layers", "test_problems", "cli/test_app", "streams/test_codecs")
 
 
 @cache
@@ -168,7 +168,7 @@ def test_contributing_names_what_exists(name: str) -> None:
     assert "NAME" in name or _exists(name.split()[0])
 
 
-def test_a_name_that_is_gone_is_found() -> None:
+def test_a_name_that_does_not_exist_is_reported() -> None:
     """The test of names fails for those that do not exist."""
     gone = "samples.reader.Walk streams.walk Inputs tar/walk.py --nothing scripts/none"
     assert [name for name in (*gone.split(), "cat --nothing") if _exists(name)] == []
@@ -185,13 +185,13 @@ def test_the_tour_prints_what_the_readme_shows(
     folders = (served(tmp_path_factory.getbasetemp()), Path(sys.executable).parent, os.environ["PATH"])
     path = os.pathsep.join(map(str, folders))
     printed = docs.tour(text, tmp_path, path)
-    if "zlib-ng" in zlib.ZLIB_RUNTIME_VERSION:  # which compresses the pictures to other sizes
+    if "zlib-ng" in zlib.ZLIB_RUNTIME_VERSION:  # zlib-ng compresses the pictures to other sizes
         text, printed = (re.sub(r"\d{4,}", "N", each) for each in (text, printed))
     assert printed == text
     assert text.count("```text") == 3
 
 
-def test_pages_of_commands_that_are_gone_go(docs: Any, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages_of_removed_commands_are_removed(docs: Any, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A page without a command is stale, and is removed."""
     (copy / "man/tarkit-gone.1").write_text("old")
 
@@ -202,14 +202,14 @@ def test_pages_of_commands_that_are_gone_go(docs: Any, copy: Path, capsys: pytes
     assert not (copy / "man/tarkit-gone.1").exists()
 
 
-def test_unknown_words_are_refused(docs: Any) -> None:
+def test_unknown_arguments_are_refused(docs: Any) -> None:
     """Unknown arguments are a usage error."""
     assert docs.main(["--chekc"]) == 2
 
 
 @each_row("name", COMMANDS)
-def test_a_page_says_all(name: str) -> None:
-    """Every option of a command, every example and the cost are in its page."""
+def test_a_page_is_complete(name: str) -> None:
+    """Every option, example and cost of a command is in its page."""
     command = _command(name)
     page = (ROOT / "man" / f"tarkit-{name}.1").read_text().replace("\\(aq", "'").replace("\\(ha", "^")
     page = page.replace("\\(ti", "~").replace("\\(ga", "`").replace("\\-", "-").replace("\\e", "\\")
@@ -231,8 +231,8 @@ def test_lint_is_silent(words: list[str]) -> None:
 
 
 def test_pages_fit_80_columns() -> None:
-    """No line of what `man` shows is longer."""
+    """No line of the output of `man` has more than 80 columns."""
     words = [program("mandoc"), "-T", "ascii", "-O", "width=80", *PAGES]
     shown = re.sub(".\b", "", subprocess.run(words, capture_output=True, text=True, check=True).stdout)
 
-    assert [line for line in shown.splitlines() if len(line) > 80] == []  # bold was a letter over itself
+    assert [line for line in shown.splitlines() if len(line) > 80] == []  # bold is a character over itself

@@ -1,4 +1,4 @@
-"""What tests stand on: a table that is one test runs every row and names every failure; a pipe is its own."""
+"""Test helpers: a table that is one test runs every row and reports every failure; a pipe has its own descriptor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import Archive, Piped, Run
 
 
 def test_every_row_runs_and_every_failure_has_its_row() -> None:
-    """Also after failures of all kinds, and with tables in tables."""
+    """All rows run after failures of all kinds, in nested tables as well."""
     ran = []
 
     @each_row("second", ["x", "y"])
@@ -36,7 +36,7 @@ def test_every_row_runs_and_every_failure_has_its_row() -> None:
 
 
 def test_a_row_that_is_skipped_hides_no_other_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows run; the reasons are those of the rows; a failure comes before them."""
+    """All rows run; the reasons are those of the rows; a failure takes precedence over skips."""
     monkeypatch.delenv("TARKIT_TESTS_WITHOUT", raising=False)
     ran = []
 
@@ -60,8 +60,8 @@ def test_a_row_that_is_skipped_hides_no_other_row(monkeypatch: pytest.MonkeyPatc
         fails()
 
 
-def test_a_program_that_must_be_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the programs that may be missing are named, a test that lacks another one fails."""
+def test_a_required_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If TARKIT_TESTS_WITHOUT names the programs that may be missing, a test that needs another one fails."""
     monkeypatch.setenv("TARKIT_TESTS_WITHOUT", "")
     assert program("no-such-program", "sh") == shutil.which("sh")
     with pytest.raises(pytest.fail.Exception, match="no-such-program or nor-this is not here, and TARKIT_TESTS"):
@@ -73,14 +73,14 @@ def test_a_program_that_must_be_here(monkeypatch: pytest.MonkeyPatch) -> None:
         program("no-such-program", "nor-this")
 
 
-def test_a_table_without_rows_is_none() -> None:
-    """It would prove nothing."""
+def test_a_table_without_rows_is_an_error() -> None:
+    """A table without rows is an error, since its test would check nothing."""
     with pytest.raises(AssertionError, match="no rows"):
         each_row("x", [])(lambda x: None)
 
 
-class Kept:
-    """A descriptor, closed when garbage is looked for, as that of an input whose command failed is."""
+class Collected:
+    """An object that closes its descriptor when it is collected as garbage, as the input of a failed command does."""
 
     def __init__(self, fd: int) -> None:
         self.fd, self.itself = fd, self
@@ -89,11 +89,11 @@ class Kept:
         os.close(self.fd)
 
 
-def test_a_pipe_takes_no_number_that_somebody_has(run: Run, archive: Archive) -> None:
-    """Who has it would close the pipe some day, or what comes after it."""
+def test_a_pipe_takes_no_descriptor_in_use(run: Run, archive: Archive) -> None:
+    """A descriptor in use is an error: its owner would close the pipe later."""
     word = Piped(400, archive({"a.x": b"1"}))
     with open(os.devnull) as null:
-        Kept(fcntl.fcntl(null, fcntl.F_DUPFD_CLOEXEC, 400))
+        Collected(fcntl.fcntl(null, fcntl.F_DUPFD_CLOEXEC, 400))
     os.fstat(400)
     data = run("cat", word).stdout
     gc.collect()

@@ -1,4 +1,4 @@
-"""The structure of the package: who imports whom, sizes, names, and what is loaded at the start. Read from the ASTs."""
+"""The structure of the package, read from the ASTs: imports, sizes, names, and the modules loaded at start-up."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ MODULES = {
 
 @cache
 def source(name: str) -> str:
-    """The text of a module, read once."""
+    """Return the text of a module, read once."""
     return MODULES[name].read_text()
 
 
 @cache
 def tree(name: str) -> ast.Module:
-    """The syntax tree of a module."""
+    """Return the syntax tree of a module."""
     return ast.parse(source(name))
 
 
@@ -46,13 +46,13 @@ LOOKED_AT = (ast.Import, ast.ImportFrom, ast.If, ast.Call, ast.Attribute, ast.Ex
 
 @cache
 def nodes(name: str) -> list[ast.AST]:
-    """Those nodes of a module that any test looks at, from one walk through it."""
+    """Return the nodes of a module that any test checks, from one walk through it."""
     return [node for node in ast.walk(tree(name)) if isinstance(node, LOOKED_AT)]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def kept() -> Iterator[None]:
-    """Keep all of it until the last test, without garbage collection, which takes longer than reading it again."""
+    """Keep the caches until the last test, without garbage collection, which takes longer than the parsing."""
     gc.disable()
     yield
     gc.enable()
@@ -60,63 +60,65 @@ def kept() -> Iterator[None]:
         each.cache_clear()
 
 
-# Each folder, and those that it may import; a module that lies in no folder has its own name. Imports for types count.
+# Each directory of the package, and those that it may import; a module at the top has its own name. Imports for type
+# checkers count.
 FOLDERS = {
     "errors": "",
     "media": "errors",
     "problems": "errors",
     "signals": "errors",
-    "stores": "errors",
     "streams.codecs": "errors",
-    "streams": "errors signals stores streams.codecs",
+    "sizes": "errors",
+    "stores": "errors sizes",
+    "streams": "errors signals streams.codecs stores",
     "spill": "streams",
     "tar": "errors streams",
     "tables": "errors stores streams tar",
     "zip": "errors streams.codecs streams tar",
     "parallel": "errors signals streams",
-    "samples": "errors media problems stores streams.codecs streams tar tables zip",
+    "samples": "errors media problems streams.codecs stores streams tar tables zip",
     "export": "errors problems tar tables samples",
     "extraction": "errors problems streams tar samples",
     "inspecting": "errors media problems streams tar samples",
-    "mixing": "errors problems stores streams samples",
+    "mixing": "errors streams",
     "indexing": "errors problems streams.codecs streams tar tables samples export",
     "proc": "errors media problems signals streams tar tables samples",
-    "shards": "errors problems stores streams tar tables samples",
+    "shards": "errors problems sizes stores streams tar tables samples",
     "checking": "errors problems streams spill tar tables samples shards",
-    "sorting": "errors problems streams tar tables samples shards",
+    "sorting": "errors problems streams spill tar tables samples shards",
     "packing": "errors problems streams.codecs streams spill tar tables parallel samples export shards sorting",
+    "views": "errors streams tables inspecting packing",
     "api": (
-        "errors media problems stores streams.codecs streams tar tables zip parallel samples export extraction "
-        "inspecting mixing indexing proc shards checking sorting packing"
+        "errors media problems streams.codecs stores streams tar tables zip parallel samples export extraction "
+        "inspecting mixing indexing proc shards checking sorting packing views"
     ),
-    "tarkit": "errors shards checking api",
-    "views": "errors streams tables samples inspecting packing",
+    "tarkit": "errors inspecting shards checking sorting api",
     "cli": (
-        "errors problems signals stores streams.codecs streams tar tables samples inspecting proc shards checking "
-        "sorting packing api tarkit views"
+        "errors problems signals streams.codecs stores streams tar samples proc shards checking sorting packing "
+        "views api tarkit"
     ),
     "__main__": "cli",
     "commands": (
-        "errors problems streams tar samples export inspecting mixing indexing proc shards checking sorting "
-        "packing api views cli"
+        "errors problems streams samples export inspecting mixing indexing proc shards checking sorting packing "
+        "views api cli"
     ),
 }
 MOST_FILES = 22
-CROWDED: dict[str, int] = {}  # folders that have more files for now, and how many
+CROWDED: dict[str, int] = {}  # directories that have more files for now, and how many
 LONGEST_FUNCTION = 60
 
-# Files that cite a document which is not in the repository, and how often: to be emptied.
+# Files that cite a document that is not in the repository, and how often; it stays empty.
 CITED = {}
 
 
-def folder(module: str) -> str:
-    """The folder of a module of ours, with dots; the name of the module itself where it lies in none."""
+def directory(module: str) -> str:
+    """Return the directory of a module of tarkit, with dots; for a module at the top its own name."""
     package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
     return package.partition(".")[2] or module.removeprefix("tarkit.")
 
 
 def imports(name: str) -> Iterator[str]:
-    """What a module imports, anywhere in it."""
+    """Yield what a module imports, anywhere in it."""
     for node in nodes(name):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -129,7 +131,7 @@ def imports(name: str) -> Iterator[str]:
 
 
 def own(name: str) -> set[str]:
-    """The modules of ours that a module imports."""
+    """Return the modules of tarkit that a module imports."""
     return {imported for imported in imports(name) if imported.partition(".")[0] == "tarkit"}
 
 
@@ -149,13 +151,13 @@ def assert_no_cycle(graph: dict[str, set[str]]) -> None:
 
 
 def test_imports_follow_the_table() -> None:
-    """A folder imports those of its row in FOLDERS, all of them and no others."""
-    found: dict[str, set[str]] = {folder(name): set() for name in MODULES}
+    """A directory imports those of its row in FOLDERS, all of them and no others."""
+    found: dict[str, set[str]] = {directory(name): set() for name in MODULES}
     wrong = []
     for name in MODULES:
-        at = folder(name)
+        at = directory(name)
         for imported in own(name):
-            to = folder(imported)
+            to = directory(imported)
             if to != at:
                 found[at].add(to)
                 if to not in FOLDERS.get(at, "").split():
@@ -164,39 +166,39 @@ def test_imports_follow_the_table() -> None:
     assert {at: set(row.split()) for at, row in FOLDERS.items()} == found
 
 
-def test_no_cycles_of_folders() -> None:
-    """Folders form a directed graph without cycles."""
+def test_no_cycles_of_directories() -> None:
+    """Directories form a directed graph without cycles."""
     assert_no_cycle({at: set(row.split()) for at, row in FOLDERS.items()})
 
 
 def test_no_cycles_of_modules() -> None:
-    """Modules too, imports for type checkers alone included."""
+    """Modules form a graph without cycles, including imports for type checkers."""
     assert_no_cycle({name: own(name) - {name} for name in MODULES})
 
 
 def test_commands_are_one_file_each() -> None:
-    """commands/ has a module for each command and no other; none imports another, and the app loads them by name.
+    """commands/ has one module for each command; none imports another, and the app loads them by name.
 
-    None imports the app either: commands stand on the rest of cli.
+    None imports the app: commands depend on the rest of cli.
     """
-    assert {name for name in MODULES if folder(name) == "commands"} == {
+    assert {name for name in MODULES if directory(name) == "commands"} == {
         "tarkit.commands",
         *(f"tarkit.commands.{name}" for name in COMMANDS),
     }
     for name in MODULES:
         assert not [each for each in own(name) if each.startswith("tarkit.commands.")], name
-        assert folder(name) != "commands" or "tarkit.cli.app" not in own(name), name
+        assert directory(name) != "commands" or "tarkit.cli.app" not in own(name), name
 
 
-def test_no_folder_is_crowded() -> None:
-    """At most 22 files in a folder."""
+def test_no_directory_is_crowded() -> None:
+    """A directory has at most 22 files."""
     files = Counter(path.parent for path in MODULES.values())
     crowded = {str(at.relative_to(ROOT)): count for at, count in files.items() if count > MOST_FILES}
     assert crowded == CROWDED
 
 
-def test_public_classes_have_names_of_their_own() -> None:
-    """No two public classes of the package have one name."""
+def test_public_classes_have_unique_names() -> None:
+    """No two public classes of the package have the same name."""
     names = Counter(
         node.name
         for name in MODULES
@@ -207,7 +209,7 @@ def test_public_classes_have_names_of_their_own() -> None:
 
 
 def test_cited_documents_are_in_the_repository() -> None:
-    """Code, tests, scripts and documents cite no file in Markdown, and no specification, that is not here."""
+    """Code, tests, scripts and documents cite no Markdown file, and no specification, that is not in the repository."""
     known = {path.name for path in REPOSITORY.glob("*.md")}
     known |= {path.name for at in ("docs", "tests") for path in (REPOSITORY / at).rglob("*.md")}
     files = [path for at in ("tarkit", "tests", "scripts", "docs") for path in (REPOSITORY / at).rglob("*")]
@@ -220,9 +222,9 @@ def test_cited_documents_are_in_the_repository() -> None:
 
 
 EDGE = {
-    "click": lambda name: folder(name) in ("cli", "commands"),
-    "tqdm": lambda name: folder(name) == "cli",
-    "rich": lambda name: folder(name) in ("commands", "views"),
+    "click": lambda name: directory(name) in ("cli", "commands"),
+    "tqdm": lambda name: directory(name) == "cli",
+    "rich": lambda name: directory(name) in ("commands", "views"),
     "PIL": lambda name: name in ("tarkit.views.pictures", "tarkit.views.terminal", "tarkit.media.coding_pictures"),
     "filetype": lambda name: name == "tarkit.media.kinds",
     "braceexpand": lambda name: name == "tarkit.streams.location",
@@ -247,7 +249,7 @@ EDGE = {
 
 @each_row("name", MODULES)
 def test_libraries_have_one_place(name: str) -> None:
-    """click stays at the edge, codecs in codecs, commands are started in one module."""
+    """click is imported in cli and commands, codec libraries in codecs; subprocesses are started in two modules."""
     for imported in imports(name):
         for library, allowed in EDGE.items():
             if imported == library or imported.startswith(f"{library}."):
@@ -262,7 +264,7 @@ LAZY = """
 
 @each_row("name", MODULES)
 def test_optional_libraries_are_imported_where_they_are_used(name: str) -> None:
-    """Not at the top: whoever needs none does not wait for them."""
+    """Optional and slow libraries are not imported at the top of a module, so that other commands start fast."""
     lazy = LAZY.split()
     for node in tree(name).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -275,27 +277,27 @@ WORLD = {
     "sys.exit": ["tarkit.cli.app"],
     "sys.argv": ["tarkit.cli.app"],
     "sys.stdin": ["tarkit.proc.child"],
-    "sys.stdout": ["tarkit.cli.app", "tarkit.proc.child"],  # a process of its own, where the user's code prints
+    "sys.stdout": ["tarkit.cli.app", "tarkit.proc.child"],  # a separate process, in which the user's code prints
     "os.environ": None,
 }
 
 
 @each_row("name", MODULES)
-def test_the_world_is_at_the_edge(name: str) -> None:
-    """No print, no sys.exit, no environment below api, cli and commands."""
+def test_side_effects_are_at_the_edge(name: str) -> None:
+    """No print, no sys.exit, and no access to the environment below api, cli and commands."""
     for node in nodes(name):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in ("print", "input", "exit", "quit", "breakpoint", "eval", "exec"), name
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             word = f"{node.value.id}.{node.attr}"
             if word in ("os.environ", "os.getenv", "os.environb"):
-                assert folder(name) in ("api", "cli", "commands", "stores"), f"{name} uses {word}"
+                assert directory(name) in ("api", "cli", "commands", "stores"), f"{name} uses {word}"
             elif word in WORLD and WORLD[word] is not None:
                 assert name in WORLD[word], f"{name} uses {word}"
             assert word not in ("os._exit", "os.system", "os.popen", "time.time") or name in (
                 "tarkit.cli.options",
                 "tarkit.cli.app",
-                "tarkit.proc.child",  # a copy of this process, which nobody but itself ends
+                "tarkit.proc.child",  # a forked process, which must end itself
             ), name
         if isinstance(node, ast.ExceptHandler):
             assert node.type is not None, f"{name} catches everything, line {node.lineno}"
@@ -303,7 +305,7 @@ def test_the_world_is_at_the_edge(name: str) -> None:
 
 @each_row("name", MODULES)
 def test_no_function_is_too_long(name: str) -> None:
-    """A function of more than 60 lines is two; a module ends where its idea ends."""
+    """A function has at most 60 lines."""
     for node in nodes(name):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             length = (node.end_lineno or 0) - node.lineno + 1
@@ -312,9 +314,9 @@ def test_no_function_is_too_long(name: str) -> None:
 
 @each_row("name", MODULES)
 def test_everything_is_documented(name: str) -> None:
-    """A docstring for each module, and for each class, function and method that others may use.
+    """Each module, and each public class, function and method, has a docstring.
 
-    A method of a class that has a base may be documented there.
+    A method of a class with a base may be documented there.
     """
     assert ast.get_docstring(tree(name)), f"{name} has no docstring"
     for node in nodes(name):
@@ -328,11 +330,11 @@ def test_everything_is_documented(name: str) -> None:
                 assert ast.get_docstring(node), f"{name}.{node.name}"
 
 
-# ---- what is loaded
+# ---- modules loaded
 
 
 def loaded(*words: str, code: str | None = None) -> set[str]:
-    """The modules that a run imports, those that Python itself needs left out."""
+    """Return the modules that a run imports, without those that Python itself needs."""
     command = ["-c", code] if code else ["-m", "tarkit", *words]
     done = subprocess.run(
         [sys.executable, "-I", "-X", "importtime", *command],
@@ -352,19 +354,19 @@ HEAVY = """
 
 
 def heavy(modules: set[str]) -> list[str]:
-    """Those of HEAVY, and what is in them, that click alone does not load."""
+    """Return the modules in HEAVY, and their submodules, among `modules`."""
     return sorted({each for each in modules for name in HEAVY.split() if each == name or each.startswith(f"{name}.")})
 
 
 @pytest.fixture(scope="module")
 def click() -> set[str]:
-    """What the library that we stand on loads."""
+    """Return the modules that click loads."""
     return loaded(code="import click, runpy, signal, locale, encodings.ascii")
 
 
 @pytest.mark.parametrize("word", ["--version", "--help"])
 def test_start(word: str, click: set[str]) -> None:
-    """click, the table of commands, errors and signals; no command, nothing heavy."""
+    """--version and --help load click, the table of commands, errors and signals; no command, no heavy module."""
     modules = loaded(word)
     ours = {each for each in modules if each.partition(".")[0] == "tarkit"}
     own = {f"tarkit.cli.{name}" for name in ("app", "command", "messages")}
@@ -376,7 +378,7 @@ def test_start(word: str, click: set[str]) -> None:
 
 
 def test_cat_of_a_file(tmp_path: Path, click: set[str]) -> None:
-    """Copying one plain archive needs no codec, no command, no temporary file, no table."""
+    """A copy of one plain archive loads no codec, no command but cat, no temporary file and no table."""
     (tmp_path / "a.tar").write_bytes(archive({"a.txt": b"x"}))
     modules = loaded("cat", str(tmp_path / "a.tar"), "-o", str(tmp_path / "b.tar")) - click
     allowed = {"dataclasses", "random", "braceexpand"}
@@ -393,7 +395,7 @@ def test_cat_of_a_file(tmp_path: Path, click: set[str]) -> None:
 
 
 def test_the_version_is_a_literal() -> None:
-    """Asking the package database costs more than all of click."""
+    """The version is a literal: a query of the package database takes longer than the import of click."""
     [value] = [
         node.value
         for node in tree("tarkit").body

@@ -1,4 +1,4 @@
-"""Work in several processes: results in order, errors as they were, nothing left running."""
+"""Work in several processes: ordered results, unchanged errors, and no process left behind."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ COMMAND = CommandFailed("false", 1, "tail", "hint")
 
 
 def square(number: int) -> tuple[int, int]:
-    """A result, and who found it."""
+    """Return a result, and the process that computed it."""
     return number * number, os.getpid()
 
 
 def fail(which: int, number: int) -> int:
-    """An error in the place of a number that is too large."""
+    """Raise an error for a number that is too large."""
     if number >= 3:
         raise [*ERRORS, COMMAND][which]
     return number
 
 
 def several(job: int) -> Iterator[tuple[int, bytes]]:
-    """As many items as the number of the job says."""
+    """Yield as many items as the number of the job."""
     for number in range(job % 5):
         yield job, b"x" * number
 
@@ -56,7 +56,7 @@ def several(job: int) -> Iterator[tuple[int, bytes]]:
 @pytest.mark.forks
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_results(count: int) -> None:
-    """All, in the order of the jobs; several processes when there are to be several."""
+    """All results come in the order of the jobs, from several processes if several are requested."""
     found = list(results_in_order(square, range(5), count))
     assert [result for result, _ in found] == [number**2 for number in range(5)]
     assert (os.getpid() in {who for _, who in found}) == (count == 1)
@@ -65,7 +65,7 @@ def test_results(count: int) -> None:
 
 @pytest.mark.forks
 def test_no_descriptor_is_left() -> None:
-    """Nor is any held until other processes start."""
+    """No descriptor is left open, or held until other processes start."""
     before = set(os.listdir("/dev/fd"))
     assert len(list(results_in_order(square, range(9), 3))) == 9
     assert set(os.listdir("/dev/fd")) <= before
@@ -74,7 +74,7 @@ def test_no_descriptor_is_left() -> None:
 @pytest.mark.forks
 @pytest.mark.parametrize("count", [0, 1, 2, 11])
 def test_many_items_of_each(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for any number of processes."""
+    """The results are the same for any number of processes."""
     monkeypatch.setattr(parallel, "SHARES", 1)
     jobs = list(range(count))
     expected = [list(several(job)) for job in jobs]
@@ -85,7 +85,7 @@ def test_many_items_of_each(count: int, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.forks
 @pytest.mark.parametrize("late", [False, True])
 def test_threads(late: bool) -> None:
-    """While one runs no process is copied, which could wait in the copy for its locks; the work is done here."""
+    """No process is forked while another thread runs, whose locks could block the child; the work is done here."""
     over = threading.Event()
     thread = threading.Thread(target=over.wait)
     found = results_in_order(square, range(4 * parallel.AHEAD), 2, share=1)
@@ -108,7 +108,7 @@ def test_threads(late: bool) -> None:
     [(0, 2, None), *((which, count, 6) for which in range(len(ERRORS)) for count in (1, 2))],
 )
 def test_errors(which: int, count: int, share: int | None) -> None:
-    """The first one is raised as it was, with all that it says, behind the results before it."""
+    """The first error is raised unchanged, after the results before it."""
     error = ERRORS[which]
     found = results_in_order(partial(fail, which), range(6), count, share=share)
     assert [next(found) for _ in range(3)] == [0, 1, 2]
@@ -120,8 +120,8 @@ def test_errors(which: int, count: int, share: int | None) -> None:
 
 
 @pytest.mark.forks
-def test_an_error_comes_behind_what_was_yielded() -> None:
-    """It is raised where the result is read, however soon it was known."""
+def test_an_error_comes_after_the_items_before_it() -> None:
+    """An error is raised where the result is read, even if it occurred earlier."""
 
     def failing(job: int) -> Iterator[int]:
         yield job
@@ -140,7 +140,7 @@ def test_an_error_comes_behind_what_was_yielded() -> None:
 
 @pytest.mark.forks
 def test_a_command_that_failed() -> None:
-    """Its message comes through."""
+    """The message of a failed command reaches the caller."""
     with pytest.raises(TarkitError, match="command ended with status 1: false: tail"):
         list(results_in_order(partial(fail, len(ERRORS)), [3, 4], 2))
 
@@ -155,8 +155,8 @@ def test_a_command_that_failed() -> None:
         (lambda: os._exit(0), "exited before it had finished"),
     ],
 )
-def test_a_process_that_is_ended(how: object, said: str) -> None:
-    """An error in words, not a wait without an end, nor the end."""
+def test_a_process_that_ends_early(how: object, said: str) -> None:
+    """A worker process that ends early is an error with a message; the caller neither waits for ever nor ends."""
 
     def end(number: int) -> int:
         if number == 2:
@@ -172,7 +172,7 @@ def test_a_process_that_is_ended(how: object, said: str) -> None:
 
 @pytest.mark.forks
 def test_no_room_for_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It is the error of the system, with the name of the place."""
+    """A full temporary directory is an error of the system with the name of the directory."""
     import resource
 
     def limited(job: int) -> Iterator[bytes]:
@@ -186,8 +186,8 @@ def test_no_room_for_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 @pytest.mark.forks
-def test_processes_end_when_nobody_reads_on() -> None:
-    """Whoever stops reading leaves none behind."""
+def test_processes_end_when_the_caller_stops_reading() -> None:
+    """No process is left when the caller stops reading."""
 
     def slow(job: int) -> Iterator[int]:
         if job:
@@ -203,13 +203,13 @@ def test_processes_end_when_nobody_reads_on() -> None:
 
 @pytest.mark.forks
 def test_few_jobs_are_ahead(tmp_path: Path) -> None:
-    """Jobs are begun as results are taken, not all at once."""
+    """Jobs are started as results are taken, not all at once."""
 
     most = parallel.AHEAD * 2
 
     def begin(job: int) -> int:
         (tmp_path / str(job)).touch()
-        if not job:  # as slow as all others that may be begun before it is done, and a little more
+        if not job:  # the first job ends after all others that may start before it is done, and a little later
             happens((tmp_path / str(most - 1)).exists)
             time.sleep(0.1)
         return job
@@ -259,8 +259,8 @@ guarded(work)
 """
 
 
-def test_a_signal_that_comes_where_nothing_can_be_raised() -> None:
-    """It ends us all the same, and silently."""
+def test_a_signal_where_exceptions_are_ignored() -> None:
+    """A signal in `__del__`, where exceptions are ignored, ends the process silently."""
     done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, timeout=20, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGTERM, b"")
 
@@ -293,7 +293,7 @@ guarded(work)
 
 @each_row("moment", ["enter", "wait"])
 def test_a_signal_as_a_lock_is_taken(moment: str) -> None:
-    """It is released all the same: threads that are waited for in the end may want it."""
+    """A lock is released when a signal arrives while it is acquired: threads that are joined at the end may need it."""
     done = subprocess.run([sys.executable, "-c", LOCKS, moment], capture_output=True, timeout=20, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, b"taken again\nreleased\n", b"")
 
@@ -301,7 +301,7 @@ def test_a_signal_as_a_lock_is_taken(moment: str) -> None:
 @pytest.mark.forks
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_all(signum: signal.Signals, here: Path) -> None:
-    """The processes, the commands that they run, which do not want to, and their unfinished outputs."""
+    """A signal ends workers and their commands, even those that ignore TERM, and removes unfinished outputs."""
     process = Copied([sys.executable, "-c", PROGRAM], stderr=subprocess.PIPE, start_new_session=True)
     pids = [pid_in(f"{job}.pid") for job in range(2)]
     assert len(list(here.glob(".*.part"))) == 2
@@ -314,7 +314,7 @@ def test_a_signal_ends_all(signum: signal.Signals, here: Path) -> None:
 
 @pytest.mark.forks
 def test_signals_while_it_cleans_up(here: Path) -> None:
-    """A process that is asked to end, once more and while it does, ends what it has started all the same."""
+    """A worker process that gets SIGTERM again while it cleans up still ends what it started."""
 
     def work(job: int) -> Iterator[int]:
         end_commands, asked = parallel.end_commands, os.getpid()
@@ -334,7 +334,7 @@ def test_signals_while_it_cleans_up(here: Path) -> None:
 
 
 class Full:
-    """A stream for a disk that is full."""
+    """A stream on a full disk."""
 
     def __init__(self, fd: int, *_: object) -> None:
         os.close(fd)
@@ -346,12 +346,12 @@ class Full:
         pass
 
     def write(self, data: bytes) -> int:
-        """There is no room."""
+        """Raise ENOSPC."""
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where results find no room, that it is so finds some: it was kept free from the start."""
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of a full disk reaches the caller, in space that is reserved at the start."""
     file = TemporaryFile(str(tmp_path))
     file.reserve(parallel.ROOM)
     blocks = os.fstat(file.fd).st_blocks
@@ -395,7 +395,7 @@ main()
     ],
 )
 def test_commands_have_no_threads_when_they_fork(words: str, here: Path) -> None:
-    """Each that copies its process does that while it has one thread, whatever it reads and writes."""
+    """Each command that forks has one thread when it does, for all kinds of inputs and outputs."""
     Path("in.tar").write_bytes(archive({f"{key}.txt": b"x" * 1000 for key in range(50)}))
     Path("in.tar.gz").write_bytes(gzip.compress(Path("in.tar").read_bytes()))
     Path("b.tar").write_bytes(archive({"b.txt": b"x"}))

@@ -103,7 +103,7 @@ def test_maxerr() -> None:
     assert policy.dropped == {"truncated": 1, "bad-header": 1}
 
 
-def test_many_of_a_kind_are_not_all_said() -> None:
+def test_many_of_a_kind_are_not_all_printed() -> None:
     """The first few of a kind are printed, then a message that more follow; other kinds are not affected."""
     said: list[str] = []
     policy = Policy(skip=["all"], warn=said.append)
@@ -143,7 +143,7 @@ def test_names(allow: list[str], skip: list[str], allowed: set[str], skipped: se
         (["all"], ["all"], r"--allow and --skip both name"),
     ],
 )
-def test_names_that_make_no_sense(allow: list[str], skip: list[str], message: str) -> None:
+def test_unknown_names(allow: list[str], skip: list[str], message: str) -> None:
     """An unknown name is a usage error that lists the known ones."""
     with pytest.raises(Usage, match=message) as error:
         Policy(allow, skip)
@@ -185,13 +185,13 @@ def test_exit_codes() -> None:
     """Each error has the status that the docstring of its module states: 2 for usage, else 1."""
     assert errors.__doc__
     codes = dict(re.findall(r"^\W*(\w+)\s+(\d)\s", errors.__doc__, re.M))
-    ones = ("TarkitError", "Problem", "MissingLibrary", "Unsupported", "CommandFailed")
+    ones = ("TarkitError", "Problem", "MissingLibrary", "Unsupported", "MissingKey", "CommandFailed")
     assert codes == {**dict.fromkeys(ones, "1"), "Usage": "2"}
     for kind in subclasses(TarkitError):
         if kind.__module__ == "tarkit.errors":
             assert str(kind.exit_code) == codes[kind.__name__]
         assert kind.exit_code == (2 if issubclass(kind, Usage) else 1)
-    assert not issubclass(errors.Interrupted, Exception), "nothing may swallow it"
+    assert not issubclass(errors.Interrupted, Exception), "`except Exception` must not catch it"
 
 
 @each_row(
@@ -225,7 +225,7 @@ def test_command_failed(status: int, tail: str, message: str) -> None:
     ],
 )
 def test_show(name: bytes | str, shown: str) -> None:
-    """A name is shown on one line whatever its bytes, and different names differ."""
+    """A name is shown on one line for any bytes, and different names differ."""
     assert show(name) == shown
 
 
@@ -235,7 +235,7 @@ def test_printable() -> None:
     assert printable("a\nb\udcff") == r"a\x0ab\xff"
 
 
-def test_a_stream_that_ends_amid_a_copy(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_ends_during_a_copy(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """A problem that no policy has seen gets its hint as well."""
     monkeypatch.setattr(reader, "LARGE", 1 << 16)
     large = Path(archive({"a.bin": bytes(6 << 20)})).read_bytes()

@@ -1,7 +1,7 @@
 """README.md and docs/: blocks of `sh`, `python`, `c` and `make` are run, section by section.
 
-Blocks marked `console` need a network or change the machine; of those only the options are looked up. test_docs.py
-compares the tour of README.md with what it prints.
+Blocks marked `console` need a network or change the machine; only their options are checked. test_docs.py compares the
+tour of README.md with its output.
 """
 
 from __future__ import annotations
@@ -99,27 +99,27 @@ FILES = {
 }
 
 
-def _fill(folder: Path, text: str) -> None:
+def _fill(directory: Path, text: str) -> None:
     """Write the files that a text needs: those of the directories that it names, and all others."""
     for name, content in FILES.items():
         above, slash, _ = name.partition("/")
         if not slash or re.search(rf"\b{above}\b", text):
-            path = folder / name
+            path = directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with a link `bin` to a directory that has a `tarkit`."""
     (tmp_path / "bin").symlink_to(served(tmp_path_factory.getbasetemp()))
     return tmp_path
 
 
-def _run(folder: Path, *words: str) -> str:
-    environment = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+def _run(directory: Path, *words: str) -> str:
+    environment = {**os.environ, "PATH": f"{directory / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     ran = subprocess.run(
-        words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        words, cwd=directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, f"{words[-1]}\nended with {ran.returncode}\n{ran.stdout}{ran.stderr}"
     return ran.stdout
@@ -138,68 +138,68 @@ def _names(path: Path) -> list[str]:
         return archive.getnames()
 
 
-def _npy_shards(folder: Path) -> None:
-    assert [len(_names(path)) for path in sorted((folder / "shard").iterdir())] == [20, 20, 20, 20]
+def _npy_shards(directory: Path) -> None:
+    assert [len(_names(path)) for path in sorted((directory / "shard").iterdir())] == [20, 20, 20, 20]
 
 
-def _npy_large(folder: Path) -> None:
-    assert len(_names(folder / "shard_large/npy_webdataset-0000.tar")) == 24
-    assert (folder / "shard_large.tsv").read_text().count("\n") == 2
+def _npy_large(directory: Path) -> None:
+    assert len(_names(directory / "shard_large/npy_webdataset-0000.tar")) == 24
+    assert (directory / "shard_large.tsv").read_text().count("\n") == 2
 
 
-def _photos(folder: Path) -> None:
-    with tarfile.open(folder / "photos.tar") as archive:
+def _photos(directory: Path) -> None:
+    with tarfile.open(directory / "photos.tar") as archive:
         assert len(archive.getnames()) == 40
         assert archive.extractfile("dog/3.cls").read() == b"1"  # type: ignore[union-attr]
 
 
-def _table(folder: Path) -> None:
-    assert _names(folder / "table.tar") == [f"000{i}.{field}" for i in (1, 2) for field in ("jpg", "cls", "txt")]
+def _table(directory: Path) -> None:
+    assert _names(directory / "table.tar") == [f"000{i}.{field}" for i in (1, 2) for field in ("jpg", "cls", "txt")]
 
 
-def _reshard(folder: Path) -> None:
-    assert len(_names(folder / "all.tar")) == 48
-    assert [len(_names(path)) for path in sorted((folder / "even").iterdir())] == [4] * 8
+def _reshard(directory: Path) -> None:
+    assert len(_names(directory / "all.tar")) == 48
+    assert [len(_names(path)) for path in sorted((directory / "even").iterdir())] == [4] * 8
 
 
-def _some_samples(folder: Path) -> None:
-    counts = {name: len(_names(folder / f"{name}.tar")) for name in ("cats", "kept", "scored", "hundred")}
+def _some_samples(directory: Path) -> None:
+    counts = {name: len(_names(directory / f"{name}.tar")) for name in ("cats", "kept", "scored", "hundred")}
     assert counts == {"cats": 24, "kept": 8, "scored": 8, "hundred": 0}
 
 
-def _some_fields(folder: Path) -> None:
-    assert _names(folder / "renamed.tar")[:2] == ["cat/0.image", "cat/0.label"]
-    assert {name.rpartition(".")[2] for name in _names(folder / "dropped.tar")} == {"jpg", "png", "cls"}
-    assert len(_names(folder / "whole.tar")) == 48
+def _some_fields(directory: Path) -> None:
+    assert _names(directory / "renamed.tar")[:2] == ["cat/0.image", "cat/0.label"]
+    assert {name.rpartition(".")[2] for name in _names(directory / "dropped.tar")} == {"jpg", "png", "cls"}
+    assert len(_names(directory / "whole.tar")) == 48
 
 
-def _unique(folder: Path) -> None:
-    assert _names(folder / "both.tar")[8] == "b/cat/0.png"
-    assert _names(folder / "numbered.tar")[-1] == "000000003.txt"
+def _unique(directory: Path) -> None:
+    assert _names(directory / "both.tar")[8] == "b/cat/0.png"
+    assert _names(directory / "numbered.tar")[-1] == "000000003.txt"
 
 
-def _mixed(folder: Path) -> None:
-    assert sorted(_names(folder / "mixed-000000.tar"))[:1] == ["cat/0.cls"]
+def _mixed(directory: Path) -> None:
+    assert sorted(_names(directory / "mixed-000000.tar"))[:1] == ["cat/0.cls"]
 
 
-def _compressed(folder: Path) -> None:
-    assert (folder / "train.tar.xz").read_bytes()[:4] == b"\xfd7zX"
-    assert len(_names(folder / "train.tar.xz")) == 48
+def _compressed(directory: Path) -> None:
+    assert (directory / "train.tar.xz").read_bytes()[:4] == b"\xfd7zX"
+    assert len(_names(directory / "train.tar.xz")) == 48
 
 
-def _upper_case(folder: Path) -> None:
+def _upper_case(directory: Path) -> None:
     for name in ("upper-worker", "upper-bash", "upper-c"):
-        with tarfile.open(folder / f"{name}.tar") as archive:
+        with tarfile.open(directory / f"{name}.tar") as archive:
             texts = {file.read() for each in archive if (file := archive.extractfile(each)) and ".txt" in each.name}
         assert texts == {b"A TEXT"}, name
-    assert _names(folder / "upper-bash.tar") == _names(folder / "upper-c.tar") == _names(folder / "a.tar")
+    assert _names(directory / "upper-bash.tar") == _names(directory / "upper-c.tar") == _names(directory / "a.tar")
 
 
-def _classes(folder: Path) -> None:
-    assert (folder / "classes.txt").read_text() == "cat\ndog\n"
+def _classes(directory: Path) -> None:
+    assert (directory / "classes.txt").read_text() == "cat\ndog\n"
     for name, each in (("train", 8), ("val", 2)):
         labels: dict[str, list[bytes]] = {"cat": [], "dog": []}
-        for shard in (folder / name).iterdir():
+        for shard in (directory / name).iterdir():
             with tarfile.open(shard) as archive:
                 for entry in archive:
                     if entry.name.endswith(".cls") and (label := archive.extractfile(entry)):
@@ -207,140 +207,140 @@ def _classes(folder: Path) -> None:
         assert labels == {"cat": [b"0"] * each, "dog": [b"1"] * each}
 
 
-def _tree(folder: Path) -> None:
-    assert [_names(folder / f"x-{i:06d}.tar") for i in range(2)] == [
+def _tree(directory: Path) -> None:
+    assert [_names(directory / f"x-{i:06d}.tar") for i in range(2)] == [
         ["images/0.jpg", "images/1.jpg", "images/2.jpg"],
         ["images/3.jpg"],
     ]
-    assert sorted(name for i in range(4) for name in _names(folder / f"z-{i}.tar")) == sorted(
+    assert sorted(name for i in range(4) for name in _names(directory / f"z-{i}.tar")) == sorted(
         [f"images/{i}.jpg" for i in range(4)] + [f"notes/{i}.json" for i in range(3)]
     )
 
 
-def _two_directories(folder: Path) -> None:
-    assert _names(folder / "y-000000.tar") == ["0.jpg", "0.json", "1.jpg", "1.json", "2.jpg", "2.json"]
+def _two_directories(directory: Path) -> None:
+    assert _names(directory / "y-000000.tar") == ["0.jpg", "0.json", "1.jpg", "1.json", "2.jpg", "2.json"]
 
 
-def _captions(folder: Path) -> None:
-    assert _names(folder / "captioned-000000.tar")[:2] == ["0.jpg", "0.txt"]
+def _captions(directory: Path) -> None:
+    assert _names(directory / "captioned-000000.tar")[:2] == ["0.jpg", "0.txt"]
 
 
-def _update(folder: Path) -> None:
-    assert [len(_names(folder / f"u-{i:06d}.tar")) for i in range(2)] == [3, 1]
-    assert _names(folder / "u-000002.tar") == ["images/new.jpg"]
+def _update(directory: Path) -> None:
+    assert [len(_names(directory / f"u-{i:06d}.tar")) for i in range(2)] == [3, 1]
+    assert _names(directory / "u-000002.tar") == ["images/new.jpg"]
 
 
-def _plan(folder: Path) -> None:
-    assert _names(folder / "first.tar") == [f"images/{i}.jpg" for i in range(4)]
-    assert not (folder / "p-000000.tar").exists()
+def _plan(directory: Path) -> None:
+    assert _names(directory / "first.tar") == [f"images/{i}.jpg" for i in range(4)]
+    assert not (directory / "p-000000.tar").exists()
 
 
-def _parts(folder: Path) -> None:
+def _parts(directory: Path) -> None:
     for pattern, count in (("[tv]*-000*.tar", 12), ("grouped-*", 12), ("fair-*", 12), ("cv-*", 12), ("fair-val-*", 2)):
-        assert sum(len(_names(path)) for path in folder.glob(pattern)) == 4 * count, pattern
+        assert sum(len(_names(path)) for path in directory.glob(pattern)) == 4 * count, pattern
 
 
-def _categories(folder: Path) -> None:
-    assert {path.name: len(_names(path)) for path in (folder / "pets").iterdir()} == {
+def _categories(directory: Path) -> None:
+    assert {path.name: len(_names(path)) for path in (directory / "pets").iterdir()} == {
         "cats-000000.tar": 24,
         "dogs-000000.tar": 24,
     }
 
 
-def _equal_size(folder: Path) -> None:
+def _equal_size(directory: Path) -> None:
     # each closes at a fourth of the bytes and one
-    assert [len(_names(path)) for path in sorted(folder.glob("same-*"))] == [16, 16, 16]
+    assert [len(_names(path)) for path in sorted(directory.glob("same-*"))] == [16, 16, 16]
 
 
-def _zips(folder: Path) -> None:
-    assert zipfile.ZipFile(folder / "a.zip").namelist() == _names(folder / "a.tar")
-    assert len(_names(folder / "from-zip.tar")) == 8
-    assert (folder / "1-of-zip.txt").read_bytes() == b"a text"
+def _zips(directory: Path) -> None:
+    assert zipfile.ZipFile(directory / "a.zip").namelist() == _names(directory / "a.tar")
+    assert len(_names(directory / "from-zip.tar")) == 8
+    assert (directory / "1-of-zip.txt").read_bytes() == b"a text"
 
 
-def _salvaged(folder: Path) -> None:
-    assert {name.partition(".")[0] for name in _names(folder / "saved.tar")} == {"cat/0", "cat/1", "cat/2", "cat/3"}
+def _salvaged(directory: Path) -> None:
+    assert {name.partition(".")[0] for name in _names(directory / "saved.tar")} == {"cat/0", "cat/1", "cat/2", "cat/3"}
 
 
-def _sorted(folder: Path) -> None:
-    files = [[name for name in _names(path) if "." in name] for path in sorted(folder.glob("photos-*.tar"))]
+def _sorted(directory: Path) -> None:
+    files = [[name for name in _names(path) if "." in name] for path in sorted(directory.glob("photos-*.tar"))]
     assert list(map(len, files)) == [10, 10]  # there are directories besides
-    assert _names(folder / "largest-first.tar")[0].startswith("000000.")
+    assert _names(directory / "largest-first.tar")[0].startswith("000000.")
 
 
-def _joined(folder: Path) -> None:
-    assert _names(folder / "both-sorted.tar")[0::8] == ["a/cat/0.png", "b/cat/0.png"]
+def _joined(directory: Path) -> None:
+    assert _names(directory / "both-sorted.tar")[0::8] == ["a/cat/0.png", "b/cat/0.png"]
 
 
-def _shuffled(folder: Path) -> None:
-    assert sum(len(_names(path)) for path in folder.glob("mixed-all-*")) == 48
-    assert len(list(folder.glob("e[012]-*.tar"))) == 6
-    assert sorted(_names(folder / "shuffled.tar")) == sorted(_names(folder / "a.tar"))
+def _shuffled(directory: Path) -> None:
+    assert sum(len(_names(path)) for path in directory.glob("mixed-all-*")) == 48
+    assert len(list(directory.glob("e[012]-*.tar"))) == 6
+    assert sorted(_names(directory / "shuffled.tar")) == sorted(_names(directory / "a.tar"))
 
 
-def _weighted(folder: Path) -> None:
-    assert len(_names(folder / "twenty.tar")) == 80
+def _weighted(directory: Path) -> None:
+    assert len(_names(directory / "twenty.tar")) == 80
 
 
-def _processed(folder: Path) -> None:
+def _processed(directory: Path) -> None:
     for name, field in (("upper", "upper"), ("counted", "n")):
-        assert sum(entry.endswith(f".{field}") for entry in _names(folder / f"{name}.tar")) == 12
-    assert {name[:4] for name in _names(folder / "renamed-keys.tar")} == {"new/"}
+        assert sum(entry.endswith(f".{field}") for entry in _names(directory / f"{name}.tar")) == 12
+    assert {name[:4] for name in _names(directory / "renamed-keys.tar")} == {"new/"}
 
 
-def _function(folder: Path) -> None:
-    with tarfile.open(folder / "upper-py.tar") as archive:
+def _function(directory: Path) -> None:
+    with tarfile.open(directory / "upper-py.tar") as archive:
         assert archive.extractfile("cat/0.txt").read() == b"A TEXT"  # type: ignore[union-attr]
 
 
-def _viewed(folder: Path) -> None:
-    assert "cat/0" in (folder / "gallery.html").read_text()
-    assert (folder / "t.csv").read_text().count("\n") == 13
+def _viewed(directory: Path) -> None:
+    assert "cat/0" in (directory / "gallery.html").read_text()
+    assert (directory / "t.csv").read_text().count("\n") == 13
 
 
-def _class_names(folder: Path) -> None:
-    assert (folder / "classes.txt").read_text() == "cat\ndog\n"
+def _class_names(directory: Path) -> None:
+    assert (directory / "classes.txt").read_text() == "cat\ndog\n"
     for name in ("stats.html", "classes.html"):
-        page = (folder / name).read_text()
+        page = (directory / name).read_text()
         assert "cat" in page, name
         assert "dog" in page, name
 
 
-def _one_sample(folder: Path) -> None:
-    assert (folder / "3.txt").read_bytes() == b"a text"
+def _one_sample(directory: Path) -> None:
+    assert (directory / "3.txt").read_bytes() == b"a text"
 
 
-def _unpacked(folder: Path) -> None:
-    assert sorted(path.name for path in (folder / "unpacked/cat").iterdir()) == [f"{i}.txt" for i in range(6)]
+def _unpacked(directory: Path) -> None:
+    assert sorted(path.name for path in (directory / "unpacked/cat").iterdir()) == [f"{i}.txt" for i in range(6)]
 
 
-def _checked(folder: Path) -> None:
-    assert sum(len(_names(path)) for path in (folder / "clean").glob("*.tar")) == 48
+def _checked(directory: Path) -> None:
+    assert sum(len(_names(path)) for path in (directory / "clean").glob("*.tar")) == 48
 
 
-def _manifest(folder: Path) -> None:
-    assert (folder / "release.tsv").read_text().count("\n") == 3
+def _manifest(directory: Path) -> None:
+    assert (directory / "release.tsv").read_text().count("\n") == 3
 
 
-def _indexed(folder: Path) -> None:
-    assert {path.suffix for path in (folder / "shards").iterdir()} == {".tar", ".idx", ".json"}
+def _indexed(directory: Path) -> None:
+    assert {path.suffix for path in (directory / "shards").iterdir()} == {".tar", ".idx", ".json"}
 
 
-def _equal_number(folder: Path) -> None:
-    assert [len(_names(path)) for path in sorted(folder.glob("equal-*"))] == [12] * 4
+def _equal_number(directory: Path) -> None:
+    assert [len(_names(path)) for path in sorted(directory.glob("equal-*"))] == [12] * 4
 
 
-def _epochs(folder: Path) -> None:
-    assert [len(_names(path)) for path in sorted(folder.glob("epoch*"))] == [16] * 6
+def _epochs(directory: Path) -> None:
+    assert [len(_names(path)) for path in sorted(directory.glob("epoch*"))] == [16] * 6
 
 
-def _balanced(folder: Path) -> None:
-    names = [name for name in _names(folder / "balanced.tar") if name.endswith(".cls")]
+def _balanced(directory: Path) -> None:
+    names = [name for name in _names(directory / "balanced.tar") if name.endswith(".cls")]
     assert (len(names), sum(name.startswith("dog/") for name in names) > 12) == (30, True)
 
 
-def _start(folder: Path) -> None:
-    assert [len(_names(path)) for path in sorted(folder.glob("mixed-*"))] == [10] * 4
+def _start(directory: Path) -> None:
+    assert [len(_names(path)) for path in sorted(directory.glob("mixed-*"))] == [10] * 4
 
 
 CHECKS: dict[str, Callable[[Path], None]] = {
@@ -391,31 +391,31 @@ PRINTED = {"Pairs of arrays": 40, "Read shards with WebDataset": 12}
 @pytest.mark.forks
 @pytest.mark.parametrize("section", SECTIONS)
 def test_the_blocks_of_a_section_run(
-    section: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    section: str, directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The blocks of a section succeed one after the other, and make what the text states."""
     blocks = [block for block in TO_RUN if block.section == section]
-    _fill(folder, "".join(block.text for block in blocks) + section)
+    _fill(directory, "".join(block.text for block in blocks) + section)
     for block in blocks:
         _only_here(block.language)
         if block.language == "sh":
-            _run(folder, "bash", "-euo", "pipefail", "-c", block.text)
+            _run(directory, "bash", "-euo", "pipefail", "-c", block.text)
         elif block.language == "python":
-            monkeypatch.chdir(folder)
-            exec(block.text, {})  # here, where webdataset need not be loaded once more
+            monkeypatch.chdir(directory)
+            exec(block.text, {})  # in this process, so that webdataset is not loaded again
             assert len(capsys.readouterr().out.splitlines()) == PRINTED[section]
         elif block.language == "c":
-            (folder / "upper-tar.c").write_text(block.text)
-            _run(folder, "cc", "-Wall", "-Werror", "-o", "upper-tar", "upper-tar.c")
-            _run(folder, "tarkit", "proc", "--worker", "./upper-tar", "a.tar", "-o", "upper-c.tar")
+            (directory / "upper-tar.c").write_text(block.text)
+            _run(directory, "cc", "-Wall", "-Werror", "-o", "upper-tar", "upper-tar.c")
+            _run(directory, "tarkit", "proc", "--worker", "./upper-tar", "a.tar", "-o", "upper-c.tar")
         else:
-            (folder / "recipe").write_text("a.jpg\tphotos/cat/1.jpg\n")
-            (folder / "Makefile").write_text(block.text)
-            assert _run(folder, "make").startswith("tarkit create")
-            assert "up to date" in _run(folder, "make")
-            os.utime(folder / "photos/cat/1.jpg", (2**31, 2**31))
-            assert _run(folder, "make").startswith("tarkit create")
-    CHECKS.get(section, lambda folder: None)(folder)
+            (directory / "recipe").write_text("a.jpg\tphotos/cat/1.jpg\n")
+            (directory / "Makefile").write_text(block.text)
+            assert _run(directory, "make").startswith("tarkit create")
+            assert "up to date" in _run(directory, "make")
+            os.utime(directory / "photos/cat/1.jpg", (2**31, 2**31))
+            assert _run(directory, "make").startswith("tarkit create")
+    CHECKS.get(section, lambda directory: None)(directory)
 
 
 MESSAGES = {"URLs": "cat s3://bucket/a.tar -o b.tar", "A truncated download": "cat cut.tar -o saved.tar"}
@@ -423,14 +423,14 @@ MESSAGES = {"URLs": "cat s3://bucket/a.tar -o b.tar", "A truncated download": "c
 
 
 @pytest.mark.forks
-def test_messages_are_those_of_today(folder: Path) -> None:
+def test_messages_are_up_to_date(directory: Path) -> None:
     """The messages that sections show are what a command prints, to the last byte."""
     program("bash")
-    _fill(folder, "")
+    _fill(directory, "")
     shown = {block.section: block.text for block in BLOCKS if block.text.startswith("tarkit: ")}
     for words in MESSAGES.values():
-        _run(folder, "bash", "-c", f"! tarkit {words} 2>> said")
-    assert (folder / "said").read_text() == "".join(shown[section] for section in MESSAGES)
+        _run(directory, "bash", "-c", f"! tarkit {words} 2>> said")
+    assert (directory / "said").read_text() == "".join(shown[section] for section in MESSAGES)
     assert set(shown) == set(MESSAGES)
 
 
@@ -463,8 +463,8 @@ def _anchors(text: str) -> set[str]:
 
 
 @each_row("page", PAGES)
-def test_links_lead_somewhere(page: Path) -> None:
-    """A link into the repository names an existing file, and an existing heading."""
+def test_links_have_targets(page: Path) -> None:
+    """A link into the repository points to an existing file and an existing heading."""
     text = page.read_text(encoding="utf-8")
     for target, anchor in re.findall(r"\]\((?!https?://)([^)#\s]*)#?([^)\s]*)\)", text):
         path = (page.parent / target).resolve() if target else page
@@ -473,8 +473,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @each_row("page", PAGES)
-def test_no_word_of_this_machine(page: Path) -> None:
-    """Documents have no path of a development machine."""
+def test_no_paths_of_a_development_machine(page: Path) -> None:
+    """Documents contain no path of a development machine."""
     text = page.read_text(encoding="utf-8")
 
     assert not re.search(r"(?<!tarkit)/(work|home|root|Users|tmp)/", text)

@@ -10,8 +10,8 @@ from itertools import islice
 from shlex import quote
 from typing import BinaryIO, Literal
 
-from tarkit.api.chain import at_least, one_of, words
-from tarkit.api.output import Output, status_of
+from tarkit.api.chain import at_least, one_of, seconds, words
+from tarkit.api.output import Output, file_name, status_of
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.samples.sample import split_name
@@ -42,6 +42,8 @@ def create(
     group: bool = False,
     pipes: bool = False,
     mtime: int | None = 0,
+    depfile: str | os.PathLike[str] | None = None,
+    depfile_target: str | None = None,
     compress: str | None = None,
     fsync: bool = False,
     parallel: int = 1,
@@ -63,6 +65,7 @@ def create(
         group: gather the entries of each sample; else they must be adjacent.
         pipes: let sources run commands.
         mtime: the time of all entries in seconds since 1970; None is that of each file.
+        depfile, depfile_target: a rule for make to write, and its target, by default the output.
         parallel: how many sources are read at a time.
         tmpdir: the directory of temporary files.
 
@@ -78,16 +81,30 @@ def create(
     >>> tarkit.create("recipe", "new.tar")
     1
     """
-    at_least(0, count=count)
-    at_least(1, parallel=parallel)
-    one_of("format", format, RecipeFormat)
     if format is None and (columns is not None or key is not None):
         raise Usage("columns and key require a format")
-    run = Run(tmpdir=tmpdir)
-    names, start = list(words(columns or ())) or None, os.fspath(directory or "")
-    chosen = CreateOptions(format, names, key, start, parallel, count, skip_missing, group, pipes, mtime)
-    write_recipe(os.fspath(recipe), Output.named(output, compress, fsync), run, chosen)
+    run, opened, lines = Run(tmpdir=tmpdir), Output.named(output, compress, fsync), os.fspath(recipe)
+    names, start = list(words(columns or (), "columns")) or None, os.fspath(directory or "")
+    rule = _depfile(depfile, depfile_target, lines, opened)
+    chosen = CreateOptions(format, names, key, start, parallel, count, skip_missing, group, pipes, mtime, *rule)
+    write_recipe(lines, opened, run, chosen, filter(None, rule[:1]))
     return run.samples
+
+
+def _depfile(
+    path: str | os.PathLike[str] | None, target: str | None, recipe: str, output: Output
+) -> tuple[str | None, str | None]:
+    """Return path and target of a depfile; raise Usage when it is the recipe or the output, or has no target."""
+    if path is None:
+        if target is not None:
+            raise Usage("depfile_target requires depfile")
+        return None, None
+    path = file_name(os.fspath(path))
+    if target is None and output.location.kind != "path":
+        raise Usage("depfile needs the name of the output: depfile_target=NAME")
+    if os.path.realpath(path) in map(os.path.realpath, (recipe, output.location.text)):
+        raise Usage(f"{path} is the depfile, and the recipe or the output too")
+    return path, target
 
 
 @dataclass
@@ -106,6 +123,13 @@ class CreateOptions:
     mtime: int | None = 0
     depfile: str | None = None
     depfile_target: str | None = None
+
+    def __post_init__(self) -> None:
+        at_least(0, count=self.count)
+        at_least(1, parallel=self.ahead)
+        one_of("format", self.format, RecipeFormat)
+        if self.mtime is not None:
+            seconds(mtime=self.mtime)
 
 
 def write_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, outputs: Iterable[str] = ()) -> None:

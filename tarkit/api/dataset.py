@@ -10,31 +10,54 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, Unpack
 
-from tarkit.api.chain import Archives, Chain, at_least, locate, names, one_of, whole, words
+from tarkit.api.chain import (
+    Archives,
+    Chain,
+    at_least,
+    function,
+    locate,
+    names,
+    number,
+    one_of,
+    seconds,
+    text,
+    whole,
+    words,
+)
+from tarkit.api.output import written_file
 from tarkit.api.run import Run
-from tarkit.api.sample import WHOLE, Sample, pass_by
-from tarkit.api.steps import Buffer
+from tarkit.api.sample import WHOLE, Sample, skip_content
+from tarkit.api.steps import BufferShuffle
 from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice
 from tarkit.streams.location import Location
-from tarkit.streams.source import FileSource, Source
+from tarkit.streams.source import Source, WindowSource
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Input
     from tarkit.api.check import Report
     from tarkit.api.indexed import IndexedDataset
-    from tarkit.api.stats import Stats
+    from tarkit.api.inspect import Stats
+    from tarkit.api.map import SampleWork, WorkOptions
+    from tarkit.api.shards import CategoryArguments, Even, Remainder
     from tarkit.checking.targets import Target
+    from tarkit.inspecting.classes import ClassNames
+    from tarkit.inspecting.item import EntryName
+    from tarkit.samples.text import Mode
+    from tarkit.shards.template import Notation
     from tarkit.shards.writer import Shard
+    from tarkit.sorting.audit import Audit
+    from tarkit.sorting.keys import Disorder
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
 SortType = Literal["auto", "str", "int", "float", "natural"]
-Generator = Literal["tarkit", "pcg"]
+ShuffleRng = Literal["tarkit", "pcg"]
 SizeRule = Literal["tar", "content"]
+FileTime = Literal["source", "now"]
 TableFormat = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 
 
@@ -48,6 +71,7 @@ def open(
     interleave: int = 1,
     prefetch: int = 0,
     shard_slice: slice | None = None,
+    mode: Mode = "tar",
     tmpdir: str | None = None,
 ) -> Dataset:
     """Open archives as a dataset. Their names are looked up now; they are read when samples are requested.
@@ -63,6 +87,8 @@ def open(
         interleave: how many archives are open at a time, giving a sample each in turn.
         prefetch: how many archives are opened ahead; streams among them are read in threads.
         shard_slice: which samples of each archive are taken: `slice(0, 100)` for the first hundred.
+        mode: `"tar"` for archives. Of text, `"lines"` and `"pages"` (up to a form feed) make a sample of each line or
+            page, its field txt, and `"keys"` a sample without fields for each line, its key.
         tmpdir: the directory of temporary files.
 
     Raises:
@@ -78,8 +104,14 @@ def open(
     """
     at_least(1, interleave=interleave)
     at_least(0, prefetch=prefetch, maxerr=maxerr)
-    archives = Archives(locate(inputs), _slice(shard_slice), interleave, prefetch)
-    allowed, skipped = names(allow), names(skip)
+    if mode != "tar":
+        from tarkit.samples.text import Mode
+
+        one_of("mode", mode, Mode)
+        if interleave > 1 or prefetch:
+            raise Usage("interleave and prefetch need archives: they cannot be used with mode")
+    archives = Archives(locate(inputs), _slice(shard_slice), interleave, prefetch, mode=mode)
+    allowed, skipped = names(allow, "allow"), names(skip, "skip")
     Policy(allowed, skipped)  # raises for names that are no problems
 
     def start() -> Run:
@@ -94,6 +126,9 @@ def stats(
     inputs: Input | Iterable[Input],
     *,
     by: str | None = None,
+    classes: ClassNames = None,
+    world: int | None = None,
+    workers: int | None = None,
     processes: int = 1,
     allow: str | Iterable[str] = (),
     skip: str | Iterable[str] = (),
@@ -105,6 +140,10 @@ def stats(
     Args:
         inputs: as for `tarkit.open`; so are allow, skip, on_problem and tmpdir.
         by: a field whose values are counted too: `"cls"`, or a path into JSON such as `"json.label"`.
+        classes: names of numbered classes for the report, as a list or in a file with a name on each line; by default
+            those in `classes.txt` beside an archive.
+        world, workers: how many nodes, and data-loader workers on each, share the shards as webdataset divides them;
+            `Stats.shares` has the samples of each.
         processes: how many archives are read at a time; 0 is one per CPU. Samples that went through steps are counted
             one after another.
 
@@ -112,12 +151,14 @@ def stats(
     >>> found = tarkit.stats("train-*.tar", by="cls")
     >>> found.samples, found.fields["jpg"].count, found.classes
     (3, 3, {'3': 2, '1': 1})
+    >>> [share.samples for share in tarkit.stats("train-*.tar", world=2).shares]
+    [2, 1]
     """
     data = open(inputs, allow=allow, skip=skip, on_problem=on_problem, tmpdir=tmpdir)
-    return data.stats(by, processes=processes)
+    return data.stats(by, classes=classes, world=world, workers=workers, processes=processes)
 
 
-def read(
+def for_run(
     run: Run,
     locations: Iterable[Location],
     shard_slice: Slice | None = None,
@@ -125,9 +166,10 @@ def read(
     interleave: int = 1,
     prefetch: int = 0,
     spool: bool = False,
+    mode: Mode = "tar",
 ) -> Dataset:
     """Return a dataset that reports to `run`, for a command; other arguments are as for `open` and `Archives`."""
-    return Dataset(Archives(tuple(locations), shard_slice, interleave, prefetch, spool), lambda: run)
+    return Dataset(Archives(tuple(locations), shard_slice, interleave, prefetch, spool, mode), lambda: run)
 
 
 class Dataset(Chain):
@@ -138,23 +180,23 @@ class Dataset(Chain):
     def __iter__(self) -> Iterator[Sample]:
         """Read the samples, in order. Entries that belong to no sample are skipped."""
         source: Source | None = None
-        samples, flow = self.samples(self.start(), moves=False)
+        samples, flow = self.samples(self.new_run(), moves=False)
         with flow:
-            for sample in samples:
+            for sample in flow.counted(samples):
                 if sample.key is None:
                     continue
                 if sample.more is not None:
                     sample.complete()
                 if sample.source is not source:
                     source = sample.source
-                    read = source.recent if isinstance(source, FileSource) else source.read
+                    read = source.recent if isinstance(source, WindowSource) else source.read
                 start, stop = sample.start, sample.stop
                 if stop - start <= WHOLE:
                     yield Sample(sample, read(start, stop))
                 else:
                     yield Sample(sample, None)
                     if not source.seekable:
-                        pass_by(sample)
+                        skip_content(sample)
             flow.finish()
 
     def head(self, count: int = 1) -> list[Sample]:
@@ -206,6 +248,7 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").match("^a/")]
         ['a/0', 'a/1']
         """
+        text(pattern=pattern)
         return self.choose(Select(match=pattern))
 
     def keys(self, keys: str | Iterable[str]) -> Dataset:
@@ -215,12 +258,15 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").keys(["b/0", "c/0"])]
         ['b/0']
         """
-        wanted = frozenset(key.encode("utf-8", "surrogateescape") for key in words(keys))
+        wanted = frozenset(key.encode("utf-8", "surrogateescape") for key in words(keys, "keys"))
         return self.choose(Select(keys=KeyList("keys", wanted)))
 
     def sample(self, share: float, seed: int) -> Dataset:
         """Keep each sample with the probability `share`, from 0 to 1; the same samples for the same `seed`."""
         whole(seed=seed)
+        number(share=share)
+        if not 0 <= share <= 1:
+            raise Usage(f"share={share}: it is from 0 to 1")
         return self.choose(Select(sample=share, seed=seed))
 
     def slice(self, start: int, stop: int | None = None, step: int = 1) -> Dataset:
@@ -244,16 +290,16 @@ class Dataset(Chain):
         >>> [dict(sample) for sample in tarkit.open("a.tar").select("label:cls")]
         [{'label': b'3'}, {'label': b'1'}]
         """
-        return self.change(Fields(keep=parse_fields(" ".join(_flat(fields)))))
+        return self.change(Fields(keep=parse_fields(" ".join(_flat(fields, "fields")))))
 
     def drop(self, *patterns: str | Iterable[str]) -> Dataset:
         """Leave out the fields that match one of these globs: `drop("*.png", "txt")`."""
-        return self.change(Fields(drop=_flat(patterns)))
+        return self.change(Fields(drop=_flat(patterns, "patterns")))
 
     def require(self, *fields: str | Iterable[str], on_missing: OnMissing = "error") -> Dataset:
         """Require fields; `"jpg|png"` requires either. `on_missing` is the action for a sample that lacks one."""
         one_of("on_missing", on_missing, OnMissing)
-        required = [tuple(map(os.fsencode, each.split("|"))) for each in names(_flat(fields))]
+        required = [tuple(map(os.fsencode, each.split("|"))) for each in names(_flat(fields, "fields"))]
         return self.change(Fields(require=required, on_missing=on_missing))
 
     def rekey(self, template: str) -> Dataset:
@@ -267,6 +313,7 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").rekey("{stem}/{index:02d}")]
         ['train-0/00', 'train-0/01', 'train-1/02']
         """
+        text(template=template)
         return self.change(Fields(rekey=template))
 
     # ---- Order
@@ -277,6 +324,7 @@ class Dataset(Chain):
         type: SortType = "auto",
         *,
         reverse: bool = False,
+        order_file: str | os.PathLike[str] | None = None,
         memory: int | None = None,
     ) -> Dataset:
         """Sort the samples by key or by values in them; equal ones keep their order.
@@ -284,9 +332,11 @@ class Dataset(Chain):
         Scattered parts of a sample are joined.
 
         Args:
-            by: a field, a path into JSON (`"json.label"`), `"size"`, `"size.jpg"`, `"width.jpg"`; or several.
+            by: a field, a path into JSON (`"json.label"`), `"size"`, `"size.jpg"`, `"width.jpg"`; the path of the first
+                entry, `"__name__"`, or the MD5 of the key, `"__md5__"`; or several.
             type: how values are compared; `"auto"` compares numbers by value, and puts them before text.
             reverse: sort in descending order.
+            order_file: in place of these, a file with the keys in order, one a line. Another key is an error.
             memory: bytes that may be held, at least 1 MB; the rest is sorted in temporary files. The default is a
                 quarter of the machine's.
 
@@ -294,15 +344,13 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").sort(by="cls")]
         ['a/1', 'a/0', 'b/0']
         """
-        from tarkit.api.order import Order
-        from tarkit.sorting.keys import SortKey
+        from tarkit.api.order import Order, order_key
         from tarkit.sorting.memory import LEAST
 
-        one_of("type", type, SortType)
         at_least(LEAST, memory=memory)
-        return self.then(Order(SortKey(words(by), type, reverse), memory=memory, gathers=True))
+        return self.then(Order(order_key(by, type, reverse, order_file), memory=memory, gathers=True))
 
-    def shuffle(self, seed: int, *, epoch: int = 0, rng: Generator = "tarkit", memory: int | None = None) -> Dataset:
+    def shuffle(self, seed: int, *, epoch: int = 0, rng: ShuffleRng = "tarkit", memory: int | None = None) -> Dataset:
         """Put all samples into a random order, the same for the same inputs, `seed` and `epoch`.
 
         With `rng="pcg"` it is the order of AIStore's dSort.
@@ -314,7 +362,7 @@ class Dataset(Chain):
         from tarkit.api.order import Order, Random
         from tarkit.sorting.memory import LEAST
 
-        one_of("rng", rng, Generator)
+        one_of("rng", rng, ShuffleRng)
         at_least(LEAST, memory=memory)
         whole(seed=seed, epoch=epoch)
         return self.then(Order(random=Random(seed, epoch, rng), memory=memory))
@@ -324,19 +372,19 @@ class Dataset(Chain):
         at_least(1, size=size)
         at_least(0, initial=initial)
         whole(seed=seed)
-        return self.then(Buffer(size, size if initial is None else initial, seed))
+        return self.then(BufferShuffle(size, size if initial is None else initial, seed))
 
     # ---- Change contents
 
     def map(
         self,
-        function: Callable[[Sample], Any],
+        function: Callable[..., Any],
         *,
-        processes: int = 1,
-        ordered: bool = True,
-        retries: int = 0,
-        timeout: float | None = None,
-        on_error: Literal["error", "skip", "keep"] = "error",
+        batch: int | None = None,
+        init: Callable[[], Any] | None = None,
+        decode: bool = False,
+        allow_pickle: bool = False,
+        **options: Unpack[WorkOptions],
     ) -> Dataset:
         """Replace each sample by what a function returns for it.
 
@@ -344,19 +392,20 @@ class Dataset(Chain):
             function: called with a `Sample`. It returns a mapping of fields to values (as `TarWriter.write` takes
                 them; an item `__key__` is a new key), a list or an iterator of these, or None to leave the sample out.
                 Fields that are not in the mapping are dropped.
-            processes: how many copies of this process call it; 0 is one per CPU. With 1 and no timeout it is called in
-                this process. What it prints in a copy is dropped.
-            ordered: whether results keep the order of the samples.
-            retries: how often a call that failed is repeated.
-            timeout: seconds after which a call fails, and the process that made it is ended.
-            on_error: what becomes of a sample whose call fails: `"error"` ends the run, `"skip"` leaves it out with a
-                warning, `"keep"` passes it on unchanged.
+            batch: call it with lists of so many samples; it returns a list with a result for each.
+            init: called without arguments before the first sample, once in each process.
+            decode: call it with a dict of values in place of a `Sample`: text, numbers, JSON, arrays by the names of
+                the fields, and the key as `__key__`. Values that it changes are encoded likewise.
+            allow_pickle: decode pickles too, which can run any code.
+            options: processes, ordered, timeout, on_error, max_errors, rejects, redo, retries and mtime, as
+                `tarkit.WorkOptions` describes them.
 
         A process that ends early is not replaced. The sample that it worked on fails and is not tried again. Other
         processes do the rest of what was sent to it, until none is left; they call `function` again for the few samples
         whose results were lost.
 
         Raises:
+            Usage: arguments that are out of range or do not go together.
             TarkitError: when the dataset is read, for a call that failed; its `__cause__` is the exception, if the
                 function was called in this process.
 
@@ -364,31 +413,146 @@ class Dataset(Chain):
         >>> data = tarkit.open("a.tar").map(lambda sample: {**sample, "size.txt": len(sample["jpg"])})
         >>> [(sample.key, list(sample)) for sample in data.head(1)]
         [('a/0', ['jpg', 'cls', 'size.txt'])]
+        >>> data = tarkit.open("a.tar").select("cls").map(lambda values: {"cls": values["cls"] + 1}, decode=True)
+        >>> [dict(sample) for sample in data.head(1)]
+        [{'cls': b'4'}]
         """
-        from tarkit.api.map import CallFunction
+        from tarkit.api.map import CallFunction, parsed
 
-        return self.then(CallFunction(processes, ordered, retries, timeout, on_error, function))
+        for each in (function, init):
+            if each is not None and not callable(each):
+                raise TypeError(f"a function is needed, not {type(each).__name__}")
+        how = parsed("map", options)
+        return self._process(
+            CallFunction(function=function, batch=batch, init=init, decode=decode, allow_pickle=allow_pickle, **how)
+        )
 
     def proc(
         self,
-        command: str,
+        command: str | None = None,
         *,
-        processes: int = 1,
-        ordered: bool = True,
-        retries: int = 0,
-        timeout: float | None = None,
-        on_error: Literal["error", "skip", "keep"] = "error",
+        script: str | os.PathLike[str] | None = None,
+        multi: bool = False,
+        subdirs: bool = False,
+        shell: str | None = None,
+        base: str = "sample",
+        add_log: str | None = None,
+        keep_dir: bool = False,
+        **options: Unpack[WorkOptions],
     ) -> Dataset:
         """Run a shell command for each sample, in a directory where its fields are the files `sample.FIELD`.
 
         The files `sample.*` that it leaves there are the new sample; see `tarkit proc --help`. Its output is dropped;
-        an error has the last lines of stderr. Other arguments are as for `map`.
-        """
-        from tarkit.api.map import RunCommand
+        an error has the last lines of stderr.
 
-        return self.then(RunCommand(processes, ordered, retries, timeout, on_error, command))
+        Args:
+            command: the command.
+            script: a file to run in its place.
+            multi: it makes many samples, of files `sample-000000.FIELD`.
+            subdirs: the directories in which there are files `sample.*` are samples.
+            shell: the shell that runs it, by default bash.
+            base: the name of the files before the dot.
+            add_log: the field for what it prints.
+            keep_dir: leave the directories of the samples, in the `tmpdir` of `tarkit.open`.
+            options: see `tarkit.WorkOptions`.
+
+        >>> import tarkit
+        >>> data = tarkit.open("a.tar").proc("md5sum < sample.jpg > sample.md5", processes=2)
+        >>> [(sample.key, sample["md5"][:6]) for sample in data]
+        [('a/0', b'f97c5d'), ('a/1', b'b8a9f7')]
+        """
+        from tarkit.api.map import RunCommand, parsed
+
+        if (command is None) == (script is None):
+            raise Usage("proc runs a command or a script: one of them is needed")
+        if command is not None:
+            text(command=command)
+        file, how = None if script is None else os.fspath(script), parsed("proc", options)
+        return self._process(
+            RunCommand(
+                command=command,
+                script=file,
+                multi=multi,
+                subdirs=subdirs,
+                shell=shell,
+                base=base,
+                add_log=add_log,
+                keep_dir=keep_dir,
+                **how,
+            )
+        )
+
+    def worker(self, command: str, **options: Unpack[WorkOptions]) -> Dataset:
+        """Send the samples to programs that read a tar stream and write one.
+
+        Args:
+            command: a shell command. It is started `processes` times, and each gets many samples. Results have the keys
+                of their samples, in their order; a sample without a result is left out.
+            options: see `tarkit.WorkOptions`.
+
+        >>> import tarkit
+        >>> [sample.key for sample in tarkit.open("a.tar").worker("cat")]
+        ['a/0', 'a/1']
+        """
+        from tarkit.api.map import RunProgram, parsed
+
+        text(command=command)
+        return self._process(RunProgram(command=command, **parsed("worker", options)))
+
+    def _process(self, work: SampleWork) -> Dataset:
+        """Add a step that processes samples."""
+        if work.extra_inputs and not self.unchanged:
+            raise Usage("redo reads all samples of its inputs: it cannot follow other steps, mode or shard_slice")
+        return self.then(work)
 
     # ---- Inspect
+
+    def find_disorder(
+        self,
+        by: str | Sequence[str] = "__key__",
+        type: SortType = "auto",
+        *,
+        reverse: bool = False,
+        order_file: str | os.PathLike[str] | None = None,
+    ) -> Disorder | None:
+        """Return the first sample that is not in the order of `sort` with these arguments; None if all are.
+
+        >>> import tarkit
+        >>> tarkit.open("a.tar").find_disorder()
+        >>> tarkit.open("a.tar").find_disorder(by="cls")
+        Disorder(position=1, archive='a.tar', offset=2048, before=b'a/0', after=b'a/1')
+        """
+        from tarkit.api.order import find_disorder, order_key
+
+        return find_disorder(self, order_key(by, type, reverse, order_file), self.new_run())
+
+    def fields(self) -> list[str]:
+        """Return the names of all fields, in the order in which they come for the first time.
+
+        >>> import tarkit
+        >>> tarkit.open("train-*.tar").fields()
+        ['jpg', 'cls']
+        """
+        from tarkit.api.table import find_fields
+
+        return find_fields(self, self.new_run())
+
+    def audit(self, by: str | None = None) -> Audit:
+        """Measure how well mixed the samples are: how many neighbours are also neighbours by their keys.
+
+        Args:
+            by: a field of classes, such as `"cls"`, for which neighbours of one class are counted too.
+
+        >>> import tarkit
+        >>> found = tarkit.open("train-*.tar").audit(by="cls")
+        >>> found.kept.found, found.kept.pairs, found.same.found
+        (2, 2, 0)
+        """
+        from tarkit.api.order import audit_order
+
+        if by is not None:
+            text(by=by)
+        return audit_order(self, by, self.new_run())
 
     def indexed(self) -> IndexedDataset:
         """Read all headers, for `len` and access by number and key.
@@ -407,14 +571,97 @@ class Dataset(Chain):
             raise Unsupported(
                 "samples are looked up in archives as they are", "write the dataset first, then open that"
             )
-        return IndexedDataset(self.locations, self.start())
+        return IndexedDataset(self.locations, self.new_run())
 
-    def stats(self, by: str | None = None, *, processes: int = 1) -> Stats:
+    def get(self, key: str) -> Sample:
+        """Return the first sample with a key. An index next to a shard finds it, else the archives are read up to it.
+
+        An index (see `tarkit.index`; dali, tsv or webshart) is used if it lists the key, is not older than its shard,
+        and agrees with it; it is not used after steps. For more than a few samples use `keys` or `indexed`.
+
+        Raises:
+            KeyError: no sample has this key. It is a TarkitError too, which names keys that there are.
+
+        >>> import tarkit
+        >>> tarkit.open("train-*.tar").get("b/0")["jpg"]
+        b'two'
+        """
+        from tarkit.api.indexed import get
+
+        return get(self, key)
+
+    def entries(self) -> Iterator[EntryName]:
+        """Read the names of all entries: path, key, field and size of each. No content of a plain archive is read.
+
+        Entries without a key, which are no fields of a sample, are among them; their key and field are None.
+
+        >>> import tarkit
+        >>> for path, key, field, size in tarkit.open("a.tar").keys("a/0").entries():
+        ...     print(path, "->", key, field, size)
+        a/0.jpg -> a/0 jpg 3
+        a/0.cls -> a/0 cls 1
+        """
+        from tarkit.inspecting.item import names_of
+
+        samples, flow = self.samples(self.new_run(), moves=False, contents=False)
+        with flow:
+            for sample in samples:
+                yield from names_of(sample)
+            flow.finish()
+
+    def gallery(
+        self,
+        output: str | os.PathLike[str] | BinaryIO,
+        *,
+        by: str | None = None,
+        classes: ClassNames = None,
+        count: int | None = 200,
+    ) -> int:
+        """Write a page of HTML that shows the first samples: pictures, sounds, texts, classes, histograms, search.
+
+        Reducing large pictures requires `tarkit[images]`. A page whose pictures would have more than 8 MB leaves some
+        of them out, with a warning.
+
+        Args:
+            output: a path, `"-"` for stdout, or a binary file object.
+            by: the field with the class of a sample: `"cls"`, `"json.label"`; by default it is found by its name.
+            classes: names of numbered classes, as for `tarkit.stats`.
+            count: how many samples; None for all.
+
+        Returns:
+            The number of samples on the page.
+
+        >>> import tarkit
+        >>> tarkit.open("train-*.tar").gallery("gallery.html", by="cls")
+        3
+        """
+        from tarkit.api.inspect import write_gallery
+        from tarkit.api.output import Output
+
+        at_least(0, count=count)
+        run, opened = self.new_run(), Output.named(output, series=None).for_text()
+        if left := write_gallery(self, opened, run, by, classes, count):
+            run.warn(f"{left} pictures and sounds left out, the page is too large: show fewer samples with count")
+        return run.samples
+
+    def stats(
+        self,
+        by: str | None = None,
+        *,
+        classes: ClassNames = None,
+        world: int | None = None,
+        workers: int | None = None,
+        processes: int = 1,
+    ) -> Stats:
         """Count samples, fields and sizes; see `tarkit.stats`."""
-        from tarkit.api.stats import count_dataset, summarize
+        from tarkit.api.inspect import count_dataset
 
+        if by is not None:
+            text(by=by)
+        at_least(1, world=world, workers=workers)
         at_least(0, processes=processes)
-        return summarize(count_dataset(self, self.start(), by, processes or os.cpu_count() or 1))
+        how: dict[str, Any] = {"world": world, "workers": workers, "processes": processes or os.cpu_count() or 1}
+        return count_dataset(self, self.new_run(), by, classes, **how)
 
     def check(
         self,
@@ -483,18 +730,25 @@ class Dataset(Chain):
 
         one_of("on_missing", on_missing, OnMissing)
         one_of("format", format, TableFormat)
-        run, opened = self.start(), Output.named(output, series=None).for_text()
-        asked = None if columns is None else checked(parse_columns(" ".join(words(columns))))
+        run, opened = self.new_run(), Output.named(output, series=None).for_text()
+        asked = None if columns is None else checked(parse_columns(" ".join(words(columns, "columns"))))
         form = format or format_of(opened.location.text)
         write_table(self, opened, run, asked, format=form, key=key, header=header, on_missing=on_missing)
         return run.samples
 
-    def extract(self, directory: str | os.PathLike[str], *, force: bool = False) -> int:
-        """Unpack all samples into a directory; files get the times of their entries.
+    def extract(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        mtime: FileTime | int = "source",
+    ) -> int:
+        """Unpack all samples into a directory.
 
         Args:
             directory: the directory; it is created if it does not exist.
             force: replace existing files.
+            mtime: the times of the files: those of their entries, the present, or seconds since 1970.
 
         Returns:
             The number of files.
@@ -509,12 +763,23 @@ class Dataset(Chain):
         """
         from tarkit.api.extract import extract
 
-        return extract(self, os.fspath(directory), self.start(), force=force)
+        time = None if mtime == "now" else -1
+        if not isinstance(mtime, str):
+            seconds(mtime=mtime)
+            time = mtime * 10**9
+        else:
+            one_of("mtime", mtime, FileTime)
+        return extract(self, os.fspath(directory), self.new_run(), force=force, time=time)
 
     # ---- Write
 
     def write(
-        self, output: str | os.PathLike[str] | BinaryIO, *, compress: str | None = None, fsync: bool = False
+        self,
+        output: str | os.PathLike[str] | BinaryIO,
+        *,
+        compress: str | None = None,
+        fsync: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Shard:
         """Write one archive. The file gets its name when it is complete, so that after an error there is none.
 
@@ -523,6 +788,7 @@ class Dataset(Chain):
                 compress.
             compress: a codec, `"zst"` or `"gz:9"`, whatever the suffix.
             fsync: whether the file is on the disk before it gets its name.
+            progress: called after each sample with the number of samples and of bytes of the tar so far.
 
         Returns:
             Its name, its number of samples, the size of its tar in bytes, its first and last key.
@@ -539,46 +805,57 @@ class Dataset(Chain):
         from tarkit.api.output import Output
         from tarkit.shards.writer import Shard
 
-        run, opened = self.start(), Output.named(output, compress, fsync)
-        first, last = write_archive(self, opened, run)
+        if progress is not None:
+            function(progress=progress)
+        run, opened = self.new_run(), Output.named(output, compress, fsync)
+        each = None if progress is None else lambda position: progress(run.samples, position)
+        first, last = write_archive(self, opened, run, each)
         return Shard(opened.location.name, run.samples, run.bytes, 0, first, last, "")
 
     def split(
         self,
-        template: str | os.PathLike[str],
+        template: str | os.PathLike[str] | None = None,
         *,
         count: int | None = None,
         size: int | str | None = None,
         size_rule: SizeRule = "tar",
         max_shards: int | None = None,
+        shards: int | None = None,
+        even: Even = "count",
+        remainder: Remainder = "spread",
         parts: str | Mapping[str, object] | int | None = None,
         group: str | None = None,
         group_field: str | None = None,
         salt: str | None = None,
         stratify: str | None = None,
+        map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = None,
         start: int | None = None,
         append: bool = False,
         force: bool = False,
         post: str | None = None,
+        manifest: str | os.PathLike[str] | None = None,
+        notation: Notation = "auto",
         compress: str | None = None,
         fsync: bool = False,
+        **categories: Unpack[CategoryArguments],
     ) -> list[Shard]:
         """Write numbered shards. A sample stays whole, and a shard gets its name when it is complete.
 
         Args:
-            template: the names, `"train-%06d.tar"` or `"train-{000..099}.tar"`.
-            count: how many samples a shard has at most.
-            size: how many bytes a shard has at most, as a number or `"500M"`. Without count and size it is 1 GB.
+            template: the names, `"train-%06d.tar"` or `"train-{000..099}.tar"`; with `map` the directory.
+            count, size: samples and bytes (a number or `"500M"`) in a shard at most. Without a limit it is 1 GB.
             size_rule: `"tar"`: no tar exceeds `size`; `"content"`: a shard closes once its contents reach it.
             max_shards: the number of shards to write at most.
-            parts: `{"train": 0.9, "val": 0.1}`, or a number of folds: a series for each; `{part}` is its name.
-            group, group_field, salt, stratify: what decides about a part, as in `tarkit split --help-all`.
+            shards: the number of shards, with equally many samples, or with `even="size"` about equally many bytes.
+            parts: `{"train": 0.9, "val": 0.1}`, or a number of folds: a series for each. The name of a part replaces
+                `{part}` in the template; without it, it is put before the name of the file.
+            map: a series for each category: `{"cats-%d.tar": ["cat/.*"]}`, or a file with such JSON, or with lines.
             start: the number of the first shard; `append` continues existing series, `force` replaces their shards.
-            post: a command that runs after each shard, whose name is in place of `{}`.
-            compress, fsync: as for `write`.
+            post, manifest: a command that runs after each shard; a file for a table of the shards.
+            compress, fsync: as for `write`; others, and map_sep, first_match, unmatched, on_unmatched, on_bad_line:
+                as in `tarkit split --help-all`, where `notation` is `--template`.
 
-        Returns:
-            The shards: name, samples, size of the tar in bytes, sha256, first and last key.
+        Returns the shards: name, samples, size of the tar in bytes, sha256, first and last key.
 
         Raises:
             TarkitError: shards of these names exist, and neither `append` nor `force`.
@@ -588,19 +865,17 @@ class Dataset(Chain):
         >>> [(shard.name, shard.samples) for shard in shards]
         [('part-000.tar', 2), ('part-001.tar', 1)]
         """
-        from tarkit.api.shards import make_parts, shards_output, write_series
+        from tarkit.api.shards import MapOptions, SplitOptions, write_split
 
-        one_of("size_rule", size_rule, SizeRule)
-        divided = make_parts(parts, group, group_field, salt, stratify)
-        how: dict[str, Any] = {"start": start, "append": append, "force": force, "post": post}
-        limits = (count, size, size_rule, max_shards)
-        target = shards_output(template, *limits, divided, compress=compress, fsync=fsync, **how)
-        return write_series(self, target, divided)
+        limits, equal = (count, size, size_rule, max_shards), (shards, even, remainder)
+        series = (parts, group, group_field, salt, stratify, MapOptions(map, **categories))
+        how = (start, append, force, post, written_file(manifest), notation, compress, fsync)
+        return write_split(self, self.new_run(), SplitOptions(*(template, *limits, *equal, *series, *how))).done
 
 
-def _flat(given: Iterable[str | Iterable[str]]) -> tuple[str, ...]:
+def _flat(given: Iterable[str | Iterable[str]], name: str) -> tuple[str, ...]:
     """Return the words of arguments each of which is a word or a list of words."""
-    return tuple(word for each in given for word in words(each))
+    return tuple(word for each in given for word in words(each, name))
 
 
 def _slice(given: slice | None) -> Slice | None:
@@ -608,7 +883,9 @@ def _slice(given: slice | None) -> Slice | None:
         return None
     if not isinstance(given, slice):
         raise TypeError(f"shard_slice={given!r}: a slice is needed, such as slice(0, 100)")
-    start, stop, step = given.start or 0, given.stop, given.step or 1
+    start, stop, step = given.start, given.stop, given.step
+    start, step = 0 if start is None else start, 1 if step is None else step
+    whole(start=start, stop=start if stop is None else stop, step=step)
     if min(start, step - 1, start if stop is None else stop) < 0:
         raise Usage(f"{given}: a slice counts from the start, with a step of at least 1")
     return start, stop, step

@@ -51,24 +51,25 @@ def extract(
         refuse_braces(directory, "make the directory first if that is its name")
     elif not os.path.isdir(directory):
         raise Usage(f"-C {show(directory)}: it is a file, not a directory")
-    texts = [location.text for location in data.locations if location.kind == "path"]
+    texts = [location.text for location in data.inputs if location.kind == "path"]
     taken = [status_of(path) for path in (*texts, *reserved)]
     inputs = {(status.st_dev, status.st_ino) for status in [os.fstat(0), *taken] if status is not None}
     temporary = directory if os.path.isdir(directory) else None
-    with OutputDirectory(directory, force, inputs) as folder:
-        extraction = Extraction(folder, policy, time)
+    with OutputDirectory(directory, force, inputs) as output:
+        extraction = Extraction(output, policy, time)
         if report is not None:
             below = os.path.relpath(os.path.realpath(report), os.path.realpath(directory))
             extraction.reserved = os.fsencode(below)
-        samples, flow = data.samples(run, moves=False, directory=temporary)
-        if all(map(_readable_twice, data.locations)):
-            extraction.policy = policy.silent()
-            for sample in flow.again(extraction.policy):
-                extraction.plan(sample)
-            if extraction.existing and not force:
-                raise _in_the_way(folder, extraction)
-            extraction.policy = policy
+        twice = all(map(_readable_twice, data.locations))
+        samples, flow = data.samples(run, moves=False, directory=temporary, spool=twice and data.runs_code)
         with flow:
+            if twice:
+                extraction.policy = policy.silent()
+                for sample in flow.reread(extraction.policy):
+                    extraction.plan(sample)
+                if extraction.existing and not force:
+                    raise _in_the_way(output, extraction)
+                extraction.policy = policy
             extraction.begin()
             for sample in run.watch(samples, lambda: extraction.written, total_size(data.locations)):
                 extraction.write(sample)
@@ -91,8 +92,8 @@ def _readable_twice(location: Location) -> bool:
     return source.seekable
 
 
-def _in_the_way(folder: OutputDirectory, extraction: Extraction) -> TarkitError:
-    first = os.fsdecode(os.path.join(folder.path, extraction.first))
+def _in_the_way(output: OutputDirectory, extraction: Extraction) -> TarkitError:
+    first = os.fsdecode(os.path.join(output.path, extraction.first))
     more = f" and {extraction.existing - 1} more" if extraction.existing > 1 else ""
     return TarkitError(
         f"{first}{more}: there are files of these names", "--force replaces them, -C names another directory"

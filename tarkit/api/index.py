@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarkit.api.chain import locate
+from tarkit.api.chain import at_least, locate, names
 from tarkit.api.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage
@@ -29,25 +29,27 @@ if TYPE_CHECKING:
 def index(
     inputs: Input | Iterable[Input],
     format: str | Iterable[str],
-    output: str | None = None,
+    output: str | os.PathLike[str] | None = None,
     *,
     md5: bool = False,
     force: bool = False,
     fsync: bool = False,
     processes: int = 1,
+    allow: str | Iterable[str] = (),
+    skip: str | Iterable[str] = (),
+    on_problem: Callable[[str], None] | None = None,
     tmpdir: str | None = None,
 ) -> list[str]:
     """Write index files beside shards.
 
     Args:
-        inputs: plain archives, as for `tarkit.open`.
+        inputs: plain archives, as for `tarkit.open`; so are allow, skip, on_problem and tmpdir.
         format: dali, energon, webshart, tsv, parquet, wids; or several.
         output: the one index, or a directory for all; without it they go beside the shards.
         md5: whether a wids index has the MD5 sums of the shards.
         force: whether files of these names that are no such indexes are replaced.
         fsync: whether each index is on the disk before it gets its name.
         processes: how many shards are read at a time.
-        tmpdir: the directory of temporary files.
 
     Returns:
         The paths of the indexes.
@@ -56,14 +58,74 @@ def index(
     >>> tarkit.index("a.tar", format="dali")
     ['a.idx']
     """
-    formats = [format] if isinstance(format, str) else list(format)
-    chosen = IndexOptions(check_formats(formats), output, processes, md5, force, fsync)
-    return write(Run(tmpdir=tmpdir), locate(inputs), chosen)
+    chosen = _options(format, output, processes, md5, force, fsync)
+    if not chosen.formats:
+        raise Usage("format names no format")
+    return write(_run(allow, skip, on_problem, tmpdir), locate(inputs), chosen)
 
 
-def check_formats(names: Iterable[str]) -> list[str]:
+def verify_index(
+    inputs: Input | Iterable[Input],
+    format: str | Iterable[str] = (),
+    output: str | os.PathLike[str] | None = None,
+    *,
+    md5: bool = False,
+    processes: int = 1,
+    allow: str | Iterable[str] = (),
+    skip: str | Iterable[str] = (),
+    on_problem: Callable[[str], None] | None = None,
+    tmpdir: str | None = None,
+) -> list[str]:
+    """Compare index files with their shards.
+
+    Args:
+        inputs: the shards; the other arguments are as for `tarkit.index`.
+        format: the formats; without it, all indexes that exist.
+
+    Returns:
+        A line for each fault.
+
+    Raises:
+        TarkitError: there is no index.
+
+    >>> import tarkit
+    >>> paths = tarkit.index("a.tar", format="dali")
+    >>> tarkit.verify_index("a.tar")
+    []
+    """
+    chosen = _options(format, output, processes, md5)
+    return list(verify(_run(allow, skip, on_problem, tmpdir), locate(inputs), chosen))
+
+
+def _options(
+    format: str | Iterable[str],
+    output: str | os.PathLike[str] | None,
+    processes: int,
+    md5: bool,
+    force: bool = False,
+    fsync: bool = False,
+) -> IndexOptions:
+    at_least(1, processes=processes)
+    chosen = check_formats(names(format, "format"))
+    if md5 and "wids" not in chosen:
+        raise Usage("md5 requires the format wids")
+    return IndexOptions(chosen, None if output is None else os.fspath(output), processes, md5, force, fsync)
+
+
+def _run(
+    allow: str | Iterable[str],
+    skip: str | Iterable[str],
+    on_problem: Callable[[str], None] | None,
+    tmpdir: str | None,
+) -> Run:
+    run = Run(tmpdir=tmpdir, on_problem=on_problem)
+    run.policy = Policy(names(allow, "allow"), names(skip, "skip"), warn=run.warn)
+    return run
+
+
+def check_formats(formats: Iterable[str]) -> list[str]:
     """Return the names of formats, each once; raise Usage for an unknown one."""
-    chosen = list(dict.fromkeys(names))
+    chosen = list(dict.fromkeys(formats))
     for name in chosen:
         if name not in FORMATS:
             raise Usage(f"--format {name}: no such format", " ".join(FORMATS))
@@ -173,14 +235,14 @@ def verify(run: Run, locations: Sequence[Location], chosen: IndexOptions) -> Ite
 
 def _present(locations: Sequence[Location], chosen: IndexOptions) -> list[str]:
     """Return the formats of existing indexes beside the shards; raise TarkitError when there is none."""
-    folder = chosen.output or ""
+    directory = chosen.output or ""
     texts = [location.text for location in locations]
     formats = [
         name
         for name in FORMATS
-        if name != "wids" and any(os.path.exists(index_path(name, text, folder or None)) for text in texts)
+        if name != "wids" and any(os.path.exists(index_path(name, text, directory or None)) for text in texts)
     ]
-    path = os.path.join(folder, wids.NAME) if folder else wids.list_path(texts)
+    path = os.path.join(directory, wids.NAME) if directory else wids.list_path(texts)
     if path and os.path.exists(path):
         formats.append("wids")
     if not formats:
@@ -195,13 +257,13 @@ def _jobs(
     for location in locations:
         open_shard(location).close()
     each = [name for name in chosen.formats if name != "wids"]
-    folder, one = None, None
+    directory, one = None, None
     if chosen.output is not None:
         one = parse_output(chosen.output)
         if one.kind == "path" and (chosen.output.endswith("/") or os.path.isdir(one.text)):
             if not os.path.isdir(one.text):
                 raise FileNotFoundError(2, os.strerror(2), one.text)
-            folder, one = one.text, None
+            directory, one = one.text, None
     if chosen.output is not None and one is not None:
         refuse_template(chosen.output, "a directory that is there takes all: -o DIR/")
         if len(each) * len(locations) + ("wids" in chosen.formats) != 1:
@@ -210,13 +272,13 @@ def _jobs(
         Output(one, None).refuse_terminal(f"an index for {each[0]}")
     jobs = []
     for location in locations:
-        outputs = [(name, index_path(name, location.text, folder), "path") for name in each]
+        outputs = [(name, index_path(name, location.text, directory), "path") for name in each]
         if one is not None:
             outputs = [(name, one.text, one.kind) for name in each]
         for name, path, _ in outputs:
             if path == location.text:
                 raise Usage(f"{location.name}: its {name} index would have its own name")
-        tmpdir = run.scratch(folder or os.path.dirname(os.path.abspath(location.text)))
+        tmpdir = run.scratch(directory or os.path.dirname(os.path.abspath(location.text)))
         policy = run.policy
         jobs.append(
             IndexTask(
@@ -227,7 +289,9 @@ def _jobs(
         return jobs, None
     if one is not None:
         return jobs, (one.text, one.kind)
-    place = os.path.join(folder, wids.NAME) if folder else wids.list_path([location.text for location in locations])
+    place = (
+        os.path.join(directory, wids.NAME) if directory else wids.list_path([location.text for location in locations])
+    )
     if place is None:
         raise Usage("the shards are in several directories", f"say where their list goes: -o {wids.NAME}")
     return jobs, (place, "path")

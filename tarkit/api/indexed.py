@@ -1,22 +1,44 @@
-"""Access to samples by number and by key: headers are read once, contents when they are requested."""
+"""Access to samples: by number and key once all headers are read, or one sample by its key.
+
+An index next to a shard is used to find one sample, if it can be trusted (see `tarkit.indexing.lookup`).
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import partial
 from operator import index as as_index
 from typing import overload
 
+from tarkit.api.chain import Chain
+from tarkit.api.output import Output, refuse_overwrite
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample
-from tarkit.errors import Unsupported
+from tarkit.api.steps import Flow
+from tarkit.errors import MissingKey, Problem, TarkitError, Unsupported, show
+from tarkit.indexing import lookup
 from tarkit.problems import Policy
-from tarkit.samples.dataset import open_source
+from tarkit.samples.dataset import DatasetReader, open_source
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.location import Location
-from tarkit.streams.source import FileSource
+from tarkit.streams.sink import open_sink
+from tarkit.streams.source import FileSource, WindowSource
 from tarkit.tar import block, pax
+from tarkit.tar.reader import Entry
+from tarkit.tar.writer import EntryWriter
+
+NAMED = 5  # keys in the message about a missing one
+SHOWN = 1 << 20  # maximum size of a field that is written to a terminal, in bytes
+
+_NO_CONTENT = {
+    block.HARD_LINK: "a hard link to {}: get that instead",
+    block.SYMLINK: "a symbolic link to {}",
+    block.CHAR: "a device",
+    block.BLOCK_DEVICE: "a device",
+    block.FIFO: "a FIFO",
+}
 
 
 class IndexedDataset(Sequence[Sample]):
@@ -38,7 +60,7 @@ class IndexedDataset(Sequence[Sample]):
         self._starts = array("Q")
         self._numbers: dict[bytes, int] = {}
         for location in locations:
-            source = open_source(location) if location.kind in ("path", "stdin") else None
+            source = open_source(location) if location.kind in ("path", "stdin", "url") else None
             if not isinstance(source, FileSource):
                 if source is not None:
                     source.close()
@@ -69,14 +91,14 @@ class IndexedDataset(Sequence[Sample]):
 
         Raises:
             IndexError: there are not so many samples.
-            KeyError: no sample has this key.
+            KeyError: no sample has this key. It is a TarkitError too.
         """
         if isinstance(place, slice):
             return [self._sample(number) for number in range(*place.indices(len(self)))]
         if isinstance(place, str):
             number = self._numbers.get(place.encode("utf-8", "surrogateescape"))
             if number is None:
-                raise KeyError(place)
+                raise MissingKey(f"no sample {show(place)}")
             return self._sample(number)
         number = as_index(place)
         if not -len(self) <= number < len(self):
@@ -111,3 +133,172 @@ def _refuse_globals(sample: TarSample) -> None:
             if pax.Overrides.of(pax.parse_decisive(payload)).any:
                 what = f"{sample.source.name}: at {raw[1]}: a global PAX header changes the entries that follow it"
                 raise Unsupported(what, "iterate over the dataset")
+
+
+# ---- One sample by its key
+
+
+def get(data: Chain, key: str) -> Sample:
+    """Return the first sample with a key; see `Dataset.get`."""
+    if not isinstance(key, str):
+        raise TypeError(f"a key is a str, not {type(key).__name__}")
+    samples, flow, others = _find(data, key.encode("utf-8", "surrogateescape"), data.new_run(), moves=False)
+    with flow:
+        sample = next(samples, None)
+        if sample is None:
+            hint = f"the first keys are {', '.join(map(show, others))}" if others else None
+            raise MissingKey(_no_sample(key, data), hint)
+        sample.complete()
+        source = sample.source
+        held = sample.stop - sample.start <= WHOLE or not source.seekable
+        content = source.read(sample.start, sample.stop) if held else None
+        if isinstance(source, WindowSource):
+            source.unchanged()
+        return Sample(sample, content)
+
+
+def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields: Sequence[bytes] = ()) -> None:
+    """Write the sample with a key as an archive, or the content of its first field of `fields`.
+
+    Without a key it is the first sample with such a field. Contents are not held in memory.
+
+    Raises:
+        MissingKey: no sample has the key.
+        TarkitError: there is no such field, or it has no content.
+        Usage: the output is an input, or a terminal and no text.
+    """
+    refuse_overwrite(output.status(), data.locations)
+    samples, flow, _ = _find(data, key, run, moves=not fields, directory=output.directory)
+    lacking: TarSample | None = None
+    with flow:
+        for sample in samples:
+            if not fields:
+                output.refuse_terminal()
+                with EntryWriter(output.open(data.locations)) as writer:
+                    sample.write(writer)
+                    writer.finish()
+                run.bytes = writer.position
+                break
+            entry = _entry(sample, fields)
+            if entry is not None:
+                _write_content(sample, entry, output)
+                run.bytes = entry.size
+                break
+            lacking = lacking or sample
+        else:
+            raise _not_found(data, key, fields, lacking)
+        run.samples = 1
+        for final in flow.at_end:  # what the search left out is not counted
+            final()
+
+
+def _find(
+    data: Chain, key: bytes | None, run: Run, *, moves: bool, directory: str | None = None
+) -> tuple[Iterator[TarSample], Flow, list[bytes]]:
+    """Return the samples with a key, or all without one, the state of the run, and the first keys of other samples.
+
+    An index next to a shard is used if it lists the key, else the shard is read.
+    """
+    samples, flow = data.samples(run, moves=moves, contents=False, directory=directory)
+    others: list[bytes] = []
+    if key is not None and data.unchanged and isinstance(flow.inputs, DatasetReader):
+        flow.inputs.look_up = partial(_by_index, run, key, moves)
+
+    def chosen() -> Iterator[TarSample]:
+        for sample in samples:
+            if sample.key is not None and key in (None, sample.key):
+                yield sample
+            elif sample.key is not None and len(others) < NAMED:
+                others.append(sample.key)
+
+    return chosen(), flow, others
+
+
+def _by_index(run: Run, key: bytes, moves: bool, source: FileSource) -> TarSample | None:
+    """Return the sample with a key, by an index next to the shard; None if no index can be used."""
+    for name, path in lookup.indexes(source.file.path) if source.file.path else ():
+        try:
+            sample = lookup.look_up(source, path, name, key, run.policy, moves)
+        except lookup.Stale as error:
+            run.warn(f"{path}: index not used: {error}")
+            continue
+        if sample is not None:
+            run.note(f"{source.name}: looked up in {path}")
+            return sample
+        run.note(f"{path}: the index does not list {show(key)}")
+    return None
+
+
+def _entry(sample: TarSample, fields: Sequence[bytes]) -> Entry | None:
+    """Return the entry of the first field present in the sample; an exact match has precedence over case.
+
+    A sample whose end is not known is read until no later entry can have precedence over the one found.
+    """
+    assert sample.key is not None
+    ranks: dict[bytes, int] = {}
+    folded: dict[bytes, int] = {}
+    for number, field in enumerate(fields):
+        ranks.setdefault(field, 2 * number)
+        folded.setdefault(field.lower(), 2 * number + 1)
+    cut, known, best, found = len(sample.key) + 1, 0, 2 * len(fields), None
+    while True:
+        for entry in sample.entries[known:]:
+            field = entry.name[cut:]
+            rank = min(ranks.get(field, best), folded.get(field.lower(), best))
+            if rank < best and key_of(entry) is not None:
+                best, found = rank, entry
+        known = len(sample.entries)
+        if best == 0 or sample.more is None:
+            return found
+        sample.source.release(sample.stop if found is None else found.start)
+        sample.more()
+
+
+def _write_content(sample: TarSample, entry: Entry, output: Output) -> None:
+    """Write the content of an entry."""
+    source = sample.source
+    if entry.sparse:
+        what = f"{show(entry.name)} is a sparse file, stored without its holes"
+        raise Problem("sparse-entry", source.name, entry.start, what, "extract it with tar, which fills the holes")
+    if entry.type in _NO_CONTENT:
+        what = _NO_CONTENT[entry.type].format(show(entry.link))
+        raise TarkitError(f"{source.name}: at {entry.start}: {show(entry.name)} has no content: it is {what}")
+    if output.is_terminal and not (entry.size <= SHOWN and _is_text(source.read(entry.data, entry.data + entry.size))):
+        output.refuse_terminal(show(entry.name))
+    with open_sink(output.location.kind, output.location.text, sync=output.sync) as sink:
+        source.send(entry.data, entry.data + entry.size, sink)
+        while sample.more is not None:  # later entries in a stream may reveal a problem of the sample
+            source.release(sample.stop)
+            sample.more()
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return False
+    return all(char.isprintable() or char in "\n\r\t" for char in text)
+
+
+def _no_sample(key: bytes | str, data: Chain) -> str:
+    return f"no sample {show(key)}: searched {_inputs(data)}"
+
+
+def _inputs(data: Chain) -> str:
+    count = len(data.locations)
+    return "1 input" if count == 1 else f"{count} inputs"
+
+
+def _not_found(data: Chain, key: bytes | None, fields: Sequence[bytes], lacking: TarSample | None) -> TarkitError:
+    """Return the error of a search; `lacking` is the first sample that has none of the fields."""
+    if lacking is None and key is not None:
+        return MissingKey(_no_sample(key, data))
+    names, hint = " or ".join(map(show, fields)), None
+    if lacking is not None:
+        cut = len(lacking.key or b"") + 1
+        have = ", ".join(show(entry.name[cut:]) for entry in lacking.entries if key_of(entry) is not None)
+        if key is not None:
+            what = f"{show(key)} has no field {names}, it has {have}"
+            return Problem("missing-field", lacking.source.name, lacking.start, what, "tarkit show lists fields")
+        hint = f"{show(lacking.key or b'')} has {have}"
+    return TarkitError(f"no selected sample has a field {names}: searched {_inputs(data)}", hint)

@@ -1,103 +1,319 @@
-"""The steps that change contents: they call a Python function, or run a command, for each sample."""
+"""The steps that change contents: they run a function, a command or a program over samples."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
-from tarkit.api.chain import at_least, one_of
+from tarkit.api.chain import at_least, function, locate, number, one_of, whole
+from tarkit.api.output import Output, total_size
+from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample
 from tarkit.api.steps import Flow, Step
-from tarkit.api.writers import encode_value
-from tarkit.errors import Usage
-from tarkit.proc.engine import Runner, RunOptions
-from tarkit.proc.policy import FailurePolicy, OnError
-from tarkit.proc.run import SampleRun, number_jobs
+from tarkit.errors import Usage, show
+from tarkit.proc.engine import Finished, Runner, RunOptions
+from tarkit.proc.policy import FailurePolicy, OnError, merge_rejects, parse_limit
+from tarkit.proc.run import SampleRun, number_jobs, prepare_jobs
+from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample
+from tarkit.streams.location import Location
+from tarkit.tar.writer import EntryWriter
+
+if TYPE_CHECKING:
+    from tarkit.api.chain import Input
+
+_LONGEST = 100  # bytes of `base`: file names have 255 with the field
+_ARGUMENTS = {
+    "--on-error skip": "on_error='skip'",
+    "--on-error error": "on_error='error'",
+    "--rejects OUT.tar": "rejects='OUT.tar'",
+    "--script FILE": "script='FILE'",
+    ", -v shows all": "",
+    "-S cannot be used with -m": "subdirs cannot be used with multi",
+    "-m looks for files, -S for directories": "multi looks for files, subdirs for directories",
+}
 
 
-@dataclass
+def argument(text: str) -> str:
+    """Return a message that names options with the arguments of Python in their place."""
+    for option, words in _ARGUMENTS.items():
+        text = text.replace(option, words)
+    return re.sub(r"--([a-z-]+)", lambda found: found[1].replace("-", "_"), text)
+
+
+class WorkOptions(TypedDict, total=False):
+    """Arguments of `map`, `proc` and `worker` of a dataset: how samples are processed, and what becomes of failures.
+
+    Attributes:
+        processes: how many copies of this process call the function, or how many commands or programs run at a time; 0
+            is one per CPU. With 1, the default, and no timeout a function is called in this process. What it prints in
+            a copy is dropped.
+        ordered: whether results keep the order of the samples, as they do by default.
+        timeout: seconds after which a sample fails, and the process that has it is ended. A program of `worker` is
+            ended when it neither reads nor writes for so long when it could.
+        on_error: what becomes of a sample that fails: `"error"` ends the run, `"skip"` leaves it out with a warning,
+            `"keep"` passes it on unchanged. The default is `"error"`, with max_errors or rejects `"skip"`.
+        max_errors: how many samples may fail, or which share: `10` or `"1%"`. More end the run.
+        rejects: an output, as for `write`, for the samples that fail; each gets a field `__error__.json`.
+        redo: the rejects of an earlier run. The dataset is the output of that run. The rejects alone are processed, and
+            their results get their places in it; steps that follow choose and change fields of these results alone.
+        retries: how often a sample that failed is tried again; 0 by default.
+        mtime: the time of new entries in seconds since 1970, 0 by default; None: for `proc` that of each file.
+
+    >>> import tarkit
+    >>> def label(sample: tarkit.Sample) -> dict[str, object]:
+    ...     return {**sample, "label": {b"1": "cat"}[sample["cls"]]}
+    >>> data = tarkit.open("a.tar", on_problem=print).map(label, rejects="bad.tar")
+    >>> data.write("labels.tar").samples  # doctest: +ELLIPSIS
+    a.tar: 'a/0' raised KeyError in ...
+    1
+    >>> list(tarkit.open("bad.tar").head()[0])
+    ['jpg', 'cls', '__error__.json']
+    >>> data = tarkit.open("labels.tar").map(lambda sample: {**sample, "label": "other"}, redo="bad.tar")
+    >>> [(sample.key, sample["label"]) for sample in data]
+    [('a/0', b'other'), ('a/1', b'cat')]
+    """
+
+    processes: int
+    ordered: bool
+    timeout: float | None
+    on_error: OnError | None
+    max_errors: int | str | None
+    rejects: str | os.PathLike[str] | BinaryIO | None
+    redo: Input | Iterable[Input] | None
+    retries: int
+    mtime: int | None
+
+
+def parsed(method: str, options: WorkOptions) -> dict[str, Any]:
+    """Return the arguments of a `SampleWork` for those of a method. Raises TypeError for an unknown one."""
+    for name in options:
+        if name not in WorkOptions.__annotations__:
+            raise TypeError(f"Dataset.{method}() got an unexpected keyword argument {name!r}")
+    given: dict[str, Any] = dict(options)
+    if given.get("rejects") is not None:
+        given["rejects"] = Output.named(given["rejects"], series=None)
+    redo = given.pop("redo", None)
+    return {**given, "extra_inputs": () if redo is None else locate(redo)}
+
+
+@dataclass(kw_only=True)
 class SampleWork(Step):
     """Processing of each sample, `processes` at a time (0: one per CPU).
 
+    Attributes:
+        mtime: time of new entries, in seconds since 1970.
+        on_error: what becomes of samples that fail; None: they end the run, unless there are rejects or a limit.
+        max_errors: how many may fail, or which share: `"1%"`.
+        rejects: takes the samples that fail, each with a record.
+        extra_inputs: the rejects of an earlier run, whose output is read: the work is done over them alone.
+        word: spells options in messages as the user knows them.
+
     Raises:
-        Usage: an argument is out of range.
+        Usage: an argument is out of range, or excludes another.
     """
 
     processes: int = 1
     ordered: bool = True
     retries: int = 0
     timeout: float | None = None
-    on_error: OnError = "error"
+    mtime: int | None = 0
+    on_error: OnError | None = None
+    max_errors: int | str | None = None
+    rejects: Output | None = None
+    extra_inputs: Sequence[Location] = ()
+    word: Callable[[str], str] = argument
     name = "map"
     counts = True
+    runs_code = True
 
     def __post_init__(self) -> None:
         at_least(0, processes=self.processes, retries=self.retries)
+        whole(mtime=0 if self.mtime is None else self.mtime)
         one_of("on_error", self.on_error, OnError)
+        if self.timeout is not None:
+            number(timeout=self.timeout)
         if self.timeout is not None and not self.timeout > 0:
             raise Usage(f"timeout={self.timeout}: it is more than 0 seconds, or None")
+        self._limit = None if self.max_errors is None else parse_limit(str(self.max_errors), self.word)
+        goes_on = self._limit is not None or self.rejects is not None
+        if self.on_error == "error" and goes_on:
+            what = "--on-error error cannot be used with --max-errors or --rejects: it ends at the first failure"
+            raise Usage(self.word(what))
+        self._on_error: OnError = self.on_error or ("skip" if goes_on else "error")
+        if self.rejects is not None and self.rejects.location.kind == "stdout":
+            raise Usage(self.word("--rejects needs a file: stdout is the output"))
 
-    def runner(self, how: RunOptions, flow: Flow) -> AbstractContextManager[Runner]:
-        """Return the runner that processes the samples."""
+    def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
+        """Return what processes the samples; entering it raises TarkitError for what is missing."""
         raise NotImplementedError
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
-        """Return the results; the processes end with the iterator."""
-        flow.repeated = None  # keys change, and samples are read ahead
-        results = self._results(samples, flow)
-        flow.iterators.append(results)
-        return results
+        """Return the results; leaving the `with` block of the flow ends the processes."""
+        run, policy, tmpdir = flow.run, flow.run.policy, flow.inputs.tmpdir
+        flow.key_repeats = None  # keys change, and samples are read ahead
+        for location in self.extra_inputs:
+            if location.kind == "path":
+                run.reserve(location.text, self.word("the input of --redo"), written=False)
+        if self.rejects is not None and self.rejects.location.kind == "path":
+            run.reserve(self.rejects.location.text, "the rejects")
+        stops = self._on_error == "error"
+        how = RunOptions(self.processes or os.cpu_count() or 1, self.retries, self.ordered, stops)
+        runner = flow.stack.enter_context(self.runner(how, run, tmpdir))  # errors come before any output
+        rejects = None
+        if self.rejects is not None:
+            flow.counts_output = True
+            sink = self.rejects.open([*flow.inputs.locations, *self.extra_inputs])
+            rejects = flow.stack.enter_context(EntryWriter(sink))
+        failures = FailurePolicy(self._on_error, self._limit, rejects, run.warn, run.verbose, self.word)
+        results = SampleRun(runner, policy, failures, run.relay, lambda: (flow.written, flow.last))
+        flow.is_earlier = (lambda: results.passes) if self.extra_inputs else None
+        flow.at_end.append(lambda: self._report(run, results))
+        jobs = number_jobs(samples, policy, tmpdir)
+        if self.extra_inputs:
+            again = DatasetReader(self.extra_inputs, policy, tmpdir=tmpdir)
+            jobs = prepare_jobs(merge_rejects(samples, iter(again), self.word), policy, tmpdir)
+        if not run.shows_progress:
+            return results(jobs)
+        total = total_size(flow.inputs.locations) if flow.whole and not self.extra_inputs else None
 
-    def _results(self, samples: Iterator[TarSample], flow: Flow) -> Generator[TarSample]:
-        run, tmpdir = flow.run, flow.inputs.tmpdir
-        how = RunOptions(self.processes or os.cpu_count() or 1, self.retries, self.ordered, self.on_error == "error")
-        with self.runner(how, flow) as runner:
-            failures = FailurePolicy(self.on_error, warn=run.warn)
-            results = SampleRun(runner, run.policy, failures, tmpdir=tmpdir, log=lambda key, log: None)
-            yield from results(number_jobs(samples, run.policy, tmpdir))
-        if (left := results.nothing_left(self.name)) is not None:
+        def watch(finished: Iterator[Finished]) -> Iterator[Finished]:
+            return run.draw(finished, lambda: results.position, lambda: failures.done, total)
+
+        return results(jobs, watch)
+
+    def _report(self, run: Run, results: SampleRun) -> None:
+        """Report how many samples were processed, failed or were removed, and which took longest."""
+        failures, removed = results.failures, results.removed
+        failed, done = failures.failed, failures.done - failures.failed
+        skipped = failed if failures.on_error == "skip" else 0
+        run.facts |= {"done": done, "failed": failed, "left_out": skipped, "removed": removed, "kept": failed - skipped}
+        if results.slowest[0] > 0:
+            seconds, key = results.slowest
+            run.facts["slowest"] = {"key": os.fsdecode(key), "seconds": round(seconds, 3)}
+        if removed and self.name == "worker":
+            had = "had no answer and was" if removed == 1 else "had no answer and were"
+            run.tell(f"{removed} of {done} sample{'' if done == 1 else 's'} {had} removed")
+        elif (left := results.nothing_left(self.name)) is not None:
             run.warn(left)
+        if failed:
+            became = "was left out" if skipped else "was kept as it came in"
+            many = became.replace("was", "were").replace("it", "they")
+            run.tell(f"1 sample failed and {became}" if failed == 1 else f"{failed} samples failed and {many}")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class CallFunction(SampleWork):
-    """Call a Python function for each sample."""
+    """Call a Python function for each sample, or for lists of `batch` samples.
 
-    function: Callable[[Sample], Any] = lambda sample: sample
+    A function is called in this process or in copies of it; a name, MODULE:FUNCTION or FILE.py:FUNCTION, in a new
+    process. A callable gets a `Sample`, and with `decode` a dict of values, as a function that is named does.
+    """
+
+    function: str | Callable[..., Any]
+    batch: int | None = None
+    init: str | Callable[[], Any] | None = None
+    decode: bool = False
+    allow_pickle: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not callable(self.function):
-            raise TypeError(f"a function is needed, not {type(self.function).__name__}")
+        if not isinstance(self.function, str):
+            function(function=self.function)
+        at_least(1, batch=self.batch)
+        if self.allow_pickle and not self.decode:
+            raise Usage(self.word("--allow-pickle requires --decode"))
 
-    def runner(self, how: RunOptions, flow: Flow) -> AbstractContextManager[Runner]:
-        """Return a runner that calls the function in this process, or in copies of it."""
+    def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
+        """Return a runner that calls the function."""
+        from tarkit.api.writers import encode_value
         from tarkit.proc.function import FunctionOptions, function_runner
 
+        plain = self.decode or isinstance(self.function, str)
         options = FunctionOptions(
-            self.function, timeout=self.timeout, tmpdir=flow.inputs.tmpdir, wrap=_as_sample, encode=encode_value
+            self.function,
+            self.init,
+            self.decode,
+            self.allow_pickle,
+            self.batch is not None,
+            self.timeout,
+            tmpdir,
+            self.mtime,
+            run.tell,
+            None if plain else _as_sample,
+            None if plain else encode_value,
         )
-        return function_runner(options, None, how)
+        return function_runner(options, self.batch, how)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class RunCommand(SampleWork):
-    """Run a shell command for each sample, in a directory that has its fields as files."""
+    """Run a shell command, or a script, for each sample, in a directory that has its fields as files `base.FIELD`.
 
-    command: str = "true"
+    With `multi` it makes many samples, with `subdirs` directories are samples. What it prints goes to the field
+    `add_log`; with `keep_dir` its directories are kept.
+    """
+
+    command: str | None = None
+    script: str | None = None
+    multi: bool = False
+    subdirs: bool = False
+    shell: str | None = None
+    base: str = "sample"
+    add_log: str | None = None
+    keep_dir: bool = False
     name = "proc"
 
-    def runner(self, how: RunOptions, flow: Flow) -> AbstractContextManager[Runner]:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        base, log = self.base, self.add_log
+        if not base or any(char in base for char in "./\0") or len(os.fsencode(base)) > _LONGEST:
+            what = f"expected a name without dots and slashes, of at most {_LONGEST} bytes"
+            raise Usage(f"{self.word('--base')} {show(base)}: {what}")
+        if self.multi and self.subdirs:
+            raise Usage(self.word("-S cannot be used with -m"), self.word("-m looks for files, -S for directories"))
+        if log is not None and (not log or "/" in log or log == "__key__"):
+            raise Usage(f"{self.word('--add-log')} {show(log)}: expected the name of a field, without slashes")
+
+    def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that starts the command for each sample."""
         from tarkit.proc.shell import command_runner
 
-        environment = dict(os.environb)
         return command_runner(
-            self.command, how, environment=environment, timeout=self.timeout, tmpdir=flow.inputs.tmpdir
+            self.command or self.script or "",
+            how,
+            environment=dict(os.environb),
+            script=self.script is not None,
+            shell=self.shell,
+            base=self.base,
+            mode="subdirs" if self.subdirs else "multi" if self.multi else "one",
+            add_log=self.add_log,
+            timeout=self.timeout,
+            mtime=self.mtime,
+            tmpdir=tmpdir,
+            keep=(lambda path: run.tell(f"the directories of the samples are in {path}")) if self.keep_dir else None,
+            word=self.word,
+        )
+
+
+@dataclass(kw_only=True)
+class RunProgram(SampleWork):
+    """Send samples to long-lived programs that read and write tar streams."""
+
+    command: str
+    name = "worker"
+
+    def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
+        """Return a runner that starts the programs."""
+        from tarkit.proc.worker import worker_runner
+
+        path, mtime = os.environ.get("PATH", os.defpath), self.mtime
+        return worker_runner(
+            self.command, how, path=path, timeout=self.timeout, mtime=mtime, tmpdir=tmpdir, word=self.word
         )
 
 

@@ -1,41 +1,70 @@
-"""Mix datasets: draw samples from several by their weights."""
+"""Mix datasets: draw samples from several by their weights. The command `mix` and `tarkit.mix` make a `Mixture`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from math import inf
+import os
+import random
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Literal, TypedDict, Unpack
 
-from tarkit.api.chain import at_least, one_of, refuse_twice, whole
-from tarkit.api.dataset import Dataset
+from tarkit.api.chain import FileInput, at_least, function, one_of, refuse_twice, whole
+from tarkit.api.dataset import Dataset, open
 from tarkit.api.run import Run
+from tarkit.api.steps import Flow, InputReader, Step
 from tarkit.errors import Usage
-from tarkit.mixing.mixer import Mix, Stock, Until
+from tarkit.mixing.mixer import Mix, Stock, Until, derived, locate
+from tarkit.mixing.spec import SUFFIXES, MixSpec, SourceSpec, parse_mapping, read_spec
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.pipeline import without_strays
+from tarkit.samples.pipeline import buffer_shuffle, without_strays
 from tarkit.samples.sample import TarSample
+from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
+
+Ends = Literal["first", "all"]
+
+
+class Reading(TypedDict, total=False):
+    """Arguments of `tarkit.open`, for sources that are names."""
+
+    allow: str | Iterable[str]
+    skip: str | Iterable[str]
+    maxerr: int
+    on_problem: Callable[[str], None] | None
+    prefetch: int
+    shard_slice: slice | None
+    tmpdir: str | None
 
 
 def mix(
-    sources: Sequence[Dataset | tuple[Dataset, float]],
+    sources: str | os.PathLike[str] | Sequence[Dataset | tuple[Dataset, float] | Mapping[str, Any]],
     seed: int,
     *,
     total: int | None = None,
-    until: Until = "first",
+    until: Ends = "first",
     repeat: bool = False,
+    each: Callable[[Dataset], Dataset] | None = None,
+    **reading: Unpack[Reading],
 ) -> Dataset:
     """Draw samples from several datasets: each draw chooses one at random, by weight, and takes its next sample.
 
     Args:
-        sources: datasets, each with its weight, or 1.
+        sources: datasets, each with its weight, or 1; or the path of a file that describes a mix, in YAML or JSON, see
+            `tarkit mix --help-all`. A source may also be a dict with the keys that it has in such a file: `shards`
+            (names, or a dataset), `weight`, `probability`, `nrepeats`, `shuffle` and so on.
         seed: decides what is drawn.
         total: how many samples are drawn at most.
         until: when the mix ends: once the `"first"` dataset has no more, or `"all"` of them.
         repeat: whether a dataset that has no more begins again, up to `total`, or until all came to their end once. A
             sample that comes for the second time has `~2` after its key, then `~3` and so on.
+        each: called with the dataset of each source; returns it with the steps that choose samples before the draw.
+        reading: `allow`, `skip`, `maxerr`, `on_problem`, `prefetch`, `shard_slice` and `tmpdir` as for `tarkit.open`,
+            for sources that are names.
 
     Raises:
         TarkitError: when the mix is read, for a dataset without samples.
@@ -45,49 +74,149 @@ def mix(
     >>> [sample.key for sample in tarkit.mix([(cats, 2), dogs], seed=9, until="all")]
     ['cat/0', 'cat/1', 'cat/2', 'dog/0', 'cat/3', 'dog/1']
     """
-    if isinstance(sources, (str, Dataset)) or not all(map(_is_source, sources)):
-        raise TypeError("a mix is of datasets or pairs (dataset, weight): tarkit.mix([(tarkit.open('a.tar'), 2), ...])")
     whole(seed=seed)
-    weighted = [(each, 1.0) if isinstance(each, Dataset) else each for each in sources]
-    if not weighted or any(not 0 < weight < inf for _, weight in weighted):
-        raise Usage("a mix is of at least one dataset, and weights are above 0")
-    one_of("until", until, Until)
+    one_of("until", until, Ends)
     at_least(0, total=total)
     if repeat and until == "first" and total is None:
         raise Usage("repeat has no end", "total=N draws so many, until='all' ends once each came to its end")
-    if repeat and until == "first":
-        until = "never"
-    origin = Mixture(weighted, seed, total, until, repeat)
-    refuse_twice(origin.locations)
-    return Dataset(origin, weighted[0][0].start)
+    spec, given = _described(sources, Run(on_problem=reading.get("on_problem")).warn)
+    if reading and None not in given:
+        raise Usage(f"{next(iter(reading))}: it is for sources that are names", "give it to tarkit.open")
+    found = open_sources(spec, lambda locations, interleave: open(locations, interleave=interleave, **reading), given)
+    if each is not None:
+        function(each=each)
+        for source in found:
+            source.data = each(source.data)
+            if not isinstance(source.data, Dataset):
+                raise TypeError(f"each returns a dataset, not {type(source.data).__name__}")
+    return Mixture(found, seed, total, "never" if repeat and until == "first" else until, repeat).dataset(spec.shuffle)
 
 
-def _is_source(source: object) -> bool:
-    """Whether it is a dataset, or a pair of a dataset and its weight."""
-    if isinstance(source, (tuple, list)) and len(source) == 2:
-        return isinstance(source[0], Dataset) and hasattr(source[1], "__float__")
-    return isinstance(source, Dataset)
+def _described(sources: object, warn: Callable[[str], None]) -> tuple[MixSpec, list[Dataset | None]]:
+    """Return the description of a mix, and its datasets, with None for a source that is names."""
+    if isinstance(sources, (str, os.PathLike)):
+        path = os.fsdecode(sources)
+        if not path.lower().endswith(SUFFIXES):
+            raise Usage(f"{path}: a mix is described in a file {', '.join(SUFFIXES)}", "datasets are given as a list")
+        spec = read_spec(path, warn)
+        return spec, [None] * len(spec.sources)
+    if isinstance(sources, (Dataset, Mapping)) or not isinstance(sources, Iterable):
+        sources = (None,)
+    pairs = [_source(f"sources[{number}]", source) for number, source in enumerate(sources)]
+    if not pairs:
+        raise Usage("a mix is of at least one dataset")
+    return MixSpec([spec for spec, _ in pairs]), [data for _, data in pairs]
+
+
+def _source(where: str, source: Any) -> tuple[SourceSpec, Dataset | None]:
+    """Return the description of a source, and its dataset if it is one."""
+    if isinstance(source, Dataset):
+        source = {"shards": source}
+    elif isinstance(source, (tuple, list)) and len(source) == 2 and isinstance(source[0], Dataset):
+        source = {"shards": source[0], "weight": float(source[1])} if hasattr(source[1], "__float__") else None
+    if not isinstance(source, Mapping):
+        raise TypeError(
+            "a mix is of datasets, pairs (dataset, weight) or dicts: tarkit.mix([(tarkit.open('a.tar'), 2), ...])"
+        )
+    data = source.get("shards")
+    if not isinstance(data, Dataset):
+        return parse_mapping(where, dict(source)), None
+    for key in ("nstreams", "allow_missing"):
+        if key in source:
+            raise Usage(f"{where}: `{key}` is for shards that are names, not a dataset")
+    return parse_mapping(where, {**source, "shards": data.locations[0].name}), data
+
+
+# ---- Sources
+
+
+@dataclass
+class MixSource:
+    """One source of a mix. The steps of `data` apply to each of its laps."""
+
+    spec: SourceSpec
+    data: Dataset
+
+    def __post_init__(self) -> None:
+        spec, locations = self.spec, self.data.locations
+        self.reads_once = any(map(_reads_once, locations))
+        if spec.choose > len(locations):
+            raise Usage(f"{spec.name}: choose {spec.choose} of {len(locations)} shards")
+        if (spec.resample or spec.choose) and self.reads_once:
+            raise Usage(f"{spec.name}: choose and resample require inputs that can be read again")
+        if (spec.resample or spec.choose or spec.any_order) and not self.data.of_archives:
+            raise Usage(f"{spec.name}: a mix has no shards to choose or shuffle", "use its buffer_shuffle")
+
+
+def _reads_once(location: Location) -> bool:
+    """Return whether an input can be read only once."""
+    if isinstance(location.file, FileInput):
+        return not location.file.seekable
+    if location.kind == "path":
+        return not stat.S_ISREG(os.stat(location.text).st_mode)
+    return location.kind == "stdin"
+
+
+class _Keyed(Step):
+    """Leave out the entries of archives without samples, with a warning."""
+
+    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+        return without_strays(samples, flow.run.policy)
+
+
+def open_sources(
+    spec: MixSpec,
+    open_: Callable[[list[Location], int], Dataset],
+    given: Sequence[Dataset | None] = (),
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[MixSource]:
+    """Return the sources of a mix.
+
+    Args:
+        spec: the description of the mix.
+        open_: called with the archives of a source, and the number of those that take turns.
+        given: datasets in place of names.
+        tell: called with the number of missing files, where they are allowed.
+    """
+    found = []
+    for source, data in zip(spec.sources, given or [None] * len(spec.sources), strict=True):
+        opened = open_(locate(source, tell), source.nstreams) if data is None else data
+        found.append(MixSource(source, opened.then(_Keyed())))
+    refuse_twice(location for each in found for location in each.data.locations)
+    return found
+
+
+# ---- The mix
 
 
 @dataclass
 class Mixture:
-    """The origin of a mixed dataset."""
+    """The origin of a mixed dataset. `fields` are common to all sources; `reader` is that of the last run."""
 
-    sources: Sequence[tuple[Dataset, float]]
+    sources: Sequence[MixSource]
     seed: int
     total: int | None
     until: Until
     repeat: bool
+    fields: Fields = field(default_factory=Fields)
+    reader: MixReader | None = None
     whole = False
+    keys_repeat = True
 
     @property
     def locations(self) -> tuple[Location, ...]:
         """All archives."""
-        return tuple(location for data, _ in self.sources for location in data.locations)
+        return tuple(location for source in self.sources for location in source.data.locations)
+
+    def dataset(self, shuffle: int) -> Dataset:
+        """Return the mix as a dataset, through a buffer of `shuffle` samples unless that is 0."""
+        data = Dataset(self, self.sources[0].data.new_run)
+        return data.buffer_shuffle(shuffle, derived(self.seed, "shuffle")) if shuffle else data
 
     def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> MixReader:
         """Begin to read for a run."""
-        return MixReader(self, run, tmpdir)
+        self.reader = MixReader(self, run, tmpdir)
+        return self.reader
 
 
 class MixReader:
@@ -98,30 +227,105 @@ class MixReader:
         self.locations: Sequence[Location] = mixture.locations
         self.run = run
         self.policy: Policy = run.policy
-        self.moves = True
+        self.moves = self.contents = True
         self.tmpdir = tmpdir
         self.dropped = 0
+        self.repeated = False
         self.zeros: int | None = None
+        self.drawn: Mix[TarSample]
 
     def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples that are drawn."""
         mixture = self.mixture
-        laps = [0] * len(mixture.sources)
+        allow_files(len(self.locations))
         stocks = [
-            Stock(data.locations[0].name, weight, partial(self._lap, laps, number))
-            for number, (data, weight) in enumerate(mixture.sources)
+            self._stock(Laps(source, derived(mixture.seed, number), self))
+            for number, source in enumerate(mixture.sources)
         ]
-        return iter(Mix(stocks, mixture.seed, total=mixture.total, until=mixture.until, repeat=mixture.repeat))
+        self.drawn = Mix(stocks, mixture.seed, total=mixture.total, until=mixture.until, repeat=mixture.repeat)
+        return iter(self.drawn)
 
-    def _lap(self, laps: list[int], number: int) -> Iterator[TarSample]:
-        """Yield the samples of one source, from its first."""
-        laps[number] += 1
-        run = Run(self.policy, self.tmpdir)
-        samples, flow = self.mixture.sources[number][0].samples(run, moves=self.moves, directory=self.tmpdir)
-        samples = without_strays(samples, self.policy)
-        if laps[number] > 1:
-            samples = Fields(rekey=f"{{key}}~{laps[number]}")(samples, self.policy)
+    def _stock(self, laps: Laps) -> Stock[TarSample]:
+        """Return a source to draw from: its samples, with the fields of its own and the common ones."""
+        spec, common, policy = laps.source.spec, self.mixture.fields, self.policy
+        own = Fields(rename=spec.rename, rekey=spec.rekey)
+        weight = float(laps.shards) if spec.weight is None else spec.weight
+        return Stock(spec.name, weight, laps, spec.probability, lambda samples: common(own(samples, policy), policy))
+
+
+@dataclass
+class Laps:
+    """Each call returns the samples of a source from the start, `spec.nrepeats` times, through its shuffle buffer.
+
+    Keys of repeated samples end in `~2`, `~3` and so on: per shard, which `resample` may choose several times. If more
+    calls follow, inputs that can be read only once are kept in temporary files; others, also commands and URLs, are
+    opened again.
+    """
+
+    source: MixSource
+    seed: int
+    reader: MixReader
+
+    def __post_init__(self) -> None:
+        self._spec = self.source.spec
+        self._seen: Counter[int] = Counter()
+        self._order = random.Random(derived(self.seed, "order"))
+        self._buffer = random.Random(derived(self.seed, "buffer"))
+        self._kept: InputReader | None = None
+        again = self.reader.mixture.repeat or self._spec.nrepeats > 1
+        self._keeps = again and self.source.reads_once
+
+    def __call__(self) -> Iterator[TarSample]:
+        """Return the samples of one lap."""
+        samples = (sample for _ in range(self._spec.nrepeats) for sample in self._pass())
+        if self._spec.shuffle:
+            size, seed = self._spec.shuffle, self._buffer.getrandbits(64)
+            return buffer_shuffle(samples, size, size, seed, self.reader.tmpdir)
+        return samples
+
+    @property
+    def shards(self) -> int:
+        """The number of shards in a pass."""
+        return self._spec.choose or self._spec.resample or len(self.source.data.locations)
+
+    def _pass(self) -> Iterator[TarSample]:
+        """Yield all samples once: stretches of shards that come for the first time, the second time and so on."""
+        times = []
+        for place in self._places():
+            self._seen[place] += 1
+            times.append((self._seen[place], place))
+        for time, stretch in groupby(times, lambda pair: pair[0]):
+            yield from self._stretch(time, [place for _, place in stretch])
+
+    def _places(self) -> list[int]:
+        places = list(range(len(self.source.data.locations)))
+        if self._spec.resample:
+            return self._order.choices(places, k=self._spec.resample)
+        if self._spec.choose:
+            return self._order.sample(places, self._spec.choose)
+        if self._spec.any_order:
+            self._order.shuffle(places)
+        return places
+
+    def _stretch(self, time: int, places: list[int]) -> Iterator[TarSample]:
+        reader, data = self.reader, self.source.data
+        run = copy(reader.run)
+        run.policy, run.facts, run.dropped = reader.policy, {}, 0
+        if self._kept is None and places != list(range(len(data.locations))):
+            data = data.only(places)
+        samples, flow = data.samples(
+            run,
+            moves=reader.moves,
+            contents=reader.contents,
+            directory=reader.tmpdir,
+            spool=self._keeps,
+            inputs=self._kept,
+        )
+        self._kept = flow.inputs if self._keeps else None
+        if time > 1:
+            reader.repeated = True
+            samples = Fields(rekey=f"{{key}}~{time}")(samples, reader.policy)
         with flow:
             yield from samples
             flow.finish()
-        self.dropped += run.dropped
+        reader.dropped += run.dropped

@@ -1,20 +1,27 @@
-"""The steps that put samples in order: a sort, or a random order."""
+"""The steps that put samples in order, a sort or a random order, and what tells how they are ordered."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from tarkit.api.chain import Chain, one_of, words
 from tarkit.api.output import total_size
 from tarkit.api.run import Run
 from tarkit.api.steps import Flow, Step
+from tarkit.errors import Usage
+from tarkit.samples.pipeline import neighbours
 from tarkit.samples.sample import TarSample
-from tarkit.sorting.keys import OrderFile, SortKey
+from tarkit.sorting.keys import Disorder, OrderFile, SortKey, Type, check_order
 from tarkit.sorting.memory import in_place, parse_memory
 from tarkit.sorting.shuffle import pcg_keys, random_keys
 from tarkit.sorting.sorter import Rank, Sorter
 from tarkit.streams.location import Location
+
+if TYPE_CHECKING:
+    from tarkit.sorting.audit import Audit
 
 
 @dataclass
@@ -33,7 +40,7 @@ class Order(Step):
     random: Random | None = None
     memory: int | None = None
     gathers: bool = False
-    keeps_all = True
+    passes_all = True
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -45,13 +52,14 @@ class Order(Step):
         """Whether the samples are counted first."""
         return self.random is not None and self.random.rng == "pcg"
 
-    def streams(self, locations: Sequence[Location], run: Run) -> bool:
+    def reads_in_order(self, locations: Sequence[Location], run: Run) -> bool:
         """Return whether files exceed free memory: they are read in order, to avoid random access to the disk."""
         return not self.rereads and not in_place(locations, run.note)
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples in order."""
         run, key = flow.run, self.key
+        flow.is_earlier = None
         rank: Rank
         if key is not None:
             rank = key
@@ -66,11 +74,11 @@ class Order(Step):
             run.note,
             run.policy if self.gathers else None,
             None if key is None else lambda sample: key.absent(sample, run.policy),
-            distinct=key is None and flow.distinct,
+            distinct=key is None and flow.keys_repeat,
         )
-        flow.distinct = sorter.distinct  # what is sorted by a key and has one key is one sample
-        flow.repeated = lambda: sorter.repeated
-        flow.finals.append(lambda: self._report(run, sorter))
+        flow.keys_repeat = sorter.distinct  # what is sorted by a key and has one key is one sample
+        flow.key_repeats = lambda: sorter.repeated
+        flow.at_end.append(lambda: self._report(run, sorter))
         return iter(sorter)
 
     def _report(self, run: Run, sorter: Sorter) -> None:
@@ -99,10 +107,62 @@ class Random:
         if self.rng == "tarkit":
             keys = random_keys(self.seed, self.epoch)
         else:
-            total = sum(sample.key is not None for sample in flow.again(flow.run.policy.silent()))
+            total = sum(sample.key is not None for sample in flow.reread(flow.run.policy.silent()))
             flow.run.note(f"{total} samples for --rng pcg")
             keys = pcg_keys(total, self.seed + self.epoch)
         return lambda sample, ordinal: next(keys)
+
+
+def order_key(
+    by: str | Sequence[str], type: Type, reverse: bool, order_file: str | os.PathLike[str] | None
+) -> SortKey | OrderFile:
+    """Return the key for the arguments of `Dataset.sort`."""
+    one_of("type", type, Type)
+    fields = words(by, "by")
+    if not fields:
+        raise Usage("by names no field")
+    if order_file is None:
+        return SortKey(fields, type, reverse)
+    if fields != ("__key__",) or type != "auto" or reverse:
+        raise Usage("order_file cannot be used with by, type or reverse")
+    return OrderFile(os.fsdecode(order_file))
+
+
+def find_disorder(data: Chain, key: SortKey | OrderFile, run: Run) -> Disorder | None:
+    """Return the first sample that is out of order."""
+    samples, flow = data.samples(run, moves=False, contents=False)
+
+    def counted() -> Iterator[TarSample]:
+        for sample in samples:
+            run.samples += sample.key is not None
+            yield sample
+
+    with flow:
+        found = check_order(neighbours(counted(), run.policy), _ranked(key, run))
+        flow.finish()
+    return found
+
+
+def audit_order(data: Chain, by: str | None, run: Run) -> Audit:
+    """Measure how well mixed samples are; `by` is the field of their classes."""
+    from tarkit.sorting.audit import measure
+
+    samples, flow = data.samples(run, moves=False, contents=False)
+    with flow:
+        found = measure(samples, None if by is None else _ranked(SortKey([by]), run))
+        flow.finish()
+    run.samples = found.samples
+    return found
+
+
+def _ranked(key: SortKey | OrderFile, run: Run) -> Rank:
+    """Return the function that gives the rank of each sample, or asks the policy about one that has none."""
+
+    def rank(sample: TarSample, ordinal: int) -> bytes | None:
+        found = key(sample, ordinal)
+        return key.absent(sample, run.policy) if found is None else found
+
+    return rank
 
 
 def _watched(run: Run, samples: Iterator[TarSample], locations: Sequence[Location]) -> Iterator[TarSample]:

@@ -193,6 +193,11 @@ def file_name(word: str) -> str:
     return word.removeprefix("file:")
 
 
+def written_file(path: str | os.PathLike[str] | None) -> str | None:
+    """Return the same for an argument of the API."""
+    return None if path is None else file_name(os.fspath(path))
+
+
 def status_of(path: str | None) -> os.stat_result | None:
     """Return the status of the regular file of this name, if there is one."""
     return None if path is None else Output(Location("path", path, path), None).status()

@@ -1,155 +1,162 @@
-"""Pack a directory tree into shards: choose files, form samples, divide these into shards, write the shards."""
+"""Pack a directory tree into shards: choose files, form samples, divide these into shards, write the shards.
+
+`PlanOptions` says what is packed, `ShardNames` how shards are called, `PackOptions` how they are written. One function
+plans, `lay_out_tree`; `write_tree`, `save_plan`, `write_recipe` and the command use its layout.
+"""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import chain
+from itertools import count as counting
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from tarkit.api.chain import at_least, one_of, words
-from tarkit.api.output import Output, numbered_output
+from tarkit.api.output import Output, numbered_output, text_output, written_file
 from tarkit.api.run import Run
-from tarkit.errors import Usage, show
+from tarkit.api.shards import CategoryArguments, MapOptions
+from tarkit.errors import Spelling, TarkitError, Usage, as_argument, show
 from tarkit.packing.batch import Batch
 from tarkit.packing.divide import Dirs
-from tarkit.packing.layout import PackLayout, hidden
+from tarkit.packing.layout import PackLayout, hidden, recipe_line
+from tarkit.packing.options import Division, Files, SampleOptions, parse_division, parse_files, parse_samples
 from tarkit.packing.packer import Packer, PackOptions, check_templates
-from tarkit.packing.plan import Planned
-from tarkit.packing.planner import UNSORTED, Cut, Sort, lay_out, parse_sort
-from tarkit.packing.report import plan_notes
+from tarkit.packing.plan import Planned, SavedPlan, write_plan
+from tarkit.packing.planner import lay_out, plan_notes
 from tarkit.packing.resume import next_shards
-from tarkit.packing.samples import Keyless, KeyRule, parse_key
+from tarkit.packing.samples import Keyless
 from tarkit.packing.transform import OnMissing, Rename, SampleTransform
 from tarkit.packing.tree import Symlinks, Tree
-from tarkit.shards.limits import DEFAULT_SIZE, Limits, SizeRule, parse_size
-from tarkit.shards.patterns import compile_regex
-from tarkit.shards.template import ShardTemplate, parse_template
-from tarkit.shards.writer import Shard
+from tarkit.shards.limits import NO_LIMIT, SizeRule
+from tarkit.shards.template import Notation, ShardTemplate, parse_template
+from tarkit.shards.writer import Shard, write_manifest
 from tarkit.stores import schemes
-from tarkit.streams.location import parse_output
-from tarkit.streams.sink import Sink
+from tarkit.streams.codecs import codec_by_suffix
+from tarkit.streams.location import ARCHIVE_SUFFIXES, parse_output
+from tarkit.streams.sink import Sink, open_sink
+from tarkit.tables.depfile import make_rule
 
 if TYPE_CHECKING:
-    from tarkit.packing.labels import Classes, Join, LabelField
+    from tarkit.packing.labels import Classes, Join
     from tarkit.packing.transform import Required
     from tarkit.shards.categories import Map
 
 
-@dataclass(frozen=True)
-class Files:
-    """Options that choose files of the tree and their names."""
-
-    keep_root: bool = False
-    symlinks: Any = "files"
-    prefix: str = ""
-    match: re.Pattern[str] | None = None
-    exclude: tuple[str, ...] = ()
+DEFAULT_NAME = "shard-%06d"
+SUFFIXES = (*ARCHIVE_SUFFIXES, ".zip")
+NO_SAMPLE = "no sample, so no shard"
 
 
 @dataclass(frozen=True)
-class SampleOptions:
-    """Options that form samples of files: keys, required fields, added fields."""
+class PlanOptions:
+    """What is packed, how it is divided, and the categories.
 
-    rule: KeyRule
-    rename: Any = "none"
-    require: Sequence[tuple[bytes, ...]] = ()
-    on_missing: OnMissing = "error"
-    labels: Sequence[LabelField] = ()
-    classes: str | None = None
-    classes_out: str | None = None
-    join: str | None = None
+    Attributes:
+        update: plan only samples that are in no shard yet.
+        draw_seed: called with the seed of a shuffle, None if there is none; returns the seed.
+        spell: spells options in messages.
 
+    Raises:
+        Usage: some do not go together.
+    """
 
-@dataclass(frozen=True)
-class Division:
-    """Options that order samples and divide them into shards."""
+    root: str
+    files: Files
+    samples: SampleOptions
+    division: Division
+    categories: MapOptions
+    update: bool = False
+    draw_seed: Callable[[int | None], int] = lambda seed: seed or 0
+    spell: Spelling = as_argument
 
-    count: int | None = None
-    size: str | None = None
-    size_rule: Any = "tar"
-    shards: int | None = None
-    even: bool = False
-    dirs: Dirs = "pack"
-    sort: Sort = UNSORTED
+    def __post_init__(self) -> None:
+        samples, division, spell = self.samples, self.division, self.spell
+        if self.update and samples.classes is None and not all(label.by_name for label in samples.labels):
+            hint = f"{spell('classes')} FILE, as {spell('classes_out')} wrote it"
+            raise Usage(f"{spell('update')} requires the numbers of the classes", hint)
+        if (division.shards is not None or division.even) and self.categories.map is not None:
+            raise Usage(f"{spell('shards')} and {spell('even')} cannot be used with {spell('map')}")
 
-    @property
-    def limited(self) -> bool:
-        """Whether a size or number of shards is given."""
-        return self.even or not (self.count is None and self.size is None and self.shards is None)
-
-    def cut(self, templates: Sequence[ShardTemplate]) -> Cut:
-        """Return the division for shards of these names. Raises Usage."""
-        shards = self.shards
-        if self.even and shards is None:
-            shards = templates[0].count
-            if shards is None:
-                hint = "-n 64, or a limited number of names: -o 'x-{00..63}.tar'"
-                raise Usage("--even requires a number of shards", hint)
-        size = self.size if self.limited else DEFAULT_SIZE
-        limits = Limits(self.count, None if size is None else parse_size(size, "-c"), self.size_rule)
-        return Cut(limits, self.dirs, self.sort, shards, self.even)
+    def needs_sizes(self, run: Run, skip_missing: bool) -> bool:
+        """Return whether sizes of files are needed before the files are read."""
+        division = self.division
+        by_size = division.size is not None or division.even or not division.limited
+        return by_size or run.shows_progress or self.update or skip_missing
 
 
-def parse_files(
-    keep_root: bool, symlinks: str, prefix: str | None, match: str | None, exclude: tuple[str, ...]
-) -> Files:
-    """Return the options that choose files. Raises Usage for an invalid expression."""
-    pattern = None
-    if match is not None:
+class ShardNames(NamedTuple):
+    """The names of shards as the user gives them.
+
+    Attributes:
+        output: how shards are written.
+        text: a template; with categories a directory.
+        notation: the notation of numbers in templates.
+        extension: the suffix of names without one.
+        spell: spells options in messages.
+    """
+
+    output: Output
+    text: str
+    notation: Notation
+    extension: str
+    spell: Spelling
+
+    def find(self, run: Run, categories: MapOptions) -> Names:
+        """Return the template of each category, and the map. Raises Usage."""
+        if categories.map is None:
+            return Names([self._template()])
+        directory = self.text.removeprefix("file:")
+        if directory in (DEFAULT_NAME, "."):
+            directory = ""
+        elif not (directory.endswith("/") or os.path.isdir(directory)):
+            option = self.spell("output")
+            what = f"with {self.spell('map')}, {option} is the directory of the shards: the map has their names"
+            raise Usage(what, f"for example {option} out/")
+        directory += "/" if directory and not directory.endswith("/") else ""
         try:
-            pattern = compile_regex(match)
-        except (re.error, RecursionError, OverflowError) as error:
-            raise Usage(f"--match {show(match)}: {error}") from None
-    return Files(keep_root, symlinks, prefix or "", pattern, exclude)
+            found = categories.read(run, directory, self.extension, self.notation)
+        except TarkitError as error:
+            raise Usage(str(error), error.hint) from None
+        return Names([category.template for category in found.categories], found, categories.on_unmatched)
+
+    def _template(self) -> ShardTemplate:
+        text = self.text
+        if text.endswith("/") or os.path.isdir(text.removeprefix("file:")):
+            text = text.rstrip("/") + "/" + DEFAULT_NAME
+        if text.startswith("pipe:"):
+            example = f"{self.spell('post')} 'aws s3 cp {{}} s3://bucket/ && rm {{}}'"
+            raise Usage("shards are files", f"{self.spell('post')} runs a command for each: {example}")
+        known = text.lower().endswith(SUFFIXES) or codec_by_suffix(text)
+        if text.strip() not in ("", "*") and not known:
+            text += self.extension
+        return parse_template(text, self.notation)
 
 
-def parse_samples(
-    key: str,
-    last_dot: bool,
-    rename: str,
-    require: tuple[str, ...],
-    on_missing_field: OnMissing,
-    label_from_dir: tuple[str, ...],
-    classes: str | None,
-    classes_out: str | None,
-    join: str | None,
-) -> SampleOptions:
-    """Return the options that form samples. Raises Usage."""
-    labels: list[LabelField] = []
-    fields: Sequence[tuple[bytes, ...]] = ()
-    if label_from_dir:
-        from tarkit.packing.labels import parse_label
-
-        labels = [parse_label(word) for word in label_from_dir]
-    elif classes or classes_out:
-        raise Usage("--classes and --classes-out require --label-from-dir")
-    if require:
-        from tarkit.packing.transform import parse_required
-
-        fields = parse_required(require)
-    rule = parse_key(key, last_dot)
-    return SampleOptions(rule, rename, fields, on_missing_field, labels, classes, classes_out, join)
-
-
-def parse_division(
-    count: int | None, size: str | None, size_rule: str, shards: int | None, even: bool, dirs: Any, sort: str | None
-) -> Division:
-    """Return the division. Raises Usage for limits that exclude each other."""
-    found = Division(count, size, size_rule, shards, even, dirs, parse_sort(sort))
-    if (shards is not None or even) and (count is not None or size is not None):
-        raise Usage("-n and --even cannot be used with -c or -s")
-    if (shards is not None or even) and dirs != "pack":
-        raise Usage(f"-n and --even cannot be used with --dirs {dirs}")
-    if size is not None:
-        parse_size(size, "-c")
-    return found
+def shard_names(
+    output: str | os.PathLike[str] | None,
+    template: Notation = "auto",
+    ext: str | None = None,
+    compress: str | None = None,
+    fsync: bool = False,
+    *,
+    spell: Spelling = as_argument,
+) -> ShardNames:
+    """Return the names of shards. Raises Usage for stdout, and for a suffix that is not one of archives."""
+    one_of("notation", template, Notation)
+    text = DEFAULT_NAME if output is None else os.fspath(output)
+    if text == "-":
+        raise Usage("shard writes numbered files, not stdout", f"name them with {spell('output')} 'out-%06d.tar'")
+    extension = ".tar" if ext is None else "." + ext.removeprefix(".")
+    if extension not in SUFFIXES:
+        raise Usage(f"{spell('ext')} {show(ext or '')}: not a suffix of archives", " ".join(SUFFIXES))
+    return ShardNames(numbered_output(text, compress, fsync), text, template, extension, spell)
 
 
 class Names(NamedTuple):
-    """The names of shards: the template of each category, and the map from files to categories."""
+    """The template of each category, and the map from files to categories."""
 
     templates: list[ShardTemplate]
     categories: Map | None = None
@@ -157,11 +164,12 @@ class Names(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A plan: the samples of each shard, and the classes if there are labels; `limited` is whether a limit is given."""
+    """A plan: the samples of each shard, the templates of names, and the classes if there are labels."""
 
     shards: PackLayout
+    templates: list[ShardTemplate]
     classes: Classes | None
-    limited: bool
+    class_list: bytes  # for the file of `classes_out`
 
 
 Watch = Callable[[Iterator[Batch]], Iterator[Batch]]
@@ -169,56 +177,63 @@ Watch = Callable[[Iterator[Batch]], Iterator[Batch]]
 
 def lay_out_tree(
     run: Run,
-    root: str,
-    files: Files,
-    wanted: SampleOptions,
-    division: Division,
-    names: Names,
+    chosen: PlanOptions,
+    names: ShardNames,
+    options: PackOptions,
     *,
-    directory: str | None = None,
-    update: bool = False,
-    sized: bool = True,
-    beside: Iterable[str | None] = (),
-    skip_missing: bool = False,
-    draw_seed: Callable[[int | None], int] = lambda seed: seed or 0,
+    writes: bool = False,
+    plan: str | None = None,
+    recipe: str | None = None,
 ) -> Layout:
-    """Plan the shards of a directory tree; nothing is written.
+    """Plan the shards of a directory tree; nothing is written. Files that the run reads or writes are not packed.
 
     Args:
-        directory: that of the output, for temporary files.
-        update: plan only samples that are in no shard yet.
-        sized: whether the sizes of files are looked up.
-        beside: other files that the run reads or writes, which are not packed.
-        draw_seed: called with the seed of a shuffle, None if there is none; returns the seed.
+        options: how shards are written.
+        writes: whether the shards are written after this.
+        plan, recipe: files that get the plan instead.
 
     Raises:
         TarkitError: two files would have one name, a file is missing, there are too few names of shards.
     """
-    cut = division.cut(names.templates)
+    if chosen.update and (options.force or options.resume):
+        what = f"{chosen.spell('update')} adds to existing shards: it cannot be used with"
+        raise Usage(f"{what} {chosen.spell('force')} or {chosen.spell('resume')}")
+    found, samples = names.find(run, chosen.categories), chosen.samples
+    if writes:
+        check_templates(found.templates, options, chosen.update)
+    run.reserve(samples.classes_out, "the list of classes")
+    run.reserve(recipe, "the recipe")
+    run.reserve(samples.classes, "the list of classes to read", written=False)
+    run.reserve(None if samples.join is None else samples.join.rpartition(":")[0], "the table", written=False)
+    cut = chosen.division.cut(found.templates, chosen.spell)
     if cut.sort.by == "shuffle":
-        cut = replace(cut, sort=cut.sort._replace(seed=draw_seed(cut.sort.seed)))
-    tmpdir = run.scratch(directory)
+        cut = replace(cut, sort=cut.sort._replace(seed=chosen.draw_seed(cut.sort.seed)))
+    tmpdir = run.scratch(names.output.directory)
     tmpdir = tmpdir if tmpdir is not None and os.path.isdir(tmpdir) else None
-    _check_root(root)
+    _check_root(chosen.root)
+    beside = [path for _, _, path in run.places.values()]
     tree = Tree(
-        root,
-        files.keep_root,
-        files.symlinks,
-        os.fsencode(files.prefix),
-        files.match,
-        files.exclude,
-        hidden(root, names.templates, beside),
-        sized=sized,
-        missing=skip_missing,
+        chosen.root,
+        chosen.files.keep_root,
+        chosen.files.symlinks,
+        os.fsencode(chosen.files.prefix),
+        chosen.files.match,
+        chosen.files.exclude,
+        hidden(chosen.root, found.templates, [*beside, plan, options.manifest, options.depfile]),
+        sized=not (writes or recipe) or chosen.needs_sizes(run, options.skip_missing),
+        missing=options.skip_missing,
     )
-    numbers, known = next_shards(names.templates, tmpdir) if update else ([0] * len(names.templates), None)
-    transform = _transform(run, wanted, names, tree.source, known, tmpdir)
-    layout = PackLayout(tree, names.templates, numbers, tmpdir)
-    keyless = lay_out(tree, wanted.rule, transform, cut, layout, tmpdir, _watch(run, tree))
+    numbers, known = [0] * len(found.templates), None
+    if chosen.update:
+        numbers, known = next_shards(found.templates, tmpdir)
+    transform = _transform(run, samples, found, tree.source, known, tmpdir)
+    layout = PackLayout(tree, found.templates, numbers, tmpdir)
+    keyless = lay_out(tree, samples.rule, transform, cut, layout, tmpdir, _watch(run, tree))
     _report(run, tree, transform, keyless, layout)
-    if names.categories is not None:
-        run.facts["unmatched"] = transform.unmatched
-    return Layout(layout, transform.classes, division.limited)
+    if not (chosen.division.limited or recipe):
+        run.tell(NO_LIMIT)
+    listed = b"" if samples.classes_out is None or transform.classes is None else transform.classes.lines()
+    return Layout(layout, found.templates, transform.classes, listed)
 
 
 def _report(run: Run, tree: Tree, transform: SampleTransform, keyless: Keyless, layout: PackLayout) -> None:
@@ -226,6 +241,8 @@ def _report(run: Run, tree: Tree, transform: SampleTransform, keyless: Keyless, 
     for text, warning in plan_notes(tree, transform, keyless):
         (run.warn if warning else run.tell)(text)
     run.facts["files"] = tree.files
+    if transform.map is not None:
+        run.facts["unmatched"] = transform.unmatched
     content = f" of {tree.content} bytes" if tree.sized else ""
     run.note(f"{tree.files} files{content}, {layout.samples} samples, {len(layout)} shards")
 
@@ -285,6 +302,65 @@ def _watch(run: Run, tree: Tree) -> Watch:
     return watch
 
 
+def write_tree(
+    run: Run, chosen: PlanOptions, names: ShardNames, options: PackOptions, digest: bool = True
+) -> tuple[Packer, Layout]:
+    """Plan the shards of a directory tree and write them; return the packer, whose `done` has them, and the plan."""
+    layout = lay_out_tree(run, chosen, names, options, writes=True)
+    known = layout.templates[0] if len(layout.templates) == 1 and not chosen.update else None
+    packer = pack(run, layout.shards, names.output, options, known, digest=digest)
+    _write_classes(chosen, layout)
+    return packer, layout
+
+
+def save_plan(run: Run, chosen: PlanOptions, names: ShardNames, options: PackOptions, path: str) -> Layout:
+    """Plan the shards of a directory tree and write the plan to a file, for `write_saved`; `-` is stdout."""
+    layout = lay_out_tree(run, chosen, names, options, plan=path)
+    run.reserve(path, "the plan")
+    count = counting()
+    with open_sink(*(("stdout", "-") if path == "-" else ("path", path))) as sink:
+        write_plan(sink, (row for row, _ in zip(layout.shards, count, strict=False)))
+    count_planned(run, layout)
+    run.facts["entries"] = next(count)
+    _write_classes(chosen, layout)
+    return layout
+
+
+def write_recipe(run: Run, chosen: PlanOptions, names: ShardNames, options: PackOptions, path: str) -> Layout:
+    """Plan the shards of a directory tree and write a recipe for `create` with the files in their order."""
+    layout = lay_out_tree(run, chosen, names, options, recipe=path)
+    with text_output(path).open() as sink:
+        for row in layout.shards:
+            sink.write(recipe_line(row))
+    if not len(layout.shards):
+        run.tell(NO_SAMPLE)
+    count_planned(run, layout)
+    _write_classes(chosen, layout)
+    return layout
+
+
+def count_planned(run: Run, layout: Layout) -> None:
+    """Report the numbers of a plan that is not run."""
+    planned = layout.shards
+    run.samples, run.shards, run.bytes = planned.samples, len(planned), planned.content
+
+
+def _write_classes(chosen: PlanOptions, layout: Layout) -> None:
+    if chosen.samples.classes_out is not None:
+        with open_sink("path", chosen.samples.classes_out) as sink:
+            sink.write(layout.class_list)
+
+
+def write_saved(run: Run, path: str, output: Output, options: PackOptions, digest: bool = True) -> Packer:
+    """Write the shards of a saved plan; `-` is stdin. Of `output` only codec, fsync and threads count."""
+    if path == "-" and os.isatty(0):
+        raise Usage("stdin is a terminal", "name the plan, or pipe one to stdin")
+    run.reserve(path, "the plan", written=False)
+    with open(0 if path == "-" else path, "rb", closefd=path != "-") as lines:
+        rows = SavedPlan(lines, "stdin" if path == "-" else path)
+        return pack(run, rows, output, options, plan=None if path == "-" else path, digest=digest)
+
+
 def pack(
     run: Run,
     rows: Iterable[Planned],
@@ -292,22 +368,22 @@ def pack(
     options: PackOptions,
     template: ShardTemplate | None = None,
     *,
-    digest: bool = False,
-    check: Callable[[str], None] = lambda path: None,
-    written: Iterable[str] = (),
+    plan: str | None = None,
+    digest: bool = True,
 ) -> Packer:
-    """Write the shards of a plan; return the packer, which has the list of shards.
+    """Write the shards of a plan, their manifest and depfile; return the packer, which has the list of shards.
 
     Args:
         output: how each shard is written; their names are those of the rows.
         template: files with a name of it are existing shards; None: files with a name of the plan are.
+        plan: the file of the plan.
         digest: whether checksums are made.
-        check: called with the path of each shard before anything is written.
-        written: other files that the run writes.
 
     Raises:
         TarkitError: shards of these names exist, or a file differs from the plan.
     """
+    run.reserve(options.manifest, "the manifest")
+    run.reserve(options.depfile, "the depfile")
     packer = Packer(
         rows,
         options,
@@ -321,9 +397,11 @@ def pack(
         warn=run.warn,
     )
     for name in packer.names:
-        check(os.path.realpath(parse_output(name).text))
+        place = run.places.get(os.path.realpath(parse_output(name).text))
+        if place:
+            raise Usage(f"{place[2]} is {place[0]}, and has the name of a shard")
         output.check_time(options.mtime, name)
-    packer.check(list(written))
+    packer.check([path for _, own, path in run.places.values() if own])
     several, first = packer.in_several()
     if several:
         what = f"samples in several shards, or whose entries are not together: {several}, {show(first)} first"
@@ -335,13 +413,29 @@ def pack(
         run.samples += count
     if options.force:
         run.remove_others(packer.stale)
+    _finish(run, packer, plan)
+    return packer
+
+
+def _finish(run: Run, packer: Packer, plan: str | None) -> None:
+    """Count what was written; write depfile and manifest, after the last shard."""
+    options = packer.options
     if not packer.done:
-        run.tell("no sample, so no shard")
+        run.tell(NO_SAMPLE)
     facts = {"entries": packer.entries, "missing": packer.missing, "kept": packer.kept}
     run.facts.update({name: count for name, count in facts.items() if count})
     run.shards = len(packer.done)
     run.bytes = sum(shard.size for shard in packer.done)
-    return packer
+    if options.depfile is not None:
+        first = packer.names[0] if packer.names else ""
+        sources = packer.spool.sources(packer.shards)
+        rule = make_rule(options.depfile_target or first, chain([] if plan is None else [os.fsencode(plan)], sources))
+        with open_sink("path", options.depfile) as sink:
+            sink.write(rule if packer.shards else b"")
+    if options.manifest is not None:
+        with open_sink("path", options.manifest) as sink:
+            write_manifest(sink, packer.done)
+    packer.finish()
 
 
 def _open_shard(output: Output, fresh: bool, name: str) -> Sink:
@@ -362,40 +456,58 @@ class ShardPreview(NamedTuple):
 class Plan:
     """A plan to pack a directory tree; `tarkit.plan` makes one. The tree is listed by each call of a method.
 
+    A template is `"photos-%06d.tar"` or `"photos-{000..099}.tar"`, or an existing directory. With a map it is the
+    directory. The default is `"shard-%06d.tar"`.
+
     Attributes:
-        classes: with `label_from_dir`, the names of the classes, by number, after `preview` or `write`.
+        classes: with `label_from_dir`, the names of the classes, by number, after any of the methods.
     """
 
     def __init__(
         self,
-        root: str,
-        files: Files,
-        samples: SampleOptions,
-        division: Division,
+        chosen: PlanOptions | str,
         start: Callable[[], Run],
+        notation: Notation = "auto",
+        ext: str | None = None,
     ) -> None:
-        """Use `tarkit.plan`. `start` begins a run."""
-        self._root = root
-        self._files = files
-        self._samples = samples
-        self._division = division
+        """Use `tarkit.plan`, or `tarkit.load_plan`, where `chosen` is a file. `start` begins a run."""
+        self._chosen = chosen
         self._start = start
+        self._naming = notation, ext
+        self._names(None)  # raises
         self.classes: list[str] = []
 
-    def preview(self, template: str | os.PathLike[str] = "shard-%06d.tar") -> list[ShardPreview]:
+    def preview(self, template: str | os.PathLike[str] | None = None) -> list[ShardPreview]:
         """List the tree and return the shards that `write` would make; nothing is written."""
-        layout = self._lay_out(self._start(), os.fspath(template), None)[0].shards
-        return [ShardPreview(shard.name, shard.samples, shard.content, shard.tar) for shard, _ in layout.shards()]
+        return self._previews(lay_out_tree(self._start(), self._tree(), self._names(template), PackOptions()))
+
+    def save(self, path: str | os.PathLike[str], template: str | os.PathLike[str] | None = None) -> list[ShardPreview]:
+        """List the tree and save the plan to a file, a table that may be edited; `tarkit.load_plan` reads it."""
+        target = str(written_file(path))
+        return self._previews(save_plan(self._start(), self._tree(), self._names(template), PackOptions(), target))
+
+    def recipe(self, path: str | os.PathLike[str], template: str | os.PathLike[str] | None = None) -> int:
+        """List the tree and write a recipe for `tarkit.create`, with the files in the order of the shards.
+
+        Returns:
+            The number of samples.
+        """
+        run = self._start()
+        self._keep_classes(write_recipe(run, self._tree(), self._names(template), PackOptions(), os.fspath(path)))
+        return run.samples
 
     def write(
         self,
-        template: str | os.PathLike[str],
+        template: str | os.PathLike[str] | None = None,
         *,
         force: bool = False,
         resume: bool = False,
         skip_missing: bool = False,
         mtime: int | None = 0,
         post: str | None = None,
+        manifest: str | os.PathLike[str] | None = None,
+        depfile: str | os.PathLike[str] | None = None,
+        depfile_target: str | None = None,
         compress: str | None = None,
         fsync: bool = False,
         processes: int | None = None,
@@ -403,12 +515,14 @@ class Plan:
         """List the tree and write its shards.
 
         Args:
-            template: the names, `"photos-%06d.tar"` or `"photos-{000..099}.tar"`.
+            template: the names; none for a plan that was saved, which has them.
             force: replace existing shards.
             resume: keep existing shards that are as planned, and write the rest.
             skip_missing: leave out a sample with a file that disappears before it is read; else it is an error.
             mtime: the time of all entries in seconds since 1970; None is that of each file.
             post: a command that runs after each shard, whose name is in place of `{}`.
+            manifest: a file for a table of the shards.
+            depfile: a file for the dependencies of the first shard, or of `depfile_target`, for make.
             compress, fsync: as for `Dataset.write`.
             processes: how many shards are written at a time; 0 is one per CPU. The default is 1, and up to 4 from
                 20 000 files on.
@@ -420,35 +534,38 @@ class Plan:
             TarkitError: shards of these names exist, or the options do not fit the files.
         """
         at_least(0, processes=processes)
-        template = os.fspath(template)
-        run, output = self._start(), numbered_output(template, compress, fsync)
-        workers = None if processes is None else processes or os.cpu_count() or 1
-        options = PackOptions(workers, force, resume, skip_missing, mtime, post)
-        found, names = self._lay_out(run, template, output.directory, options)
-        packer = pack(run, found.shards, output, options, names.templates[0], digest=True)
-        packer.finish()
+        files = written_file(manifest), written_file(depfile), depfile_target
+        options = PackOptions(_workers(processes), force, resume, skip_missing, mtime, post, *files, as_argument)
+        names = self._names(template, compress, fsync)
+        if isinstance(self._chosen, str):
+            if template is not None:
+                raise Usage(f"template={template!r}: a saved plan has the names of its shards", "edit the plan instead")
+            return write_saved(self._start(), self._chosen, names.output, options).done
+        packer, layout = write_tree(self._start(), self._chosen, names, options)
+        self._keep_classes(layout)
         return packer.done
 
-    def _lay_out(
-        self, run: Run, template: str, directory: str | None, options: PackOptions | None = None
-    ) -> tuple[Layout, Names]:
-        names = Names([parse_template(template, "auto")])
-        if options is not None:
-            check_templates(names.templates, options)
-        table = self._samples.join
-        layout = lay_out_tree(
-            run,
-            self._root,
-            self._files,
-            self._samples,
-            self._division,
-            names,
-            directory=directory,
-            beside=(self._samples.classes, None if table is None else table.rpartition(":")[0]),
-            skip_missing=options is not None and options.skip_missing,
-        )
+    def _names(
+        self, template: str | os.PathLike[str] | None, compress: str | None = None, fsync: bool = False
+    ) -> ShardNames:
+        return shard_names(template, *self._naming, compress, fsync)
+
+    def _tree(self) -> PlanOptions:
+        if isinstance(self._chosen, str):
+            raise Usage(f"{self._chosen}: a plan that was saved can only be written", "edit the plan instead")
+        return self._chosen
+
+    def _previews(self, layout: Layout) -> list[ShardPreview]:
+        self._keep_classes(layout)
+        found = layout.shards.shards()
+        return [ShardPreview(shard.name, shard.samples, shard.content, shard.tar) for shard, _ in found]
+
+    def _keep_classes(self, layout: Layout) -> None:
         self.classes = [] if layout.classes is None else list(map(os.fsdecode, layout.classes.names))
-        return layout, names
+
+
+def _workers(processes: int | None) -> int | None:
+    return None if processes is None else processes or os.cpu_count() or 1
 
 
 def plan(
@@ -468,49 +585,64 @@ def plan(
     on_missing: OnMissing = "error",
     label_from_dir: str | Iterable[str] = (),
     classes: str | None = None,
+    classes_out: str | None = None,
     join: str | None = None,
     match: str | None = None,
     exclude: str | Iterable[str] = (),
     symlinks: Symlinks = "files",
     keep_root: bool = False,
     prefix: str | None = None,
+    map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = None,
+    update: bool = False,
+    ext: str | None = None,
+    notation: Notation = "auto",
     on_problem: Callable[[str], None] | None = None,
     tmpdir: str | None = None,
+    **categories: Unpack[CategoryArguments],
 ) -> Plan:
     """Plan to pack a directory tree into shards. Names of entries are paths below it, in the order of their bytes.
 
     Args:
-        directory: the tree.
-        count: how many samples a shard has at most.
-        size: how many bytes a shard has at most, as a number or `"500M"`. Without a limit it is 1 GB.
-        size_rule: `"tar"`: no tar exceeds `size`; `"content"`: a shard closes once its contents reach it.
+        count, size: samples and bytes (a number or `"500M"`) in a shard at most. Without a limit it is 1 GB.
         shards: the number of shards, with equally many samples each, or with `even` about equally many bytes.
-        even: divide by bytes, into `shards` or as many as the template has names.
-        dirs: `"pack"`, `"separate"` or `"collapse"`, as in `tarkit shard --help`.
         sort: `"key"`, `"-key"`, `"shuffle:7"`. Default: the order of the names. The seed of `"shuffle"` is 0.
         key: which files form a sample: `"full"` path up to the first dot, `"base"` name, `"flat"`, or an expression.
-        rename: how entries are renamed: `"none"`, `"key"`, `"flat"`.
-        require: all fields that a sample may and must have; `"jpg|png"` requires either.
-        on_missing: `"error"`, `"warn"`, `"keep"` or `"exclude"`: the action for a sample that lacks one or has others.
-        label_from_dir: fields that get the class of a sample, by the directory that it is in: `"cls"`.
-        classes: a file with the names of the classes, one a line.
+        require: all fields that a sample may and must have, `"jpg|png"` requires either; `on_missing`: the action for
+            a sample that lacks one or has others, `"error"`, `"warn"`, `"keep"` or `"exclude"`.
+        label_from_dir: fields that get the class of a sample, by the directory that it is in: `"cls"`. `classes` is a
+            file with the names of the classes, one a line; they are written to the file `classes_out`.
         join: `"TABLE:COLUMN"`: add the other columns of a table as fields; COLUMN has keys or names of files.
-        match, exclude, prefix, symlinks, keep_root, last_dot: as the options of `tarkit shard`.
-        on_problem, tmpdir: as for `tarkit.open`.
+        map, map_sep, first_match, unmatched, on_unmatched, on_bad_line, notation: as for `Dataset.split`.
+        update: plan only samples that are in no shard yet. Others: as in `tarkit shard --help-all`.
 
     >>> import tarkit
     >>> [shard.samples for shard in tarkit.plan("photos", count=2).write("photos-%02d.tar")]
     [2, 1]
     """
-    at_least(1, count=count, shards=shards)
+    at_least(1, count=count, size=None if isinstance(size, str) else size, shards=shards)
     _check_words(size_rule, dirs, rename, on_missing, symlinks)
-    return Plan(
-        os.fspath(directory),
-        parse_files(keep_root, symlinks, prefix, match, words(exclude)),
-        parse_samples(key, last_dot, rename, words(require), on_missing, words(label_from_dir), classes, None, join),
-        parse_division(count, None if size is None else str(size), size_rule, shards, even, dirs, sort),
-        lambda: Run(tmpdir=tmpdir, on_problem=on_problem),
-    )
+    files = parse_files(keep_root, symlinks, prefix, match, words(exclude))
+    labels = words(label_from_dir), classes, written_file(classes_out)
+    samples = parse_samples(key, last_dot, rename, words(require), on_missing, *labels, join)
+    division = parse_division(count, size, size_rule, shards, even, dirs, sort)
+    chosen = PlanOptions(os.fspath(directory), files, samples, division, MapOptions(map, **categories), update)
+    return Plan(chosen, lambda: Run(tmpdir=tmpdir, on_problem=on_problem), notation, ext)
+
+
+def load_plan(
+    path: str | os.PathLike[str],
+    *,
+    on_problem: Callable[[str], None] | None = None,
+    tmpdir: str | None = None,
+) -> Plan:
+    """Return a plan that `Plan.save` or `tarkit shard --plan` saved, `"-"` for one on stdin; `write` writes its shards.
+
+    >>> import tarkit
+    >>> _ = tarkit.plan("photos", count=2).save("photos.tsv", "photos-%02d.tar")
+    >>> [shard.samples for shard in tarkit.load_plan("photos.tsv").write()]
+    [2, 1]
+    """
+    return Plan(os.fspath(path), lambda: Run(tmpdir=tmpdir, on_problem=on_problem))
 
 
 def _check_words(size_rule: SizeRule, dirs: Dirs, rename: Rename, on_missing: OnMissing, symlinks: Symlinks) -> None:

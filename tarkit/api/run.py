@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from tarkit.api.output import refuse_overwrite, status_of
+from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
+from tarkit.stores import connect, schemes
+from tarkit.streams.location import Location
+
+if TYPE_CHECKING:
+    from tarkit.proc.engine import CommandOutput
 
 Item = TypeVar("Item")
 
@@ -21,9 +30,14 @@ class Run:
         samples, shards, bytes: what was read or written.
         dropped: samples that the policy left out.
         facts: what else there is to report, by name; the command line writes it to `--report`.
+        places: the files that the run reads or writes besides its inputs and outputs: by their real path what each is,
+            whether it is written, and its name.
+        shows_progress, verbose: whether progress is shown, and every detail reported.
     """
 
     shows_progress = False
+    verbose = False
+    report: str | None = None
 
     def __init__(
         self,
@@ -36,11 +50,36 @@ class Run:
         self.tmpdir = tmpdir
         self.samples = self.shards = self.bytes = self.dropped = 0
         self.facts: dict[str, Any] = {}
+        self.places: dict[str, tuple[str, bool, str]] = {}
         self._on_problem = on_problem
 
     def scratch(self, directory: str | None) -> str | None:
         """Return the directory of temporary files: that of the option, $TMPDIR, or `directory`, the output's."""
         return self.tmpdir or os.environ.get("TMPDIR") or directory
+
+    def refuse(self, inputs: Sequence[Location], *written: str | None) -> None:
+        """Raise Usage when the report, or another file that is written besides the output, is an input."""
+        for path in (self.report, *written):
+            refuse_overwrite(status_of(path), inputs)
+
+    def reserve(self, path: str | None, what: str, written: bool = True) -> None:
+        """Register a file that is read or written; raise Usage when it is written and has a second role."""
+        if path is None or path == "-":
+            return
+        directory = os.path.dirname(path)
+        if written and directory and not os.path.isdir(directory):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        try:
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                return
+        except OSError:
+            pass
+        other = self.places.setdefault(os.path.realpath(path), (what, written, path))
+        if other[0] != what and (written or other[1]):
+            raise Usage(f"{path} is {other[0]}, and {what} too")
+
+    def relay(self, key: bytes, log: Sequence[CommandOutput]) -> None:
+        """Pass on what a command or function printed for a sample."""
 
     def note(self, text: str) -> None:
         """Report a detail."""
@@ -76,7 +115,10 @@ class Run:
     def remove_others(self, paths: Sequence[str]) -> None:
         """Remove files that have names of a series but are not among its shards."""
         for path in paths:
-            os.unlink(path)
+            if schemes.scheme_of(path) in schemes.LISTED:
+                connect.delete_object(path)
+            else:
+                os.unlink(path)
 
 
 class TarkitWarning(UserWarning):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tarkit.errors import Problem, Unsupported, show
 from tarkit.samples.sample import KEYLESS, TarSample
-from tarkit.streams.ranges import Held
-from tarkit.streams.source import FileSource, Source
+from tarkit.streams.ranges import Held, HeldRange
+from tarkit.streams.source import Source, WindowSource
 from tarkit.tar import block
 from tarkit.tar.reader import Raw
+
+if TYPE_CHECKING:
+    from tarkit.inspecting.item import SampleItems
 
 WHOLE = 1 << 20  # bytes; a sample up to this size is read as a whole
 
@@ -38,6 +41,7 @@ class Sample(Mapping[str, bytes]):
 
     Upper and lower case are the same where a field is looked up; iterating gives the names as the archive has them.
     Entries without a key, such as directories, are no fields. Of two fields with the same name the first counts.
+    As a str a sample is what the command `show` prints: a line for the sample, and one for each entry.
 
     >>> import tarkit
     >>> sample = tarkit.open("a.tar").head()[0]
@@ -106,6 +110,24 @@ class Sample(Mapping[str, bytes]):
 
     def __repr__(self) -> str:
         return f"<tarkit.Sample {self.key!r}: {', '.join(self)}>"
+
+    def __str__(self) -> str:
+        from tarkit.views.text import sample_lines
+
+        return sample_lines(self._items()).removesuffix("\n")
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is in the sample as values of JSON, as `tarkit show --json` prints it.
+
+        A few kilobytes of each field are read. Names in it are escaped: `\\xNN` is a byte that is not printable text.
+
+        >>> import tarkit
+        >>> tarkit.open("a.tar").get("a/0").describe()["fields"][1]
+        {'name': 'a/0.cls', 'field': 'cls', 'size': 1, 'kind': 'text', 'text': '3', 'cut': False}
+        """
+        from tarkit.views.text import sample_record
+
+        return sample_record(self._items())
 
     def keys(self) -> KeysView[str]:
         """The names of the fields, in order."""
@@ -178,9 +200,22 @@ class Sample(Mapping[str, bytes]):
             return self._data[raw[2] - sample.start : raw[2] - sample.start + raw[3]]
         source = sample.source
         content = source.read(raw[2], raw[2] + raw[3])
-        if isinstance(source, FileSource):
+        if isinstance(source, WindowSource):
             source.unchanged()
         return content
+
+    def _items(self) -> SampleItems:
+        """Return the description of the sample and of its entries."""
+        from tarkit.inspecting.item import describe_sample
+
+        sample, source = self._sample, self._sample.source
+        if self._data is not None:
+            held = HeldRange(source.name, sample.start, self._data)
+            sample = TarSample(sample.key, held, sample.raw, sample.start, sample.stop)
+        seen = describe_sample(sample)
+        if self._data is None and isinstance(source, WindowSource):
+            source.unchanged()
+        return seen
 
     def _keep(self) -> Sample:
         """Return the sample, which stays readable after the next one is read."""
@@ -203,6 +238,6 @@ class _Passed(Held):
         raise Unsupported(what, "dict(sample) keeps its fields; they can be read until the next sample is requested")
 
 
-def pass_by(sample: TarSample) -> None:
+def skip_content(sample: TarSample) -> None:
     """Make reading a sample an error: the bytes of a stream are no longer held."""
     sample.source = cast(Source, _Passed(sample))

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import chain, islice, repeat
 from itertools import count as counting
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from tarkit.api.archive import apart
-from tarkit.api.chain import at_least
-from tarkit.api.output import Output, named_output, status_of, total_size
-from tarkit.errors import TarkitError, Usage
+from tarkit.api.chain import at_least, one_of
+from tarkit.api.output import Output, numbered_output, status_of, total_size
+from tarkit.errors import Spelling, TarkitError, Usage, as_argument, show
 from tarkit.samples.pipeline import neighbours, without_strays
 from tarkit.samples.sample import TarSample
-from tarkit.shards.limits import DEFAULT_SIZE, Limits, SizeRule, parse_size
-from tarkit.shards.template import ShardTemplate, parse_template, refuse_existing, split_last
-from tarkit.shards.writer import OpenShards, Series, SeriesWriter, Shard
+from tarkit.shards.limits import DEFAULT_SIZE, NO_LIMIT, Limits, SizeRule, parse_size
+from tarkit.shards.template import (
+    AS_IT_IS,
+    DEFAULT_NAME,
+    Notation,
+    ShardTemplate,
+    parse_template,
+    refuse_existing,
+    split_last,
+)
+from tarkit.shards.writer import OpenShards, Series, SeriesWriter, write_manifest
+from tarkit.streams.codecs.registry import CODECS, ZIP, codec_by_suffix
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location, parse_output
+from tarkit.streams.sink import open_sink
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -28,12 +38,16 @@ if TYPE_CHECKING:
     from tarkit.api.run import Run
     from tarkit.api.steps import Flow
     from tarkit.problems import Policy
+    from tarkit.shards.categories import Map
     from tarkit.shards.partition import Part
 
 PART = "{part}"
 OPEN_EACH = 18  # files that one series may have open: a shard, an input, and those that a copying thread has queued
 THERE = "--force replaces them"
+HEAVY = {"xz": 95 << 20, "bz2": 8 << 20, "zst": 3 << 20}  # memory of an encoder at its default level, about, in bytes
+Even = Literal["count", "size"]
 Remainder = Literal["spread", "drop", "repeat"]
+Reaction = Literal["error", "warn", "skip"]
 
 
 class Lot(NamedTuple):
@@ -133,7 +147,7 @@ class ShardsOutput:
 
     def write(self, data: Chain, run: Run) -> Series:
         """Write all samples of a dataset; return the series."""
-        self.refuse_inputs(data.locations)
+        self.refuse_inputs(data.inputs)
         samples, flow = data.samples(run, directory=self.output.directory)
         return self.write_samples(without_strays(apart(samples, flow), run.policy), flow)
 
@@ -141,9 +155,12 @@ class ShardsOutput:
         """Write samples of a run, all of which have keys; return the series."""
         run, total = flow.run, total_size(flow.inputs.locations)
         before = run.samples
-        series = self.series(run)
         full = False
         with flow:
+            for what, _, path in run.places.values():
+                if what != "the output" and self.matches(path):
+                    raise Usage(f"{path} is {what}, and has a name that the shards may get")
+            series = self.series(run)
             try:
                 for sample in run.watch(samples, lambda: series.position, total):
                     if not series.add(sample):
@@ -196,39 +213,6 @@ class ShardsOutput:
         run.bytes += sum(shard.size for shard in shards)
 
 
-def shards_output(
-    template: str | os.PathLike[str],
-    count: int | None,
-    size: int | str | None,
-    size_rule: SizeRule = "tar",
-    max_shards: int | None = None,
-    parts: Parts | None = None,
-    *,
-    compress: str | None = None,
-    fsync: bool = False,
-    start: int | None = None,
-    append: bool = False,
-    force: bool = False,
-    post: str | None = None,
-    digest: bool = True,
-) -> ShardsOutput:
-    """Return shards of these names, a series for each part. Without a limit they have at most DEFAULT_SIZE bytes."""
-    template = os.fspath(template)
-    if count is None and size is None:
-        size = DEFAULT_SIZE
-    at_least(1, count=count, max_shards=max_shards)
-    at_least(0, start=start)
-    limits = Limits(count, None if size is None else parse_size(str(size)), size_rule, max_shards)
-    output = named_output(template, compress, fsync)
-    if output.location.kind == "stdout":
-        raise Usage("shards are files, not stdout", "name them like 'out-%06d.tar'")
-    lots = [Lot("", parse_template(template))] if parts is None else parts.lots(template, parse_template)
-    if len(lots) > 1 and max_shards is not None:
-        raise Usage("max_shards cannot be used with parts: it needs one series of shards")
-    hint = "append=True continues after them, force=True replaces them"
-    return ShardsOutput(output, lots, limits, None, start, append, force, post, digest, hint)
-
-
 # ---- Parts, such as train and val, each of which is a series of shards
 
 
@@ -274,59 +258,83 @@ class Parts:
         return ByHash(self.parts, self.salt or "", group)
 
 
-def make_parts(
-    parts: str | Mapping[str, object] | int | None,
-    group: str | None = None,
-    group_field: str | None = None,
-    salt: str | None = None,
-    stratify: str | None = None,
-) -> Parts | None:
-    """Return the parts that arguments request, None if they request none.
+# ---- Categories, each of which is a series of shards that a map names
 
-    Args:
-        parts: `"train,val=0.1"`, `{"train": 0.9, "val": 0.1}`, or the number of folds.
+
+class CategoryArguments(TypedDict, total=False):
+    """Arguments of a map besides `map` itself, as the options of `tarkit split`."""
+
+    map_sep: str | None
+    first_match: bool
+    unmatched: str | None
+    on_unmatched: Reaction
+    on_bad_line: Reaction
+
+
+@dataclass(frozen=True)
+class MapOptions:
+    """A map from names to categories, and how it is read.
+
+    Attributes:
+        map: its file, its JSON, or a dict; None without a map.
+        map_sep: the separator of the columns in the file.
+        first_match: whether the first of several categories is taken.
+        unmatched: the template of samples in no category.
+        on_unmatched: what becomes of these samples without such a template.
+        on_bad_line: what becomes of invalid lines.
 
     Raises:
-        Usage: the shares do not sum to 1, a name is invalid, or the arguments do not go together.
+        Usage: there is no map, but other options are given.
     """
-    from tarkit.shards.partition import folds, parse_parts
 
-    refuse_mixed({"group": group, "group_field": group_field, "salt": salt, "stratify": stratify}, parts, "parts")
-    if parts is None:
-        return None
-    if isinstance(parts, int):
-        at_least(2, parts=parts)
-        return Parts(folds(parts), group, group_field, salt, stratify)
-    if isinstance(parts, Mapping):
-        parts = ",".join(name if share is None else f"{name}={share}" for name, share in parts.items())
-    return Parts(parse_parts(parts), group, group_field, salt, stratify)
+    map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = None
+    map_sep: str | None = None
+    first_match: bool = False
+    unmatched: str | None = None
+    on_unmatched: Reaction = "warn"
+    on_bad_line: Reaction = "error"
+    _: KW_ONLY
+    spell: Spelling = as_argument
 
+    def __post_init__(self) -> None:
+        one_of("on_unmatched", self.on_unmatched, Reaction)
+        one_of("on_bad_line", self.on_bad_line, Reaction)
+        spell = self.spell
+        given = (self.map_sep, self.first_match, self.unmatched, self.on_unmatched, self.on_bad_line)
+        if self.map is None and given != (None, False, None, "warn", "error"):
+            *most, last = map(spell, ("map_sep", "first_match", "unmatched", "on_unmatched", "on_bad_line"))
+            raise Usage(f"{', '.join(most)} and {last} require {spell('map')}")
+        if self.unmatched is not None and self.on_unmatched != "warn":
+            raise Usage(f"{spell('unmatched')} and {spell('on_unmatched')}: choose one")
 
-def refuse_mixed(rules: Mapping[str, str | None], parts: object, needed: str) -> None:
-    """Raise Usage for rules of parts that do not go together, or without parts.
+    @property
+    def text(self) -> str | None:
+        """The name of the file, or JSON."""
+        if isinstance(self.map, Mapping):
+            import json
 
-    Args:
-        rules: group, group_field, salt and stratify in this order, by the names that the user knows.
-        parts: None if there are no parts.
-        needed: what requests parts, as the user knows it.
-    """
-    given = [name for name, value in rules.items() if value is not None]
-    group, group_field, _, stratify = rules
-    if given and parts is None:
-        raise Usage(f"{given[0]} requires {needed}")
-    if rules[stratify] is not None and len(given) > 1:
-        raise Usage(f"{stratify} uses no hash: it cannot be used with {given[0]}")
-    if rules[group] is not None and rules[group_field] is not None:
-        raise Usage(f"{group} and {group_field}: choose one")
+            return json.dumps(dict(self.map))
+        return None if self.map is None else os.fspath(self.map)
 
+    def read(self, run: Run, directory: str = "", extension: str = ".tar", notation: Notation = "auto") -> Map:
+        """Read the map; its templates are relative to `directory`."""
+        from tarkit.shards.categories import read_map
 
-def write_series(data: Chain, output: ShardsOutput, parts: Parts | None) -> list[Shard]:
-    """Write the samples of a dataset, each to the series of its part; return the shards, part by part."""
-    run = data.start()
-    if parts is not None:
-        check_lots(output.lots, output.output, len(data.locations), "parts")
-        output.assign = parts.assign(run.policy)
-    return output.write(data, run).done
+        text = self.text
+        assert text is not None
+        if os.path.isfile(text):
+            run.reserve(text, "the map", written=False)
+        return read_map(
+            text,
+            unmatched=self.unmatched,
+            first_match=self.first_match,
+            sep=self.map_sep,
+            extension=extension,
+            directory=directory,
+            notation=notation,
+            bad_line={"error": None, "warn": run.warn, "skip": lambda line: None}[self.on_bad_line],
+            spell=self.spell,
+        )
 
 
 def check_lots(lots: Sequence[Lot], output: Output, inputs: int, what: str) -> None:
@@ -350,45 +358,47 @@ def check_lots(lots: Sequence[Lot], output: Output, inputs: int, what: str) -> N
 # ---- Equal shards, which take two passes: equal in number of samples, or about equal in bytes
 
 
-def write_equal(
-    data: Chain, output: ShardsOutput, run: Run, shards: int, even: Literal["count", "size"], remainder: Remainder
-) -> Series:
-    """Write a dataset to so many shards, equal in number of samples or about equal in bytes.
-
-    Args:
-        remainder: of samples that are left over when all shards have equally many: the first shards have one more
-            (`spread`), they are left out (`drop`), or samples come again until all shards are full (`repeat`).
+def _write_equal(data: Chain, output: ShardsOutput, run: Run, chosen: SplitOptions) -> Series:
+    """Write a dataset to a number of shards, equal in number of samples or about equal in bytes.
 
     Raises:
-        TarkitError: there are fewer samples than shards.
+        TarkitError: there are fewer samples than shards, or the template has too few names.
     """
-    output.refuse_inputs(data.locations)
+    template = output.lots[0].template
+    shards = chosen.number(template)
+    template.name(output.starts[0] + shards - 1)  # raises if there is no such name
+    output.refuse_inputs(data.inputs)
     samples, flow = data.samples(run, directory=output.output.directory, spool=True)
-    samples = without_strays(apart(samples, flow), run.policy)
-    if even == "size":
-        size = _closing_size(run, _again(flow), shards)
+    with flow:
+        samples = without_strays(apart(samples, flow), run.policy)
+        if chosen.even == "count":
+            return output.write_samples(_sized(run, output, samples, flow, shards, chosen), flow)
+        size = _closing_size(run, _reread(flow), shards)
         output.limits = replace(output.limits, size=size, rule="content")
-    else:
-        samples = _sized(run, output, samples, flow, shards, remainder)
-    return output.write_samples(samples, flow)
+        series = output.write_samples(samples, flow)
+    if 0 < len(series.done) < shards and len(series.done) != output.limits.shards:
+        run.tell(f"{len(series.done)} shards and no more: so large are some samples")
+    return series
 
 
-def _again(flow: Flow) -> Iterator[TarSample]:
+def _reread(flow: Flow) -> Iterator[TarSample]:
     """Read again the samples that are written, without warnings."""
     policy = flow.run.policy.silent()
-    return without_strays(neighbours(flow.again(policy), policy, flow.inputs.tmpdir, flow.distinct), policy)
+    return without_strays(neighbours(flow.reread(policy), policy, flow.inputs.tmpdir, flow.keys_repeat), policy)
 
 
 def _sized(
-    run: Run, output: ShardsOutput, samples: Iterator[TarSample], flow: Flow, shards: int, remainder: Remainder
+    run: Run, output: ShardsOutput, samples: Iterator[TarSample], flow: Flow, shards: int, chosen: SplitOptions
 ) -> Iterator[TarSample]:
     """Count the samples and set how many each shard gets; return the samples to write."""
-    total = sum(1 for _ in _again(flow))
+    remainder = chosen.remainder
+    total = sum(1 for _ in _reread(flow))
     each, rest = divmod(total, shards)
     run.note(f"{total} samples for {shards} shards")
     if total == 0 or (each == 0 and remainder != "repeat"):
         if total:
-            raise TarkitError(f"{total} samples cannot fill {shards} shards", "--remainder repeat uses some again")
+            hint = f"{chosen.spell('remainder', 'repeat')} uses some again"
+            raise TarkitError(f"{total} samples cannot fill {shards} shards", hint)
         output.sizes = iter(())
         return iter(())
     if remainder == "spread":
@@ -406,7 +416,7 @@ def _sized(
         run.tell(f"{again} samples come twice: --remainder repeat")
         run.facts["repeated"] = again
     output.sizes = repeat(each, shards)
-    return chain(samples, islice(chain.from_iterable(_again(flow) for _ in counting(1)), again))
+    return chain(samples, islice(chain.from_iterable(_reread(flow) for _ in counting(1)), again))
 
 
 def _closing_size(run: Run, samples: Iterator[TarSample], shards: int) -> int:
@@ -415,3 +425,259 @@ def _closing_size(run: Run, samples: Iterator[TarSample], shards: int) -> int:
     size = -(-(1 + total) // shards)
     run.note(f"{total} bytes of content for {shards} shards, each closes at {size}")
     return size
+
+
+# ---- All of it: `Dataset.split` and the command `split`
+
+
+class SeriesPlan(NamedTuple):
+    """The series that options request, and what decides to which of them a sample goes."""
+
+    output: Output
+    lots: list[Lot]
+    assign: Callable[[TarSample], int | None] | None = None
+
+
+@dataclass(frozen=True)
+class SplitOptions:
+    """The arguments of `Dataset.split`, which are the options of the command `split`.
+
+    Raises:
+        Usage: some are invalid, or do not go together.
+    """
+
+    output: str | os.PathLike[str] | None = None
+    count: int | None = None
+    size: int | str | None = None
+    size_rule: SizeRule = "tar"
+    max_shards: int | None = None
+    shards: int | None = None
+    even: Even = "count"
+    remainder: Remainder = "spread"
+    parts: str | Mapping[str, object] | int | None = None
+    group: str | None = None
+    group_field: str | None = None
+    salt: str | None = None
+    stratify: str | None = None
+    categories: MapOptions = MapOptions()
+    start: int | None = None
+    append: bool = False
+    force: bool = False
+    post: str | None = None
+    manifest: str | None = None
+    template: Notation = "auto"
+    compress: str | None = None
+    fsync: bool = False
+    spell: Spelling = as_argument
+
+    def __post_init__(self) -> None:
+        size = None if isinstance(self.size, str) else self.size
+        at_least(1, count=self.count, size=size, max_shards=self.max_shards, shards=self.shards)
+        at_least(0, start=self.start)
+        one_of("size_rule", self.size_rule, SizeRule)
+        one_of("even", self.even, Even)
+        one_of("remainder", self.remainder, Remainder)
+        one_of("notation", self.template, Notation)
+        self._check_series()
+        self._check_equal()
+        spell = self.spell
+        if self.append and self.force:
+            raise Usage(f"{spell('append')} keeps what is there, {spell('force')} replaces it: choose one")
+        if self.append and self.start is not None:
+            what = f"{spell('append')} continues after the last shard: it cannot be used with {spell('start')}"
+            raise Usage(what)
+        _ = self.limits, self.divided  # raises
+
+    def _check_series(self) -> None:
+        spell = self.spell
+        if self.categories.map is not None and self.parts is not None:
+            raise Usage(f"{spell('map')} and {spell('parts')} cannot be used together")
+        rules = ("group", "group_field", "salt", "stratify")
+        given = [name for name in rules if getattr(self, name) is not None]
+        if given and self.parts is None:
+            raise Usage(f"{spell(given[0])} requires {spell('parts')}")
+        if self.stratify is not None and len(given) > 1:
+            raise Usage(f"{spell('stratify')} uses no hash: it cannot be used with {spell(given[0])}")
+        if self.group is not None and self.group_field is not None:
+            raise Usage(f"{spell('group')} and {spell('group_field')}: choose one")
+
+    def _check_equal(self) -> None:
+        spell = self.spell
+        what = spell("shards" if self.shards else "even")
+        if self.equal and not (self.count is None and self.size is None):
+            raise Usage(f"{what} cannot be used with {spell('count')} or {spell('size')}")
+        if self.remainder != "spread" and (self.shards is None or self.even == "size"):
+            more = " and equal numbers of samples" if self.shards else ""
+            raise Usage(f"{spell('remainder')} requires {spell('shards')}{more}")
+        if self.several and (self.equal or self.max_shards is not None):
+            what = spell("max_shards") if self.max_shards else what
+            raise Usage(f"{what} cannot be used with {self.several}: it needs one series of shards")
+
+    @property
+    def equal(self) -> bool:
+        """Whether equal shards are requested."""
+        return self.shards is not None or self.even == "size"
+
+    @property
+    def several(self) -> str | None:
+        """The option that requests several series, if any."""
+        if self.categories.map is not None:
+            return self.spell("map")
+        return None if self.parts is None else self.spell("parts")
+
+    @property
+    def limited(self) -> bool:
+        """Whether a size or number of shards is given."""
+        return self.equal or not (self.count is None and self.size is None)
+
+    @property
+    def limits(self) -> Limits:
+        """When a shard is full; without a limit it has at most DEFAULT_SIZE bytes."""
+        size = self.size if self.limited else DEFAULT_SIZE
+        size = None if size is None else parse_size(str(size), self.spell("count"))
+        return Limits(self.count, size, self.size_rule, self.max_shards)
+
+    @property
+    def divided(self) -> Parts | None:
+        """The parts, if any."""
+        from tarkit.shards.partition import folds, parse_parts
+
+        parts = self.parts
+        if parts is None:
+            return None
+        if isinstance(parts, Mapping):
+            parts = ",".join(name if share is None else f"{name}={share}" for name, share in parts.items())
+        if isinstance(parts, str):
+            found = parse_parts(parts, self.spell("parts"))
+        else:
+            at_least(2, parts=parts)
+            found = folds(parts)
+        return Parts(found, self.group, self.group_field, self.salt, self.stratify)
+
+    def number(self, template: ShardTemplate) -> int:
+        """Return the number of equal shards: that of `shards`, else of the names of a template. Raises Usage."""
+        number = template.count if self.shards is None else self.shards
+        if number is None:
+            hint = f"{self.spell('shards', 64)}, or a template with an end: 'out-{{00..63}}.tar'"
+            raise Usage(f"{self.spell('even', 'size')} requires a number of shards", hint)
+        return number
+
+    def open(self, run: Run, inputs: Sequence[Location] = (), digest: bool = True) -> ShardsOutput:
+        """Look up all names before anything is read.
+
+        Raises:
+            Usage: a file would have two roles.
+            TarkitError: there are shards of these names, a directory is missing, or a map is invalid.
+        """
+        plan = self._plan(run)
+        spell, several = self.spell, self.several
+        if several:
+            check_lots(plan.lots, plan.output, len(inputs), several)
+            _warn_of_memory(run, plan)
+        run.refuse(inputs, self.manifest)
+        run.reserve(self.manifest, "the manifest")
+        there = f"{spell('force')} replaces them; {spell('append')} keeps them, and appends all inputs after them"
+        how = (self.start, self.append, self.force, self.post, digest, there)
+        output = ShardsOutput(plan.output, plan.lots, self.limits, plan.assign, *how)
+        if self.manifest is not None and output.output.location.kind != "path":
+            raise Usage(f"{spell('manifest')} needs shards that are files")
+        for what, _, path in run.places.values():
+            if what != "the output" and output.matches(path):
+                option = f"{spell('manifest')} " if path == self.manifest else ""
+                raise Usage(f"{option}{path}: the shards may get this name")
+        return output
+
+    def _plan(self, run: Run) -> SeriesPlan:
+        """Return the series."""
+        if self.categories.map is not None:
+            return self._mapped(run)
+        parts = self.divided
+        default = DEFAULT_NAME if parts is None else f"{PART}-%06d.tar"
+        words = default if self.output is None else os.fspath(self.output)
+        output = self._opened(words)
+        if parts is None:
+            if PART in words:
+                raise Usage(f"{PART} in a name needs {self.spell('parts')}")
+            return SeriesPlan(output, [Lot("", self._parse(words))])
+        if PART not in words and output.location.kind == "pipe":
+            raise Usage(f"a command for several parts must contain {PART}")
+        lots = parts.lots(words, lambda name: self._parse(name, f"{PART} is the name of the part"))
+        if PART not in words:
+            more = f" and {len(lots) - 9} more" if len(lots) > 9 else ""
+            run.tell(f"writes {', '.join(lot.template.text for lot in lots[:9])}{more}")
+        return SeriesPlan(output, lots, parts.assign(run.policy))
+
+    def _mapped(self, run: Run) -> SeriesPlan:
+        """Return a series for each category."""
+        from tarkit.shards.partition import ByMap
+
+        directory, spell = os.fspath(self.output or ""), self.spell
+        if directory and not directory.endswith("/"):
+            if directory != "-" and not os.path.isdir(directory):
+                what = f"with {spell('map')}, {spell('output')} is a directory: the map has the names of shards"
+                raise Usage(what, f"{spell('output')} '{directory}/'")
+            directory += "/" * (directory != "-")
+        output = self._opened(directory + DEFAULT_NAME if directory != "-" else directory)
+        if output.location.kind != "path":
+            raise Usage(f"{spell('map')} requires shards that are files")
+        codec = None if output.codec is None else {**CODECS, "zip": ZIP}.get(output.codec[0])
+        extension = codec.suffixes[0] if codec else ".tar"
+        found = self.categories.read(run, directory.removeprefix("file:"), extension, self.template)
+        lots = [Lot(category.text, category.template) for category in found.categories]
+        return SeriesPlan(output, lots, ByMap(found, self.categories.on_unmatched))
+
+    def _opened(self, words: str) -> Output:
+        if words == "-":
+            hint = f"name them with {self.spell('output')} 'out-%06d.tar'"
+            raise Usage("split writes numbered files, not stdout", hint)
+        return numbered_output(words, self.compress, self.fsync)
+
+    def _parse(self, words: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
+        return parse_template(words, self.template, hint)
+
+
+def write_split(data: Chain, run: Run, chosen: SplitOptions, digest: bool = True) -> Series:
+    """Write the samples of a dataset to shards; return the series, whose `done` has the shards, part by part.
+
+    Args:
+        digest: whether checksums are made.
+    """
+    if not chosen.limited:
+        run.tell(NO_LIMIT)
+    output = chosen.open(run, data.locations, digest)
+    series = _write_equal(data, output, run, chosen) if chosen.equal else output.write(data, run)
+    if chosen.manifest is not None:
+        with open_sink("path", chosen.manifest) as sink:
+            write_manifest(sink, series.done)
+    if output.assign is not None:
+        _report_series(run, output, series)
+    return series
+
+
+def _warn_of_memory(run: Run, plan: SeriesPlan) -> None:
+    """Warn when the encoders of all series take much memory."""
+    from tarkit.sorting.memory import parse_memory
+
+    chosen = None if plan.output.codec is None else plan.output.codec[0]
+    codecs = [chosen or codec_by_suffix(lot.template.text) for lot in plan.lots]
+    needed = sum(HEAVY.get(codec, 1 << 20) for codec in codecs if codec and codec != "none")
+    if needed > parse_memory(None):
+        run.warn(f"{len(plan.lots)} compressed shards at once take about {needed >> 20} MiB of memory")
+
+
+def _report_series(run: Run, output: ShardsOutput, series: Series) -> None:
+    """Report the samples and shards of each series, and samples in no category."""
+    from tarkit.shards.partition import ByMap
+
+    total = sum(series.samples)
+    facts = run.facts["parts"] = {}
+    for lot, samples, shards in zip(output.lots, series.samples, series.shards, strict=True):
+        row: dict[str, Any] = {"samples": samples, "shards": len(shards.done)}
+        row |= {"bytes": sum(shard.size for shard in shards.done), "got": samples / total if total else 0.0}
+        facts[lot.name] = row if lot.share is None else {**row, "asked": float(lot.share)}
+    found = output.assign
+    if isinstance(found, ByMap):
+        run.facts["unmatched"] = found.unmatched
+        if found.unmatched and found.on_unmatched == "warn":
+            what = "1 sample is" if found.unmatched == 1 else f"{found.unmatched} samples are"
+            run.warn(f"{what} in no category of {found.map.name} and left out, {show(found.first)} first")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from tarkit.api.run import Run
-from tarkit.errors import TarkitError
+from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle
@@ -15,13 +16,18 @@ from tarkit.samples.sample import TarSample
 from tarkit.samples.select import KeyList, Select
 from tarkit.streams.location import Location
 
+if TYPE_CHECKING:
+    from tarkit.api.output import Output
+    from tarkit.streams.sink import Sink
 
-class Reader(Protocol):
-    """The reader of the samples of a run; `tarkit.samples.dataset.DatasetReader` is one.
+
+class InputReader(Protocol):
+    """The reader of the samples of a run: `tarkit.samples.dataset.DatasetReader`, or `tarkit.samples.text.TextReader`.
 
     Attributes:
         policy: what to do about problems; it may change between two passes.
         moves: whether samples will be written somewhere.
+        contents: whether all contents will be read.
         tmpdir: the directory of temporary files.
         dropped: how many samples the policy left out.
         zeros: the length of the end of the archive, where there is just one and all of it was read.
@@ -30,6 +36,7 @@ class Reader(Protocol):
     locations: Sequence[Location]
     policy: Policy
     moves: bool
+    contents: bool
     tmpdir: str | None
     dropped: int
     zeros: int | None
@@ -43,35 +50,59 @@ class Flow:
     """The state of one run over a dataset: its inputs, and the final checks of its steps.
 
     Attributes:
-        distinct: whether keys may come back in the output, so that they have to be judged there.
-        repeated: says whether the key of the current sample comes back, where that is known.
-        again: iterates once more over the samples in front of the current step, by a policy of its own; for a step
+        keys_repeat: whether keys may come back in the output, so that they have to be judged there.
+        key_repeats: says whether the key of the current sample comes back, where that is known.
+        is_earlier: says whether the current sample is of the output of an earlier run, which `redo` keeps.
+        whole: whether all samples of the inputs come to the current step, as they are.
+        reread: iterates once more over the samples in front of the current step, by a policy of its own; for a step
             that `rereads`, while it asks for no sample otherwise.
-        finals: called after the last sample; they raise TarkitError or report.
-        iterators: the samples after steps that have processes; leaving a `with` block of the flow closes them, so that
-            no process lives on with the traceback of an exception.
+        at_end: called after the last sample; they raise TarkitError or report.
+        stack: the processes and outputs of steps; leaving a `with` block of the flow ends them, so that no process
+            lives on with the traceback of an exception, and completes outputs.
+        counts_output: whether a step needs `written` and `last`: the number of samples in the output so far, and the
+            key of the last of them.
     """
 
     run: Run
-    inputs: Reader
-    distinct: bool
-    repeated: Callable[[], bool] | None = None
-    again: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
-    finals: list[Callable[[], None]] = field(default_factory=list)
-    iterators: list[Generator[TarSample]] = field(default_factory=list)
+    inputs: InputReader
+    keys_repeat: bool
+    key_repeats: Callable[[], bool] | None = None
+    is_earlier: Callable[[], bool] | None = None
+    whole: bool = False
+    reread: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
+    at_end: list[Callable[[], None]] = field(default_factory=list)
+    stack: ExitStack = field(default_factory=ExitStack)
+    counts_output: bool = False
+    written: int = 0
+    last: bytes | None = None
 
     def finish(self) -> None:
         """Run the final checks of the steps, after the last sample; raises TarkitError."""
-        for final in self.finals:
-            final()
+        for check in self.at_end:
+            check()
         self.run.dropped += self.inputs.dropped
+
+    def counted(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
+        """Return the samples of the output; count them if a step needs their places."""
+        return self._count(samples) if self.counts_output else samples
+
+    def _count(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
+        for sample in samples:
+            yield sample
+            self.written += sample.key is not None
+            self.last = sample.key
+
+    def open(self, output: Output, inputs: Sequence[Location]) -> Sink:
+        """Open the output; raise Usage when it is one of the inputs, or a file that a step reads or writes."""
+        if self.run.places and output.location.kind == "path":
+            self.run.reserve(output.location.text, "the output")
+        return output.open(inputs)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        while self.iterators:
-            self.iterators.pop().close()
+    def __exit__(self, *error: Any) -> None:
+        self.stack.__exit__(*error)
 
 
 class Step:
@@ -87,12 +118,18 @@ class Step:
     """Whether it joins the parts of scattered samples."""
 
     rereads = False
-    """Whether it reads the inputs twice."""
+    """Whether it reads the samples in front of it twice."""
 
-    keeps_all = False
+    runs_code = False
+    """Whether it runs code of the user, so that its results are kept where they are read twice."""
+
+    passes_all = False
     """Whether it passes on all samples unchanged."""
 
-    def streams(self, locations: Sequence[Location], run: Run) -> bool:
+    extra_inputs: Sequence[Location] = ()
+    """The archives that it reads besides."""
+
+    def reads_in_order(self, locations: Sequence[Location], run: Run) -> bool:
         """Return whether files are to be read in order, as streams are."""
         return False
 
@@ -103,9 +140,10 @@ class Step:
 
 @dataclass
 class Choose(Step):
-    """Choose samples."""
+    """Choose samples. A list of keys that is `shared` by several sources is not reported: `ReportKeys` does that."""
 
     select: Select
+    shared: bool = False
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -120,10 +158,22 @@ class Choose(Step):
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples that are chosen."""
         select = self.select
-        if select.keys is not None:
+        if select.keys is not None and not self.shared:
             select = replace(select, keys=KeyList(select.keys.name, select.keys.wanted, select.keys.require_all))
-            flow.finals.append(lambda: report_keys(flow.run, select))
+            flow.at_end.append(lambda: report_keys(flow.run, select))
         return select(samples, flow.run.policy)
+
+
+@dataclass
+class ReportKeys(Step):
+    """Report after the last sample which keys of a shared list were found."""
+
+    select: Select
+
+    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+        """Return the samples."""
+        flow.at_end.append(lambda: report_keys(flow.run, self.select))
+        return samples
 
 
 @dataclass
@@ -144,12 +194,14 @@ class Change(Step):
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples with their new fields and keys."""
         if self.fields.rekey is not None:
-            flow.distinct, flow.repeated = True, None
-        return self.fields(samples, flow.run.policy)
+            if flow.is_earlier is not None:
+                raise Usage("rekey cannot be used with redo, which finds the places of samples by their keys")
+            flow.keys_repeat, flow.key_repeats = True, None
+        return self.fields(samples, flow.run.policy, flow.is_earlier)
 
 
 @dataclass
-class Buffer(Step):
+class BufferShuffle(Step):
     """Shuffle through a buffer of `size` samples, from which the first is taken once there are `initial`."""
 
     size: int
@@ -157,10 +209,11 @@ class Buffer(Step):
     seed: int
     name = "buffer_shuffle"
     counts = True
-    keeps_all = True
+    passes_all = True
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples, locally mixed."""
+        flow.is_earlier = None
         return buffer_shuffle(samples, self.size, self.initial, self.seed, flow.inputs.tmpdir)
 
 

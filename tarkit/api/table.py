@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tarkit.api.chain import Chain
 from tarkit.api.output import Output
@@ -15,9 +15,6 @@ from tarkit.samples.pipeline import unrepeated
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import View
 from tarkit.tables.tsv import escape_tsv
-
-if TYPE_CHECKING:
-    pass
 
 TableFormat = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 Write = Callable[[bytes], None]
@@ -58,8 +55,8 @@ def write_table(
         on_missing: what to do about a sample that has nothing for a column.
         shown: changes rows on their way out.
     """
-    samples, flow = _named(data, run, output)
-    with flow, output.open(data.locations) as sink:
+    samples, flow = _named(data, run, output.directory)
+    with flow, flow.open(output, data.inputs) as sink:
 
         def write(rows: bytes) -> None:
             rows = shown(rows)
@@ -88,24 +85,38 @@ def write_table(
 
 def list_fields(data: Chain, output: Output, run: Run) -> None:
     """Write the names of all fields of a dataset, one a line, in the order of their first samples."""
-    samples, flow = _named(data, run, output)
-    seen: dict[bytes, None] = {}
-    with flow, output.open(data.locations) as sink:
-        for sample in run.watch(samples, lambda: run.bytes, None):
-            fields = View(sample).fields
-            if not fields.keys() <= seen.keys():
-                seen.update(dict.fromkeys(fields))
-        lines = b"".join(escape_tsv(name) + b"\n" for name in seen)
+    samples, flow = _named(data, run, output.directory)
+    with flow, flow.open(output, data.inputs) as sink:
+        lines = b"".join(escape_tsv(name) + b"\n" for name in _seen(samples, run))
         sink.write(lines)
         run.bytes += len(lines)
         flow.finish()
 
 
-def _named(data: Chain, run: Run, output: Output) -> tuple[Iterator[TarSample], Flow]:
+def find_fields(data: Chain, run: Run) -> list[str]:
+    """Return the same names."""
+    samples, flow = _named(data, run)
+    with flow:
+        found = [name.decode("utf-8", "surrogateescape") for name in _seen(samples, run)]
+        flow.finish()
+    return found
+
+
+def _seen(samples: Iterator[TarSample], run: Run) -> dict[bytes, None]:
+    """Return the names of all fields in their order."""
+    seen: dict[bytes, None] = {}
+    for sample in run.watch(samples, lambda: run.bytes, None):
+        fields = View(sample).fields
+        if not fields.keys() <= seen.keys():
+            seen.update(dict.fromkeys(fields))
+    return seen
+
+
+def _named(data: Chain, run: Run, directory: str | None = None) -> tuple[Iterator[TarSample], Flow]:
     """Return the samples that have keys, none of them twice."""
-    found, flow = data.samples(run, moves=False, directory=output.directory)
+    found, flow = data.samples(run, moves=False, contents=False, directory=directory)
     samples = (sample for sample in found if sample.key is not None)
-    return unrepeated(samples, run.policy) if flow.distinct else samples, flow
+    return unrepeated(samples, run.policy) if flow.keys_repeat else samples, flow
 
 
 def _counted(run: Run, found: Iterator[tuple[TarSample, Row]]) -> Iterator[Row]:

@@ -10,7 +10,7 @@ from weakref import finalize
 
 from tarkit.api.output import Output
 from tarkit.api.run import Run
-from tarkit.api.shards import shards_output
+from tarkit.api.shards import SplitOptions
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.media.coding import Coder, extension
 from tarkit.samples.sample import Recent, TarSample, is_safe, split_name
@@ -272,7 +272,10 @@ class ShardWriter(_SampleWriter):
             TarkitError: there are shards of this name, and no `force`.
         """
         template = os.fspath(template)
-        output = shards_output(template, count, size, compress=compress, fsync=fsync, start=start, force=force)
+        how = SplitOptions(
+            output=template, count=count, size=size, compress=compress, fsync=fsync, start=start, force=force
+        )
+        output = how.open(Run())
         output.output.check_time(mtime, template)
         self._series = output.series(Run())
         super().__init__(template, mtime, self._series)

@@ -145,47 +145,77 @@ def show_whole_help(ctx: click.Context, param: click.Parameter, value: bool) -> 
         ctx.exit()
 
 
-def common_options() -> list[click.Option]:
-    """Return the options of every command, which may be given before the command word too."""
+def _common(*names: str, section: str = "Messages", callback: Any = remember, **settings: Any) -> Option:
+    return Option(names, section=section, expose_value=False, callback=callback, **settings)
 
-    def common(*names: str, section: str = "Messages", callback: Any = remember, **settings: Any) -> click.Option:
-        return Option(names, section=section, expose_value=False, callback=callback, **settings)
 
-    def of_urls(*names: str, **settings: Any) -> click.Option:
-        return common(*names, section="URLs", detail=True, **settings)
+def url_options() -> list[Option]:
+    """Return the options of every command about URLs."""
+
+    def option(*names: str, **settings: Any) -> Option:
+        return _common(*names, section="URLs", detail=True, **settings)
 
     return [
-        of_urls(
+        option(
             "--endpoint-url",
             metavar="URL",
             help="Server of s3://, gs:// and az:// URLs.",
             more="Also AWS_ENDPOINT_URL.",
         ),
-        of_urls("--anonymous", is_flag=True, help="Send no credentials, for public data."),
-        of_urls(
+        option(
+            "--rewrite",
+            multiple=True,
+            metavar="FROM=TO",
+            help="Replace the start of names of inputs, such as s3://a/=/mnt/a/.",
+            more="FROM is a regular expression, TO may have its groups: \\1. Of several rules the first that changes a "
+            "name counts; those of the environment variables GOPEN_REWRITE and WDS_REWRITE (FROM=TO;FROM=TO) follow. "
+            "The name of an existing file is not replaced.",
+        ),
+        option("--anonymous", is_flag=True, help="Send no credentials, for public data."),
+        option(
             "--net-retries",
             type=click.IntRange(0),
             metavar="N",
             help="Give up after N failures in a row.  [default: 5]",
             more="A transfer goes on at the byte where its connection broke; any progress starts the count anew.",
         ),
-        of_urls(
+        option(
             "--net-timeout",
             type=click.FloatRange(0, min_open=True),
             metavar="S",
             help="A connection is broken after S seconds without a byte.  [default: 60]",
         ),
-        common("-v", "--verbose", is_flag=True, help="Print each shard, and a summary."),
-        common("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
-        common("--progress/--no-progress", default=None, help="Show a progress bar.  [default: on a terminal]"),
-        common("--report", metavar="FILE", help="Write the summary to FILE as JSON."),
-        common(
+        option(
+            "--cache",
+            metavar="DIR",
+            help="Keep objects that are read in files in DIR.",
+            more="Each is fetched once, by one of many processes, and again when it has changed. Also WDS_CACHE; "
+            "'' is none.",
+        ),
+        option(
+            "--cache-size",
+            metavar="SIZE",
+            help="Maximum of all files in --cache, such as 50G.",
+            more="Those that were opened longest ago are removed. Also WDS_CACHE_SIZE; the default is no limit.",
+        ),
+    ]
+
+
+def common_options() -> list[Option]:
+    """Return the options of every command, which may be given before the command word too."""
+    return [
+        *url_options(),
+        _common("-v", "--verbose", is_flag=True, help="Print each shard, and a summary."),
+        _common("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+        _common("--progress/--no-progress", default=None, help="Show a progress bar.  [default: on a terminal]"),
+        _common("--report", metavar="FILE", help="Write the summary to FILE as JSON."),
+        _common(
             "--tmpdir",
             metavar="DIR",
             help="Directory for temporary files.",
             more="The default is $TMPDIR, else the directory of the output.",
         ),
-        common(
+        _common(
             "--help-all",
             is_flag=True,
             is_eager=True,
@@ -240,13 +270,15 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, with what the options say about URLs."""
-        from tarkit.stores import connect
+        from tarkit.stores import connect, rewrite
         from tarkit.stores.store import StoreOptions
 
         given = {name: ctx.meta[f"tarkit.{name}"] for name in URL_OPTIONS if f"tarkit.{name}" in ctx.meta}
         tell = (lambda line: None) if ctx.meta.get("tarkit.quiet") else say
         names = {"net_retries": "retries", "net_timeout": "timeout"}
-        connect.configure(StoreOptions(**{names.get(name, name): value for name, value in given.items()}), tell)
+        store = StoreOptions(**{names.get(name, name): value for name, value in given.items()})
+        connect.configure(store, tell, ctx.meta.get("tarkit.cache"), ctx.meta.get("tarkit.cache_size"))
+        rewrite.configure(ctx.meta.get("tarkit.rewrite", ()))
         return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

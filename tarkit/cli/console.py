@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tarkit.api.output import file_name, refuse_overwrite, status_of
+from tarkit.api.output import file_name
 from tarkit.api.run import Run
 from tarkit.cli.messages import bars, say
-from tarkit.errors import Usage
-from tarkit.streams.location import Location
+from tarkit.errors import Usage, show
 from tarkit.streams.sink import open_sink
+
+if TYPE_CHECKING:
+    from tarkit.proc.engine import CommandOutput
 
 Item = TypeVar("Item")
 
 PAUSE = 0.1  # seconds between two updates of the bar
+PIECE = 1 << 16  # bytes of what a command printed that are passed on at a time
 
 
 class ConsoleRun(Run):
@@ -42,33 +44,12 @@ class ConsoleRun(Run):
         self.quiet = quiet
         self.progress = progress
         self.extra = ""  # more words for the summary
-        self.places: dict[str, tuple[str, bool, str]] = {}
+        self._drawing: list[object] = []  # what draws now is the last; the others wait
         self.started = time.monotonic()
         self.report = None if report is None else file_name(report)
         if self.report == "-":
             raise Usage("--report -: stdout is for data", "name a file, such as /dev/stderr")
         self.reserve(self.report, "the report")
-
-    def refuse(self, inputs: Sequence[Location], *written: str | None) -> None:
-        """Raise Usage when the report, or another file that is written besides the output, is an input."""
-        for path in (self.report, *written):
-            refuse_overwrite(status_of(path), inputs)
-
-    def reserve(self, path: str | None, what: str, written: bool = True) -> None:
-        """Register a file that is read or written; raise Usage when it is written and has a second role."""
-        if path is None or path == "-":
-            return
-        directory = os.path.dirname(path)
-        if written and directory and not os.path.isdir(directory):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        try:
-            if not stat.S_ISREG(os.stat(path).st_mode):
-                return
-        except OSError:
-            pass
-        other = self.places.setdefault(os.path.realpath(path), (what, written, path))
-        if other[0] != what and (written or other[1]):
-            raise Usage(f"{path} is {other[0]}, and {what} too")
 
     def note(self, text: str) -> None:
         """Print a line with --verbose."""
@@ -84,6 +65,21 @@ class ConsoleRun(Run):
         """Print a line that is not a warning, except with --quiet."""
         if not self.quiet:
             say(text)
+
+    def relay(self, key: bytes, log: Sequence[CommandOutput]) -> None:
+        """Print what was printed for a sample, with --verbose with the key before each line, except with --quiet."""
+        if self.quiet:
+            return
+        prefix = show(key)[1:-1].encode() + b": " if self.verbose else b""
+        for bar in bars:
+            bar.clear()
+        try:
+            for each in log:
+                _relay(each, prefix)
+        except OSError:
+            pass  # stderr is closed
+        for bar in bars:
+            bar.refresh()
 
     def remove_others(self, paths: Sequence[str]) -> None:
         """Remove old shards that were not replaced, for --force, and print their names."""
@@ -106,14 +102,15 @@ class ConsoleRun(Run):
     def draw(
         self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None = None
     ) -> Iterator[Item]:
-        """Yield the items and draw a bar of the bytes written, from the second item on."""
+        """Yield the items and draw a bar of the bytes, from the second item on, unless `items` draws one itself."""
         bar: Any = None
         started, due = time.monotonic(), 0.0
+        self._drawing.append(items)
         try:
             for item in items:
                 yield item
                 now = time.monotonic()
-                if now >= due:
+                if now >= due and self._drawing[-1] is items:
                     due = now + PAUSE
                     if bar is None:
                         bar = _bar(self.command, total, now - started)
@@ -123,6 +120,7 @@ class ConsoleRun(Run):
             if bar is not None and total is not None:
                 bar.total = position()  # the end of an archive is not a sample, and not all may be selected
         finally:
+            self._drawing.remove(items)
             if bar is not None:
                 bar.n = position()
                 bar.set_postfix_str(_many(samples(), "sample"), refresh=False)
@@ -180,6 +178,21 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
         )
         for row in rows
     ]
+
+
+def _relay(output: CommandOutput, prefix: bytes) -> None:
+    pos = 0
+    border = True  # between lines
+    while data := output.read(pos, pos + PIECE):
+        pos += len(data)
+        if prefix:
+            ended = data.endswith(b"\n")
+            data = (prefix if border else b"") + data[: -1 if ended else None].replace(b"\n", b"\n" + prefix)
+            data, border = data + b"\n" * ended, ended
+        while data:
+            data = data[os.write(2, data) :]
+    if prefix and not border:
+        os.write(2, b"\n")
 
 
 def _bar(command: str, total: int | None, seconds: float) -> Any:

@@ -54,9 +54,11 @@ class _Post(Word):
 def group(name: str, build: Function, *options: Decorator) -> Decorator:
     """Return a decorator that declares `options`, and passes what `build` makes of them as argument `name`.
 
-    `build` is a function or a class whose parameters have the names of the options.
+    `build` is a function or a class whose parameters have the names of the options; those by keyword alone are no
+    options.
     """
-    taken = list(inspect.signature(build).parameters)
+    parameters = inspect.signature(build).parameters
+    taken = [each for each, parameter in parameters.items() if parameter.kind is not parameter.KEYWORD_ONLY]
 
     def decorate(function: Function) -> Function:
         @wraps(function)
@@ -258,22 +260,18 @@ text_output = group("output", partial(_reserved, open_text), OUT, COMPRESS, FSYN
 mtime = group("mtime", parse_mtime, MTIME)
 
 
-def shard_names(default: str) -> tuple[Decorator, ...]:
-    """Return the options for the names of shards, and for how they are written."""
-    return (
-        option(
-            "Output",
-            "-o",
-            "--output",
-            "--outputs",
-            metavar="TEMPLATE",
-            help=f"Names of the shards.  [default: {default}]",
-            more="Without a number, -%06d goes before the suffix.",
-        ),
-        TEMPLATE,
-        COMPRESS,
-        FSYNC,
+def shard_names(default: str) -> Decorator:
+    """Return a decorator with the options for the names of shards, and for how they are written."""
+    output = option(
+        "Output",
+        "-o",
+        "--output",
+        "--outputs",
+        metavar="TEMPLATE",
+        help=f"Names of the shards.  [default: {default}]",
+        more="Without a number, -%06d goes before the suffix.",
     )
+    return lambda function: output(TEMPLATE(COMPRESS(FSYNC(function))))
 
 
 def post(*names: str) -> Decorator:

@@ -1,96 +1,46 @@
-"""Options of `shard`: which files, how they are grouped into samples, how these are divided, names of shards."""
+"""Options of `shard`: which files, how they are grouped into samples, how these are divided, how shards are written."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
 import click
 
-from tarkit.api.output import Output, numbered_output
-from tarkit.api.plan import Names, parse_division, parse_files, parse_samples
+from tarkit.api.plan import DEFAULT_NAME, shard_names
 from tarkit.cli import options
-from tarkit.cli.category_options import MapOptions
 from tarkit.cli.command import choice, option
-from tarkit.cli.console import ConsoleRun
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import as_option
+from tarkit.packing.options import parse_division, parse_files, parse_samples
+from tarkit.packing.packer import PackOptions
 from tarkit.shards.limits import DEFAULT_SIZE
-from tarkit.shards.template import ShardTemplate, parse_template
-from tarkit.streams.codecs import codec_by_suffix
-from tarkit.streams.location import ARCHIVE_SUFFIXES
-
-if TYPE_CHECKING:
-    pass
-
-DEFAULT_NAME = "shard-%06d"
-SUFFIXES = (*ARCHIVE_SUFFIXES, ".zip")
 
 
-@dataclass(frozen=True)
-class ShardNames:
-    """Names of shards: one template, or a map with one for each category."""
-
-    output: Output
-    text: str
-    template: Any
-    extension: str
-
-    def names(self, run: ConsoleRun, map_: MapOptions) -> Names:
-        """Return the templates of all categories, and the map. Raises Usage."""
-        if map_.spec is None:
-            return Names([self._template()])
-        folder = self.text.removeprefix("file:")
-        if folder in (DEFAULT_NAME, "."):
-            folder = ""
-        elif not (folder.endswith("/") or os.path.isdir(folder)):
-            raise Usage("with --map, -o is the directory of the shards: the map has their names", "for example -o out/")
-        folder += "/" if folder and not folder.endswith("/") else ""
-        try:
-            found = map_.read(run, folder, self.extension, self.template)
-        except TarkitError as error:
-            raise Usage(str(error), error.hint) from None
-        return Names([category.template for category in found.categories], found, map_.on_unmatched)
-
-    def _template(self) -> ShardTemplate:
-        text = self.text
-        if text.endswith("/") or os.path.isdir(text.removeprefix("file:")):
-            text = text.rstrip("/") + "/" + DEFAULT_NAME
-        if text.startswith("pipe:"):
-            raise Usage(
-                "shards are files", "--post runs a command for each: --post 'aws s3 cp {} s3://bucket/ && rm {}'"
-            )
-        known = text.lower().endswith(SUFFIXES) or codec_by_suffix(text)
-        if text.strip() not in ("", "*") and not known:
-            text += self.extension
-        return parse_template(text, self.template)
-
-
-def _names(
-    output: str | None,
-    template: str,
-    ext: str | None,
-    compress: str | None,
-    fsync: bool,
-) -> ShardNames:
-    words = DEFAULT_NAME if output is None else output
-    if words == "-":
-        raise Usage("shard writes numbered files, not stdout", "name them with -o 'out-%06d.tar'")
-    extension = ".tar" if ext is None else "." + ext.removeprefix(".")
-    if extension not in SUFFIXES:
-        raise Usage(f"--ext {show(ext or '')}: not a suffix of archives", " ".join(SUFFIXES))
-    return ShardNames(numbered_output(words, compress, fsync), words, template, extension)
+def _pack_options(
+    parallel: int | None,
+    force: bool,
+    resume: bool,
+    on_missing: str,
+    mtime: str | None,
+    post: str | None,
+    manifest: str | None,
+    depfile: str | None,
+    depfile_target: str | None,
+) -> PackOptions:
+    writers = parallel if parallel is None else parallel or os.cpu_count() or 1
+    time, skip = options.parse_mtime(mtime), on_missing == "skip"
+    return PackOptions(writers, force, resume, skip, time, post, manifest, depfile, depfile_target)
 
 
 names_options = options.group(
     "names",
-    _names,
-    *options.shard_names(DEFAULT_NAME + ".tar"),
+    partial(shard_names, spell=as_option),
+    options.shard_names(DEFAULT_NAME + ".tar"),
     option("Output", "--ext", metavar="SUFFIX", help="Suffix of bare names: tgz, zip.  [default: .tar]"),
 )
 files_options = options.group(
     "files",
-    parse_files,
+    partial(parse_files, spell=as_option),
     option("Input", "--keep-root", is_flag=True, help="Begin names with the name of DIR itself."),
     choice(
         "Input",
@@ -112,7 +62,7 @@ files_options = options.group(
 )
 samples_options = options.group(
     "samples",
-    parse_samples,
+    partial(parse_samples, spell=as_option),
     option(
         "Samples",
         "-k",
@@ -167,7 +117,7 @@ samples_options = options.group(
 )
 division_options = options.group(
     "division",
-    parse_division,
+    partial(parse_division, spell=as_option),
     option("Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="Count: at most N samples in a shard."),
     option(
         "Shards",
@@ -203,4 +153,31 @@ division_options = options.group(
         "shard goes with the directory above.",
     ),
     option("Shards", "--sort", metavar="ORDER", help="Order of samples: key, -key or shuffle:SEED."),
+)
+pack_options = options.group(
+    "pack",
+    _pack_options,
+    options.FORCE,
+    option("Output", "--resume", is_flag=True, help="Continue a run: keep shards that are as planned."),
+    options.MTIME,
+    options.post("--post"),
+    options.MANIFEST,
+    options.DEPFILE,
+    options.DEPFILE_TARGET,
+    option(
+        "Output",
+        "-p",
+        "--parallel",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Write N shards at a time; 0: one per CPU.",
+        more="The default is 1, and up to 4 from 20000 files on.",
+    ),
+    choice(
+        "Problems",
+        "--on-missing",
+        choices="error|skip",
+        help="For a file that is gone.",
+        more="skip leaves its sample out.",
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tarkit.api.archive import write_archive
-from tarkit.api.dataset import read
+from tarkit.api.dataset import for_run
 from tarkit.api.output import Output
 from tarkit.cli import options
 from tarkit.cli.command import Command, option
@@ -24,6 +24,8 @@ COST = (
     "One pass: each byte is read and written once, contents are not decoded. Memory does not grow with the data; "
     "--shuffle N holds N samples of a stream, large ones in temporary space, and -m N keeps N inputs open."
 )
+
+SPECS = (".yaml", ".yml")  # suffixes of files that describe data sets
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
@@ -71,14 +73,20 @@ def cat(
 ) -> None:
     """Concatenate archives; choose samples and fields on the way.
 
-    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin. SPEC.yaml, a
+    list of `datasets` as of webdataset, stands for their shards in random order (--seed).
 
     Entries are copied with their headers, byte for byte; the copy of one whole archive is identical to it. Samples are
     selected first, in the order of the options under Select, then their fields.
     """
     run = current()
+    if any(location.text.lower().endswith(SPECS) for location in inputs):
+        from tarkit.mixing.shards import replace_specs
+
+        inputs = replace_specs(inputs, options.draw_seed(select.seed), run.tell, run.warn)
+        run.refuse(inputs)
     select.count = count
-    data = read(run, inputs, shard_slice, interleave=mix, prefetch=parallel - 1).choose(select)
+    data = for_run(run, inputs, shard_slice, interleave=mix, prefetch=parallel - 1).choose(select)
     size = options.number_of_samples(shuffle, "--shuffle", "-s 1000")
     if size:
         seed = options.draw_seed(select.seed)

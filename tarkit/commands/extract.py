@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tarkit.api.dataset import read
+from tarkit.api.dataset import for_run
 from tarkit.api.extract import extract as unpack
 from tarkit.cli import options
 from tarkit.cli.command import Command, option
@@ -27,15 +27,7 @@ COST = (
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
-@option(
-    "Output",
-    "-C",
-    "--directory",
-    "folder",
-    metavar="DIR",
-    required=True,
-    help="Directory, made if missing.  [required]",
-)
+@option("Output", "-C", "--directory", metavar="DIR", required=True, help="Directory, made if missing.  [required]")
 @option("Output", "--force", is_flag=True, help="Replace existing files.")
 @option(
     "Output",
@@ -51,7 +43,7 @@ COST = (
 @options.problems
 def extract(
     inputs: list[Location],
-    folder: str,
+    directory: str,
     force: bool,
     mtime: str,
     shard_slice: Slice | None,
@@ -78,8 +70,8 @@ def extract(
     run = current()
     given = options.parse_mtime(mtime)
     time = None if mtime == "now" else -1 if given is None else given * 10**9
-    data = read(run, inputs, shard_slice).choose(select).change(fields)
-    unpack(data, folder, run, force=force, time=time, reserved=[*run.places], report=run.report)
+    data = for_run(run, inputs, shard_slice).choose(select).change(fields)
+    unpack(data, directory, run, force=force, time=time, reserved=[*run.places], report=run.report)
     if not run.samples and not (select.all and fields.all):
         run.warn("no sample selected")
     run.finish()

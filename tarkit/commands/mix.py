@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import click
 
+from tarkit.api.archive import write_archive
+from tarkit.api.dataset import Dataset, for_run
+from tarkit.api.mix import Mixture, open_sources
 from tarkit.api.output import Output
+from tarkit.api.steps import Choose, ReportKeys
 from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import ConsoleRun, aligned, current
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.mixing.mixer import Laps, Mix, Stock, Until, derived, locate
-from tarkit.mixing.spec import MixSpec, SourceSpec, parse_mix
-from tarkit.problems import ONE_ARCHIVE, Policy
+from tarkit.mixing.mixer import Mix, Stock, Until, derived
+from tarkit.mixing.spec import parse_mix
+from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.pipeline import buffer_shuffle, neighbours
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.limits import parse_size
-from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
-from tarkit.tar.writer import EntryWriter
 
 _POWERS = {"k": 3, "K": 3, "M": 6, "G": 9}
 EXAMPLES = (
@@ -37,20 +38,6 @@ COST = (
     "Of each source one shard is open, or nstreams of them, and of each stream up to 16 MiB are in memory. A pipe that "
     "is read again is kept in temporary space; files, commands and URLs are opened again."
 )
-
-
-@dataclass
-class MixOptions:
-    """The options of `mix`: how many samples to draw, selection and fields."""
-
-    select: Select
-    fields: Fields
-    seed: int
-    total: int | None = None
-    until: Until = "first"
-    repeat: bool = False
-    shard_slice: Slice | None = None
-    ahead: int = 0
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
@@ -109,80 +96,26 @@ def mix(
         raise Usage("--repeat has no end", "use --total N, or --until all to end when each source was read once")
     spec = parse_mix(words, run.warn)
     run.reserve(spec.path, "the description of the mix", written=False)
-    chosen = MixOptions(select, fields, 0, None if total is None else _number(total), until or "first", repeat)
-    if repeat and until is None:
-        chosen.until = "never"
-    chosen.shard_slice, chosen.ahead = shard_slice, parallel - 1
-    run_mix(run, spec, output, chosen, policy)
+    drawn = None if total is None else _number(total)
 
+    def opened(locations: list[Location], interleave: int) -> Dataset:
+        return for_run(run, locations, shard_slice, interleave=interleave, prefetch=parallel - 1)
 
-def run_mix(run: ConsoleRun, spec: MixSpec, output: Output, chosen: MixOptions, policy: Policy) -> None:
-    """Write the mix of the sources to one archive."""
-    policy.strict |= ONE_ARCHIVE
-    found = [locate(source, run.tell) for source in spec.sources]
-    locations = [location for each in found for location in each]
-    if sum(location.kind == "stdin" for location in locations) > 1:
-        raise Usage("stdin is named more than once")
-    run.refuse(locations)
-    seed = chosen.seed = chosen.select.seed = options.draw_seed(chosen.select.seed)
-    allow_files(len(locations))
-    tmpdir = run.scratch(output.directory)
-    laps = [
-        _laps(run, source, each, chosen, policy, number, tmpdir)
-        for number, (source, each) in enumerate(zip(spec.sources, found, strict=True))
-    ]
-    drawn = Mix(
-        [_stock(each, chosen, policy) for each in laps],
-        seed,
-        total=chosen.total,
-        until=chosen.until,
-        repeat=chosen.repeat,
-    )
-    samples = iter(drawn)
-    if spec.shuffle:
-        samples = buffer_shuffle(samples, spec.shuffle, spec.shuffle, derived(seed, "shuffle"), tmpdir)
-    samples = neighbours(Fields(rekey=chosen.fields.rekey)(samples, policy), policy, tmpdir, distinct=True)
-    with EntryWriter(output.open(locations)) as writer:
-        for sample in run.watch(samples, lambda: writer.position, None):
-            sample.write(writer)
-        options.report_keys(run, chosen.select)
-        writer.finish()
-        _report_end(run, drawn)
-    run.bytes, run.dropped = writer.position, sum(each.dropped for each in laps)
-    if any(each.repeated for each in laps):
+    sources = open_sources(spec, opened, tell=run.tell)
+    run.refuse([location for source in sources for location in source.data.locations])
+    seed = options.draw_seed(select.seed)
+    for number, source in enumerate(sources):
+        chosen = replace(select, seed=derived(derived(seed, number), "sample"))
+        source.data = source.data.then(Choose(chosen, shared=True))
+    until = until or ("never" if repeat else "first")
+    mixture = Mixture(sources, seed, drawn, until, repeat, replace(fields, rekey=None))
+    data = mixture.dataset(spec.shuffle).change(Fields(rekey=fields.rekey)).then(ReportKeys(select))
+    write_archive(data, output, run)
+    assert mixture.reader is not None
+    _report_end(run, mixture.reader.drawn)
+    if mixture.reader.repeated:
         run.tell("samples that were drawn again have ~2, ~3, ... after their keys")
-    run.finish(_shares(run, drawn))
-
-
-def _laps(
-    run: ConsoleRun,
-    spec: SourceSpec,
-    locations: list[Location],
-    chosen: MixOptions,
-    policy: Policy,
-    number: int,
-    tmpdir: str | None,
-) -> Laps:
-    return Laps(
-        spec,
-        locations,
-        policy,
-        derived(chosen.seed, number),
-        chosen.select,
-        chosen.shard_slice,
-        again=chosen.repeat,
-        ahead=chosen.ahead,
-        tmpdir=tmpdir,
-        announce=lambda name: run.note(f"reading {name}"),
-    )
-
-
-def _stock(laps: Laps, chosen: MixOptions, policy: Policy) -> Stock[TarSample]:
-    """Return a source to draw from: its samples, with the fields selected by its own options and the common ones."""
-    spec = laps.spec
-    own, common = Fields(rename=spec.rename, rekey=spec.rekey), replace(chosen.fields, rekey=None)
-    weight = float(laps.shards) if spec.weight is None else spec.weight
-    return Stock(spec.name, weight, laps, spec.probability, lambda samples: common(own(samples, policy), policy))
+    run.finish(_shares(run, mixture.reader.drawn))
 
 
 def _number(text: str) -> int:

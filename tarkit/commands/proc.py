@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
-from tarkit.api.output import Output, open_output, total_size
+from tarkit.api.archive import write_archive
+from tarkit.api.dataset import for_run
+from tarkit.api.map import CallFunction, RunCommand, RunProgram, SampleWork
+from tarkit.api.output import Output, open_output
 from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
-from tarkit.cli.console import ConsoleRun, current
-from tarkit.cli.proc_options import Work, parse_work
-from tarkit.cli.proc_report import relay, summarize
-from tarkit.errors import Usage
-from tarkit.problems import ONE_ARCHIVE, Policy
-from tarkit.proc.engine import Finished, Job, RunOptions
-from tarkit.proc.policy import ErrorLimit, FailurePolicy, OnError, merge_rejects, parse_limit
-from tarkit.proc.run import SampleRun, number_jobs, prepare_jobs
-from tarkit.proc.text import Mode, text_samples
-from tarkit.samples.dataset import DatasetReader
+from tarkit.cli.console import current
+from tarkit.errors import Usage, show
+from tarkit.problems import Policy
+from tarkit.proc.policy import OnError
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice
+from tarkit.samples.text import Mode
 from tarkit.streams.location import Location, expand_inputs
-from tarkit.tar.writer import EntryWriter
 
 EXAMPLES = (
     "tarkit proc -p 2 -c 'gm mogrify -resize 256 sample.jpg' a.tar -o b.tar",
@@ -41,64 +34,8 @@ COST = (
 )
 
 
-@dataclass
-class Failing:
-    """Options about samples that fail."""
-
-    on_error: OnError = "error"
-    limit: ErrorLimit | None = None
-    rejects: Output | None = None
-
-
-def _failing(on_error: OnError | None, max_errors: str | None, rejects: str | None) -> Failing:
-    limit = None if max_errors is None else parse_limit(max_errors)
-    goes_on = limit is not None or rejects is not None
-    word: OnError = on_error or ("skip" if goes_on else "error")
-    if word == "error" and goes_on:
-        raise Usage("--on-error error cannot be used with --max-errors or --rejects: it ends at the first failure")
-    output = None if rejects is None else open_output(rejects, None)
-    if output is not None and output.location.kind == "stdout":
-        raise Usage("--rejects needs a file: stdout is the output")
-    return Failing(word, limit, output)
-
-
-failing = options.group(
-    "failing",
-    _failing,
-    choice(
-        "Failures",
-        "--on-error",
-        choices="error|skip|keep",
-        default=None,
-        aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},  # tarproc's words
-        help="If a sample fails.  [default: error]",
-        more="error: end the run. skip: leave it out. keep: write it as it was.",
-    ),
-    option("Failures", "--max-errors", metavar="N|P%", help="End after more failures than this; skip others."),
-    option(
-        "Failures",
-        "--rejects",
-        metavar="OUT",
-        help="Write failed samples to this archive; skip them.",
-        more="Each gets a field __error__.json.",
-    ),
-)
-
-
-@dataclass
-class ProcOptions:
-    """The options of `proc`."""
-
-    select: Select
-    fields: Fields
-    work: Work
-    parallel: int = 1
-    unordered: bool = False
-    failing: Failing = field(default_factory=Failing)
-    retries: int = 0
-    redo: list[Location] | None = None
-    mode: Mode = "tar"
-    shard_slice: Slice | None = None
+SHELL_ONLY = ("subdirs", "shell", "add_log", "keep_dir")
+MAP_ONLY = ("decode", "allow_pickle", "init", "batch")
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
@@ -159,7 +96,23 @@ class ProcOptions:
 @option("With --map", "--allow-pickle", is_flag=True, help="Decode pickles too, which can run any code.")
 @option("With --map", "--init", metavar="MODULE:FUNC", help="Call this first, once in each process.")
 @option("With --map", "--batch", type=click.IntRange(1), metavar="N", help="Pass lists of N samples.")
-@failing
+@choice(
+    "Failures",
+    "--on-error",
+    choices="error|skip|keep",
+    default=None,
+    aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},  # tarproc's words
+    help="If a sample fails.  [default: error]",
+    more="error: end the run. skip: leave it out. keep: write it as it was.",
+)
+@option("Failures", "--max-errors", metavar="N|P%", help="End after more failures than this; skip others.")
+@option(
+    "Failures",
+    "--rejects",
+    metavar="OUT",
+    help="Write failed samples to this archive; skip them.",
+    more="Each gets a field __error__.json.",
+)
 @option(
     "Failures",
     "--retries",
@@ -188,11 +141,8 @@ def proc(
     count: int | None,
     policy: Policy,
     shard_slice: Slice | None,
-    parallel: int,
-    unordered: bool,
-    retries: int,
+    mtime: int | None,
     mode: Mode,
-    failing: Failing,
     redo: str | None,
     **work: Any,
 ) -> None:
@@ -226,90 +176,56 @@ def proc(
     run.
     """
     select.count = count
-    chosen = ProcOptions(
-        select,
-        fields,
-        parse_work(work),
-        parallel or os.cpu_count() or 1,
-        unordered,
-        failing,
-        retries,
-        None if redo is None else expand_inputs((redo,)),
-        mode,
-        shard_slice,
-    )
-    run_proc(current(), inputs, output, chosen, policy)
-
-
-def run_proc(run: ConsoleRun, locations: list[Location], output: Output, chosen: ProcOptions, policy: Policy) -> None:
-    """Write the results of all selected samples to one archive."""
-    policy.strict |= ONE_ARCHIVE
-    work, failing = chosen.work, chosen.failing
-    output.check_time(work.mtime)
-    tmpdir = run.scratch(output.directory)
-    inputs = DatasetReader(
-        locations,
-        policy,
-        shard_slice=chosen.shard_slice,
-        tmpdir=tmpdir,
-        announce=lambda name: run.note(f"reading {name}"),
-    )
-    jobs = _jobs(inputs, chosen, policy, tmpdir)
-    how = RunOptions(chosen.parallel, chosen.retries, not chosen.unordered, failing.on_error == "error")
-    with ExitStack() as stack:
-        runner = stack.enter_context(work.runner(how, tmpdir, run.tell))  # errors come before any output
-        writer = stack.enter_context(EntryWriter(output.open([*locations, *(chosen.redo or [])])))
-        rejects = _rejects(run, locations, chosen, stack)
-        results = SampleRun(
-            runner,
-            policy,
-            FailurePolicy(failing.on_error, failing.limit, rejects, run.warn, run.verbose),
-            fields=chosen.fields,
-            apart=chosen.redo is not None,
-            distinct=(len(locations) > 1 and chosen.mode == "tar") or chosen.fields.rekey is not None,
-            tmpdir=tmpdir,
-            log=lambda key, log: relay(run, key, log),
-        )
-        for sample in results(jobs, lambda finished: _watched(finished, run, locations, chosen, results)):
-            sample.write(writer)
-        options.report_keys(run, chosen.select)
-        writer.finish()
-    run.samples, run.bytes, run.dropped = results.written, writer.position, inputs.dropped
-    summarize(run, results, work.kind)
+    step = make_step(mtime=mtime, redo=redo, **work)
+    output.check_time(mtime)
+    if redo is not None and (not select.all or shard_slice is not None or mode != "tar"):
+        raise Usage("--redo reads all samples of its inputs: it excludes --mode and options that select samples")
+    if redo is not None and fields.rekey is not None:
+        raise Usage("--rekey cannot be used with --redo, which finds the places of samples by their keys")
+    run = current()
+    write_archive(for_run(run, inputs, shard_slice, mode=mode).choose(select).then(step).change(fields), output, run)
+    facts = run.facts
+    run.extra = f", {facts['done']} done, {facts['left_out']} skipped, {facts['failed']} failed"
+    run.extra += f", {facts['removed']} removed" if facts["removed"] else ""
+    if slowest := facts.get("slowest"):
+        run.extra += f", slowest {show(slowest['key'])} with {slowest['seconds']:.2f} s"
     run.finish()
 
 
-def _watched(
-    finished: Iterator[Finished], run: ConsoleRun, locations: list[Location], chosen: ProcOptions, results: SampleRun
-) -> Iterator[Finished]:
-    """Draw a progress bar while jobs finish, if one is wanted."""
-    if not run.shows_progress:
-        return finished
-    whole = chosen.select.all and chosen.shard_slice is None and chosen.mode == "tar" and chosen.redo is None
-    total = total_size(locations) if whole else None
-    return run.draw(finished, lambda: results.position, lambda: results.failures.done, total)
-
-
-def _jobs(inputs: DatasetReader, chosen: ProcOptions, policy: Policy, tmpdir: str | None) -> Iterator[Job]:
-    if chosen.redo is not None:
-        if not chosen.select.all or chosen.shard_slice is not None or chosen.mode != "tar":
-            raise Usage("--redo reads all samples of its inputs: it excludes --mode and options that select samples")
-        if chosen.fields.rekey is not None:
-            raise Usage("--rekey cannot be used with --redo, which finds the places of samples by their keys")
-        rejects = DatasetReader(chosen.redo, policy, tmpdir=tmpdir)
-        return prepare_jobs(merge_rejects(iter(inputs), iter(rejects)), policy, tmpdir)
-    mode, cut = chosen.mode, chosen.shard_slice
-    samples = iter(inputs) if mode == "tar" else text_samples(inputs.locations, mode, cut)
-    return number_jobs(chosen.select(samples), policy, tmpdir)
-
-
-def _rejects(run: ConsoleRun, locations: list[Location], chosen: ProcOptions, stack: ExitStack) -> EntryWriter | None:
-    for location in chosen.redo or ():
-        if location.kind == "path":
-            run.reserve(location.text, "the input of --redo", written=False)
-    rejects = chosen.failing.rejects
-    if rejects is None:
-        return None
-    if rejects.location.kind == "path":
-        run.reserve(rejects.location.text, "the rejects")
-    return stack.enter_context(EntryWriter(rejects.open([*locations, *(chosen.redo or [])])))
+def make_step(
+    *,
+    parallel: int,
+    unordered: bool,
+    retries: int,
+    timeout: float | None,
+    mtime: int | None,
+    on_error: OnError | None,
+    max_errors: str | None,
+    rejects: str | None,
+    redo: str | None,
+    **given: Any,
+) -> SampleWork:
+    """Return the step that the options ask for. Raises Usage for options that exclude each other."""
+    how: dict[str, Any] = {"processes": parallel, "ordered": not unordered, "retries": retries, "timeout": timeout}
+    how |= {"mtime": mtime, "on_error": on_error, "max_errors": max_errors, "word": str}
+    how["rejects"] = None if rejects is None else open_output(rejects, None)
+    how["extra_inputs"] = () if redo is None else expand_inputs((redo,))
+    named = {"-c": "command", "-m": "multi", "--script": "script", "--map": "map_", "--worker": "worker"}
+    asked = [word for word, name in named.items() if given[name] is not None]
+    if len(asked) != 1:
+        raise Usage(
+            f"{' and '.join(asked)} exclude each other" if asked else "nothing to run",
+            "give one of -c COMMAND, -m COMMAND, --script FILE, --map MODULE:FUNCTION and --worker COMMAND",
+        )
+    [word] = asked
+    strange = (*(SHELL_ONLY if word in ("--map", "--worker") else ()), *(MAP_ONLY if word != "--map" else ()))
+    for name in strange:
+        if given[name]:
+            raise Usage(f"--{name.replace('_', '-')} cannot be used with {word}")
+    if word == "--worker":
+        return RunProgram(command=given["worker"], **how)
+    if word == "--map":
+        return CallFunction(function=given["map_"], **{name: given[name] for name in MAP_ONLY}, **how)
+    command, multi = given["command"] or given["multi"], given["multi"] is not None
+    more = {name: given[name] for name in ("script", "base", *SHELL_ONLY)}
+    return RunCommand(command=command, multi=multi, **more, **how)

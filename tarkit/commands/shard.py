@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
 import click
 
 from tarkit.api.output import text_output
-from tarkit.api.plan import Division, Files, SampleOptions, lay_out_tree
+from tarkit.api.plan import (
+    NO_SAMPLE,
+    PlanOptions,
+    ShardNames,
+    count_planned,
+    lay_out_tree,
+    save_plan,
+    write_recipe,
+    write_saved,
+    write_tree,
+)
+from tarkit.api.shards import MapOptions
 from tarkit.cli import options
-from tarkit.cli.category_options import MapOptions, map_options
+from tarkit.cli.category_options import categories
 from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
-from tarkit.cli.shard_options import ShardNames, division_options, files_options, names_options, samples_options
-from tarkit.cli.shard_plan import PlanOptions, pack_options, run_pack, saved_plan
-from tarkit.errors import Usage
-from tarkit.packing.layout import PackLayout, recipe_line
-from tarkit.packing.packer import check_templates
-from tarkit.shards.limits import NO_LIMIT
-from tarkit.shards.template import ShardTemplate
-from tarkit.streams.sink import open_sink
-
-if TYPE_CHECKING:
-    pass
+from tarkit.cli.shard_options import division_options, files_options, names_options, pack_options, samples_options
+from tarkit.errors import Usage, as_option
+from tarkit.packing.options import Division, Files, SampleOptions
+from tarkit.packing.packer import PackOptions
 
 EXAMPLES = (
     "tarkit shard photos/ -o 'x-%06d.tar' -c 1000 --label-from-dir cls",
@@ -39,36 +39,18 @@ COST = (
 )
 
 
-@dataclass(frozen=True)
-class ShardOptions:
-    """All options, and whether the plan is shown, saved, or run."""
-
-    files: Files
-    samples: SampleOptions
-    division: Division
-    names: ShardNames
-    pack: PlanOptions
-    map: MapOptions
-    update: bool = False
-    dry_run: bool = False
-    show_keys: bool = False
-    json: bool = False
-    recipe: str | None = None
-
-    @property
-    def shows(self) -> bool:
-        """Whether the plan is only printed."""
-        return self.dry_run or self.show_keys or self.json
-
-
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @click.argument("directory", metavar="[DIR]", required=False)
 @files_options
 @names_options
 @division_options
 @samples_options
-@map_options
+@categories
 @pack_options
+@options.written(
+    "--plan", "Save the plan to FILE, and write no shard.", "FILE is a table, which may be edited.", "Plan"
+)
+@option("Plan", "--from-plan", metavar="FILE", help="Write the shards of a saved plan; - is stdin.")
 @option("Plan", "--dry-run", is_flag=True, help="Print the plan, and write nothing.")
 @option("Plan", "--show-keys", is_flag=True, help="Same, with the keys of samples.")
 @option("Plan", "--json", "json_", is_flag=True, help="Same, as JSON: a line for each shard.")
@@ -82,13 +64,18 @@ class ShardOptions:
 def shard(
     directory: str | None,
     names: ShardNames,
-    map_: MapOptions,
+    categories: MapOptions,
     division: Division,
     files: Files,
     samples: SampleOptions,
-    pack: PlanOptions,
+    pack: PackOptions,
+    plan: str | None,
+    from_plan: str | None,
+    dry_run: bool,
+    show_keys: bool,
     json_: bool,
-    **given: Any,
+    recipe: str | None,
+    update: bool,
 ) -> None:
     """Pack a tree of files into shards, sample by sample.
 
@@ -99,25 +86,31 @@ def shard(
     Without -c, -s, -n or --even a shard has at most 1G (10^9 bytes). The file of --map has patterns for names:
     {"fish-%d.tar": ["train/n0144.*", "glob:train/n0153/*"]}.
     """
-    chosen = ShardOptions(files, samples, division, names, pack, map_, json=json_, **given)
-    if sum((chosen.shows, pack.plan is not None, chosen.recipe is not None, pack.resume)) > 1:
+    run, shows = current(), dry_run or show_keys or json_
+    if sum((shows, plan is not None, recipe is not None, pack.resume)) > 1:
         raise Usage("--dry-run, --plan, --recipe and --resume: choose one")
-    if chosen.update and (pack.force or pack.resume):
-        raise Usage("--update adds to existing shards: it cannot be used with --force or --resume")
-    if chosen.update and samples.classes is None and not all(label.by_name for label in samples.labels):
-        raise Usage("--update requires the numbers of the classes", "--classes FILE, as --classes-out wrote it")
-    if (division.shards is not None or division.even) and map_.spec is not None:
-        raise Usage("-n and --even cannot be used with --map")
-    if pack.from_plan is not None:
-        _run_saved(current(), directory, chosen)
-        return
-    if not directory:
+    if from_plan is not None:
+        _refuse_planning()
+    elif not directory:
         raise Usage("no directory: tarkit shard DIR", "--from-plan FILE runs a plan that was saved")
-    run_shard(current(), directory, chosen)
+    root = directory or ""
+    chosen = PlanOptions(root, files, samples, division, categories, update, options.draw_seed, as_option)
+    if from_plan is not None:
+        write_saved(run, from_plan, names.output, pack, digest=pack.manifest is not None)
+    elif shows:
+        _print_plan(run, chosen, names, pack, keys=show_keys, json=json_)
+    elif recipe is not None:
+        write_recipe(run, chosen, names, pack, recipe)
+    elif plan is not None:
+        save_plan(run, chosen, names, pack, plan)
+        run.extra = " planned"
+    else:
+        write_tree(run, chosen, names, pack, digest=pack.manifest is not None)
+    run.finish()
 
 
-def _run_saved(run: ConsoleRun, directory: str | None, chosen: ShardOptions) -> None:
-    """Write the shards of a plan that was saved: it says all, so there is nothing else to say."""
+def _refuse_planning() -> None:
+    """Raise Usage for an option that plans, since a saved plan is complete."""
     context = click.get_current_context()
     with_plan = {"from_plan", "parallel", "force", "resume", "on_missing", "mtime", "post", "manifest", "depfile"}
     with_plan |= {"depfile_target", "compress", "fsync"}
@@ -125,75 +118,19 @@ def _run_saved(run: ConsoleRun, directory: str | None, chosen: ShardOptions) -> 
         given = context.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
         if given and param.expose_value and param.name not in with_plan:
             raise Usage(f"{param.opts[0]} cannot be used with --from-plan, which has a plan", "edit the plan instead")
-    run_pack(run, saved_plan(run, chosen.pack), chosen.names.output, chosen.pack)
 
 
-def run_shard(run: ConsoleRun, root: str, chosen: ShardOptions) -> None:
-    """Plan what is below `root`; show the plan, save it as a recipe, or write its shards."""
-    names = chosen.names.names(run, chosen.map)
-    if not (chosen.shows or chosen.recipe or chosen.pack.plan):
-        check_templates(names.templates, chosen.pack, chosen.update)
-    pack, wanted = chosen.pack, chosen.samples
-    layout = lay_out_tree(
-        run,
-        root,
-        chosen.files,
-        wanted,
-        chosen.division,
-        names,
-        directory=chosen.names.output.directory,
-        update=chosen.update,
-        sized=_weighs(run, chosen),
-        beside=_beside(run, chosen),
-        skip_missing=pack.skip_missing,
-        draw_seed=options.draw_seed,
-    )
-    if not layout.limited and chosen.recipe is None:
-        run.tell(NO_LIMIT)
-    listed = layout.classes.lines() if wanted.classes_out is not None and layout.classes is not None else b""
-    _hand_over(run, chosen, layout.shards, names.templates)
-    if wanted.classes_out is not None and not chosen.shows:
-        with open_sink("path", wanted.classes_out) as sink:
-            sink.write(listed)
+def _print_plan(
+    run: ConsoleRun, chosen: PlanOptions, names: ShardNames, pack: PackOptions, *, keys: bool, json: bool
+) -> None:
+    """Print the plan, and write nothing."""
+    from tarkit.views.text import layout_json, layout_lines
 
-
-def _beside(run: ConsoleRun, chosen: ShardOptions) -> list[str | None]:
-    """The files that are read or written besides, which are not packed. Raises Usage for one that is used twice."""
-    pack, wanted = chosen.pack, chosen.samples
-    table = None if wanted.join is None else wanted.join.rpartition(":")[0]
-    run.reserve(wanted.classes_out, "the list of classes")
-    run.reserve(chosen.recipe, "the recipe")
-    run.reserve(wanted.classes, "the list of classes to read", written=False)
-    run.reserve(table, "the table", written=False)
-    written = (run.report, pack.plan, pack.manifest, pack.depfile, chosen.recipe, wanted.classes_out)
-    return [*written, table, wanted.classes, chosen.map.spec]
-
-
-def _weighs(run: ConsoleRun, chosen: ShardOptions) -> bool:
-    """Return whether sizes of files are shown or needed; else they are not looked up before files are read."""
-    pack, division = chosen.pack, chosen.division
-    by_size = division.size is not None or division.even or not division.limited
-    shown = chosen.shows or pack.plan is not None or run.shows_progress
-    return by_size or shown or chosen.update or pack.skip_missing
-
-
-def _hand_over(run: ConsoleRun, chosen: ShardOptions, layout: PackLayout, templates: list[ShardTemplate]) -> None:
-    """Show the plan, write it as a recipe, or run it."""
-    if not chosen.shows and chosen.recipe is None:
-        known = templates[0] if len(templates) == 1 and not chosen.update else None
-        run_pack(run, layout, chosen.names.output, chosen.pack, known)
-        return
-    lines: Iterator[bytes] = map(recipe_line, layout)
-    if chosen.recipe is None:
-        from tarkit.views.text import layout_json, layout_lines
-
-        content = chosen.division.size_rule == "content"
-        lines = layout_json(layout) if chosen.json else layout_lines(layout, chosen.show_keys, content)
-    output = text_output(chosen.recipe)
-    with output.open() as sink:
-        for line in lines:
+    layout = lay_out_tree(run, chosen, names, pack)
+    content = chosen.division.size_rule == "content"
+    with text_output().open() as sink:
+        for line in layout_json(layout.shards) if json else layout_lines(layout.shards, keys, content):
             sink.write(line)
-    if not len(layout):
-        run.tell("no sample, so no shard")
-    run.samples, run.shards, run.bytes = layout.samples, len(layout), layout.content
-    run.finish()
+    if not len(layout.shards):
+        run.tell(NO_SAMPLE)
+    count_planned(run, layout)

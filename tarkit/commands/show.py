@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import click
 
-from tarkit.api.output import Output, text_output
+from tarkit.api.dataset import Dataset, for_run
+from tarkit.api.inspect import first_samples, with_classes, write_gallery
+from tarkit.api.output import text_output
 from tarkit.cli import options
 from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
-from tarkit.cli.show_views import ShowOptions, view
 from tarkit.errors import Usage
+from tarkit.inspecting.item import describe_sample, names_of
 from tarkit.problems import Policy
-from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
@@ -32,6 +33,12 @@ COST = (
     "with --images and --html whole pictures of up to 16 MiB; with --names nothing. Temporary space is used only for "
     "-f and for streams with samples of over 16 MiB."
 )
+
+FEW, PAGE = 10, 200  # default numbers of samples: in lines, on a page
+BATCH = 1 << 16  # bytes that are written together
+
+Write = Callable[[bytes], None]
+View = Callable[[Iterator[TarSample], Write], None]
 
 _NO_SAMPLE = "no sample found: no entry has a dot in its file name, which ends the key"
 
@@ -103,71 +110,103 @@ def show(
         raise Usage(f"--{chosen[0]} and --{chosen[1]} exclude each other", "choose one view")
     if every and count is not None:
         raise Usage("--all and --count exclude each other")
-    nul = bool(click.get_current_context().params.get("null")) and names
-    view_: Any = chosen[0] if chosen else "lines"
-    if (by or classes) and view_ not in ("html", "images"):
+    if (by or classes) and chosen not in (["html"], ["images"]):
         raise Usage("--by and --classes require --html or --images")
     run = current()
     run.reserve(classes, "the class names", written=False)
-    class_names: Sequence[str] = ()
-    if view_ in ("html", "images"):
-        from tarkit.inspecting.classes import find_class_names
+    all_keys = select.keys is not None and select.keys.require_all
+    limit = None if every or all_keys or names or as_json else PAGE if html is not None else FEW
+    limit = limit if count is None else count
+    data = for_run(run, inputs, shard_slice).choose(select).change(fields)
+    if html is not None:
+        _write_page(run, data, html, by, classes, limit, all_keys)
+    else:
+        nul = bool(click.get_current_context().params.get("null"))
+        view: View = partial(_batches, as_json=as_json, nul=nul) if names or as_json else _lines
+        if images or draw:
+            view = _pictures(run, draw, by, classes, inputs)
+        if os.isatty(1):
+            run.progress = False  # the samples are on the same terminal
+        with text_output().open(inputs) as sink:
+            view(first_samples(data, run, limit, all_keys=all_keys, partial=True), sink.write)
+    _report(run, limit, select.all, by_default=count is None)
 
-        class_names = find_class_names(classes, inputs)
-    options_ = ShowOptions(select, fields, view_, shard_slice, count, every, nul, draw, by, class_names)
-    run_show(run, inputs, options_, policy, html)
 
-
-def run_show(
-    run: ConsoleRun, locations: list[Location], chosen: ShowOptions, policy: Policy, html: str | None = None
-) -> None:
-    """Show the selected samples, also those before an error; a page is written only without an error."""
-    output = text_output() if html is None else _page(run, html)
-    if chosen.view == "images":
-        from tarkit.views.pictures import require
-
-        require()
-    if html is None and os.isatty(1):
-        run.progress = False  # the samples are on the same terminal
-    inputs = DatasetReader(
-        locations,
-        policy,
-        moves=False,
-        partial=html is None,
-        shard_slice=chosen.shard_slice,
-        tmpdir=run.scratch(output.directory),
-        announce=lambda name: run.note(f"reading {name}"),
-    )
-    samples = chosen.fields(chosen.select(iter(inputs)), policy)
-    with output.open(locations) as sink:
-        shown = view(chosen, run, sink, locations)
-        try:
-            for sample in run.watch(_first(samples, chosen.limit), lambda: run.bytes, None):
-                shown.add(sample)
-                run.bytes += sample.content
-        finally:
-            shown.end()
-        keys = chosen.select.keys
-        if run.samples != chosen.limit or (keys and keys.require_all):  # else reading ended early
-            options.report_keys(run, chosen.select)
-        shown.finish()
+def _report(run: ConsoleRun, limit: int | None, every: bool, *, by_default: bool) -> None:
+    """Print that there is no sample, or that there may be more; end the run."""
     if run.samples == 0:
-        run.tell(_NO_SAMPLE if chosen.select.all and chosen.limit != 0 else "no sample selected")
-    elif run.samples == chosen.limit and chosen.count is None:
+        run.tell(_NO_SAMPLE if every and limit != 0 else "no sample selected")
+    elif run.samples == limit and by_default:
         run.tell(f"the first {run.samples} samples; -c N shows N, --all shows all")
-    run.dropped = inputs.dropped
     run.finish()
 
 
-def _page(run: ConsoleRun, html: str) -> Output:
+def _write_page(
+    run: ConsoleRun, data: Dataset, html: str, by: str | None, classes: str | None, limit: int | None, all_keys: bool
+) -> None:
     output = text_output(html)
     if output.location.kind == "stdout" and os.isatty(1):
         raise Usage("refusing to write a page to a terminal", "name a file: --html gallery.html")
     if output.location.kind == "path":
         run.reserve(output.location.text, "the page")
-    return output
+    if left := write_gallery(data, output, run, by, classes, limit, all_keys=all_keys):
+        run.tell(f"{left} pictures and sounds left out, the page is too large: show fewer samples with -c")
 
 
-def _first(samples: Iterator[TarSample], limit: int | None) -> Iterator[TarSample]:
-    """Return the first samples. Nothing after the last of them is read."""
-    return samples if limit is None else islice(samples, limit)
+def _lines(samples: Iterator[TarSample], write: Write) -> None:
+    """Write panels to a terminal, plain lines elsewhere."""
+    from tarkit.cli.screen import screen
+    from tarkit.views.text import sample_lines
+
+    for sample in samples:
+        seen, at = describe_sample(sample), screen()
+        text = sample_lines(seen) if not at.terminal else ""
+        if at.terminal:
+            from tarkit.views.terminal import panel
+
+            text = panel(seen, at.width, at.rich_colors)
+        write(text.encode())
+
+
+def _batches(samples: Iterator[TarSample], write: Write, *, as_json: bool, nul: bool) -> None:
+    """Write lines of JSON, or names, many at a time."""
+    from tarkit.views.text import json_line, name_line
+
+    held = bytearray()
+    try:
+        for sample in samples:
+            if as_json:
+                held += json_line(describe_sample(sample)).encode()
+            else:
+                for name in names_of(sample):
+                    held += name_line(name, nul)
+            if len(held) >= BATCH or os.isatty(1):
+                full, held = bytes(held), bytearray()
+                write(full)
+    finally:
+        if held:
+            write(bytes(held))
+
+
+def _pictures(run: ConsoleRun, draw: str | None, by: str | None, classes: str | None, inputs: list[Location]) -> View:
+    """Return the function that draws rows of pictures in the terminal, with key, classes and caption below each."""
+    from tarkit.cli.screen import cell, how_to_draw, screen
+    from tarkit.inspecting.classes import find_class_names
+    from tarkit.views.pictures import require
+    from tarkit.views.terminal import PictureRows
+
+    require()
+    at = screen()
+    how: Any = draw or (how_to_draw(os.environ) if at.terminal else "blocks")
+    rows = PictureRows(at.width, how, at.colors, cell(), find_class_names(classes, inputs))
+
+    def view(samples: Iterator[TarSample], write: Write) -> None:
+        try:
+            for sample, label in with_classes(samples, by, run):
+                write(rows.add(describe_sample(sample, rows.take), label).encode())
+        finally:
+            write(rows.rest().encode())
+        if rows.without:
+            run.tell(f"without a picture: {rows.without} of {run.samples} samples")
+
+    return view

@@ -6,8 +6,8 @@ from typing import Literal
 
 import click
 
-from tarkit.api.dataset import Dataset, read
-from tarkit.api.order import Order, Random
+from tarkit.api.dataset import Dataset, for_run
+from tarkit.api.order import Order, Random, audit_order
 from tarkit.api.output import Output
 from tarkit.api.shards import ShardsOutput
 from tarkit.cli import options
@@ -17,11 +17,9 @@ from tarkit.cli.target import OutputOptions, target, write
 from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.template import epoch_names, refuse_epoch
-from tarkit.sorting.audit import Count, measure
-from tarkit.sorting.keys import SortKey
+from tarkit.sorting.audit import Count
 from tarkit.streams.location import Location
 
 INITIAL = 100  # samples in webdataset's buffer before the first comes out
@@ -106,7 +104,7 @@ def shuffle(
     run = current()
     if audit:
         _refuse_what_audit_ignores()
-        run_audit(run, read(run, inputs, shard_slice).choose(select), by)
+        _print_audit(run, for_run(run, inputs, shard_slice).choose(select), by)
         return
     if by is not None:
         raise Usage("--by requires --audit", "tarkit sort puts samples into the order of a field")
@@ -117,7 +115,7 @@ def shuffle(
     seed = select.seed = options.draw_seed(select.seed)
     if size is not None:
         run.tell(f"a buffer of {size} samples mixes locally only; without --buffer all are mixed with all")
-    data = read(run, inputs, shard_slice, prefetch=parallel - 1, spool=epochs is not None).choose(select)
+    data = for_run(run, inputs, shard_slice, prefetch=parallel - 1, spool=epochs is not None).choose(select)
     for epoch, each in enumerate(targets):
         if epoch:
             run.policy = policy.silent()
@@ -151,19 +149,9 @@ def _targets(run: ConsoleRun, target: OutputOptions, epochs: int | None) -> list
     return [target.open(run, name) for name in epoch_names(target.output or "-", epochs)]
 
 
-def run_audit(run: ConsoleRun, data: Dataset, by: str | None) -> None:
+def _print_audit(run: ConsoleRun, data: Dataset, by: str | None) -> None:
     """Say on stdout how mixed the samples are; the report has the same."""
-    samples, flow = data.samples(run, moves=False)
-    key = None if by is None else SortKey([by])
-
-    def classed(sample: TarSample, ordinal: int) -> bytes | None:
-        assert key is not None
-        rank = key(sample, ordinal)
-        return key.absent(sample, run.policy) if rank is None else rank
-
-    found = measure(samples, None if key is None else classed)
-    flow.finish()
-    run.samples = found.samples
+    found = audit_order(data, by, run)
     run.facts["audit"] = found.report()
     click.echo(f"{found.samples} samples")
     _echo("neighbours whose keys are neighbours too", found.kept)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from tarkit.api.dataset import Dataset, read
-from tarkit.api.order import Order, Random
+from tarkit.api.dataset import for_run
+from tarkit.api.order import Order, Random, find_disorder
 from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
-from tarkit.cli.console import ConsoleRun, current
+from tarkit.cli.console import current
 from tarkit.cli.target import OutputOptions, target, write
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.pipeline import neighbours
-from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
-from tarkit.sorting.keys import OrderFile, SortKey, check_order
+from tarkit.sorting.keys import OrderFile, SortKey
 from tarkit.streams.location import Location
 
 RANDOM = "__random__"
@@ -120,38 +117,21 @@ def sort(
         if reverse:
             raise Usage("--order-file cannot be used with -r")
     run = current()
-    order: SortKey | OrderFile = SortKey(names or ["__key__"], type_, reverse, by or "field")
+    order: SortKey | OrderFile = SortKey(names or [f"__{by or 'key'}__"], type_, reverse)
     if order_file is not None:
         order = OrderFile(order_file)
-    data = read(run, inputs, shard_slice).choose(select)
+    data = for_run(run, inputs, shard_slice).choose(select)
     if check_only:
-        refuse_disorder(data, order, run)
+        found = find_disorder(data, order, run)
+        if found is not None:
+            raise TarkitError(
+                f"{found.archive}: at {found.offset}: {show(found.after)} is out of order after {show(found.before)}",
+                "tarkit sort without --check-only puts it in order",
+            )
+        run.finish()
         return
     opened = target.open(run)
     seed = options.draw_seed(select.seed) if random else None
     by_key, by_chance = Order(order, memory=memory, gathers=True), Order(random=Random(seed or 0), memory=memory)
     write(data.then(by_chance if random else by_key).change(fields), opened, run)
-    run.finish()
-
-
-def refuse_disorder(data: Dataset, order: SortKey | OrderFile, run: ConsoleRun) -> None:
-    """Raise TarkitError for the first sample of a dataset that is out of order."""
-    samples, flow = data.samples(run, moves=False)
-
-    def rank(sample: TarSample, ordinal: int) -> bytes | None:
-        value = order(sample, ordinal)
-        return order.absent(sample, run.policy) if value is None else value
-
-    def counted() -> Iterator[TarSample]:
-        for sample in samples:
-            run.samples += sample.key is not None
-            yield sample
-
-    found = check_order(neighbours(counted(), run.policy), rank)
-    flow.finish()
-    if found is not None:
-        raise TarkitError(
-            f"{found.archive}: at {found.offset}: {show(found.after)} is out of order after {show(found.before)}",
-            "tarkit sort without --check-only puts it in order",
-        )
     run.finish()

@@ -6,21 +6,19 @@ from typing import Any
 
 import click
 
-from tarkit.api.dataset import Dataset, read
-from tarkit.api.shards import ShardsOutput, write_equal
+from tarkit.api.dataset import for_run
+from tarkit.api.shards import MapOptions, SplitOptions, write_split
 from tarkit.cli import options
-from tarkit.cli.command import Command, option
-from tarkit.cli.console import ConsoleRun, current
-from tarkit.cli.split_options import Cuts, Equal, Naming, cuts, equal, naming
-from tarkit.errors import Usage
+from tarkit.cli.category_options import categories
+from tarkit.cli.command import Command, choice, option
+from tarkit.cli.console import ConsoleRun, aligned, current
+from tarkit.errors import Usage, as_option
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.limits import DEFAULT_SIZE, NO_LIMIT, Limits, parse_size
-from tarkit.shards.writer import Series, write_manifest
+from tarkit.shards.limits import DEFAULT_SIZE
+from tarkit.shards.template import DEFAULT_NAME
 from tarkit.streams.location import Location
-from tarkit.streams.sink import open_sink
 
-_THERE = "--force replaces them; --append keeps them, and appends all inputs after them"
 EXAMPLES = (
     "tarkit split big.tar -c 1000 -o 'shards/train-%06d.tar'",
     "tarkit create recipe -o - | tarkit split - -s 500M -o 'b-%06d.tar.zst'",
@@ -39,7 +37,7 @@ COST = (
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
-@naming
+@options.shard_names(DEFAULT_NAME)
 @option("Output", "--append", is_flag=True, help="Continue the numbers of existing shards.")
 @options.FORCE
 @options.post("-p", "--post")
@@ -54,7 +52,31 @@ COST = (
     more="SIZE is a number such as 500M, 16MiB or 1e9.",
 )
 @options.SIZE_RULE
-@equal
+@option(
+    "Shards",
+    "-n",
+    "--shards",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of shards, with equally many samples.",
+)
+@choice(
+    "Shards",
+    "--even",
+    choices="count|size",
+    help="What is equal in shards.",
+    more="count: their numbers of samples. size: their bytes, about; without -n there are as many shards as "
+    "TEMPLATE has names: 64 for 'x-{00..63}.tar'.",
+)
+@choice(
+    "Shards",
+    "--remainder",
+    choices="spread|drop|repeat",
+    metavar="HOW",
+    help="Rest: spread, drop, repeat.",
+    more="What to do with samples that are left over when their number is divided by N. spread: some shards have "
+    "one sample more. drop: they are left out. repeat: some samples come twice, so that all shards are full.",
+)
 @option(
     "Shards",
     "--max-shards",
@@ -65,27 +87,44 @@ COST = (
     more="What is left is counted, and not written.",
 )
 @option("Shards", "--start", type=click.IntRange(0), metavar="N", help="Number of the first shard.  [default: 0]")
-@cuts
+@categories
+@option(
+    "Parts",
+    "--parts",
+    metavar="A=0.9,B=0.1",
+    help="Parts by a hash of the key: {part}, or PART-TEMPLATE.",
+    more="The name of a part, such as train, replaces {part} in TEMPLATE; without it, it is put before the name. "
+    "Shares are 0.1, 1/10 or 10%, and a part without one gets the rest.",
+)
+@option("Parts", "--folds", type=click.IntRange(2, 9999), metavar="K", help="K equal parts: fold-0, fold-1 ...")
+@option(
+    "Parts",
+    "--group",
+    metavar="REGEX",
+    help="Keep keys with one match of REGEX together.",
+    more="If REGEX has a group, keys in which it matched the same text.",
+)
+@option("Parts", "--group-field", metavar="FIELD", help="Keep samples with equal FIELD together.")
+@option("Parts", "--salt", metavar="TEXT", help="Change the hash, to get other parts.")
+@option(
+    "Parts",
+    "--stratify",
+    metavar="FIELD",
+    help="Give each part its share of each value of FIELD.",
+    more="FIELD is a class, as in cls or json.label. Samples are dealt in order, without a hash.",
+)
 @options.shard_slice
 @options.select
 @options.problems
 def split(
     inputs: list[Location],
-    naming: Naming,
-    count: int | None,
-    size: str | None,
-    size_rule: Any,
-    max_shards: int | None,
+    shard_slice: Slice | None,
     select: Select,
     policy: Policy,
-    equal: Equal,
-    cuts: Cuts,
-    start: int | None,
-    append: bool,
-    force: bool,
-    post: str | None,
-    manifest: str | None,
-    shard_slice: Slice | None,
+    categories: MapOptions,
+    parts: str | None,
+    folds: int | None,
+    **given: Any,
 ) -> None:
     """Cut archives into shards by number of samples or size.
 
@@ -100,49 +139,27 @@ def split(
     on the samples before it.
     """
     run = current()
-    equal.check(count is not None or size is not None)
-    if append and force:
-        raise Usage("--append keeps what is there, --force replaces it: choose one")
-    if cuts.given and (equal.given or max_shards is not None):
-        what = "--max-shards" if max_shards else "-n" if equal.shards else "--even"
-        raise Usage(f"{what} cannot be used with {cuts.given}: it needs one series of shards")
-    if count is None and size is None and not equal.given:
-        size = DEFAULT_SIZE
-        run.tell(NO_LIMIT)
-    if append and start is not None:
-        raise Usage("--append continues after the last shard: it cannot be used with --start")
-    limits = Limits(count, None if size is None else parse_size(size, "-c"), size_rule, max_shards)
-    plan = cuts.plan(run, naming, policy, len(inputs))
-    run.refuse(inputs, manifest)
-    run.reserve(manifest, "the manifest")
-    digest = manifest is not None
-    output = ShardsOutput(plan.output, plan.lots, limits, plan.assign, start, append, force, post, digest, _THERE)
-    _refuse_names(run, output, manifest)
-    series = _write(read(run, inputs, shard_slice).choose(select), output, equal, run)
-    if manifest is not None:
-        with open_sink("path", manifest) as sink:
-            write_manifest(sink, series.done)
-    run.finish(plan.wind_up(run, series))
+    if parts is not None and folds is not None:
+        raise Usage("--parts and --folds cannot be used together")
+    division = "--parts" if parts is not None else "--parts or --folds" if folds is None else "--folds"
+
+    def spell(name: str, value: object = True) -> str:
+        return division if name == "parts" else as_option(name, value)
+
+    chosen = SplitOptions(**given, parts=parts if folds is None else folds, categories=categories, spell=spell)
+    write_split(for_run(run, inputs, shard_slice).choose(select), run, chosen, digest=chosen.manifest is not None)
+    if unmatched := run.facts.get("unmatched"):
+        run.extra = f", {unmatched} in no category"
+    run.finish(_table(run))
 
 
-def _write(data: Dataset, output: ShardsOutput, equal: Equal, run: ConsoleRun) -> Series:
-    """Write the shards, with -n and --even after a pass that counts."""
-    if not equal.given:
-        return output.write(data, run)
-    template = output.lots[0].template
-    number = equal.number(template)
-    template.name(output.starts[0] + number - 1)  # raises if there is no such name
-    series = write_equal(data, output, run, number, equal.even, equal.remainder)
-    if equal.even == "size" and 0 < len(series.done) < number and len(series.done) != output.limits.shards:
-        run.tell(f"{len(series.done)} shards and no more: so large are some samples")
-    return series
-
-
-def _refuse_names(run: ConsoleRun, output: ShardsOutput, manifest: str | None) -> None:
-    """Raise Usage when a file that is written or read besides has a name that shards may get."""
-    if manifest is not None and output.output.location.kind != "path":
-        raise Usage("--manifest needs shards that are files")
-    for what, _, path in run.places.values():
-        if what != "the output" and output.matches(path):
-            option = "--manifest " if path == manifest else ""
-            raise Usage(f"{option}{path}: the shards may get this name")
+def _table(run: ConsoleRun) -> list[str]:
+    """Return the lines of a table of the parts, none without parts."""
+    if "parts" not in run.facts:
+        return []
+    rows = [("part", "asked", "got", "samples", "shards", "bytes")]
+    for name, part in run.facts["parts"].items():
+        asked = f"{part['asked']:.2%}" if "asked" in part else ""
+        numbers = (str(part[each]) for each in ("samples", "shards", "bytes"))
+        rows.append((name, asked, f"{part['got']:.2%}", *numbers))
+    return aligned(rows)

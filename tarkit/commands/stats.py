@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import click
 
-from tarkit.api.dataset import read
-from tarkit.api.output import text_output
-from tarkit.api.stats import Counts, count_dataset
+from tarkit.api.dataset import for_run
+from tarkit.api.inspect import Stats, count_dataset
+from tarkit.api.output import Output, text_output
 from tarkit.cli import options
 from tarkit.cli.command import Command, option
-from tarkit.cli.console import ConsoleRun, current
+from tarkit.cli.console import current
 from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
-from tarkit.streams.sink import open_sink
 
 EXAMPLES = (
     "tarkit stats 'train-{000..099}.tar' -p 4",
@@ -32,22 +29,6 @@ COST = (
     "Memory does not grow with the data: medians are exact up to 65536 different sizes of a field, then rounded down "
     "by at most 1/256, and 4096 fields and sets of fields are counted separately."
 )
-
-
-@dataclass
-class StatsOptions:
-    """The options of `stats`."""
-
-    select: Select
-    shard_slice: Slice | None = None
-    total: bool = False
-    json: bool = False
-    html: str | None = None
-    by: str | None = None
-    class_names: Sequence[str] = ()
-    world: int = 0
-    workers: int = 1
-    processes: int = 1
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
@@ -102,65 +83,27 @@ def stats(
         raise Usage("--classes requires --by")
     run = current()
     run.reserve(classes, "the class names", written=False)
-    names: list[str] = []
-    if by is not None:
-        from tarkit.inspecting.classes import find_class_names
-
-        names = find_class_names(classes, inputs)
-    nodes = 0 if world is None and workers is None else world or 1
-    chosen = StatsOptions(select, shard_slice, total, json, html, by, names, nodes, workers or 1, parallel)
-    run_stats(run, inputs, chosen)
-
-
-def run_stats(run: ConsoleRun, locations: list[Location], chosen: StatsOptions) -> None:
-    """Count all inputs, and write the report."""
-    run.refuse(locations, chosen.html)
-    run.reserve(chosen.html, "the page")
-    counts = count_dataset(
-        read(run, locations, chosen.shard_slice).choose(chosen.select), run, chosen.by, chosen.processes
-    )
-    _write(chosen, locations, _report(counts, chosen))
+    run.refuse(inputs, html)
+    run.reserve(html, "the page")
+    data = for_run(run, inputs, shard_slice).choose(select)
+    found = count_dataset(data, run, by, classes, world=world, workers=workers, processes=parallel)
+    output = text_output()
+    if html is not None and html != "-":
+        output = Output(Location("path", html, html), ("none", None))
+    text = f"{found.samples}\n" if total else found.page() if html is not None else _report(found, json)
+    with output.open(inputs) as sink:
+        sink.write(text.encode("utf-8", "surrogateescape"))
     run.finish()
 
 
-def _report(counts: Counts, chosen: StatsOptions) -> str:
-    """Return the output: a number, JSON, a page or text."""
-    total, shards, classes = counts.total(), counts.shards, counts.classes
-    if chosen.total:
-        return f"{total.samples}\n"
-    from tarkit.inspecting.census import shares_of
-    from tarkit.views.report import Balance, as_json, sections
+def _report(found: Stats, as_json: bool) -> str:
+    """Return the report as JSON, as text in colours for a terminal, or as plain text."""
+    if as_json:
+        from json import dumps
 
-    shares = shares_of([each.samples for each in shards], chosen.world, chosen.workers) if chosen.world else []
-    balance = None
-    if chosen.by is not None and classes is not None:
-        balance = Balance(chosen.by, classes, chosen.class_names)
-    if chosen.json:
-        import json
-
-        return json.dumps(as_json(total, shards, shares, balance), indent=2) + "\n"
-    report = sections(total, shards, shares, balance)
-    if chosen.html is not None:
-        from tarkit.views.html import report_page
-
-        title = shards[0].name if shards else "no shards"
-        title += f" and {len(shards) - 1} more" if len(shards) > 1 else ""
-        return report_page(
-            title, "Statistics of all samples" if chosen.select.all else "Statistics of selected samples", report
-        )
-    from tarkit.views.terminal import coloured
-    from tarkit.views.text import report_lines
-
+        return dumps(found.describe(), indent=2) + "\n"
     if os.isatty(1) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
-        return coloured(report, os.get_terminal_size(1).columns or 80)
-    return report_lines(report)
+        from tarkit.views.terminal import coloured
 
-
-def _write(chosen: StatsOptions, locations: list[Location], text: str) -> None:
-    data = text.encode("utf-8", "surrogateescape")
-    if chosen.html is not None and chosen.html != "-":
-        with open_sink("path", chosen.html) as sink:
-            sink.write(data)
-    else:
-        with text_output().open(locations) as sink:
-            sink.write(data)
+        return coloured(found.sections(), os.get_terminal_size(1).columns or 80)
+    return f"{found}\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tarkit.api.dataset import read
+from tarkit.api.dataset import for_run
 from tarkit.api.output import Output
 from tarkit.api.table import TableFormat, format_of, list_fields, write_table
 from tarkit.cli import options
@@ -105,7 +105,7 @@ def tsv(
     asked = checked(parse_columns(" ".join(columns))) if columns else None
     if available and asked:
         raise Usage("--available cannot be used with -f: it lists all fields")
-    data = read(run, inputs, shard_slice, prefetch=parallel - 1).choose(select).change(fields)
+    data = for_run(run, inputs, shard_slice, prefetch=parallel - 1).choose(select).change(fields)
     if available:
         list_fields(data, output, run)
     else:

@@ -18,6 +18,8 @@ MOST = 4096  # maximum number of different values that are counted separately
 CLASSES_FILE = "classes.txt"  # names of classes, in the directory of the shards
 LONGEST = 200  # maximum length of a value in characters
 
+ClassNames = str | os.PathLike[str] | Sequence[str] | None  # a file of names, or names
+
 
 def class_of(name: Name, sample: TarSample, policy: Policy) -> str | None:
     """Return the value of a field as text, JSON as JSON; None if the sample has none.
@@ -61,10 +63,15 @@ def read_class_names(path: str) -> list[str]:
     return [printable(line.strip()) for line in lines if line.strip()]
 
 
-def find_class_names(path: str | None, inputs: Sequence[Location]) -> list[str]:
-    """Return the names of classes in the file `path`, else in the first `classes.txt` in the directory of an input."""
-    if path is not None:
-        return read_class_names(path)
+def find_class_names(names: ClassNames, inputs: Sequence[Location]) -> list[str]:
+    """Return names of classes: given ones, or those in a file.
+
+    Without either they are those in the first `classes.txt` in the directory of an input.
+    """
+    if isinstance(names, (str, os.PathLike)):
+        return read_class_names(os.fspath(names))
+    if names is not None:
+        return list(map(printable, names))
     directories = (os.path.dirname(location.text) for location in inputs if location.kind == "path")
     for directory in dict.fromkeys(directories):
         try:

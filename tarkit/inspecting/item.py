@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tarkit.media import headers, kinds
 from tarkit.media import headers as arrays
@@ -200,8 +200,23 @@ def describe_sample(sample: TarSample, visit: Callable[[Item], None] | None = No
     return SampleItems(sample.key, sample.source.name, sample.start, items)
 
 
-def read_names(sample: TarSample) -> None:
-    """Read to the end of a sample and keep only the names of its entries."""
+class EntryName(NamedTuple):
+    """The path of an entry, the key and the field in it (None for an entry without a key), and its size in bytes."""
+
+    path: str
+    key: str | None
+    field: str | None
+    size: int
+
+
+def names_of(sample: TarSample) -> Iterator[EntryName]:
+    """Yield the names of the entries of a sample; no content is read."""
     while sample.more is not None:
         sample.source.release(sample.stop)
         sample.more()
+    key = (sample.key or b"").decode("utf-8", "surrogateescape")
+    for entry in sample.entries:
+        path = entry.name.decode("utf-8", "surrogateescape")
+        size = entry.real if entry.sparse else entry.size
+        keyed = sample.key is not None and key_of(entry) is not None
+        yield EntryName(path, key, path[len(key) + 1 :], size) if keyed else EntryName(path, None, None, size)

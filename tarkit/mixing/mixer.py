@@ -12,24 +12,14 @@ from __future__ import annotations
 
 import os
 import random
-import stat
 from bisect import bisect
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate, groupby
+from itertools import accumulate
 from typing import Generic, Literal, TypeVar
 
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import TarkitError, show
 from tarkit.mixing.spec import NUMBER, SourceSpec
-from tarkit.problems import Policy
-from tarkit.samples.dataset import DatasetReader
-from tarkit.samples.fields import Fields
-from tarkit.samples.pipeline import buffer_shuffle, without_strays
-from tarkit.samples.sample import TarSample
-from tarkit.samples.select import Select, Slice
-from tarkit.stores import schemes
-from tarkit.streams.location import Location, expand_braces, expand_inputs
+from tarkit.streams.location import Location, expand_each, expand_inputs
 
 Item = TypeVar("Item")
 Until = Literal["first", "all", "never"]
@@ -166,13 +156,13 @@ class Mix(Generic[Item]):
         return [stock.given / self.given if self.given else 0.0 for stock in self.stocks]
 
 
-# ---- The samples of one source of a mix, any number of times
+# ---- The inputs of a source
 
 
 def locate(spec: SourceSpec, tell: Callable[[str], None]) -> list[Location]:
     """Return the inputs of a source. With `allow_missing`, `tell` is called with the number of missing files.
 
-    Raises TarkitError for a missing file, or if all are missing, or fewer exist than `choose`.
+    Raises TarkitError for a missing file, or if all are missing.
     """
     if not spec.allow_missing:
         try:
@@ -181,15 +171,12 @@ def locate(spec: SourceSpec, tell: Callable[[str], None]) -> list[Location]:
             error.hint = _weight_hint(spec.words) or error.hint
             raise
     else:
-        names = [name for word in spec.words for name in _names(word)]
-        there = [name for name in names if name is not None]
-        if not there:
+        named = expand_each(spec.words)
+        found = [location for location in named if location.kind != "path" or os.path.lexists(location.text)]
+        if not found:
             raise TarkitError(f"{spec.name}: none of its files exists")
-        found = expand_inputs(there)
-        if len(there) < len(names):
-            tell(f"{spec.name}: {len(names) - len(there)} of {len(names)} are missing, and left out")
-    if spec.choose > len(found):
-        raise Usage(f"{spec.name}: choose {spec.choose} of {len(found)} shards")
+        if len(found) < len(named):
+            tell(f"{spec.name}: {len(named) - len(found)} of {len(named)} are missing, and left out")
     return found
 
 
@@ -203,108 +190,3 @@ def _weight_hint(words: Sequence[str]) -> str | None:
         if name and "." not in weight and not word.startswith("pipe:"):
             return f"weights look like {show(f'{name}@3')}"
     return None
-
-
-def _names(word: str) -> Iterator[str | None]:
-    """Yield the expansions of the braces in a word, None for a missing file."""
-    if word == "-" or word.startswith(("file:", "pipe:")) or schemes.scheme_of(word) or os.path.lexists(word):
-        yield word
-        return
-    for name in expand_braces(word):
-        yield name if os.path.lexists(name) or any(letter in name for letter in "*?[") else None
-
-
-@dataclass
-class Laps:
-    """Each call returns the samples of a source from the start, `spec.nrepeats` times, through its shuffle buffer.
-
-    Keys of repeated samples end in `~2`, `~3` and so on: per shard, which `resample` may choose several times. `again`
-    says that more calls follow. Then inputs that can be read only once are kept in temporary files; others, also
-    commands and URLs, are opened again. `repeated` says that samples were repeated, `dropped` counts those that the
-    policy left out.
-    """
-
-    spec: SourceSpec
-    locations: list[Location]
-    policy: Policy
-    seed: int
-    select: Select = field(default_factory=Select)
-    shard_slice: Slice | None = None
-    again: bool = False
-    ahead: int = 0
-    tmpdir: str | None = None
-    announce: Callable[[str], None] = lambda name: None
-    repeated: bool = False
-    dropped: int = 0
-
-    def __post_init__(self) -> None:
-        self._seen: Counter[int] = Counter()
-        self._order = random.Random(derived(self.seed, "order"))
-        self._buffer = random.Random(derived(self.seed, "buffer"))
-        self._kept: DatasetReader | None = None
-        self._keeps = (self.again or self.spec.nrepeats > 1) and any(map(_reads_once, self.locations))
-        if (self.spec.resample or self.spec.choose) and any(map(_reads_once, self.locations)):
-            raise Usage(f"{self.spec.name}: choose and resample require inputs that can be read again")
-        self._select = replace(self.select, seed=derived(self.seed, "sample"))
-
-    def __call__(self) -> Iterator[TarSample]:
-        """Return the samples of one lap."""
-        samples = (sample for _ in range(self.spec.nrepeats) for sample in self._pass())
-        if self.spec.shuffle:
-            size, seed = self.spec.shuffle, self._buffer.getrandbits(64)
-            return buffer_shuffle(samples, size, size, seed, self.tmpdir)
-        return samples
-
-    @property
-    def shards(self) -> int:
-        """The number of shards in a pass."""
-        return self.spec.choose or self.spec.resample or len(self.locations)
-
-    def _pass(self) -> Iterator[TarSample]:
-        """Yield all samples once: stretches of shards that come for the first time, the second time and so on."""
-        times = []
-        for place in self._places():
-            self._seen[place] += 1
-            times.append((self._seen[place], place))
-        for time, stretch in groupby(times, lambda pair: pair[0]):
-            yield from self._stretch(time, [self.locations[place] for _, place in stretch])
-
-    def _places(self) -> list[int]:
-        places = list(range(len(self.locations)))
-        if self.spec.resample:
-            return self._order.choices(places, k=self.spec.resample)
-        if self.spec.choose:
-            return self._order.sample(places, self.spec.choose)
-        if self.spec.any_order:
-            self._order.shuffle(places)
-        return places
-
-    def _stretch(self, time: int, locations: list[Location]) -> Iterator[TarSample]:
-        inputs = self._kept or self._inputs(locations)
-        if self._keeps:
-            self._kept = inputs
-        samples = self._select(without_strays(iter(inputs), self.policy))
-        if time > 1:
-            self.repeated = True
-            samples = Fields(rekey=f"{{key}}~{time}")(samples, self.policy)
-        yield from samples
-        self.dropped += inputs.dropped
-
-    def _inputs(self, locations: list[Location]) -> DatasetReader:
-        return DatasetReader(
-            locations,
-            self.policy,
-            shard_slice=self.shard_slice,
-            mix=self.spec.nstreams,
-            ahead=self.ahead,
-            spool=self._keeps,
-            tmpdir=self.tmpdir,
-            announce=self.announce,
-        )
-
-
-def _reads_once(location: Location) -> bool:
-    """Return whether an input can be read only once."""
-    if location.kind == "path":
-        return not stat.S_ISREG(os.stat(location.text).st_mode)
-    return location.kind == "stdin"

@@ -100,10 +100,11 @@ def _see_once(yaml: Any, root: Any) -> None:
 
 @dataclass
 class SpecNode:
-    """A position in a file; its methods read the values of the mapping there and raise TarkitError."""
+    """A position in a file, or among arguments; its methods read the values of the mapping there and raise `error`."""
 
     path: str
     where: list[str] = field(default_factory=list)
+    error: type[TarkitError] = TarkitError
 
     def of(self, part: str) -> SpecNode:
         """Return the position of a part."""
@@ -111,7 +112,7 @@ class SpecNode:
 
     def wrong(self, what: str, hint: str | None = None) -> TarkitError:
         """Return an error with this position."""
-        return TarkitError(": ".join([self.path, *self.where, what]), hint)
+        return self.error(": ".join([self.path, *self.where, what]), hint)
 
     def mapping(self, found: Any) -> None:
         """Raise unless a source is a mapping."""
@@ -282,6 +283,13 @@ def read_spec(path: str, warn: Callable[[str], None] = lambda line: None) -> Mix
     return MixSpec(sources, 0, path)
 
 
+def parse_mapping(where: str, found: dict[str, Any]) -> SourceSpec:
+    """Return the source that a mapping in Python specifies. Raises Usage, with `where` in front."""
+    here = SpecNode(where, error=Usage)
+    here.known(found, (*SOURCE_KEYS, "choose", "resample"))
+    return _common(here, found, here.words(found, "shards"), 1.0)
+
+
 def _source(here: SpecNode, found: Any) -> SourceSpec:
     here.mapping(found)
     here.known(found, SOURCE_KEYS)
@@ -300,10 +308,6 @@ def _dataset(here: SpecNode, found: Any, top: dict[str, Any], warn: Callable[[st
     spec = _common(here, found, shards, None)
     if "name" not in found:
         spec.name = f"@{buckets[0]}" if buckets[0] and "buckets" in found else spec.name
-    spec.choose = here.count(found, "choose", 0, least=0)
-    spec.resample = here.count(found, "resample", 0, least=0)
-    if spec.choose and spec.resample:
-        raise here.wrong("`choose` takes shards without replacement, `resample` with it: not both")
     spec.any_order = True
     return spec
 
@@ -321,6 +325,10 @@ def _common(here: SpecNode, found: dict[str, Any], words: list[str], weight: flo
     spec.nrepeats = here.count(found, "nrepeats", 1)
     spec.shuffle = here.count(found, "shuffle", 0, least=0)
     spec.any_order = spec.shuffle > 0
+    spec.choose = here.count(found, "choose", 0, least=0)
+    spec.resample = here.count(found, "resample", 0, least=0)
+    if spec.choose and spec.resample:
+        raise here.wrong("`choose` takes shards without replacement, `resample` with it: not both")
     spec.allow_missing = found.get("allow_missing", False)
     if not isinstance(spec.allow_missing, bool):
         raise here.wrong("`allow_missing` is true or false")

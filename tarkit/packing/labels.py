@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import Spelling, TarkitError, Usage, as_option, show
 from tarkit.packing.batch import File, Group
 from tarkit.packing.plan import source_of
 from tarkit.tables.reader import Format, TableRow, entry_columns, read_records
@@ -138,11 +138,12 @@ class LabelField(NamedTuple):
     by_name: bool
 
 
-def parse_label(word: str) -> LabelField:
+def parse_label(word: str, spell: Spelling = as_option) -> LabelField:
     """Return the field of --label-from-dir: FIELD has the number, FIELD:name the name. Raises Usage."""
     field, colon, what = word.partition(":")
     if not field or "/" in field or (colon and what not in ("name", "number")):
-        raise Usage(f"--label-from-dir {show(word)}: not FIELD or FIELD:name", "for example cls, or class.txt:name")
+        what = f"{spell('label_from_dir')} {show(word)}: not FIELD or FIELD:name"
+        raise Usage(what, "for example cls, or class.txt:name")
     return LabelField(os.fsencode(field.removeprefix(".")), what == "name")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import Spelling, TarkitError, Usage, as_option, show
 from tarkit.packing.batch import Batch, Group, batched
 from tarkit.packing.divide import Dirs, by_number, collapse, directory_rank, equal, falling, level, pack, weigh
 from tarkit.packing.layout import PackLayout
@@ -37,13 +37,13 @@ class Sort(NamedTuple):
 UNSORTED = Sort()
 
 
-def parse_sort(text: str | None) -> Sort:
+def parse_sort(text: str | None, spell: Spelling = as_option) -> Sort:
     """Parse `key`, `-key` or `shuffle:SEED`, or ishard's `alpha:inc`, `alphanumeric:dec`. Raises Usage."""
     if text is None:
         return UNSORTED
     found = _SORT.fullmatch(text)
     if not found or (found[3] and int(found[3]) >= 2**63):
-        raise Usage(f"--sort {show(text)}: not key, -key, shuffle or shuffle:SEED", "SEED is a number >= 0")
+        raise Usage(f"{spell('sort')} {show(text)}: not key, -key, shuffle or shuffle:SEED", "SEED is a number >= 0")
     if text.startswith("shuffle"):
         return Sort("shuffle", int(found[3]) if found[3] else None)
     return Sort("falling" if found[1] or found[2] == "dec" else "rising")
@@ -148,3 +148,67 @@ def _divide(batches: Iterator[Batch], cut: Cut, layout: PackLayout, tmpdir: str 
             ((number.to_bytes(4, "big"), group) for number, group in zip(chosen, records, strict=True)), tmpdir
         )
     by_number(batched(each), equal(total, shards), layout)
+
+
+# ---- Facts about a plan: what was left out, and what readers of the shards may not expect
+
+
+class PlanNote(NamedTuple):
+    """A message about a plan, and whether it is a warning."""
+
+    text: str
+    warning: bool = True
+
+
+def plan_notes(tree: Tree, transform: SampleTransform, keyless: Keyless) -> Iterator[PlanNote]:
+    """Yield the messages about samples of `tree` after they were planned."""
+    for what, count in sorted(tree.skipped.items()):
+        yield PlanNote(f"left out, {what}: {count}", warning=False)
+    rule, required = transform.rule, transform.required
+    if rule.unmatched:
+        yield PlanNote(f"--key: names without a match, which are their own keys: {rule.unmatched} of {tree.files}")
+    if transform.map is not None and transform.unmatched and transform.on_unmatched == "warn":
+        what = f"samples in no category, left out: {transform.unmatched}, {show(transform.unmatched_first)} first"
+        yield PlanNote(f"{what}; {transform.map.spell('unmatched')} packs them")
+    if required is not None and required.lacking + required.others:
+        counts = f"samples that lack a field: {required.lacking}; files of other fields: {required.others}"
+        yield PlanNote(f"--require: {counts}")
+    yield from _join_notes(transform)
+    yield from _update_notes(transform)
+    if transform.parted:
+        first = show(transform.parted_first)
+        what = f"readers would split {transform.parted} samples, {first} first: their entries have different paths"
+        yield PlanNote(f"{what}; --rename key makes each one sample")
+    if transform.shared:
+        first = show(transform.shared_first)
+        yield PlanNote(f"keys that readers find in several samples, perhaps in several shards: {transform.shared}, "
+                       f"{first} first")  # fmt: skip
+    if keyless.count:
+        yield PlanNote(
+            f"names without a key, with no dot or a leading one: {keyless.count}, {show(keyless.first)} first"
+        )
+
+
+def _join_notes(transform: SampleTransform) -> Iterator[PlanNote]:
+    join = transform.join
+    if join is None:
+        return
+    rows = f"samples with a row: {join.found}, without: {join.lacking}; rows without a sample: {join.unused}"
+    yield PlanNote(f"{join.name}: {rows}", warning=False)
+    if join.lacking and not join.found:
+        what = f"column {show(join.column)} begins with {show(join.example)}, keys with {show(join.first)}"
+        more = "" if transform.rule.kind == "base" else "; --key base takes names without their directories"
+        yield PlanNote(f"{join.name}: no sample has a row: {what}{more}")
+
+
+def _update_notes(transform: SampleTransform) -> Iterator[PlanNote]:
+    if transform.known is not None:
+        none = "" if transform.known else "; there are no shards of this name"
+        yield PlanNote(f"--update: samples that are in shards already: {transform.known_samples}{none}", warning=False)
+        if transform.known and not transform.known_samples:
+            what = "no file of the tree is in the shards; were they made with another --rename or DIR?"
+            yield PlanNote(f"--update: {what}")
+    if transform.changed:
+        first = show(transform.changed_first)
+        what = f"files with another size than in the shards, which stay: {transform.changed}, {first} first"
+        yield PlanNote(f"--update: {what}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import Spelling, TarkitError, Usage, as_option, show
 from tarkit.packing.batch import File, Group
 from tarkit.packing.samples import KeyRule, cut_first
 from tarkit.spill.multimap import Multimap
@@ -82,7 +82,7 @@ class Required:
                 self.warn("more such samples are counted, but not named")
 
 
-def parse_required(words: Sequence[str]) -> list[tuple[bytes, ...]]:
+def parse_required(words: Sequence[str], spell: Spelling = as_option) -> list[tuple[bytes, ...]]:
     """Return the fields of `jpg,json` or `.jpg|.png json`, with or without leading dots. Raises Usage for an empty
     name."""
     found = []
@@ -90,7 +90,8 @@ def parse_required(words: Sequence[str]) -> list[tuple[bytes, ...]]:
         for part in (part for chunk in word.split(",") for part in chunk.split() or [""]):
             names = tuple(each.removeprefix(".").lower().encode("utf-8", "surrogateescape") for each in part.split("|"))
             if not all(names):
-                raise Usage(f"--require {show(word)}: an empty name of a field", "for example --require jpg,json")
+                option = spell("require")
+                raise Usage(f"{option} {show(word)}: an empty name of a field", f"for example {option} jpg,json")
             if names not in found:
                 found.append(names)
     return found
@@ -154,7 +155,7 @@ class SampleTransform:
                     self.unmatched += 1
                     if self.on_unmatched == "error":
                         what = f"sample {show(key)} is in no category of {self.map.name}"
-                        raise TarkitError(what, "--unmatched TEMPLATE packs such samples")
+                        raise TarkitError(what, f"{self.map.spell('unmatched')} TEMPLATE packs such samples")
                     continue
                 category = found.place
             added = [] if self.join is None else self.join.fields(key, files)

@@ -2,7 +2,7 @@
 
 The path of one sample:
 
-    samples                 TarSample, from a reader (or `text`: lines, pages, keys)
+    samples                 TarSample, from a reader
       | run.number_jobs     numbers it and keeps its bytes readable from any thread
     Job
       | runner              one of
@@ -12,7 +12,7 @@ The path of one sample:
       |   function.DirectRunner     calls the function in this process
       |   worker.WorkerPool         N long-lived programs that read and write tar streams (`session`)
     Job, Outcome            new samples (`result`: unchanged entries keep their headers) or a Failure
-      | run.SampleRun       prints logs, applies `policy` to failures, checks keys
+      | run.SampleRun       hands on logs, applies `policy` to failures, checks new keys
     samples                 for the output
 
 `shell.command_runner`, `function.function_runner` and `worker.worker_runner` make runners from plain arguments, and

@@ -25,6 +25,7 @@ _HINT_CONTINUE = "--on-error skip leaves such samples out, --rejects OUT.tar col
 _HINT_NOT_FOUND = (
     "commands run in the directory of the sample: give programs by their absolute path, or use --script FILE"
 )
+_HINT_RECORD = "--redo reads an archive that --rejects wrote"
 _NOT_FOUND = (126, 127)  # exit status of a shell when a program cannot be run, or is not found
 LINES = 3  # last lines of stderr in a message
 KINDS = 100  # kinds of failures that are told apart by their messages; further ones by their reasons alone
@@ -44,8 +45,8 @@ class ErrorLimit:
         return self.percent is not None and failed > done * self.percent / 100 + spare
 
 
-def parse_limit(text: str) -> ErrorLimit:
-    """Parse `N` or `P%`. Raises Usage."""
+def parse_limit(text: str, word: Callable[[str], str] = str) -> ErrorLimit:
+    """Parse `N` or `P%`. Raises Usage, in which `word` spells the option."""
     number = text.removesuffix("%").strip()
     try:
         if text.endswith("%"):
@@ -56,7 +57,7 @@ def parse_limit(text: str) -> ErrorLimit:
             return ErrorLimit(count=int(number))
     except ValueError:
         pass
-    raise Usage(f"--max-errors {show(text)}: expected a number of samples, or a share such as 1%")
+    raise Usage(f"{word('--max-errors')} {show(text)}: expected a number of samples, or a share such as 1%")
 
 
 class FailurePolicy:
@@ -69,6 +70,7 @@ class FailurePolicy:
         warn: called with a line for each failure that does not end the run: for the first three of those that differ
             by the key alone, and then once more.
         every: warn of all failures.
+        word: spells the options in messages and hints as the user knows them.
 
     Attributes:
         failed: samples that failed.
@@ -82,12 +84,14 @@ class FailurePolicy:
         rejects: EntryWriter | None = None,
         warn: Callable[[str], None] = lambda line: None,
         every: bool = False,
+        word: Callable[[str], str] = str,
     ) -> None:
         self.on_error = on_error
         self.limit = limit
         self.rejects = rejects
         self.warn = warn
         self.every = every
+        self.word = word
         self.failed = 0
         self.done = 0
         self._alike: Counter[str] = Counter()
@@ -113,7 +117,7 @@ class FailurePolicy:
         message = describe(job, failure)
         if self.on_error == "error":
             hint = _HINT_NOT_FOUND if failure.status in _NOT_FOUND else _HINT_CONTINUE
-            raise TarkitError(message, hint) from failure.error
+            raise TarkitError(message, self.word(hint)) from failure.error
         self._tell(job, failure, message)
         if self.rejects is not None:
             record = _record(job, failure, (written, last), self.on_error == "keep")
@@ -133,7 +137,8 @@ class FailurePolicy:
         if self.every or self._alike[alike] <= SHOWN:
             self.warn(message)
         elif self._alike[alike] == SHOWN + 1:
-            self.warn(f"more samples fail in the same way: '{failure.reason}'; they are counted, -v shows all")
+            more = self.word("they are counted, -v shows all")
+            self.warn(f"more samples fail in the same way: '{failure.reason}'; {more}")
 
     def finish(self) -> None:
         """Check the limit and finish the rejects, after the last sample."""
@@ -143,7 +148,8 @@ class FailurePolicy:
 
     def _check(self, spare: int) -> None:
         if self.limit is not None and self.limit.exceeded(self.failed, self.done, spare):
-            raise TarkitError(f"{self.failed} of {self.done} samples failed, more than --max-errors allows")
+            more = self.word("more than --max-errors allows")
+            raise TarkitError(f"{self.failed} of {self.done} samples failed, {more}")
 
 
 def describe(job: Job, failure: Failure) -> str:
@@ -205,22 +211,25 @@ class Reject:
     kept: bool
 
 
-def merge_rejects(first: Iterator[TarSample], rejects: Iterator[TarSample]) -> Iterator[Job]:
+def merge_rejects(
+    first: Iterator[TarSample], rejected: Iterator[TarSample], word: Callable[[str], str] = str
+) -> Iterator[Job]:
     """Yield the samples of the first output as jobs that pass, and the rejects, in their places, as jobs to run.
 
-    A reject that was kept in the output takes the place of that sample.
+    A reject that was kept in the output takes the place of that sample; `word` spells options, as in `FailurePolicy`.
 
     Raises:
         TarkitError: the rejects are of another run, or one of them is in the output.
     """
     written, last = 0, None
     given: set[bytes | None] = set()  # keys of the rejects since the last sample
-    reject = _next(rejects)
+    rejects = (_reject(sample, word) for sample in rejected if sample.key is not None)
+    reject = next(rejects, None)
     for sample in first:
         while reject is not None and reject.written <= written and not reject.kept:
             given.add(reject.sample.key)
             yield _checked(reject, written, last)
-            reject = _next(rejects)
+            reject = next(rejects, None)
         if sample.key is not None and sample.key in given:
             raise TarkitError(
                 f"{sample.source.name}: at {sample.start}: {show(sample.key)} is in the input and in the rejects",
@@ -230,7 +239,7 @@ def merge_rejects(first: Iterator[TarSample], rejects: Iterator[TarSample]) -> I
             if sample.key != reject.sample.key:
                 raise _misplaced(reject)
             yield _checked(reject, written, last)
-            reject = _next(rejects)
+            reject = next(rejects, None)
         else:
             yield Job(-1, sample, passes=True)
         if sample.key is not None:
@@ -240,7 +249,7 @@ def merge_rejects(first: Iterator[TarSample], rejects: Iterator[TarSample]) -> I
         if reject.kept:
             raise _misplaced(reject)
         yield _checked(reject, written, last)
-        reject = _next(rejects)
+        reject = next(rejects, None)
 
 
 def _checked(reject: Reject, written: int, last: bytes | None) -> Job:
@@ -258,14 +267,7 @@ def _misplaced(reject: Reject) -> TarkitError:
     )
 
 
-def _next(rejects: Iterator[TarSample]) -> Reject | None:
-    sample = next(rejects, None)
-    while sample is not None and sample.key is None:  # entries without key
-        sample = next(rejects, None)
-    return None if sample is None else _reject(sample)
-
-
-def _reject(sample: TarSample) -> Reject:
+def _reject(sample: TarSample, word: Callable[[str], str]) -> Reject:
     """Read the record of a sample of the rejects. Raises TarkitError."""
     sample.complete()
     name = (sample.key or b"") + b"." + ERROR_FIELD
@@ -282,4 +284,4 @@ def _reject(sample: TarSample) -> Reject:
         return Reject(sample, index, written, None if after is None else os.fsencode(after), kept)
     except (ValueError, KeyError, TypeError) as error:
         what = f"{show(sample.key or b'')} has no valid {os.fsdecode(ERROR_FIELD)}: {error}"
-        raise TarkitError(f"{sample.source.name}: {what}", "--redo reads an archive that --rejects wrote") from None
+        raise TarkitError(f"{sample.source.name}: {what}", word(_HINT_RECORD)) from None

@@ -1,15 +1,14 @@
-"""From samples to samples: number them, run them, handle failures, check keys."""
+"""From samples to samples: number them, run them, handle failures, check new keys."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.proc.engine import CommandOutput, Finished, Job, Runner
 from tarkit.proc.policy import FailurePolicy
-from tarkit.samples.fields import Fields
-from tarkit.samples.pipeline import keeper, neighbours
+from tarkit.samples.pipeline import keeper
 from tarkit.samples.sample import Recent, TarSample
 
 
@@ -46,21 +45,20 @@ def prepare_jobs(jobs: Iterator[Job], policy: Policy, tmpdir: str | None = None)
 
 
 class SampleRun:
-    """Runs jobs and yields the samples for the output; counts both.
+    """Runs jobs and yields their results; counts both.
 
     Args:
         runner: runs the jobs.
         policy: what to do about problems of keys.
         failures: decides what becomes of samples that fail.
-        fields: is applied to the results.
-        apart: apply `fields` to results alone, not to jobs that pass.
-        distinct: check for keys that occur again later, too.
         log: called with the key of a sample and what was printed for it.
+        place: returns the place in the output of the next sample, for the record of one that fails: the number of
+            samples before it, and the key of the last of these.
 
     Attributes:
         position: bytes of the samples that are finished.
-        written: samples that were taken from the iterator and have a key.
-        last: key of the last of these.
+        passes: whether the sample that was yielded last was not worked on.
+        passed: samples that were not worked on and have a key.
         removed: samples without result that did not fail.
         slowest: seconds and key of the sample that took longest.
     """
@@ -70,38 +68,49 @@ class SampleRun:
         runner: Runner,
         policy: Policy,
         failures: FailurePolicy,
-        *,
-        fields: Fields | None = None,
-        apart: bool = False,
-        distinct: bool = False,
-        tmpdir: str | None = None,
         log: Callable[[bytes, Sequence[CommandOutput]], None] = lambda key, log: None,
+        place: Callable[[], tuple[int, bytes | None]] = lambda: (0, None),
     ) -> None:
         self.runner = runner
         self.policy = policy
         self.failures = failures
-        self.fields = fields
-        self.apart = apart
-        self.distinct = distinct
-        self.tmpdir = tmpdir
         self.log = log
-        self.position = self.written = self.removed = 0
-        self.last: bytes | None = None
+        self.place = place
+        self.position = self.passed = self.removed = 0
+        self.passes = False
         self.slowest = (0.0, b"")
         self._keys = Recent()
+        self._last: bytes | None = None
         self._renamed = False
 
     def __call__(
         self, jobs: Iterator[Job], watch: Callable[[Iterator[Finished]], Iterator[Finished]] = iter
-    ) -> Iterator[TarSample]:
-        """Yield the samples for the output, each to be used before the next; `watch` sees the finished jobs pass."""
-        samples = self._samples(watch(self.runner(jobs)))
-        if self.fields is not None and not self.apart:
-            samples = self.fields(samples, self.policy)
-        for sample in neighbours(samples, self.policy, self.tmpdir, self.distinct):
-            yield sample
-            self.written += sample.key is not None
-            self.last = sample.key
+    ) -> Generator[TarSample]:
+        """Yield the results, each to be used before the next; `watch` sees the finished jobs pass."""
+        for job, outcome in watch(self.runner(jobs)):
+            self.position += job.sample.size
+            self.passes = job.passes
+            if outcome.log:
+                self.log(job.key, outcome.log)
+            if job.passes:
+                self.passed += job.sample.key is not None
+                yield from outcome.samples
+                self._last = job.sample.key
+                continue
+            if outcome.seconds > self.slowest[0]:
+                self.slowest = (outcome.seconds, job.key)
+            samples: Sequence[TarSample] = outcome.samples
+            if outcome.failure is not None:
+                samples = self.failures.apply(job, outcome.failure, *self.place())
+            else:
+                self.failures.passed()
+                self.removed += not samples
+            for sample in samples:
+                key = sample.key
+                if self._distinct(sample, job):
+                    yield sample
+                    self._last = key
+            del job, outcome, samples
         self.failures.finish()
 
     def nothing_left(self, kind: str) -> str | None:
@@ -111,7 +120,7 @@ class SampleRun:
             kind: `map` for a function, else a command was run.
         """
         failed, done = self.failures.failed, self.failures.done - self.failures.failed
-        if not done and failed and self.failures.on_error == "skip" and not self.written:
+        if not done and failed and self.failures.on_error == "skip" and not self.passed:
             return f"nothing is left of {failed} samples: all failed" if failed > 1 else "the only sample failed"
         if self.removed and self.removed == done:
             how = "the command left no file sample.*"
@@ -120,31 +129,11 @@ class SampleRun:
             return f"nothing is left of {done} sample{'' if done == 1 else 's'}: {how}"
         return None
 
-    def _samples(self, finished: Iterator[Finished]) -> Iterator[TarSample]:
-        for job, outcome in finished:
-            self.position += job.sample.size
-            if outcome.log:
-                self.log(job.key, outcome.log)
-            if job.passes:
-                yield from outcome.samples
-                continue
-            if outcome.seconds > self.slowest[0]:
-                self.slowest = (outcome.seconds, job.key)
-            samples: Sequence[TarSample] = outcome.samples
-            if outcome.failure is not None:
-                samples = self.failures.apply(job, outcome.failure, self.written, self.last)
-            else:
-                self.failures.passed()
-                self.removed += not samples
-            good: Iterator[TarSample] = (sample for sample in samples if self._distinct(sample, job))
-            yield from self.fields(good, self.policy) if self.fields is not None and self.apart else good
-            del job, outcome, samples, good
-
     def _distinct(self, sample: TarSample, job: Job) -> bool:
         """Whether no earlier sample, other than the one before it, got its key from what was run."""
         key = sample.key or b""
         self._renamed = self._renamed or key != job.key
-        if not self._keys.add(key) or not self._renamed or key == self.last:
+        if not self._keys.add(key) or not self._renamed or key == self._last:
             return True
         what = f"{show(job.key)} gave the key {show(key)}, which was given before"
         hint = "each sample needs a key of its own"
@@ -165,6 +154,6 @@ def run_samples(
 
     Raises:
         TarkitError: a sample failed.
-        Problem: keys of the results cannot be told apart.
+        Problem: `scattered-sample`, for a key that was given before.
     """
-    return SampleRun(runner, policy, failures or FailurePolicy(), tmpdir=tmpdir)(number_jobs(samples, policy, tmpdir))
+    return SampleRun(runner, policy, failures or FailurePolicy())(number_jobs(samples, policy, tmpdir))

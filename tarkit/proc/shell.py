@@ -379,6 +379,9 @@ def _log_field(log: Sequence[CommandOutput]) -> bytes | FieldContent:
     return first.data
 
 
+_PATH = os.defpath.encode()
+
+
 @contextmanager
 def command_runner(
     command: str,
@@ -394,6 +397,7 @@ def command_runner(
     mtime: int | None = 0,
     tmpdir: str | None = None,
     keep: Callable[[str], None] | None = None,
+    word: Callable[[str], str] = str,
 ) -> Iterator[Runner]:
     """Yield what runs a command for each job.
 
@@ -405,14 +409,15 @@ def command_runner(
         mtime: time of new entries, in seconds since 1970; None: that of the file.
         tmpdir: where the directories of the samples are made.
         keep: leave these directories; called with their path at the end.
+        word: spells an option in messages.
 
     Raises:
         TarkitError: there is no such shell or script.
         Usage: the command empties the file that it reads.
     """
-    path, words = alternative = _program(
-        command, script, shell, os.fsdecode(environment.get(b"PATH", os.defpath.encode()))
-    )
+    if script and not os.path.isfile(command):
+        raise TarkitError(f"{word('--script')} {show(command)}: no such file")
+    path, words = alternative = _program(command, script, shell, os.fsdecode(environment.get(b"PATH", _PATH)))
     redirects: list[Redirect] = []
     plain = None if script or shell is not None else direct(command, environment)
     if plain is not None:
@@ -446,8 +451,6 @@ def _program(command: str, script: bool, shell: str | None, path: str) -> tuple[
     if not script:
         return find_program(interpreter, path), [interpreter, "-c", command]
     file = os.path.abspath(command)
-    if not os.path.isfile(file):
-        raise TarkitError(f"--script {show(command)}: no such file")
     if shell is None and os.access(file, os.X_OK):
         return file, [file]
     return find_program(interpreter, path), [interpreter, file]

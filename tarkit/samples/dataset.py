@@ -30,16 +30,18 @@ from tarkit.streams.source import (
     ReadAdapter,
     Source,
     StreamSource,
+    WindowSource,
     read_function,
 )
 from tarkit.tar import block
 
+SMALL = 1 << 12  # bytes of the first request for an object of which not all may be read
 SNIFFED = 512  # bytes by which the format is recognised
 
 
 def open_source(
     location: Location, *, ahead: bool = False, tmpdir: str | None = None, stream: bool = False
-) -> FileSource | StreamSource:
+) -> WindowSource | StreamSource:
     """Open one input. Compression and zip are detected by the first bytes and decoded to a stream.
 
     Args:
@@ -53,11 +55,13 @@ def open_source(
         Unsupported: there is no decoder for its compression.
         Usage: stdin is a terminal, or the scheme of the URL is unknown.
     """
-    fd = 0
+    fd, path = 0, location.text if location.kind == "path" else None
     if location.kind == "pipe":
         return _stream(CommandReader(location.text), location, ahead, tmpdir)
-    if location.kind == "url":
-        return _stream(ReadAdapter(connect.open_object(location.text).stream()), location, ahead, tmpdir)
+    if location.kind == "url" and (cached := connect.open_cached(location.text)) is not None:
+        fd, path = cached
+    elif location.kind == "url":
+        return _open_url(location, ahead, tmpdir, stream)
     if location.file is not None:
         return _stream(ReadAdapter(location.file), location, ahead, tmpdir)
     if location.kind == "path":
@@ -76,12 +80,29 @@ def open_source(
         if fd > 2:
             os.close(fd)
         raise
-    file = File(Descriptor(fd), location.name, location.text if location.kind == "path" else None)
+    file = File(Descriptor(fd), location.name, path)
     if plain:
         return FileSource(file, location.name, offset)
     # other processes that share stdin continue at its offset
     reader = DescriptorReader(fd, location.name) if file.path is None else FileReader(file, offset)
     return _stream(reader, location, ahead, tmpdir, None if offset else file)
+
+
+def _open_url(location: Location, ahead: bool, tmpdir: str | None, stream: bool) -> WindowSource | StreamSource:
+    """Open an object of a store: by ranges, unless it is compressed, `stream` is set, or its store sends no parts."""
+    from tarkit.streams.remote import RemoteSource
+
+    remote = connect.open_object(location.text, first=None if stream else SMALL)
+    if not stream and remote.info.ranges:
+        source = RemoteSource(remote, location.name)
+        try:
+            if _codec(bytes(source.peek(0, SNIFFED)[:SNIFFED]), location) is None:
+                return source
+        except BaseException:
+            source.close()
+            raise
+        source.close()
+    return _stream(ReadAdapter(remote.stream()), location, ahead, tmpdir)
 
 
 def _stream(
@@ -141,6 +162,7 @@ class DatasetReader:
         moves: samples will be written elsewhere, so that hard links and global PAX headers are checked.
         gather: the parts of scattered samples are put together later, so that a key may occur again.
         stream: read files as streams.
+        contents: all contents will be read, so that objects of stores are read as streams, and not by ranges.
         shard_slice: (start, stop, step) of the samples of each input.
         mix: the number of inputs that are read in turn.
         ahead: the number of inputs that are opened in advance; streams are read in threads.
@@ -148,6 +170,7 @@ class DatasetReader:
         tmpdir: the directory of temporary files.
         partial: yield the samples before damage that ends the run.
         announce: called with the name of each input.
+        look_up: called with each file; the sample that it returns, if any, is the only one of this file.
 
     After the iteration `zeros` is the length of the end of the archive, if there is one input and all its samples were
     yielded, `opened` the number of inputs, and `dropped` the number of samples that the policy left out.
@@ -158,6 +181,7 @@ class DatasetReader:
     moves: bool = True
     gather: bool = False
     stream: bool = False
+    contents: bool = True
     shard_slice: tuple[int, int | None, int] | None = None
     mix: int = 1
     ahead: int = 0
@@ -165,12 +189,13 @@ class DatasetReader:
     tmpdir: str | None = None
     partial: bool = False
     announce: Callable[[str], None] = lambda name: None
+    look_up: Callable[[FileSource], TarSample | None] | None = None
     zeros: int | None = None
     opened: int = 0
     dropped: int = 0
 
     def __post_init__(self) -> None:
-        self._again: list[FileSource] = []
+        self._again: list[WindowSource] = []
 
     def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples."""
@@ -182,6 +207,9 @@ class DatasetReader:
         return (sample for source in sources for sample in self._samples(source))
 
     def _samples(self, source: Source) -> Iterator[TarSample]:
+        if self.look_up is not None and isinstance(source, FileSource) and (found := self.look_up(source)) is not None:
+            yield found
+            return
         self.announce(source.name)
         self.opened += 1
         samples = SampleReader(source, self.policy, moves=self.moves, gather=self.gather)
@@ -192,7 +220,7 @@ class DatasetReader:
         finally:
             self.dropped += samples.dropped
             source.close()
-        if self.spool and isinstance(source, FileSource):
+        if self.spool and isinstance(source, WindowSource):
             source.unchanged()
         if len(self.locations) == 1 and self.shard_slice is None:
             self.zeros = samples.zeros
@@ -201,12 +229,13 @@ class DatasetReader:
         if self._again:
             yield from self._again
             return
-        waiting: deque[FileSource | StreamSource] = deque()
+        waiting: deque[WindowSource | StreamSource] = deque()
         copy: CopiedStream | None = None
         rest = iter(self.locations)
         while True:
             for location in islice(rest, self.ahead + 1 - len(waiting)):
-                source = open_source(location, ahead=self.ahead > 0, tmpdir=self.tmpdir, stream=self.stream)
+                stream = self.stream or (self.contents and location.kind == "url")
+                source = open_source(location, ahead=self.ahead > 0, tmpdir=self.tmpdir, stream=stream)
                 if self.ahead and isinstance(source, FileSource):
                     source.will_need()
                 waiting.append(source)

@@ -100,16 +100,23 @@ class Fields:
         """Whether samples stay as they are."""
         return not (self.keep or self.drop or self.require or self.rename or self.rekey is not None)
 
-    def __call__(self, samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
-        """Yield the samples with the selected fields."""
+    def __call__(
+        self, samples: Iterator[TarSample], policy: Policy, passes: Callable[[], bool] | None = None
+    ) -> Iterator[TarSample]:
+        """Yield the samples with the selected fields; a sample stays as it is when `passes` says so."""
         if self.all:
             return samples
-        return self._apply(samples, policy)
+        return self._apply(samples, policy, passes)
 
-    def _apply(self, samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
+    def _apply(
+        self, samples: Iterator[TarSample], policy: Policy, passes: Callable[[], bool] | None
+    ) -> Iterator[TarSample]:
         index = count = emptied = 0
         unused = dict(zip(self._drops, self.drop, strict=True))
         for sample in samples:
+            if passes is not None and passes():
+                yield sample
+                continue
             if sample.key is None:
                 if not self.keep:
                     yield sample

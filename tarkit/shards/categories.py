@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import Spelling, TarkitError, Usage, as_option, show
 from tarkit.shards.patterns import GLOB, Finder
 from tarkit.shards.template import Notation, ShardTemplate, parse_template
 from tarkit.stores import connect, schemes
@@ -62,7 +62,7 @@ class _Rule(NamedTuple):
 
 @dataclass
 class Map:
-    """A map from samples to categories, as `read_map` makes it; `name` is for messages.
+    """A map from samples to categories, as `read_map` makes it; `name` and `spell` are for messages.
 
     `categories` has all of them, `unmatched` too, in the order of the map.
     """
@@ -71,6 +71,7 @@ class Map:
     categories: list[Category] = field(default_factory=list)
     unmatched: Category | None = None
     first_match: bool = False
+    spell: Spelling = as_option
     _exact: dict[bytes, _Rule] = field(default_factory=dict)
     _rules: list[_Rule] = field(default_factory=list)
     _finder: Finder = field(default_factory=Finder)
@@ -109,7 +110,8 @@ class Map:
         return hits[0] if hits else None
 
     def _torn(self, what: str) -> TarkitError:
-        return TarkitError(f"{self.name}: {what}", "make the patterns exclusive, or take the first with --first-match")
+        hint = f"make the patterns exclusive, or take the first with {self.spell('first_match')}"
+        return TarkitError(f"{self.name}: {what}", hint)
 
 
 def read_map(
@@ -122,6 +124,7 @@ def read_map(
     directory: str = "",
     notation: Notation = "auto",
     bad_line: Callable[[str], None] | None = None,
+    spell: Spelling = as_option,
 ) -> Map:
     """Read the map in the file `spec`, or in `spec` itself: JSON that begins with a brace, if no file has that name.
 
@@ -134,13 +137,14 @@ def read_map(
         directory: prefix of all templates, empty or with a slash at its end.
         notation: notation of the templates.
         bad_line: called with a message for each invalid line, which is skipped; None: such a line is an error.
+        spell: spells options in messages.
 
     Raises:
         TarkitError: with the position: the file cannot be read, the map is invalid, an expression is invalid or comes
             twice, a template is invalid, or two categories would have a name of a shard in common.
     """
-    name, text, lines = _text_of(spec)
-    found = Map(name, first_match=first_match)
+    name, text, lines = _text_of(spec, spell("map"))
+    found = Map(name, first_match=first_match, spell=spell)
     known: dict[str, Category] = {}
     seen: dict[str, str] = {}
 
@@ -167,7 +171,7 @@ def read_map(
     if not seen:
         raise TarkitError(f"{name}: no pattern in this map")
     if unmatched is not None:
-        found.unmatched = category("--unmatched", unmatched)
+        found.unmatched = category(spell("unmatched"), unmatched)
     check_apart([each.template for each in found.categories])
     return found
 
@@ -205,10 +209,10 @@ def _add(finder: Finder, where: str, pattern: str) -> None:
         raise TarkitError(f"{where}: invalid regular expression {show(pattern)}: {error}", hint) from None
 
 
-def _text_of(spec: str) -> tuple[str, str, bool]:
-    """Return the name of a map, its text, and whether that has the form of lines."""
+def _text_of(spec: str, option: str) -> tuple[str, str, bool]:
+    """Return the name of a map, for JSON that of its option, its text, and whether that has the form of lines."""
     if spec.lstrip().startswith("{") and not os.path.lexists(spec):
-        return "--map", spec, False
+        return option, spec, False
     name = schemes.public_name(spec) if schemes.scheme_of(spec) else spec
     try:
         if schemes.scheme_of(spec) and not os.path.exists(spec):

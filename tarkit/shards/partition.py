@@ -43,8 +43,10 @@ class Part(NamedTuple):
     share: Fraction
 
 
-def parse_parts(text: str) -> list[Part]:
+def parse_parts(text: str, option: str = "--parts") -> list[Part]:
     """Return the parts of `train=0.9,val=0.1`; shares are decimals, `10%` or `1/3`, a part without one gets the rest.
+
+    `option` is what has this value, for messages.
 
     Raises Usage: names that are not portable names of files, or come twice; shares that do not sum to 1.
     """
@@ -52,19 +54,19 @@ def parse_parts(text: str) -> list[Part]:
     for word in text.split(","):
         name, equals, share = (each.strip() for each in word.partition("="))
         if not _NAME.fullmatch(name):
-            raise Usage(f"--parts {show(text)}: invalid name {show(name)}", "a name has letters, digits, - _ and .")
+            raise Usage(f"{option} {show(text)}: invalid name {show(name)}", "a name has letters, digits, - _ and .")
         if name in found:
-            raise Usage(f"--parts {show(text)}: {name} occurs twice")
-        found[name] = _share(text, share) if equals else None
+            raise Usage(f"{option} {show(text)}: {name} occurs twice")
+        found[name] = _share(f"{option} {show(text)}", share) if equals else None
     known = sum((share for share in found.values() if share is not None), Fraction(0))
     rest = [name for name, share in found.items() if share is None]
     if len(rest) > 1:
-        raise Usage(f"--parts {show(text)}: {' and '.join(rest)} have no share; one part may get the rest")
+        raise Usage(f"{option} {show(text)}: {' and '.join(rest)} have no share; one part may get the rest")
     if rest and known >= 1:
-        raise Usage(f"--parts {show(text)}: nothing is left for {rest[0]}")
+        raise Usage(f"{option} {show(text)}: nothing is left for {rest[0]}")
     if not rest and known != 1:
         hint = "they sum to 1; a part without a share gets the rest: train,val=0.1"
-        raise Usage(f"--parts {show(text)}: the shares sum to {float(known):.10g}", hint)
+        raise Usage(f"{option} {show(text)}: the shares sum to {float(known):.10g}", hint)
     return [Part(name, 1 - known if share is None else share) for name, share in found.items()]
 
 
@@ -150,34 +152,49 @@ class FieldValue:
 
 
 class ByMap:
-    """The number of the category of a sample; `unmatched` is called with those in none, and may raise."""
+    """The number of the category of a sample.
 
-    def __init__(self, categories: Map, unmatched: Callable[[TarSample], None]) -> None:
-        self._map = categories
-        self._unmatched = unmatched
+    Attributes:
+        unmatched: how many samples were in none.
+        first: the key of the first of them.
+    """
+
+    def __init__(self, categories: Map, on_unmatched: str) -> None:
+        """With `on_unmatched="error"` a sample in no category is an error, else it is left out."""
+        self.map = categories
+        self.on_unmatched = on_unmatched
+        self.unmatched = 0
+        self.first = b""
 
     def __call__(self, sample: TarSample) -> int | None:
         """Return the number of the category. Raises TarkitError when there are two."""
         sample.complete()
         names = (raw[0] for raw in sample.raw if raw[5] not in KEYLESS and split_name(raw[0]) is not None)
-        found = self._map.category(names, sample.key)
-        if found is None:
-            self._unmatched(sample)
-            return None
-        return found.place
+        found = self.map.category(names, sample.key)
+        if found is not None:
+            return found.place
+        if not self.unmatched:
+            self.first = sample.key or b""
+        self.unmatched += 1
+        if self.on_unmatched == "error":
+            what = f"{sample.source.name}: at {sample.start}: {show(self.first)} is in no category of {self.map.name}"
+            spell = self.map.spell
+            how = f"{spell('unmatched')} TEMPLATE writes such samples, {spell('on_unmatched', 'warn')} drops them"
+            raise TarkitError(what, how)
+        return None
 
 
-def _share(text: str, share: str) -> Fraction:
+def _share(where: str, share: str) -> Fraction:
     match = _SHARE.fullmatch(share)
     if not match or not share.strip(" .%"):
-        raise Usage(f"--parts {show(text)}: invalid share {show(share)}", "shares are 0.9, 90% or 1/3, and sum to 1")
+        raise Usage(f"{where}: invalid share {show(share)}", "shares are 0.9, 90% or 1/3, and sum to 1")
     try:
         found = Fraction(match[1]) / 100 if match[2] else Fraction(share)
     except ZeroDivisionError:
         found = Fraction(0)
     if not 0 < found <= 1:
         hint = "shares are of 1: train=0.9,val=0.1" if found else "leave the part out"
-        raise Usage(f"--parts {show(text)}: {show(share)}: a share is more than 0 and at most 1", hint)
+        raise Usage(f"{where}: {show(share)}: a share is more than 0 and at most 1", hint)
     return found
 
 

@@ -22,7 +22,7 @@ from math import prod
 from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.stores.schemes import public_name, scheme_of
+from tarkit.stores.schemes import LISTED, public_name, scheme_of
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 DEFAULT_NAME = "split-%06d.tar"
@@ -115,10 +115,15 @@ class ShardTemplate:
         return index if found else None
 
     def existing(self) -> list[tuple[int, str]]:
-        """Return index and path of each file that has a name of this template, in order of index.
+        """Return index and path of each file or object that has a name of this template, in order of index.
 
-        The directory is listed once. The list is empty without a directory, and for commands and URLs.
+        The directory is listed once. It is empty without a directory, for commands, and for stores without lists.
         """
+        if scheme_of(self.text) in LISTED:
+            from tarkit.stores import listing
+
+            urls = listing.in_child(self.directory, lambda: listing.beginning(self.directory + self._literals[0]))
+            return sorted((index, url) for url in urls if (index := self.matches(url)) is not None)
         if not self._local:
             return []
         try:

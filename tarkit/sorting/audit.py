@@ -32,10 +32,18 @@ class Count:
 
 
 @dataclass
-class Mixing:
-    """The result of `measure`. `kept` are neighbours that were neighbours by their keys. `distance` is the mean number
-    of places between neighbours in the order of keys, `expected_distance` that of a full shuffle. `same` are neighbours
-    of one of the `classes`, `longest` the longest run of one class."""
+class Audit:
+    """How well mixed samples are.
+
+    Attributes:
+        samples: the number of samples.
+        kept: neighbours that are neighbours by their keys too.
+        distance: the mean number of places between neighbours in the order of keys.
+        expected_distance: that of a full shuffle.
+        same: with classes, neighbours of one class.
+        classes: the number of classes.
+        longest: the length of the longest run of one class.
+    """
 
     samples: int
     kept: Count
@@ -57,7 +65,7 @@ class Mixing:
         return record
 
 
-def measure(samples: Iterator[TarSample], by: Callable[[TarSample, int], bytes | None] | None = None) -> Mixing:
+def measure(samples: Iterator[TarSample], by: Callable[[TarSample, int], bytes | None] | None = None) -> Audit:
     """Measure how mixed `samples` are. `by` returns the class of a sample, None to leave it out.
 
     Only names are read, besides what `by` reads. Keys are held in memory: about 150 bytes per sample.
@@ -82,13 +90,13 @@ def measure(samples: Iterator[TarSample], by: Callable[[TarSample, int], bytes |
     steps = [abs(one - other) for one, other in pairwise(places)]
     pairs = len(steps)
     kept = Count(sum(step == 1 for step in steps), 2 * pairs / count if count else 0.0, pairs)
-    mixing = Mixing(count, kept, sum(steps) / pairs if pairs else 0.0, (count + 1) / 3 if pairs else 0.0)
+    found = Audit(count, kept, sum(steps) / pairs if pairs else 0.0, (count + 1) / 3 if pairs else 0.0)
     if by is not None:
-        _by_class(mixing, classes)
-    return mixing
+        _by_class(found, classes)
+    return found
 
 
-def _by_class(mixing: Mixing, classes: list[bytes]) -> None:
+def _by_class(found: Audit, classes: list[bytes]) -> None:
     counts = Counter(classes)
     count = len(classes)
     alike = sum(number * (number - 1) for number in counts.values())
@@ -97,6 +105,6 @@ def _by_class(mixing: Mixing, classes: list[bytes]) -> None:
         run = run + 1 if one == other else 0
         same += one == other
         longest = max(longest, run)
-    mixing.same = Count(same, alike / count if count else 0.0, max(count - 1, 0))
-    mixing.classes = len(counts)
-    mixing.longest = longest + 1 if count else 0
+    found.same = Count(same, alike / count if count else 0.0, max(count - 1, 0))
+    found.classes = len(counts)
+    found.longest = longest + 1 if count else 0

@@ -1,7 +1,8 @@
 """Sort keys: the rank of a sample as bytes, from the fields that the user names.
 
 A field is what `values` knows: the content of a field, a path into its JSON, `size`, `size.FIELD` and so on. AIStore's
-dSort has more names: `name` (its "alphanumeric"), the path of the sample's first entry, and `md5`, that of the key.
+dSort has more names: `__name__` (its "alphanumeric"), the path of the sample's first entry, and `__md5__`, that of the
+key.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.samples.values import MISFITS, Name, Number, View
 from tarkit.sorting import encoding
-from tarkit.streams.source import FileSource
+from tarkit.streams.source import WindowSource
 from tarkit.tables.recipe import without_bom, without_end
 
 Type = Literal["auto", "str", "int", "float", "natural"]
-By = Literal["field", "key", "name", "md5"]
 OnUnlisted = Literal["error", "skip", "last"]
 
 CONTENT_LIMIT = 1 << 20  # maximum of bytes of a field to sort by
@@ -58,11 +58,10 @@ class SortKey:
     fields: Sequence[str] = ("__key__",)
     type: Type = "auto"
     reverse: bool = False
-    by: By = "field"
 
     def __post_init__(self) -> None:
-        names = self.fields if self.by == "field" else [f"__{self.by}__"]
-        self._plain = list(names) == ["__key__"] and self.type in ("auto", "str")
+        names = list(self.fields)
+        self._plain = names == ["__key__"] and self.type in ("auto", "str")
         self._names = [Name(name) for name in names]
         self._field = self._names[0].field if len(names) == 1 and names[0] not in _OWN else None
 
@@ -91,7 +90,7 @@ class SortKey:
                 if sparse or size > CONTENT_LIMIT:
                     return None
                 source = sample.source
-                read = source.recent if isinstance(source, FileSource) else source.read
+                read = source.recent if isinstance(source, WindowSource) else source.read
                 return _CODES[self.type](read(start, start + size))
         return None
 
@@ -229,9 +228,9 @@ class OrderFile:
 
 
 class Disorder(NamedTuple):
-    """Two neighbours that are not in order: ordinal, archive and offset of the second, and both keys."""
+    """Two neighbours that are not in order: the position, archive and offset of the second, and both keys."""
 
-    ordinal: int
+    position: int
     archive: str
     offset: int
     before: bytes

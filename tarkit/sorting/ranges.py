@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 
 from tarkit.samples.sample import TarSample, key_of
+from tarkit.spill.records import SpilledList
 from tarkit.streams.ranges import HeldRange, JoinedSource, MovedRange
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import FileSource, Source
@@ -35,7 +36,7 @@ class PlacedSample(TarSample):
     def entries(self) -> list[Entry]:
         if not self._named:
             found = []
-            for entry in TarReader(self.source, self.start):
+            for entry in TarReader(self.source, self.start) if self.start < self.stop else ():
                 found.append(entry)
                 if entry.stop >= self.stop:
                     break
@@ -64,10 +65,11 @@ def split_off_strays(sample: TarSample) -> tuple[list[Span], list[Span]]:
     named = sample.entries
     keyed = [number for number, entry in enumerate(named) if key_of(entry) is not None]
     first, last = (keyed[0], keyed[-1]) if keyed else (len(named), len(named))
-    return _spans([*named[:first], *named[last + 1 :]]), _spans(named[first : last + 1])
+    return spans_of([*named[:first], *named[last + 1 :]]), spans_of(named[first : last + 1])
 
 
-def _spans(entries: Iterable[Entry]) -> list[Span]:
+def spans_of(entries: Iterable[Entry]) -> list[Span]:
+    """Return the ranges of entries; adjacent ones are one range."""
     spans: list[Span] = []
     for entry in entries:
         if spans and spans[-1][1] == entry.start:
@@ -126,6 +128,7 @@ class RangeList:
         """Return the place of ranges of the current input; those of a stream are copied to temporary space."""
         source, number = self._source, len(self._names) - 1
         assert source is not None
+        spans = spans or [(0, 0)]  # a sample without fields
         if source.seekable:
             if len(spans) == 1:
                 start, stop = spans[0]
@@ -225,6 +228,28 @@ class RangeList:
             scratch = TemporaryFile(self.tmpdir)
             self._spool = scratch, EntryWriter(Sink(scratch.fd, scratch.name)), self.add_file(scratch)
         return self._spool
+
+
+class KeptSamples:
+    """Samples that can be read several times: they are kept when the first is requested.
+
+    Those of files stay there; other samples go to a temporary file.
+    """
+
+    def __init__(self, samples: Iterator[TarSample], tmpdir: str | None) -> None:
+        self._samples = samples
+        self._ranges = RangeList(tmpdir)
+        self._places: SpilledList[bytes] = SpilledList(tmpdir)
+
+    def __iter__(self) -> Iterator[TarSample]:
+        """Yield the samples."""
+        for sample in self._samples:
+            self._ranges.enter(sample.source)
+            self._places.append(self._ranges.keep(sample.key, spans_of(sample.entries)))
+        for place in self._places:
+            sample = self._ranges.sample(place)
+            sample.key = sample.key or None
+            yield sample
 
 
 def key_in(place: Place) -> bytes:

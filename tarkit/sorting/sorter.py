@@ -201,7 +201,7 @@ class Sorter:
                 place = places.keep(key, spans)
             else:
                 blob = b"".join([sample.source.read(*span) for span in spans])
-                place = places.in_memory(key, spans[0][0], size)
+                place = places.in_memory(key, spans[0][0] if spans else 0, size)
         if value is None:
             self._pending.add(key, ordinal, place)
         else:

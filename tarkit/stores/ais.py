@@ -79,6 +79,10 @@ class AisStore:
         """Begin to write an object."""
         return AisUpload(self, url, fresh)
 
+    def delete(self, url: str) -> None:
+        """Remove an object."""
+        self._request("DELETE", url, {}, {}).close()
+
     def list(self, url: str, after: str | None, depth: int | None = None) -> Iterator[Info]:
         """Yield the objects whose URL begins with `url`, by name, those behind `after`. All depths are listed."""
         root, bucket, prefix, query = split_url(url)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from tarkit.stores.schemes import module_of, public_name, unknown
+from tarkit.errors import Usage
+from tarkit.sizes import parse_size
+from tarkit.stores.rewrite import by_ais
+from tarkit.stores.schemes import SCHEMES, module_of, public_name, scheme_of, unknown
 from tarkit.stores.store import ConnectionLost, Info, Store, StoreOptions, Upload
 
 if TYPE_CHECKING:
+    from tarkit.stores.cache import CachedFile, ObjectCache
     from tarkit.stores.transfer import RemoteObject
 
 
@@ -20,12 +25,23 @@ def _silent(line: str) -> None:
 
 _options = StoreOptions()
 _tell: Callable[[str], None] = _silent
+_cache: tuple[str | None, str | None] = None, None
 
 
-def configure(options: StoreOptions, tell: Callable[[str], None]) -> None:
-    """Set the options of URLs that have none of their own, and where lines about broken connections go."""
-    global _options, _tell
-    _options, _tell = options, tell
+def configure(
+    options: StoreOptions, tell: Callable[[str], None], cache: str | None = None, cache_size: str | None = None
+) -> None:
+    """Set the options of URLs that have none of their own, and where lines about broken connections go.
+
+    `cache` is the directory of a cache ("" for none) and `cache_size` its size; the defaults are those of webdataset,
+    the environment variables WDS_CACHE and WDS_CACHE_SIZE. Raises Usage for an invalid size.
+    """
+    global _options, _tell, _cache
+    if cache_size is not None:
+        if not cache and not os.environ.get("WDS_CACHE"):
+            raise Usage("--cache-size requires --cache DIR")
+        parse_size(cache_size)
+    _options, _tell, _cache = options, tell, (cache, cache_size)
 
 
 def open_object(url: str, options: StoreOptions | None = None, first: int | None = None) -> RemoteObject:
@@ -36,9 +52,35 @@ def open_object(url: str, options: StoreOptions | None = None, first: int | None
     return RemoteObject(store_of(url, options), url, public_name(url), options, _tell, first or FIRST)
 
 
+def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | None:
+    """Return the file of the cache that has an object; None if there is no cache, or the object is read without it."""
+    directory, size = _cache
+    directory = os.environ.get("WDS_CACHE") if directory is None else directory
+    if not directory:
+        return None
+    name = "--cache-size" if size is not None else "WDS_CACHE_SIZE"
+    size = os.environ.get("WDS_CACHE_SIZE") if size is None else size
+    try:
+        cache = _cache_in(directory, parse_size(size) if size else None, _tell)
+    except Usage as error:
+        raise Usage(f"{name}: {error}", error.hint) from None
+    remote = open_object(url, options, first=1)
+    try:
+        return cache.open(remote)
+    finally:
+        remote.close()
+
+
 def create_object(url: str, fresh: bool = False, options: StoreOptions | None = None) -> Upload:
     """Begin to write an object; with `fresh` one that exists is an error."""
     return store_of(url, options or _options, writing=True).put(url, fresh)
+
+
+def delete_object(url: str, options: StoreOptions | None = None) -> None:
+    """Remove an object."""
+    from tarkit.stores.transfer import Request
+
+    Request(partial(store_of(url, options or _options, writing=True).delete, url)).result()
 
 
 def list_objects(url: str, options: StoreOptions | None = None, depth: int | None = None) -> Iterator[Info]:
@@ -62,11 +104,18 @@ def list_objects(url: str, options: StoreOptions | None = None, depth: int | Non
 
 
 def store_of(url: str, options: StoreOptions, writing: bool = False) -> Store:
-    """Return the store of a URL. Raises Usage for an unknown scheme."""
-    module = module_of(url)
+    """Return the store of a URL; that of ais:// also for schemes of USE_AIS_FOR. Raises Usage for an unknown scheme."""
+    module = SCHEMES["ais"] if by_ais(scheme_of(url) or "") else module_of(url)
     if module is None:
         raise unknown(url, writing)
     return _store(module, options)
+
+
+@lru_cache(maxsize=4)
+def _cache_in(directory: str, size: int | None, tell: Callable[[str], None]) -> ObjectCache:
+    from tarkit.stores.cache import ObjectCache
+
+    return ObjectCache(directory, size, tell)
 
 
 @lru_cache(maxsize=16)

@@ -70,6 +70,10 @@ class HttpStore:
             "write a file, then upload it: curl -T FILE URL",
         )
 
+    def delete(self, url: str) -> None:
+        """Raise Unsupported, as for writing."""
+        raise Unsupported(f"{public_name(url)}: an object at http:// and https:// cannot be removed")
+
     def list(self, url: str, after: str | None, depth: int | None = None) -> Iterator[Info]:
         """Raise Unsupported: web servers have no standard for lists of files."""
         raise Unsupported(

@@ -119,6 +119,10 @@ class HubStore:
             f"write files, then upload them in one commit: hf upload {found.repository} DIRECTORY{kind}",
         )
 
+    def delete(self, url: str) -> None:
+        """Raise Unsupported, as for writing."""
+        raise Unsupported(f"{public_name(url)}: a file at hf:// cannot be removed")
+
     def list(self, url: str, after: str | None, depth: int | None = None) -> Iterator[Info]:
         """Yield the files whose URL begins with `url`, in the order of the Hub; a commit is always listed alike."""
         found = split_url(url)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from tarkit.errors import TarkitError
 from tarkit.stores.connect import list_objects
+from tarkit.stores.schemes import module_of
 
 _SPECIAL = re.compile(r"[*?[]")
+_WITHOUT_THREADS = ("tarkit.stores.hub", "tarkit.stores.ais")  # that of the Hub keeps the commit that it has listed
 _PIECES = re.compile(r"(\*\*/)|(\*\*)|(\*)|(\?)|\[(!?)([^\]/]+)\]")
 
 
@@ -24,6 +31,11 @@ def matching(pattern: str) -> Iterator[str]:
     for info in list_objects(pattern[: special.start()] if special else pattern, depth=depth):
         if matches(info.url):
             yield info.url
+
+
+def beginning(prefix: str) -> list[str]:
+    """Return the URLs of the objects whose URLs begin with `prefix`."""
+    return [info.url for info in list_objects(prefix)]
 
 
 def children(directory: str) -> Iterator[str]:
@@ -53,3 +65,48 @@ def _translate(pattern: str) -> str:
             parts.append(f"[{'^/' if negated else ''}{chars}]")
         at = found.end()
     return "".join(parts) + re.escape(pattern[at:])
+
+
+def in_child(url: str, work: Callable[[], list[str]]) -> list[str]:
+    """Return what a function that lists `url` returns, called in a forked process if its library starts threads.
+
+    A process with threads cannot be forked for the workers of `-p`. One that has threads calls the function itself.
+    """
+    if threading.active_count() > 1 or module_of(url) in _WITHOUT_THREADS:
+        return work()
+    found, result = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _answer(work, result)
+    os.close(result)
+    with open(found, "rb") as pipe:
+        data = pipe.read()
+    os.waitpid(pid, 0)
+    if not data:
+        raise TarkitError("the process that lists objects ended early")
+    urls, error = pickle.loads(data)
+    if error is None:
+        names: list[str] = urls
+        return names
+    kind, facts, hint = error
+    failure: Exception = kind(*facts)
+    if isinstance(failure, TarkitError):
+        failure.hint = hint
+    raise failure
+
+
+def _answer(work: Callable[[], list[str]], result: int) -> None:
+    """Write the result, or the error, of a function to a pipe, and end the process."""
+    error: tuple[type[Exception], tuple[Any, ...], str | None] | None = None
+    urls: list[str] = []
+    try:
+        urls = work()
+    except OSError as failed:
+        error = (type(failed), (failed.errno, failed.strerror, failed.filename), None)
+    except TarkitError as failed:
+        error = (type(failed), (str(failed),), failed.hint)
+    except BaseException as failed:
+        error = (TarkitError, (f"{type(failed).__name__}: {failed}",), None)
+    with open(result, "wb") as pipe:
+        pickle.dump((urls, error), pipe)
+    os._exit(0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -106,6 +107,14 @@ class ObjectStore:
         """Begin to write an object."""
         store, key = self._place(url)
         return ObjectUpload(url, store, key, fresh)
+
+    def delete(self, url: str) -> None:
+        """Remove an object."""
+        store, key = self._place(url)
+        try:
+            obstore.delete(store, key)
+        except Exception as error:
+            _fail(url, error, writing=True)
 
     def list(self, url: str, after: str | None = None, depth: int | None = None) -> Iterator[Info]:
         """Yield the objects whose URL begins with `url`, in the order of their names as bytes, those behind `after`.
@@ -256,6 +265,7 @@ def split_url(url: str) -> tuple[str, str, str]:
 
 @lru_cache(maxsize=64)
 def _store(scheme: str, bucket: str, options: StoreOptions) -> Any:
+    _mark_threads()
     from obstore.store import AzureStore, GCSStore, S3Store
 
     config: Any = dict(options.storage)
@@ -287,6 +297,17 @@ def _store(scheme: str, bucket: str, options: StoreOptions) -> Any:
         return AzureStore(bucket, config=config, **how)
     except Exception as error:
         raise Usage(f"{scheme}://{bucket}: {str(error).partition(chr(10))[0]}", _LOGIN.get(scheme)) from error
+
+
+@lru_cache(maxsize=1)
+def _mark_threads() -> threading.Thread:
+    """Start a thread that only waits: it tells the rest of tarkit that this process has threads, those of obstore.
+
+    Their locks are held in the copy for ever when such a process is forked.
+    """
+    thread = threading.Thread(target=threading.Event().wait, name="obstore", daemon=True)
+    thread.start()
+    return thread
 
 
 def _profile(options: StoreOptions) -> dict[str, str]:

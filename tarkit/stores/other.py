@@ -59,6 +59,11 @@ class OtherStore:
         connection, path = self._place(url)
         return OtherUpload(connection, url, path, fresh)
 
+    def delete(self, url: str) -> None:
+        """Remove an object."""
+        connection, path = self._place(url)
+        connection.use(url, lambda system: system.rm_file(path) if _exists(path, system) else _gone(path))
+
     def list(self, url: str, after: str | None, depth: int | None = None) -> Iterator[Info]:
         """Yield the objects whose URL begins with `url`, in the order of their names; directory by directory."""
         directory = url[: max(url.rfind("/"), url.find("://") + 2) + 1]
@@ -347,6 +352,10 @@ def _exists(path: str, system: Any) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _gone(path: str) -> NoReturn:
+    raise FileNotFoundError(path)
 
 
 def _bytes(path: str, start: int, end: int, system: Any) -> bytes:

@@ -72,6 +72,9 @@ class Store(Protocol):
     def put(self, url: str, fresh: bool, /) -> Upload:
         """Begin to write an object; with `fresh` one that exists is an error."""
 
+    def delete(self, url: str, /) -> None:
+        """Remove an object."""
+
     def list(self, url: str, after: str | None, depth: int | None = None, /) -> Iterator[Info]:
         """Yield the objects whose URL begins with `url`, by name, those behind the URL `after`; requested in pages.
 

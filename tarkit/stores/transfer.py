@@ -10,9 +10,9 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotDone
-from typing import Self
+from contextlib import closing
+from functools import partial
+from typing import Generic, Self, TypeVar
 
 from tarkit.errors import TarkitError, Unsupported
 from tarkit.stores.store import ConnectionLost, Info, Reply, Store, StoreOptions
@@ -32,6 +32,36 @@ _SKIPPED = 1 << 18  # bytes at the end of a reply that are read rather than that
 _WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
 
 Tell = Callable[[str], None]
+Result = TypeVar("Result")
+
+
+class Request(Generic[Result]):
+    """A call in a thread. A request blocks signals while it waits for its server; waiting for a task does not.
+
+    The thread is a daemon, so that the program can end while a request still waits.
+    """
+
+    def __init__(self, work: Callable[[], Result]) -> None:
+        self._work = work
+        self._found: list[Result] = []
+        self._error: BaseException | None = None
+        self._done = threading.Event()
+        threading.Thread(target=self._run, name="store", daemon=True).start()
+
+    def result(self) -> Result:
+        """Wait for the end of the call; return its result, or raise its exception."""
+        while not self._done.wait(_WAIT):
+            pass
+        if self._error is not None:
+            raise self._error
+        return self._found[0]
+
+    def _run(self) -> None:
+        try:
+            self._found.append(self._work())
+        except BaseException as error:
+            self._error = error
+        self._done.set()
 
 
 class Patience:
@@ -89,8 +119,9 @@ class RemoteObject:
         self.options = options
         self.tell = tell
         self._info: Info | None = None
+        self._head = b""  # the first bytes, once they were requested as a range
         self._first: Transfer | None = Transfer(self, 0, first)
-        self._first.start()
+        Request(self._first.start).result()
         assert self._info is not None
         self.info: Info = self._info
         if not self.info.ranges:
@@ -108,16 +139,29 @@ class RemoteObject:
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop), fewer only at the end of the object."""
-        transfer = Transfer(self, start, stop)
-        try:
-            return transfer.rest()
-        finally:
-            transfer.close()
-
-    def stream(self) -> Stream:
-        """Return a reader of all bytes, in order. The first call reuses the reply to the first request."""
+        stop = stop if self.info.size is None else min(stop, self.info.size)
         first, self._first = self._first, None
-        return Stream(self, first or Transfer(self, 0, FIRST if self.info.ranges else None))
+        if first is not None:
+            with closing(first):
+                self._head = (
+                    Request(first.rest).result()
+                    if self.info.ranges and first.stop is not None and start < first.stop
+                    else b""
+                )
+        if stop <= max(start, len(self._head)):
+            return self._head[start:stop]
+        with closing(Transfer(self, start, stop)) as transfer:
+            return Request(transfer.rest).result()
+
+    def stream(self, start: int = 0, stop: int | None = None) -> Stream:
+        """Return a reader of bytes [start, stop), in order. The first request serves the first one of all."""
+        first, self._first = self._first, None
+        if first is not None and (start > 0 or stop is not None):
+            first.close()
+            first = None
+        if first is None:
+            first = Transfer(self, start, start + FIRST if self.info.ranges else None)
+        return Stream(self, first, stop)
 
     def close(self) -> None:
         """Close the connection of the first request, if no stream uses it."""
@@ -195,73 +239,57 @@ class Transfer:
 
 
 class Stream:
-    """All bytes of an object, in order; several ranges are requested at a time."""
+    """Bytes of an object, in order; several ranges are requested at a time.
 
-    def __init__(self, remote: RemoteObject, first: Transfer) -> None:
+    Args:
+        first: the transfer of the first range, or of all if the store sends no parts.
+        stop: where the bytes end; None is the end of the object.
+    """
+
+    def __init__(self, remote: RemoteObject, first: Transfer, stop: int | None = None) -> None:
         self._remote = remote
-        self._first: Transfer | None = first
-        self._next = first.stop  # where the next range begins; None: the first has all
-        self._size = FIRST
-        self._flight: deque[tuple[Transfer, Future[bytes]]] = deque()
-        self._pool: ThreadPoolExecutor | None = None
+        self._stop = remote.info.size if stop is None else stop
+        self._whole = None if remote.info.ranges else first
+        self._flight: deque[tuple[Transfer, Request[bytes]]] = deque()
         self._rest = memoryview(b"")
+        self._size = FIRST
+        self._next = self._stop
+        if self._whole is None and first.stop is not None and self._stop is not None:
+            self._next = first.stop = min(first.stop, self._stop)
+            self._flight.append((first, Request(first.rest)))
 
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes, b"" at the end."""
-        self._request_more()
+        if self._whole is not None:
+            return Request(partial(self._whole.read, n)).result()
         while not self._rest:
-            if self._first is not None:
-                data = self._first.read(n)
-                if data:
-                    return data
-                self._first.close()
-                self._first = None
+            self._request_more()
             if not self._flight:
                 return b""
-            self._rest = memoryview(self._landed())
-            self._request_more()
+            transfer, task = self._flight.popleft()
+            with closing(transfer):
+                self._rest = memoryview(task.result())
         data, self._rest = bytes(self._rest[:n]), self._rest[n:]
         return data
 
     def close(self) -> None:
         """Close all connections."""
-        if self._first is not None:
-            self._first.close()
-        for transfer, future in self._flight:
-            future.cancel()
+        for transfer, _ in self._flight:
             transfer.close()
         self._flight.clear()
+        if self._whole is not None:
+            self._whole.close()
         self._rest = memoryview(b"")
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-        self._remote.close()
 
     def _request_more(self) -> None:
         """Request further ranges, up to FLIGHT at a time."""
-        size = self._remote.info.size
-        while self._next is not None and size is not None and self._next < size and len(self._flight) < FLIGHT:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(FLIGHT, thread_name_prefix="range")
+        while (
+            self._next is not None and self._stop is not None and self._next < self._stop and len(self._flight) < FLIGHT
+        ):
             self._size = min(2 * self._size, LARGEST)
-            start, self._next = self._next, min(self._next + self._size, size)
+            start, self._next = self._next, min(self._next + self._size, self._stop)
             transfer = Transfer(self._remote, start, self._next)
-            self._flight.append((transfer, self._pool.submit(transfer.rest)))
-
-    def _landed(self) -> bytes:
-        """Return the bytes of the range that was requested first, once all are there."""
-        transfer, future = self._flight.popleft()
-        try:
-            while True:
-                try:
-                    return future.result(_WAIT)
-                except NotDone:
-                    if future.done():
-                        raise
-        except BaseException:
-            transfer.close()
-            raise
-        finally:
-            transfer.close()
+            self._flight.append((transfer, Request(transfer.rest)))
 
     def __enter__(self) -> Self:
         return self

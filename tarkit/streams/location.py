@@ -6,9 +6,13 @@ An input is interpreted by the first of these rules that applies:
 2. An existing path is that path, whatever it looks like; a directory stands for its archives. So a shell's `*` that
    matches a file named `pipe:...` runs no command.
 3. `file:PATH` is PATH literally: no braces, no glob, no percent decoding.
-4. `pipe:COMMAND` is a command; `expand_command` expands some of its braces.
-5. `SCHEME://...` is a URL; its braces are expanded.
-6. Otherwise braces are expanded, then `*`, `?`, `[` and `**` (subdirectories) in each name that does not exist.
+4. `a::b` is a list of inputs, and in each `${NAME}` stands for the environment variable WDS_NAME (`stores.rewrite`).
+5. `pipe:COMMAND` is a command; `expand_command` expands some of its braces.
+6. `SCHEME://...` is a URL; its braces are expanded.
+7. Otherwise braces are expanded, then `*`, `?`, `[` and `**` (subdirectories) in each name that does not exist.
+
+After the expansion of braces, rules (`--rewrite`) may replace a name that no existing path has; nothing but a glob is
+expanded in what replaces it.
 
 `expand_inputs` checks that every path exists, so that a missing shard is reported before anything is read or written.
 """
@@ -20,7 +24,7 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import BinaryIO, Literal, NamedTuple
@@ -28,7 +32,7 @@ from typing import BinaryIO, Literal, NamedTuple
 from braceexpand import braceexpand
 
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.stores import schemes
+from tarkit.stores import rewrite, schemes
 from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, ZIP
 
 # ---- Braces: counted first, then expanded by the package `braceexpand`
@@ -318,16 +322,58 @@ def _special(word: str) -> list[Location]:
     if not word:
         raise Usage("the name of an input is empty", "is a shell variable unset?")
     if word.startswith("file:"):
-        path = word.removeprefix("file:")
-        [found] = _look([path])
-        if found == "missing":
-            raise _missing(path, "after file: braces and wildcards are plain text" if _MAGIC.search(path) else None)
-        return [_path(path)] if found == "file" else _archives_or_error(path)
+        return _literal(word.removeprefix("file:"))
+    named = _named_by(word)
+    if named != [word]:
+        return [location for each in _expand(named) for location in each]
+    names = _names_of(word)
+    replaced = _replaced(names)
+    if replaced != names:
+        return [location for name in replaced for location in _plain(name)]
     if word.startswith("pipe:"):
-        return [_pipe(command) for command in expand_command(word.removeprefix("pipe:"))]
+        return [_pipe(name.removeprefix("pipe:")) for name in names]
     if schemes.scheme_of(word):
-        return [location for url in expand_braces(word) for location in _urls(url)]
-    return _paths(word)
+        return [location for url in names for location in _urls(url)]
+    return _paths(word, names)
+
+
+def _named_by(word: str) -> list[str]:
+    """Return the arguments that `word` stands for: the items of a list, with variables replaced."""
+    return [rewrite.substitute(each) for each in rewrite.split_list(word)]
+
+
+def _names_of(word: str) -> list[str]:
+    """Return the names, commands or URLs that the braces of an argument expand to."""
+    if word.startswith("pipe:"):
+        return [f"pipe:{command}" for command in expand_command(word.removeprefix("pipe:"))]
+    return expand_braces(word)
+
+
+def _replaced(names: list[str]) -> list[str]:
+    """Return the names after the rules of --rewrite, which existing paths are not subject to."""
+    new = rewrite.rewritten(names)
+    if new == names:
+        return names
+    return [old if found != "missing" else name for old, name, found in zip(names, new, _look(names), strict=True)]
+
+
+def _plain(name: str) -> list[Location]:
+    """Return the inputs of a name whose braces are expanded and that the rules were applied to."""
+    if name == "-":
+        return [STDIN]
+    if name.startswith("file:"):
+        return _literal(name.removeprefix("file:"))
+    if name.startswith("pipe:"):
+        return [_pipe(name.removeprefix("pipe:"))]
+    return _urls(name) if schemes.scheme_of(name) else _paths(name, [name])
+
+
+def _literal(path: str) -> list[Location]:
+    """Return the inputs of `file:PATH`."""
+    [found] = _look([path])
+    if found == "missing":
+        raise _missing(path, "after file: braces and wildcards are plain text" if _MAGIC.search(path) else None)
+    return [_path(path)] if found == "file" else _archives_or_error(path)
 
 
 def _urls(url: str) -> list[Location]:
@@ -339,20 +385,21 @@ def _urls(url: str) -> list[Location]:
         return [_url(url)]
     from tarkit.stores import listing
 
-    names: Iterable[str]
     if url.endswith("/"):
-        names = (each for each in listing.children(url) if each.lower().endswith(_INPUT_SUFFIXES))
+        listed = listing.in_child(url, lambda: list(listing.children(url)))
+        names = [each for each in listed if each.lower().endswith(_INPUT_SUFFIXES)]
         nothing, hint = "no archives in this directory", f"'{url}**/*.tar' also searches subdirectories"
     else:
-        names, nothing, hint = listing.matching(url), "matches no archive", "'**/*.tar' also searches subdirectories"
+        names = listing.in_child(url, lambda: list(listing.matching(url)))
+        nothing, hint = "matches no archive", "'**/*.tar' also searches subdirectories"
     found = [_url(each) for each in sorted(names, key=natural_key)]
     if not found:
         raise TarkitError(f"{schemes.public_name(url)}: {nothing}", hint)
     return found
 
 
-def _paths(word: str) -> list[Location]:
-    texts = expand_braces(word)
+def _paths(word: str, texts: list[str]) -> list[Location]:
+    """Return the inputs of an argument whose braces expand to the names `texts`."""
     locations: list[Location] = []
     missing = []
     for text, found in zip(texts, _look(texts), strict=True):
@@ -374,9 +421,7 @@ def _paths(word: str) -> list[Location]:
 
 
 def _missing(path: str, hint: str | None = None) -> TarkitError:
-    if "::" in path:
-        hint = "`::` does not join names: give each as an argument of its own"
-    elif path.startswith("@"):
+    if path.startswith("@"):
         hint = "a list of inputs is read with -T LIST"
     elif _NUMBER.search(path):
         hint = f"shards are written with -o: -o {show(path)}"
@@ -512,6 +557,11 @@ def expand_each(words: Sequence[str], files_from: Sequence[str] = (), nul: bool 
 
 
 def _each(word: str) -> Iterator[Location]:
+    named = [word] if os.path.lexists(word) else _named_by(word)
+    if named != [word]:
+        for each in named:
+            yield from _each(each)
+        return
     try:
         yield from expand_inputs([word])
         return

@@ -64,17 +64,20 @@ class Source(Protocol):
         """Close the source."""
 
 
-class FileSource:
-    """A regular file, or an open descriptor of one, from `offset` on."""
+class WindowSource:
+    """A source whose bytes can be read in any order, with a window of those that were read last.
+
+    Attributes:
+        ahead: bytes that are read ahead, by level: more, the nearer the positions that are requested are.
+    """
 
     seekable = True
     codec: str | None = None
+    ahead = AHEAD
 
-    def __init__(self, file: File | int, name: str, offset: int = 0) -> None:
-        self.file = file if isinstance(file, File) else File(Descriptor(file), name)
+    def __init__(self, name: str, size: int) -> None:
         self.name = name
-        self.offset = offset
-        self.size: int | None = max(0, self.file.size - offset)
+        self.size: int | None = size
         self.failure: Problem | None = None
         self._view = self._seen = memoryview(b"")
         self._level = self._base = self._end = 0
@@ -82,18 +85,19 @@ class FileSource:
     def peek(self, pos: int, n: int) -> memoryview:
         """Return at least `n` bytes from `pos` on, fewer only at the end; valid until the next call.
 
-        No byte is read from the file twice while positions grow: bytes that are still in memory are kept.
+        No byte is read twice while positions grow: bytes that are still in memory are kept.
         """
         at = pos - self._base
         if at >= 0 and pos + n <= self._end:
             return self._seen[at:]
         if not self._view:
-            self._view = memoryview(bytearray(AHEAD[-1]))
-        near = pos - self._end <= AHEAD[self._level]
-        self._level = min(self._level + 1, len(AHEAD) - 1) if near else max(self._level - 1, 0)
-        want = AHEAD[self._level]
+            self._view = memoryview(bytearray(self.ahead[-1]))
+        near = pos - self._end <= self.ahead[self._level]
+        self._level = min(self._level + 1, len(self.ahead) - 1) if near else max(self._level - 1, 0)
+        want = self.ahead[self._level]
         view = self._view[:want] if n <= want else memoryview(bytearray(n))
         held = max(self._end - pos, 0) if at >= 0 else 0
+        self._end = 0  # an error while bytes move leaves none
         if held:
             view[:held] = self._seen[at:]
         got = held + self._read_into(view[held:], pos + held, n - held)
@@ -104,6 +108,41 @@ class FileSource:
         """Return bytes [start, stop), from memory if they were read ahead. Only for the thread that calls `peek`."""
         near = self._base <= start and stop <= self._end
         return bytes(self._seen[start - self._base : stop - self._base]) if near else self.read(start, stop)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return bytes [start, stop)."""
+        raise NotImplementedError
+
+    def send(self, start: int, stop: int, sink: Sink) -> None:
+        """Write bytes [start, stop) to `sink`."""
+        raise NotImplementedError
+
+    def unchanged(self) -> None:
+        """Raise TarkitError if what was read is not what is there now."""
+        raise NotImplementedError
+
+    def release(self, pos: int) -> None:
+        """Do nothing: the bytes stay readable."""
+
+    def lend(self, flush: Callable[[], None]) -> None:
+        """Do nothing: the bytes do not move."""
+
+    def close(self) -> None:
+        """Free the memory. Samples may still refer to the source, and read from it."""
+        self._view, self._seen, self._end = memoryview(b""), memoryview(b""), 0
+
+    def _read_into(self, view: memoryview, pos: int, n: int) -> int:
+        """Read at least `n` bytes from `pos` on, fewer only at the end, and return how many."""
+        raise NotImplementedError
+
+
+class FileSource(WindowSource):
+    """A regular file, or an open descriptor of one, from `offset` on. It is closed with the last reference to it."""
+
+    def __init__(self, file: File | int, name: str, offset: int = 0) -> None:
+        self.file = file if isinstance(file, File) else File(Descriptor(file), name)
+        self.offset = offset
+        super().__init__(name, max(0, self.file.size - offset))
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop)."""
@@ -137,16 +176,6 @@ class FileSource:
     def unchanged(self) -> None:
         """Raise TarkitError if the file was replaced or written to since it was opened."""
         self.file.unchanged()
-
-    def release(self, pos: int) -> None:
-        """Do nothing: the bytes of a file stay readable."""
-
-    def lend(self, flush: Callable[[], None]) -> None:
-        """Do nothing: the bytes of a file do not move."""
-
-    def close(self) -> None:
-        """Free the memory. Samples may still refer to the file, which is closed with the last reference."""
-        self._view, self._seen, self._end = memoryview(b""), memoryview(b""), 0
 
     def _read_into(self, view: memoryview, pos: int, n: int) -> int:
         """Read at least `n` bytes from `pos` on, fewer only at the end, and return how many."""

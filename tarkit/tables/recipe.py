@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError
-from tarkit.stores import schemes
+from tarkit.stores import rewrite, schemes
 from tarkit.tar.block import COLON
 
 Kind = Literal["path", "data", "pipe", "url"]
@@ -84,6 +84,8 @@ def read_recipe(lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool
 def parse_source(source: bytes, pipes_allowed: bool) -> tuple[Kind, bytes]:
     """Return the kind and the value of a SOURCE; an empty path or command is returned as such.
 
+    Rules of --rewrite apply to URLs.
+
     Raises:
         MalformedRow: invalid hex or base64, an unknown scheme, a command if `pipes_allowed` is false.
     """
@@ -105,6 +107,12 @@ def parse_source(source: bytes, pipes_allowed: bool) -> tuple[Kind, bytes]:
         except ValueError as error:
             raise MalformedRow(f"bad {prefix.decode()}: {error}") from error
     url = source.decode("utf-8", "surrogateescape")
+    if schemes.scheme_of(url) is None:
+        return "path", source
+    [url] = rewrite.rewritten([url])
+    source = url.encode("utf-8", "surrogateescape")
+    if url.startswith(("file:", "pipe:")):
+        return parse_source(source, pipes_allowed)
     scheme = schemes.scheme_of(url)
     if scheme and schemes.module_of(url) is None:
         unknown = schemes.unknown(url)

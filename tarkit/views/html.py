@@ -125,6 +125,7 @@ class Gallery:
         page = _page(
             "gallery.html",
             title,
+            _file("gallery.js"),
             summary=escape(safe(summary)),
             found=f"{count} sample" + "s" * (count != 1),
             options=_options(classes),
@@ -266,11 +267,15 @@ class _Texts:
         return text if self._used <= TEXT_ROOM or len(text) <= SHORT else text[:SHORT] + "\u2026"
 
 
-def _page(template: str, title: str, **parts: str) -> str:
-    style, script = _file("page.css"), _file("gallery.js")
-    parts |= {"title": escape(safe(title)), "style": style, "style_hash": _hash(style)}
-    parts |= {"script": script, "script_hash": _hash(script)}
-    return Template(_file(template)).substitute(parts)
+def _page(template: str, title: str, script: str = "", **parts: str) -> str:
+    """Return a page whose body is made from a template; no other script or style than its own is let in."""
+    style = _file("page.css")
+    allowed = f"style-src '{_hash(style)}'"
+    if script:
+        allowed = f"img-src data:; media-src data:; {allowed}; script-src '{_hash(script)}'"
+    title = escape(safe(title))
+    body = Template(_file(template)).substitute(parts, title=title, script=script)
+    return Template(_file("page.html")).substitute(title=title, allowed=allowed, style=style, body=body)
 
 
 def _file(name: str) -> str:
@@ -443,7 +448,7 @@ def _safe_lines(text: str) -> str:
 
 def report_page(title: str, summary: str, sections: Sequence[Section]) -> str:
     """Return a report as a page without a script."""
-    return _page("report.html", title, summary=escape(safe(summary)), body="\n".join(map(_section, sections)))
+    return _page("report.html", title, summary=escape(safe(summary)), sections="\n".join(map(_section, sections)))
 
 
 def _section(section: Section) -> str:

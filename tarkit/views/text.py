@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import printable, show
-from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 if TYPE_CHECKING:
-    from tarkit.inspecting.item import Item, SampleItems
+    from tarkit.inspecting.item import EntryName, Item, SampleItems
     from tarkit.packing.batch import File, RowBatch
     from tarkit.packing.layout import PackLayout, ShardLayout
     from tarkit.views.report import Cell, Section
@@ -33,7 +32,7 @@ PREVIEW = 80  # characters of a text on one line
 # ---- Words that all views share
 
 
-def escaped(name: bytes) -> str:
+def escaped(name: bytes | str) -> str:
     r"""Return a name so that it can be read back: `\\` is a backslash, `\xNN` a byte, all else is UTF-8."""
     return show(name)[1:-1]
 
@@ -175,15 +174,19 @@ def _says(item: Item) -> str:
     return f"{text}  ({about})" if about else text
 
 
-def json_line(seen: SampleItems) -> str:
-    """Return the sample as a line of JSON. Names are escaped as in messages."""
-    line = {
+def sample_record(seen: SampleItems) -> dict[str, Any]:
+    """Return the sample as values of JSON. Names are escaped as in messages."""
+    return {
         "key": None if seen.key is None else escaped(seen.key),
         "archive": seen.archive,
         "offset": seen.offset,
         "fields": [_fields(item) for item in seen.items],
     }
-    text = json.dumps(line, ensure_ascii=False)
+
+
+def json_line(seen: SampleItems) -> str:
+    """Return `sample_record` as a line of JSON without characters that are not printable."""
+    text = json.dumps(sample_record(seen), ensure_ascii=False)
     if text.isprintable():
         return text + "\n"
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text) + "\n"
@@ -204,22 +207,20 @@ def _fields(item: Item) -> dict[str, Any]:
     return record
 
 
-def name_lines(sample: TarSample, nul: bool) -> bytes:
-    """Return names: `SIZE  PATH -> KEY | FIELD`; with `nul` path, key, field and size raw, each ended by NUL.
+def name_line(name: EntryName, nul: bool) -> bytes:
+    """Return a line `SIZE  PATH -> KEY | FIELD`; with `nul` path, key, field and size raw, each ended by NUL.
 
     What has no key is `PATH -> no key`; its raw key and field are empty.
     """
-    lines = []
-    for entry in sample.entries:
-        size = entry.real if entry.sparse else entry.size
-        keyed = sample.key is not None and key_of(entry) is not None
-        key, field = (sample.key or b"", entry.name[len(sample.key or b"") + 1 :]) if keyed else (b"", b"")
-        if nul:
-            lines.append(b"%b\0%b\0%b\0%d\0" % (entry.name, key, field, size))
-        else:
-            become = f"{escaped(key)} | {escaped(field)}" if keyed else "no key"
-            lines.append(f"{size:>10}  {escaped(entry.name)} -> {become}\n".encode())
-    return b"".join(lines)
+    path, key, field, size = name
+    if nul:
+        return f"{path}\0{key or ''}\0{field or ''}\0{size}\0".encode("utf-8", "surrogateescape")
+    shown = escaped(path)
+    if key is None or field is None:
+        become = "no key"
+    else:
+        become = f"{key} | {field}" if shown == path else f"{escaped(key)} | {escaped(field)}"  # both are parts of it
+    return f"{size:>10}  {shown} -> {become}\n".encode()
 
 
 # ---- Plans of shards: the layout that `shard --dry-run` prints

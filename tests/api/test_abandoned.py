@@ -1,4 +1,4 @@
-"""Runs that are left, huge samples, processes: nothing stays behind, and nothing is mixed up."""
+"""Abandoned iterators, huge samples, processes: nothing stays open, and data are never mixed up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLES = {f"{i}.x": str(i).encode() * 2000 for i in range(400)}
 
 
 def descriptors() -> set[str]:
-    """The open files of this process."""
+    """Return the open files of this process."""
     gc.collect()
     return {
         os.readlink(f"/proc/self/fd/{fd}")
@@ -30,7 +30,7 @@ def descriptors() -> set[str]:
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="Linux tells which files are open")
 def test_an_iterator_that_is_left_closes_its_files(archive: Archive, here: Path) -> None:
-    """Files, commands and temporary files, whatever the steps were."""
+    """Files, commands and temporary files are closed, for all steps."""
     name = archive(SAMPLES)
     Path("in.tar.gz").write_bytes(gzip.compress(tar({f"n{key}": value for key, value in SAMPLES.items()})))
     before = descriptors()
@@ -54,7 +54,7 @@ def test_an_iterator_that_is_left_closes_its_files(archive: Archive, here: Path)
 
 
 def test_a_command_that_is_left_ends(archive: Archive) -> None:
-    """It does not run on, and its end by a signal is no error."""
+    """The command ends, and its end by a signal is no error."""
     name = archive(SAMPLES)
     samples = iter(tarkit.open(f"pipe:echo $$ > pid; exec cat {name} {name} /dev/zero"))
     assert next(samples).key == "0"
@@ -68,7 +68,7 @@ def test_a_command_that_is_left_ends(archive: Archive) -> None:
 
 
 def test_an_exception_in_the_loop(archive: Archive) -> None:
-    """It comes out as it is, and the dataset can be read again."""
+    """The exception is raised unchanged, and the dataset can be read again."""
     data = tarkit.open(f"pipe:cat {archive(SAMPLES)}").shuffle(seed=1)
     with pytest.raises(ZeroDivisionError):
         _ = [1 // 0 for _ in data]
@@ -77,7 +77,7 @@ def test_an_exception_in_the_loop(archive: Archive) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells how much memory there was")
 def test_a_huge_sample_of_a_stream(archive: Archive, here: Path) -> None:
-    """More than the window of a stream holds: its fields are right, read in any order, and small memory does."""
+    """The fields of a sample larger than the window of a stream are correct in any order, in bounded memory."""
     fields = {f"f{i}": bytes([65 + i]) * (9 << 20) for i in range(5)}
     archive({"a.x": b"1", **{f"b.{name}": data for name, data in fields.items()}, "c.x": b"3"})
     code = """if True:
@@ -103,7 +103,7 @@ def _digests(sample: tarkit.Sample) -> dict[str, str]:
 
 @pytest.mark.forks
 def test_a_copy_of_the_process_leaves_a_writer_alone(here: Path) -> None:
-    """A process that was forked while an archive is written does not remove it when it ends."""
+    """A process that is forked while an archive is written does not remove it when it ends."""
     with tarkit.TarWriter("o.tar") as out:
         out.write("a", {"x": b"1"})
         if (child := os.fork()) == 0:
@@ -116,7 +116,7 @@ def test_a_copy_of_the_process_leaves_a_writer_alone(here: Path) -> None:
 
 
 def test_shards_that_change_between_two_runs(archive: Archive) -> None:
-    """Each run opens them anew: the second has what is there then."""
+    """Each run opens the shards again: the second one has their new content."""
     data = tarkit.open(archive(SAMPLES))
     assert len(list(data)) == 400
     archive({"z.x": b"new"})

@@ -1,4 +1,4 @@
-"""Arguments of the API that are wrong, or may be given in several forms: one clear error, no raw traceback of ours."""
+"""Wrong arguments of the API, and arguments in several forms: one clear error, no internal traceback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Call = Callable[[tarkit.Dataset], Any]
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tarkit.Dataset:
-    """Ten samples with the fields txt and cls, in a.tar of the current directory."""
+    """Make ten samples with the fields txt and cls, in a.tar of the current directory."""
     monkeypatch.chdir(tmp_path)
     with tarkit.TarWriter("a.tar") as out:
         for number in range(10):
@@ -53,8 +53,27 @@ WRONG: dict[str, tuple[Call, type[Exception], str]] = {
     "shard_slice": (lambda data: tarkit.open("a.tar", shard_slice=3), TypeError, "shard_slice=3: a slice is needed"),  # type: ignore[arg-type]
     "number as output": (lambda data: data.write(3), TypeError, "a path or a binary file object, not int"),  # type: ignore[arg-type]
     "text file": (lambda data: data.write(io.StringIO()), tarkit.Usage, "a text file"),  # type: ignore[arg-type]
-    "number as field": (lambda data: data.select(3), TypeError, "a str or a list of str is needed, not int"),  # type: ignore[arg-type]
-    "numbers as keys": (lambda data: data.keys([1, 2]), TypeError, "a str or a list of str is needed, not int"),  # type: ignore[list-item]
+    "number as field": (lambda data: data.select(3), TypeError, "fields=3: a str or a list of str is needed"),  # type: ignore[arg-type]
+    "numbers as keys": (lambda data: data.keys([1, 2]), TypeError, r"keys=\[1, 2\]: a str or a list of str"),  # type: ignore[list-item]
+    "share": (lambda data: data.sample("x", 1), TypeError, "share='x': a number is needed, not str"),  # type: ignore[arg-type]
+    "share of 2": (lambda data: data.sample(2, 1), tarkit.Usage, "share=2: it is from 0 to 1"),
+    "slice": (lambda data: data.slice("a"), TypeError, "start='a': a whole number is needed, not str"),  # type: ignore[arg-type]
+    "stop": (lambda data: data.slice(0, "a"), TypeError, "stop='a': a whole number is needed"),  # type: ignore[arg-type]
+    "no step": (lambda data: data.slice(0, 3, 0), tarkit.Usage, "with a step of at least 1"),
+    "pattern": (lambda data: data.match(3), TypeError, "pattern=3: a str is needed, not int"),  # type: ignore[arg-type]
+    "no pattern": (lambda data: data.match(None), TypeError, "pattern=None: a str is needed"),  # type: ignore[arg-type]
+    "rekey": (lambda data: data.rekey(3), TypeError, "template=3: a str is needed, not int"),  # type: ignore[arg-type]
+    "stats": (lambda data: data.stats(by=3), TypeError, "by=3: a str is needed, not int"),  # type: ignore[arg-type]
+    "stats of names": (lambda data: tarkit.stats("a.tar", by=3), TypeError, "by=3: a str is needed"),  # type: ignore[arg-type]
+    "timeout": (lambda data: data.map(dict, timeout="x"), TypeError, "timeout='x': a number is needed"),  # type: ignore[arg-type]
+    "command": (lambda data: data.proc(3), TypeError, "command=3: a str is needed, not int"),  # type: ignore[arg-type]
+    "size of split": (lambda data: data.split("x-%d.tar", size=1.5), TypeError, "size=1.5: a whole number"),  # type: ignore[arg-type]
+    "sort by nothing": (lambda data: data.sort(by=[]), tarkit.Usage, "by names no field"),
+    "sort by a number": (lambda data: data.sort(by=3), TypeError, "by=3: a str or a list of str is needed"),  # type: ignore[arg-type]
+    "order_file": (lambda data: data.sort("cls", order_file="x"), tarkit.Usage, "order_file cannot be used with by"),
+    "no order_file": (lambda data: data.sort(order_file="x"), tarkit.TarkitError, "x: No such file or directory"),
+    "find_disorder": (lambda data: data.find_disorder(type="x"), tarkit.Usage, "type='x': it is one of"),  # type: ignore[arg-type]
+    "audit": (lambda data: data.audit(by=3), TypeError, "by=3: a str is needed"),  # type: ignore[arg-type]
     "number of a sample": (lambda data: data.indexed()[10000], IndexError, "no sample 10000: the dataset has 10"),
     "negative number": (lambda data: data.indexed()[-11], IndexError, "no sample -11: the dataset has 10"),
     "field": (lambda data: data.head()[0]["jpg"], KeyError, "jpg: no such field; the sample 00 has txt, cls"),
@@ -63,7 +82,7 @@ WRONG: dict[str, tuple[Call, type[Exception], str]] = {
 
 @each_row("case", WRONG)
 def test_wrong_arguments(data: tarkit.Dataset, case: str) -> None:
-    """One clear line, at the call."""
+    """The error is one line, raised by the call."""
     call, kind, text = WRONG[case]
 
     with pytest.raises(kind, match=text):
@@ -71,7 +90,7 @@ def test_wrong_arguments(data: tarkit.Dataset, case: str) -> None:
 
 
 def test_hints(data: tarkit.Dataset) -> None:
-    """They say what to write instead; nothing is written."""
+    """The hint has the correct argument; nothing is written."""
     with pytest.raises(tarkit.Usage) as template:
         data.write("x-%06d.tar")
     with open("t", "w") as file, pytest.raises(tarkit.Usage) as text:
@@ -114,21 +133,21 @@ SAME: dict[str, tuple[Call, Call]] = {
 
 @each_row("case", SAME)
 def test_words_and_lists(data: tarkit.Dataset, case: str) -> None:
-    """A list is as good as words."""
+    """A list is equivalent to a str with names."""
     one, other = SAME[case]
 
     assert [list(each.items()) for each in one(data)] == [list(each.items()) for each in other(data)]
 
 
 def test_columns_as_a_list(data: tarkit.Dataset) -> None:
-    """As one str with blanks."""
+    """A list of columns is equivalent to a str with spaces."""
     assert data.table("x.csv", ["cls", "txt"]) == data.table("y.csv", "cls txt") == 10
 
     assert Path("x.csv").read_bytes() == Path("y.csv").read_bytes()
 
 
 def test_names_of_problems_and_fields(data: tarkit.Dataset) -> None:
-    """One str is one name, or several with commas; a key may contain a comma."""
+    """A str is one name, or several with commas; a key may contain a comma."""
     whole = Path("a.tar").read_bytes()
     Path("cut.tar").write_bytes(whole[:3000])
 
@@ -143,7 +162,7 @@ def test_names_of_problems_and_fields(data: tarkit.Dataset) -> None:
 
 
 def test_templates_may_be_paths(data: tarkit.Dataset, tmp_path: Path) -> None:
-    """Of split, ShardWriter and a plan."""
+    """Templates of split, ShardWriter and a plan may be paths."""
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "a.txt").write_text("x")
 
@@ -156,7 +175,7 @@ def test_templates_may_be_paths(data: tarkit.Dataset, tmp_path: Path) -> None:
 
 
 def test_nothing_is_left(data: tarkit.Dataset) -> None:
-    """The warnings of the commands."""
+    """If no sample is left the warnings are those of the commands."""
 
     def fail(sample: tarkit.Sample) -> None:
         raise ValueError
@@ -179,7 +198,7 @@ def test_nothing_is_left(data: tarkit.Dataset) -> None:
 
 
 def test_repr(data: tarkit.Dataset) -> None:
-    """Short: the number of inputs, and the steps."""
+    """The repr is short: the number of inputs, and the steps."""
     Path("bad.tar").write_bytes(b"x" * 1000)
     chain = (
         data.where("cls == 1").match("0").keys("01").sample(1, seed=1).slice(0).select("txt").drop("x").require("txt")
@@ -198,7 +217,7 @@ def test_repr(data: tarkit.Dataset) -> None:
 @pytest.mark.forks
 @pytest.mark.parametrize("processes", [1, 2])
 def test_missing_field_in_a_function(data: tarkit.Dataset, processes: int) -> None:
-    """The message shows the line of the function, not one of ours."""
+    """The message has the line in the function, not one of tarkit."""
 
     def read_picture(sample: tarkit.Sample) -> dict[str, bytes]:
         return {"txt": sample["jpg"]}

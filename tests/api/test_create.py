@@ -1,4 +1,4 @@
-"""tarkit.create: what the command writes, to the byte."""
+"""tarkit.create: the same bytes as the command."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ROWS: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 def fill() -> None:
-    """Write the files that the recipes name, each with a time of its own."""
+    """Write the files that the recipes name, each with its own time."""
     for number in (1, 2):
         path = Path(f"photos/{number}.jpg")
         path.parent.mkdir(exist_ok=True)
@@ -54,7 +54,7 @@ def fill() -> None:
 
 @each_row("recipe,options,words", ROWS)
 def test_the_archive_of_the_command(recipe: str, options: dict[str, Any], words: list[str], run: Run) -> None:
-    """Entries, headers and end; as a file and in memory."""
+    """Entries, headers and end equal those of the command, in a file and in memory."""
     fill()
     Path("recipe").write_text(recipe)
     wanted = run("create", "recipe", *words).stdout
@@ -72,7 +72,7 @@ def test_the_archive_of_the_command(recipe: str, options: dict[str, Any], words:
 
 
 def test_compressed(here: Path) -> None:
-    """By the suffix, or whatever it is."""
+    """The suffix, or an option, determines the compression."""
     fill()
     Path("recipe").write_text(RECIPE)
     tarkit.create("recipe", "plain.tar")
@@ -98,7 +98,7 @@ def test_compressed(here: Path) -> None:
     ],
 )  # fmt: skip
 def test_errors_of_recipes(recipe: str, options: dict[str, Any], message: str, here: Path) -> None:
-    """They name the line; no command has run, and there is no output."""
+    """The error names the line; no command has run, and there is no output."""
     Path("recipe").write_text(recipe)
     with pytest.raises(tarkit.TarkitError, match=message):
         tarkit.create("recipe", "out.tar", **options)
@@ -118,7 +118,7 @@ def test_errors_of_recipes(recipe: str, options: dict[str, Any], message: str, h
     ],
 )
 def test_arguments_out_of_range(arguments: dict[str, Any], message: str, here: Path) -> None:
-    """Errors, where an archive of something else would be written."""
+    """Arguments out of range are errors, so that no other archive is written."""
     Path("recipe").write_text(RECIPE.replace("photos/", "text:"))
     Path("photos").mkdir()
     with pytest.raises(tarkit.TarkitError) as caught:
@@ -128,6 +128,43 @@ def test_arguments_out_of_range(arguments: dict[str, Any], message: str, here: P
 
 
 def test_no_recipe(here: Path) -> None:
-    """An error of the operating system, which names the file."""
+    """A missing recipe is an error of the operating system with the name of the file."""
     with pytest.raises(FileNotFoundError, match="nix"):
         tarkit.create("nix", "out.tar")
+
+
+@each_row(
+    "options,words",
+    [
+        ({"depfile": "out.d"}, ["--depfile", "out.d"]),
+        ({"depfile": Path("out.d"), "depfile_target": "x"}, ["--depfile", "out.d", "--depfile-target", "x"]),
+    ],
+)
+def test_depfile(options: dict[str, Any], words: list[str], run: Run) -> None:
+    """That of the command."""
+    fill()
+    Path("recipe").write_text(RECIPE)
+    run("create", "recipe", "-o", "out.tar", *words)
+    wanted = Path("out.d").read_bytes()
+    Path("out.d").unlink()
+    tarkit.create("recipe", "out.tar", **options)
+    assert Path("out.d").read_bytes() == wanted
+
+
+@each_row(
+    "output,options,message",
+    [
+        ("out.tar", {"depfile_target": "x"}, "depfile_target requires depfile"),
+        ("-", {"depfile": "out.d"}, "depfile_target=NAME"),
+        ("out.tar", {"depfile": "recipe"}, "recipe is the depfile, and the recipe or the output too"),
+        ("out.tar", {"depfile": "./out.tar"}, "out.tar is the depfile"),
+        ("out.tar", {"mtime": 10**12}, "seconds since 1970"),
+    ],
+)
+def test_wrong_depfiles(output: str, options: dict[str, Any], message: str, here: Path) -> None:
+    """Nothing is written."""
+    fill()
+    Path("recipe").write_text(RECIPE)
+    with pytest.raises(tarkit.Usage, match=message):
+        tarkit.create("recipe", output, **options)
+    assert sorted(os.listdir()) == ["photos", "recipe"]

@@ -60,7 +60,7 @@ ORDERS: dict[str, tuple[Change, list[str]]] = {
 
 
 def opened(feed: Feed, name: str, **options: Any) -> tarkit.Dataset:
-    """A dataset over an archive that comes in this way; a pipe is that of a command, which can be started again."""
+    """Return a dataset over an archive from a feed; a pipe is that of a command, which can be started again."""
     return tarkit.open(f"pipe:cat {name}" if feed.kind == "pipe" else str(feed(name)), **options)
 
 
@@ -110,7 +110,7 @@ def test_epochs(archive: Archive, run: Run) -> None:
 
 
 def test_scattered_samples_come_together(archive: Archive) -> None:
-    """`sort` joins the parts; the sample that is read has all of them, large or small."""
+    """`sort` joins the parts of a sample, large or small."""
     for size in (1, 2 << 20):
         archive([("b.x", b"1" * size), ("a.x", b"2"), ("b.y", b"3" * size), ("a.y", b"4"), ("b.z", b"5")])
         for given in ("in.tar", "pipe:cat in.tar"):
@@ -124,7 +124,7 @@ def test_scattered_samples_come_together(archive: Archive) -> None:
 
 
 def test_parts_in_two_archives(archive: Archive) -> None:
-    """They are joined where that is allowed."""
+    """Parts in two archives are joined if that is allowed."""
     names = [archive({"a.x": b"1", "b.x": b"2"}, "1.tar"), archive({"b.y": b"3", "c.x": b"4"}, "2.tar")]
     with pytest.raises(tarkit.Problem, match="joined-sample"):
         list(tarkit.open(names).sort())
@@ -133,7 +133,7 @@ def test_parts_in_two_archives(archive: Archive) -> None:
 
 
 def test_steps_make_new_datasets(archive: Archive) -> None:
-    """The dataset that they are called on stays what it is, and several can share it."""
+    """A step leaves its dataset unchanged, so that several steps can share it."""
     data = tarkit.open(archive(MANY))
     a, numbered = data.match("^a/"), data.rekey("{index}")
 
@@ -146,7 +146,7 @@ def test_steps_make_new_datasets(archive: Archive) -> None:
 
 
 def zip_first(data: tarkit.Dataset) -> list[tarkit.Sample]:
-    """The first two samples of two iterators that take turns, which are then left."""
+    """Return the first two samples of two alternating iterators, which are then abandoned."""
     first, second = iter(data), iter(data)
     return [next(first), next(second), next(first), next(second)]
 
@@ -172,7 +172,7 @@ def test_head(archive: Archive) -> None:
 
 
 def test_keys_that_are_not_there(archive: Archive) -> None:
-    """Where none is found, and a file was named, a warning says what the key would be. Each run counts anew."""
+    """If no key is found and a file was named, a warning has the key of its sample. Each run counts separately."""
     told: list[str] = []
     data = tarkit.open(archive(MANY), on_problem=told.append)
     for _ in range(2):
@@ -183,7 +183,7 @@ def test_keys_that_are_not_there(archive: Archive) -> None:
 
 
 def test_missing_fields(archive: Archive) -> None:
-    """`select` and `require` name the field; on_missing decides."""
+    """The error of `select` and `require` names the field; on_missing determines the effect."""
     data = tarkit.open(archive({"a.x": b"1", "b.x": b"2", "b.y": b"3"}), on_problem=(told := []).append)
     for asked in (data.select("x y"), data.require("y")):
         with pytest.raises(tarkit.Problem) as error:
@@ -234,7 +234,7 @@ WRONG: dict[str, Callable[[tarkit.Dataset], object]] = {
 
 @each_row("call", WRONG)
 def test_wrong_arguments(call: str, archive: Archive) -> None:
-    """They are refused when the method is called, with the class for that, and nothing is written."""
+    """Wrong arguments are refused by the call, with a usage error, and nothing is written."""
     data = tarkit.open(archive(MANY))
     with pytest.raises(tarkit.Usage):
         WRONG[call](data)
@@ -242,13 +242,13 @@ def test_wrong_arguments(call: str, archive: Archive) -> None:
 
 
 def test_a_rekey_that_makes_no_key(archive: Archive) -> None:
-    """It is found when it happens."""
+    """An invalid new key is an error of the run."""
     with pytest.raises(tarkit.TarkitError, match="which is not a key"):
         list(tarkit.open(archive(MANY)).rekey("{key}.x"))
 
 
 def test_errors_of_a_step_leave_the_dataset_usable(archive: Archive) -> None:
-    """The next run begins anew."""
+    """The next run starts again from the beginning."""
     data = tarkit.open(archive({"a.json": b"{", "b.json": b"{}"}))
     with pytest.raises(tarkit.Problem) as error:
         data.where("json.x == 1").write("out.tar")
@@ -262,7 +262,7 @@ def test_errors_of_a_step_leave_the_dataset_usable(archive: Archive) -> None:
 
 @each_row("name", ["out.tar", "out.tar.gz", "out.tar.zst", "out.tar.xz", "out.zip"])
 def test_write_as_cat_does(name: str, archive: Archive, run: Run) -> None:
-    """The suffix compresses."""
+    """The suffix determines the compression."""
     archive(MANY)
     run("cat", "in.tar", "-o", name)
     expected = Path(name).read_bytes()
@@ -276,7 +276,7 @@ def test_write_as_cat_does(name: str, archive: Archive, run: Run) -> None:
 
 
 def test_write_to_other_outputs(archive: Archive) -> None:
-    """A command, a file object that stays open, a codec whatever the name."""
+    """An output may be a command or a file object, which stays open; a codec may be given for any name."""
     data = tarkit.open(archive(MANY))
     data.write("pipe:cat > out.tar")
     assert Path("out.tar").read_bytes() == tar(MANY)
@@ -294,7 +294,7 @@ def test_write_to_other_outputs(archive: Archive) -> None:
 
 
 def test_an_archive_is_not_written_over_itself(archive: Archive) -> None:
-    """Neither by its name nor by a link to it."""
+    """An output that is an input, by name or by a link, is refused."""
     data = tarkit.open(archive(MANY))
     os.symlink("in.tar", "link.tar")
     for name in ("in.tar", "link.tar", "./in.tar"):
@@ -306,7 +306,7 @@ def test_an_archive_is_not_written_over_itself(archive: Archive) -> None:
 
 
 def test_an_error_leaves_nothing(archive: Archive) -> None:
-    """No output, no temporary file; complete shards stay, as for the command."""
+    """There is no output and no temporary file; complete shards are kept, as by the command."""
     Path("tmp").mkdir()
     cut = tarkit.open(archive(tar(MANY)[:20000]), tmpdir="tmp")
     for write in (
@@ -326,7 +326,7 @@ def test_an_error_leaves_nothing(archive: Archive) -> None:
 
 
 def test_an_exception_from_outside_leaves_nothing(archive: Archive) -> None:
-    """Such as KeyboardInterrupt, which comes between two samples."""
+    """An exception between two samples, such as KeyboardInterrupt, leaves no file."""
 
     def interrupt(text: str) -> None:
         raise KeyboardInterrupt
@@ -352,7 +352,7 @@ SPLITS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 @each_row("split", SPLITS)
 def test_split_as_the_command_does(split: str, archive: Archive, run: Run) -> None:
-    """Names and bytes, and what is said of each shard."""
+    """Names, bytes and announcements of shards are those of the command."""
     archive(MANY)
     options, words = SPLITS[split]
     Path("cli").mkdir()
@@ -366,19 +366,19 @@ def test_split_as_the_command_does(split: str, archive: Archive, run: Run) -> No
 
 
 def contents(folder: str) -> dict[str, bytes]:
-    """Names and bytes of the files in a directory."""
+    """Return names and bytes of the files in a directory."""
     return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
 
 
 def test_shards_that_are_there(archive: Archive) -> None:
-    """An error, unless they are replaced or others go behind them; `post` runs for each."""
+    """Existing shards are an error, unless they are replaced or appended to; `post` runs for each shard."""
     data = tarkit.open(archive(MANY))
     Path("s").mkdir()
     data.split("s/%d.tar", count=3)
     first = contents("s")
     with pytest.raises(tarkit.TarkitError, match="there are shards of this name") as error:
         data.split("s/%d.tar", count=3)
-    assert error.value.hint == "append=True continues after them, force=True replaces them"
+    assert error.value.hint == "force replaces them; append keeps them, and appends all inputs after them"
     assert contents("s") == first
     assert [each.name for each in data.split("s/%d.tar", count=5, append=True)] == ["s/4.tar", "s/5.tar"]
     data.split("s/%d.tar", count=5, force=True, post="echo {} >> log")
@@ -399,7 +399,7 @@ TABLES: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 @each_row("table", TABLES)
 def test_tables_as_the_command_writes_them(table: str, archive: Archive, run: Run) -> None:
-    """To a file and to a file object; the number of rows."""
+    """Tables are written to a file and to a file object; the result is the number of rows."""
     name = archive(MANY)
     options, words = TABLES[table]
     expected = run("tsv", name, *words).stdout
@@ -414,7 +414,7 @@ def test_tables_as_the_command_writes_them(table: str, archive: Archive, run: Ru
 
 
 def test_the_suffix_of_a_table(archive: Archive) -> None:
-    """It gives the format."""
+    """The suffix determines the format."""
     data = tarkit.open(archive(MANY)).slice(0, 2)
     assert data.table("t.csv", "cls") == data.table("t.jsonl.gz", "cls") == data.table("t.parquet", "cls") == 2
     assert Path("t.csv").read_text() == "__key__,cls\nb/3,3\nb/1,1\n"
@@ -424,7 +424,7 @@ def test_the_suffix_of_a_table(archive: Archive) -> None:
 
 @each_feed
 def test_extract_as_the_command_does(feed: Feed, archive: Archive, run: Run) -> None:
-    """The same files; what is there is not replaced unless asked for."""
+    """The files are those of the command; existing ones are replaced only with `force`."""
     name = archive(MANY)
     run("extract", name, "-C", "cli")
     data = opened(feed, name)
@@ -440,58 +440,103 @@ def test_extract_as_the_command_does(feed: Feed, archive: Archive, run: Run) -> 
 
 
 def test_extract_stays_inside(archive: Archive) -> None:
-    """A name that leads out is an error."""
+    """A name that leads out of the directory is an error."""
     with pytest.raises(tarkit.Problem) as error:
         tarkit.open(archive({"../a.x": b"1"}, "in.tar")).extract("out")
     assert error.value.name == "unsafe-name"
     assert not Path("a.x").exists()
 
 
-# ---- Mix
-
-
-def test_mix_as_the_command_does(archive: Archive, run: Run) -> None:
-    """The same draws by the same seed."""
-    archive({f"a{i}.x": b"1" for i in range(30)}, "a.tar")
-    archive({f"b{i}.x": b"2" for i in range(9)}, "b.tar")
-    a, b = tarkit.open("a.tar"), tarkit.open("pipe:cat b.tar")
-    for options, words in (
-        ({}, []),
-        ({"until": "all"}, ["--until", "all"]),
-        ({"total": 12}, ["--total", "12"]),
-        ({"total": 60, "repeat": True}, ["--total", "60", "--repeat"]),
-        ({"until": "all", "repeat": True}, ["--until", "all", "--repeat"]),
-    ):
-        expected = run("mix", "a.tar@2", "b.tar@1", "--seed", "5", "-o", "-", *words).stdout
-        data = tarkit.mix([(a, 2), b], seed=5, **options)  # type: ignore[arg-type]
-        for _ in range(2):
-            file = io.BytesIO()
-            data.write(file)
-            assert entries(file.getvalue()) == entries(expected)
-        assert [f"{each.key}.x" for each in data] == [name for name, _ in entries(expected)]
-
-
-def test_a_mix_that_cannot_be(archive: Archive) -> None:
-    """No dataset, a weight of 0, no end, a dataset without samples."""
+def test_times_of_files(archive: Archive) -> None:
+    """Those of the entries, the present, or any."""
     data = tarkit.open(archive(MANY))
-    for sources, options in (([], {}), ([(data, 0)], {}), ([data], {"repeat": True})):
-        with pytest.raises(tarkit.Usage):
-            tarkit.mix(sources, seed=1, **options)
-    with pytest.raises(tarkit.TarkitError, match="no sample to draw"):
-        list(tarkit.mix([data.match("nix")], seed=1))
-    once = tarkit.mix([tarkit.open(io.BufferedReader(Once(tar(MANY))))], seed=1, total=25, repeat=True)
-    with pytest.raises(tarkit.Unsupported, match="can be read once"):
-        list(once)
+    name = next(iter(MANY))
+    for mtime, expected in (("source", 1234567890), (99, 99), (0, 0), (-5, -5)):
+        data.extract("out", force=True, mtime=mtime)  # type: ignore[arg-type]
+        assert os.stat(f"out/{name}").st_mtime == expected
+    data.extract("out", force=True, mtime="now")
+    assert os.stat(f"out/{name}").st_mtime > 1.5e9
+    for wrong, kind in (("then", tarkit.Usage), (10**12, tarkit.Usage), (1.5, TypeError)):
+        with pytest.raises(kind, match="mtime="):
+            data.extract("out", force=True, mtime=wrong)  # type: ignore[arg-type]
 
 
-class Once(io.RawIOBase):
-    """A stream that cannot seek."""
+def test_fields_as_the_command_lists_them(archive: Archive, run: Run) -> None:
+    """In the order of the samples that have them first."""
+    data = tarkit.open(archive({"a.x": b"1", "a.B": b"1", "b.\xe9": b"2", "b.x": b"1", "c.a b": b""}, "in.tar"))
+    assert data.fields() == ["x", "b", "\xe9", "a b"]
+    assert "\n".join(data.fields()) + "\n" == run("tsv", "in.tar", "--available").stdout.decode()
+    assert data.match("b").select("x").fields() == ["x"]
 
-    def __init__(self, data: bytes) -> None:
-        self._file = io.BytesIO(data)
 
-    def readable(self) -> bool:
-        return True
+def test_progress(archive: Archive, run: Run) -> None:
+    """The numbers that --log prints, after each sample."""
+    data, seen = tarkit.open(archive(MANY, "in.tar")), list[tuple[int, int]]()
+    data.write("out.tar", progress=lambda samples, size: seen.append((samples, size)))
+    ran = run("cat", "in.tar", "--log", "1", "-o", "other.tar")
+    assert ran.lines == [f"tarkit: {samples} samples, {size} bytes" for samples, size in seen]
+    assert Path("out.tar").read_bytes() == Path("other.tar").read_bytes()
+    with pytest.raises(TypeError, match="progress=3: a function is needed, not int"):
+        data.write("out.tar", progress=3)  # type: ignore[arg-type]
 
-    def readinto(self, buffer: Any) -> int:
-        return self._file.readinto(buffer)
+
+# ---- Order
+
+
+def test_orders_as_the_command_does(archive: Archive, run: Run) -> None:
+    """By key, name, MD5 and a list of keys."""
+    archive({f"{name}.{field}": b"1" for name in ("b", "a-1", "a", "B", "a1") for field in ("y", "x")}, "in.tar")
+    Path("list").write_text("a1\nB\nb\na\na-1\nc\n")
+    data = tarkit.open("in.tar")
+    for given, words in (
+        ({"by": "__key__"}, "--by key"),
+        ({"by": "__name__"}, "--by name"),
+        ({"by": "__md5__"}, "--by md5"),
+        ({"by": "__name__", "type": "natural", "reverse": True}, "--by name -t natural -r"),
+        ({"order_file": "list"}, "--order-file list"),
+        ({"order_file": Path("list")}, "--order-file list"),
+    ):
+        data.sort(**given).write("out.tar")
+        run("sort", "in.tar", "-o", "expected.tar", *words.split())
+        assert Path("out.tar").read_bytes() == Path("expected.tar").read_bytes()
+        assert tarkit.open("out.tar").find_disorder(**given) is None
+        found = data.find_disorder(**given)
+        assert found is not None
+        ran = run("sort", "in.tar", "--check-only", *words.split(), exit=1)
+        said = f"in.tar: at {found.offset}: '{found.after.decode()}' is out of order after '{found.before.decode()}'"
+        assert ran.lines[0] == f"tarkit: {said}"
+        assert data.head(found.position + 1)[-1].key == found.after.decode()
+    Path("list").write_text("a\nb\n")
+    with pytest.raises(tarkit.TarkitError, match="'B' is not in list"):
+        list(data.sort(order_file="list"))
+
+
+def test_disorder_behind_steps(archive: Archive) -> None:
+    """The samples that the steps leave are looked at, with the problems that a sort has."""
+    archive({"c.x": b"1", "a.x": b"2", "b.y": b"3"}, "in.tar")
+    data = tarkit.open("in.tar")
+    assert data.match("[ab]").find_disorder() is None
+    with pytest.raises(tarkit.Problem, match="missing-field"):
+        data.find_disorder(by="x")
+    assert tarkit.open("in.tar", allow="missing-field").slice(2).find_disorder(by="x") is None
+
+
+def test_audit_as_the_command_does(archive: Archive, run: Run) -> None:
+    """The numbers are those of its report."""
+    archive({f"{name}.cls": name[:1].encode() for name in ["a1", "a2", "b1", "c1", "b2", "a3"]}, "in.tar")
+    for by in (None, "cls"):
+        words = [] if by is None else ["--by", by]
+        run("shuffle", "in.tar", "--audit", "--report", "r.json", *words)
+        found = tarkit.open("in.tar").audit(by)
+        assert found.report() == json.loads(Path("r.json").read_text())["audit"]
+    assert isinstance(found, tarkit.Audit)
+    assert (found.samples, found.classes, found.same and found.same.found) == (6, 3, 1)
+
+
+def test_epochs_as_the_command_does(archive: Archive, run: Run) -> None:
+    """A loop over epoch."""
+    archive(MANY, "in.tar")
+    run("shuffle", "in.tar", "--seed", "3", "--epochs", "3", "-o", "e{epoch}.tar")
+    for epoch in range(3):
+        tarkit.open("in.tar").shuffle(3, epoch=epoch).write("out.tar")
+        assert Path("out.tar").read_bytes() == Path(f"e{epoch}.tar").read_bytes()

@@ -1,4 +1,4 @@
-"""The examples in docstrings of `tarkit` and `tarkit.api`: each says what happens."""
+"""Examples in the docstrings of `tarkit` and `tarkit.api` run, with the shown results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fill(archive: Archive) -> None:
 
 @each_row("name", MODULES)
 def test_examples_are_true(name: str, archive: Archive, here: Path) -> None:
-    """Each docstring by itself, in a directory that has the files which it reads."""
+    """Each docstring runs alone, in a directory with the files that it reads."""
     module = import_module(name)
     ran = 0
     for number, test in enumerate(doctest.DocTestFinder(exclude_empty=True).find(module, name, globs={})):
@@ -51,7 +51,7 @@ def test_examples_are_true(name: str, archive: Archive, here: Path) -> None:
 
 
 def test_what_users_look_up_has_an_example() -> None:
-    """The functions and classes, and the methods of a dataset that are called first."""
+    """Functions, classes and the most important methods of a dataset have an example."""
     for name in LOOKED_UP:
         assert ">>> " in (getattr(tarkit, name).__doc__ or ""), name
     for name in (

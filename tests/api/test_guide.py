@@ -1,4 +1,4 @@
-"""docs/python.md: its blocks form one program, which prints what the text shows, and which mypy accepts."""
+"""docs/python.md: its blocks are one program, which prints the shown text and passes mypy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks() -> list[tuple[str, str]]:
-    """Language and text of each block."""
+    """Return language and text of each block."""
     return BLOCK.findall((ROOT / "docs/python.md").read_text(encoding="utf-8"))
 
 
@@ -35,7 +35,7 @@ def test_the_blocks_print_what_is_shown(here: Path, capfd: pytest.CaptureFixture
 
 
 def test_the_program_is_typed(tmp_path: Path) -> None:
-    """mypy --strict has nothing to say, and knows the types of what comes out."""
+    """mypy --strict reports no error, and infers the types of results."""
     pytest.importorskip("mypy")
     program = "".join(code for language, code in blocks() if language == "python")
     types = {
@@ -46,6 +46,7 @@ def test_the_program_is_typed(tmp_path: Path) -> None:
     }
     types |= {"indexed[0]": "tarkit.Sample", "indexed[:2]": "list[tarkit.Sample]", "report": "tarkit.Report"}
     types |= {"jpg": "tarkit.FieldStats", "plan": "tarkit.Plan", "pets.map(strict)": "tarkit.Dataset"}
+    types |= {"audit": "tarkit.Audit", "pets.find_disorder()": "tarkit.Disorder | None"}
     program += "from typing import assert_type\n"
     program += "".join(f"assert_type({value}, {kind})\n" for value, kind in types.items())
     (tmp_path / "guide.py").write_text(program)
@@ -56,7 +57,7 @@ def test_the_program_is_typed(tmp_path: Path) -> None:
 
 
 def test_the_guide_names_what_is_there() -> None:
-    """Each public name of the package is in it, but for the types that functions return; and no other one."""
+    """The guide has each public name of the package, except types that only functions return, and no other name."""
     text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\btarkit\.([A-Za-z]\w*)", text))
     returned = {"Dataset", "Finding", "IndexedDataset", "Report", "Shard", "__version__"}
@@ -73,5 +74,5 @@ def test_every_command_has_a_row() -> None:
     table = text.partition("## Commands and Python")[2].partition("\n## ")[0]
 
     assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(COMMANDS)
-    for owner, name in re.findall(r"`(tarkit|Dataset|Plan|Report)\.(\w+)`", table):
+    for owner, name in re.findall(r"`(tarkit|Dataset|Plan|Report|Sample|Stats)\.(\w+)`", table):
         assert hasattr(tarkit if owner == "tarkit" else getattr(tarkit, owner), name), f"{owner}.{name}"

@@ -8,12 +8,13 @@ import os
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tarkit
 from tests._tools import each_row
-from tests.conftest import Archive, Run, tar
+from tests.conftest import Archive, Feed, Run, each_feed, tar
 
 SHARDS = {
     f"{shard}.tar": {f"{shard}/{i}.{field}": f"{shard}{i}{field}".encode() * 99 for i in range(50) for field in "xy"}
@@ -23,17 +24,17 @@ SHARDS = {
 
 @pytest.fixture
 def indexed(archive: Archive) -> tarkit.IndexedDataset:
-    """Two shards of fifty samples each."""
+    """Return two shards of fifty samples each."""
     return tarkit.open([archive(members, name) for name, members in SHARDS.items()]).indexed()
 
 
 def expected(shard: str, number: int) -> dict[str, bytes]:
-    """The fields of a sample in them."""
+    """Return the fields of a sample in them."""
     return {field: SHARDS[f"{shard}.tar"][f"{shard}/{number}.{field}"] for field in "xy"}
 
 
 def test_by_number(indexed: tarkit.IndexedDataset) -> None:
-    """As in a list."""
+    """Access by number works as in a list."""
     assert len(indexed) == 100
     for number, key in (
         (0, "a/0"),
@@ -58,7 +59,7 @@ def test_by_number(indexed: tarkit.IndexedDataset) -> None:
 
 
 def test_by_key(indexed: tarkit.IndexedDataset) -> None:
-    """As in a dict."""
+    """Access by key works as in a dict."""
     assert dict(indexed["b/7"]) == expected("b", 7)
     assert "a/7" in indexed
     assert "a/7.x" not in indexed
@@ -69,7 +70,7 @@ def test_by_key(indexed: tarkit.IndexedDataset) -> None:
 
 
 def test_as_the_dataset(indexed: tarkit.IndexedDataset) -> None:
-    """The same samples in the same order, also backwards and from iterators that take turns."""
+    """Samples and order are those of the dataset, also in reverse and with alternating iterators."""
     data = list(tarkit.open(["a.tar", "b.tar"]))
     found = [(each.key, each.offset, dict(each)) for each in indexed]
     assert found == [(each.key, each.offset, dict(each)) for each in data]
@@ -78,7 +79,7 @@ def test_as_the_dataset(indexed: tarkit.IndexedDataset) -> None:
 
 
 def test_threads_share_it(indexed: tarkit.IndexedDataset) -> None:
-    """Lookups at the same time do not mix up their bytes."""
+    """Concurrent lookups return the correct bytes."""
 
     def look(number: int) -> bool:
         shard, place = "ab"[number % 2], number * 7 % 50
@@ -89,7 +90,7 @@ def test_threads_share_it(indexed: tarkit.IndexedDataset) -> None:
 
 
 def test_large_samples(archive: Archive) -> None:
-    """They are read when they are asked for."""
+    """Large samples are read on access."""
     data = tarkit.open(archive({f"{i}.x": bytes([i]) * (2 << 20) for i in range(3)})).indexed()
     found = [data[number] for number in (2, 0, 1)]
     assert [(each.sizes["x"], each["x"][:1], len(each["x"])) for each in found] == [
@@ -99,7 +100,7 @@ def test_large_samples(archive: Archive) -> None:
 
 @pytest.mark.parametrize("change", ["cut", "other", "same size"])
 def test_a_file_that_changes(change: str, indexed: tarkit.IndexedDataset) -> None:
-    """An error, and neither another sample nor an end that comes too early."""
+    """A changed file is an error, not another sample or an early end."""
     data = Path("b.tar").read_bytes()
     new = {"cut": data[:5120], "other": tar({"z.x": b""}), "same size": data.replace(b"b0x", b"c9x")}[change]
     with open("b.tar", "r+b") as file:
@@ -113,15 +114,75 @@ def test_a_file_that_changes(change: str, indexed: tarkit.IndexedDataset) -> Non
     assert dict(indexed["a/3"]) == expected("a", 3)
 
 
+# ---- One sample by its key
+
+
+@each_feed
+def test_get(run: Run, archive: Archive, feed: Feed) -> None:
+    """The fields are those of `tarkit get KEY.FIELD`, and `keys` writes what `tarkit get KEY` does."""
+    members = {"d/a.txt": b"x", "d/a.bin": b"b" * (2 << 20), "d/b.txt": b"y", "d/c.txt": b"z"}
+    name = archive(members)
+    word = f"pipe:cat {name}" if feed.kind == "pipe" else feed(name)
+    for key in ("d/a", "d/c"):
+        sample = tarkit.open(word).get(key)
+        assert sample.key == key
+        for field in sample:
+            assert sample[field] == run("get", f"{key}.{field}", feed(name)).stdout
+        tarkit.open(word).keys(key).write("whole.tar")
+        assert Path("whole.tar").read_bytes() == run("get", key, feed(name)).stdout
+    assert tarkit.open(word).select("txt").rekey("new/{key}").get("new/d/b")["txt"] == b"y"
+
+
+@each_row("format", [None, "dali", "tsv", "webshart"])
+def test_get_by_an_index(format: Any, archive: Archive) -> None:
+    """With it what lies before the sample is not read; without it, damage there is an error."""
+    for name, members in SHARDS.items():
+        archive(members, name)
+        if format:
+            tarkit.index(name, format=format)
+    later = Path("b.tar").stat().st_mtime_ns
+    with open("b.tar", "r+b") as file:
+        file.seek(tarkit.open("b.tar").indexed()["b/24"].offset)
+        file.write(b"\xff" * 512)
+    os.utime("b.tar", ns=(later, later))
+    data = tarkit.open(["a.tar", "b.tar"])
+    assert dict(data.get("b/20")) == expected("b", 20)
+    if format:
+        assert dict(data.get("b/30")) == expected("b", 30)
+    else:
+        with pytest.raises(tarkit.Problem, match="bad-header"):
+            data.get("b/30")
+    os.utime("b.tar", ns=(later + 10**12, later + 10**12))
+    messages: list[str] = []
+    assert dict(tarkit.open("b.tar", on_problem=messages.append).get("b/2")) == expected("b", 2)
+    assert ["index not used: it is older than the shard" in each for each in messages] == [True] * bool(format)
+
+
+def test_get_what_is_not_there(archive: Archive) -> None:
+    """A KeyError that is an error of tarkit, and names keys; of a field that is not there it names the fields."""
+    data = tarkit.open([archive(members, name) for name, members in SHARDS.items()])
+    with pytest.raises(KeyError) as found:
+        data.get("c/0")
+    assert isinstance(found.value, tarkit.TarkitError)
+    assert str(found.value) == "no sample 'c/0': searched 2 inputs"
+    assert found.value.hint == "the first keys are 'a/0', 'a/1', 'a/2', 'a/3', 'a/4'"
+    with pytest.raises(KeyError, match="no such field; the sample a/0 has x, y"):
+        data.get("a/0")["z"]
+    with pytest.raises(tarkit.TarkitError, match="no sample 'a/0'"):
+        data.keys(["b/0"]).get("a/0")
+    with pytest.raises(TypeError, match="a key is a str, not int"):
+        data.get(0)  # type: ignore[arg-type]
+
+
 def test_a_file_that_is_replaced(indexed: tarkit.IndexedDataset) -> None:
-    """What was opened is still there."""
+    """The opened file is still read after it was replaced."""
     Path("new.tar").write_bytes(tar({"z.x": b""}))
     os.replace("new.tar", "b.tar")
     assert dict(indexed["b/3"]) == expected("b", 3)
 
 
 def test_what_has_no_index(archive: Archive) -> None:
-    """Streams, compressed archives, changed samples; a file object is not touched."""
+    """Streams, compressed archives and changed samples have no index; a file object is not read."""
     archive(SHARDS["a.tar"], "a.tar")
     data = tarkit.open("a.tar")
     data.write("a.tar.gz")
@@ -139,7 +200,7 @@ def test_what_has_no_index(archive: Archive) -> None:
 
 
 def test_damage(archive: Archive) -> None:
-    """By the policy, when the headers are read; a lookup then says nothing more."""
+    """Damage is handled by the policy when the headers are read; a lookup then prints nothing."""
     name = archive(tar(SHARDS["a.tar"])[:60_000])
     with pytest.raises(tarkit.Problem):
         tarkit.open(name).indexed()
@@ -151,7 +212,7 @@ def test_damage(archive: Archive) -> None:
 
 
 def test_a_key_that_comes_back(archive: Archive) -> None:
-    """By key it is the first, by number both are there."""
+    """By key the first sample is found, by number both are."""
     name = archive([("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3")])
     data = tarkit.open(name, allow=["scattered-sample"], on_problem=lambda text: None).indexed()
     assert (len(data), data.keys()) == (3, ["a", "b"])
@@ -159,7 +220,7 @@ def test_a_key_that_comes_back(archive: Archive) -> None:
 
 
 def test_entries_without_key(archive: Archive) -> None:
-    """They go with the sample behind them, and change nothing."""
+    """Entries without a key belong to the next sample, and do not affect lookups."""
     data = tarkit.open(
         archive([("d/", None), ("d/a.x", b"1"), ("README", b""), ("d/b.x", b"2"), ("end", b"")])
     ).indexed()
@@ -168,7 +229,7 @@ def test_entries_without_key(archive: Archive) -> None:
 
 @each_row("record", [("comment", "git"), ("mtime", "1"), ("path", "z.x")])
 def test_global_headers(record: tuple[str, str], here: Path) -> None:
-    """One that changes the entries behind it is not seen by a lookup: an error. Others do not matter."""
+    """A global header that changes later entries is an error, since a lookup would miss it; others have no effect."""
     keyword, value = record
     with tarfile.open("in.tar", "w", format=tarfile.PAX_FORMAT, pax_headers={keyword: value}) as file:
         for name in ("a.x", "b.x"):
@@ -185,7 +246,7 @@ def test_global_headers(record: tuple[str, str], here: Path) -> None:
 
 
 def test_check_as_the_command_does(archive: Archive, run: Run) -> None:
-    """The same findings, counts and verdict."""
+    """Findings, counts and verdict are those of the command."""
     archive(SHARDS["a.tar"], "a.tar")
     archive(tar(SHARDS["b.tar"])[:30_000], "b.tar")
     ran = run("check", "a.tar", "b.tar", "--require", "x,z", "--json", exit=1)
@@ -209,7 +270,7 @@ def test_check_as_the_command_does(archive: Archive, run: Run) -> None:
 
 
 def test_check_options(archive: Archive) -> None:
-    """Allowed problems and strictness, two sets, a clean copy, file objects."""
+    """Allowed problems and strictness, two sets, a clean copy and file objects are supported."""
     archive(SHARDS["a.tar"], "a.tar")
     archive([("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3")], "s.tar")
     assert tarkit.check("a.tar").ok
@@ -233,7 +294,7 @@ def test_check_options(archive: Archive) -> None:
 
 @each_row("format", ["dali", "energon", "webshart", "tsv", "parquet", "wids"])
 def test_indexes_as_the_command_writes_them(format: str, archive: Archive, run: Run) -> None:
-    """The same files."""
+    """The files are those of the command."""
     for folder in ("cli", "api"):
         archive(SHARDS["a.tar"], f"{folder}/a.tar")
     run("index", "cli/a.tar", "--format", format)
@@ -245,7 +306,7 @@ def test_indexes_as_the_command_writes_them(format: str, archive: Archive, run: 
 
 
 def test_indexes_that_cannot_be(archive: Archive) -> None:
-    """An unknown format, a compressed shard, a damaged one: no file is left."""
+    """An unknown format, a compressed shard and a damaged one are errors, and no file is left."""
     archive(SHARDS["a.tar"], "a.tar")
     archive(tar(SHARDS["a.tar"])[:30_000], "cut.tar")
     tarkit.open("a.tar").write("a.tar.gz")

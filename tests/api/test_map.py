@@ -1,4 +1,4 @@
-"""Dataset.map and Dataset.proc: results, errors, processes, and what is left behind."""
+"""Dataset.map and Dataset.proc: results, errors, processes, and cleanup."""
 
 from __future__ import annotations
 
@@ -46,32 +46,32 @@ NAMES = ("same", "add", "rename", "some", "several", "listed")
 
 
 class Lower:
-    """An object whose method, or which itself, is called."""
+    """An object with a method, which can be called itself."""
 
     def __init__(self, field: str) -> None:
         self.field = field
 
     def method(self, sample: tarkit.Sample) -> dict[str, bytes]:
-        """The field in capitals."""
+        """Return the sample with the field in capitals."""
         return {self.field: sample[self.field].upper()}
 
     __call__ = method
 
 
 def functions() -> dict[str, Any]:
-    """The functions of FUNCTIONS."""
+    """Return the functions of FUNCTIONS."""
     module = types.ModuleType("functions")
     exec(FUNCTIONS, module.__dict__)
     return vars(module)
 
 
 def content(data: tarkit.Dataset) -> list[tuple[str, dict[str, bytes]]]:
-    """Keys and fields of all samples."""
+    """Return keys and fields of all samples."""
     return [(sample.key, dict(sample)) for sample in data]
 
 
 def children() -> set[str]:
-    """The processes that this one has started and not waited for."""
+    """Return the child processes that were not waited for."""
     found: set[str] = set()
     for task in os.listdir("/proc/self/task"):
         found |= set(Path(f"/proc/self/task/{task}/children").read_text().split())
@@ -79,7 +79,7 @@ def children() -> set[str]:
 
 
 def temporary() -> set[str]:
-    """The open files of this process that have no name."""
+    """Return the open files of this process that have no name."""
     links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
     return {f"{link} {name}" for link in links if os.path.lexists(link) and "(deleted)" in (name := os.readlink(link))}
 
@@ -87,7 +87,7 @@ def temporary() -> set[str]:
 @pytest.mark.forks
 @each_row("name", NAMES)
 def test_the_result_is_that_of_proc_map(name: str, archive: Archive, run: Run) -> None:
-    """The archive, to the byte: fields that do not change keep their headers; also of a copied process."""
+    """The archive equals that of proc --map to the byte, with unchanged headers, in several processes as well."""
     source = archive(SAMPLES)
     Path("functions.py").write_text(FUNCTIONS)
     expected = run("proc", "--map", f"functions.py:{name}", source).stdout
@@ -98,7 +98,7 @@ def test_the_result_is_that_of_proc_map(name: str, archive: Archive, run: Run) -
 
 @pytest.mark.forks
 def test_each_kind_of_callable(archive: Archive) -> None:
-    """A lambda, a closure, a method and an object; none of them can be pickled, or needs to be."""
+    """A lambda, a closure, a method and an object are called, without being pickled."""
     source, suffix = archive({"a.txt": b"x", "b.txt": b"y"}), b"!"
 
     def closure(sample: tarkit.Sample) -> dict[str, bytes]:
@@ -117,7 +117,7 @@ def test_each_kind_of_callable(archive: Archive) -> None:
 
 @pytest.mark.forks
 def test_the_argument_is_a_sample(archive: Archive) -> None:
-    """It has key, shard, offset and sizes, those of the input, whatever the process."""
+    """The argument has key, shard, offset and sizes of the input, in any process."""
 
     def look(sample: tarkit.Sample) -> dict[str, Any]:
         assert isinstance(sample, tarkit.Sample)
@@ -135,7 +135,7 @@ def test_the_argument_is_a_sample(archive: Archive) -> None:
 
 
 def test_values_that_can_be_returned(archive: Archive) -> None:
-    """The values that a writer takes, encoded as it does."""
+    """A function may return values that a writer takes; they are encoded in the same way."""
     values: dict[str, Any] = {
         "a": b"\0\xff",
         "b": bytearray(b"array"),
@@ -171,7 +171,7 @@ def test_values_that_can_be_returned(archive: Archive) -> None:
     ],
 )
 def test_what_cannot_be_a_sample(returned: object, message: str, archive: Archive) -> None:
-    """An error that says what was returned for which sample of which archive, and no output."""
+    """The error has the returned value and the sample, and there is no output."""
     data = tarkit.open(archive({"k.x": b"1"})).map(lambda sample: returned)
     with pytest.raises(tarkit.TarkitError, match=r"^in\.tar: 'k' ") as caught:
         data.write("out.tar")
@@ -181,7 +181,7 @@ def test_what_cannot_be_a_sample(returned: object, message: str, archive: Archiv
 
 @pytest.mark.forks
 def test_an_exception_of_the_function(archive: Archive) -> None:
-    """It ends the run with the sample and the place; called in this process it is the cause, too."""
+    """An exception ends the run with the sample and the line; in this process it is the cause as well."""
 
     def fails(sample: tarkit.Sample) -> tarkit.Sample:
         if sample.key == "d/017":
@@ -208,7 +208,7 @@ def _until_error(data: tarkit.Dataset) -> Iterator[tarkit.Sample]:
 
 @pytest.mark.forks
 def test_on_error(archive: Archive) -> None:
-    """skip leaves such samples out, with a warning; keep passes them on, unchanged."""
+    """skip drops such samples with a warning; keep passes them on unchanged."""
 
     def fails(sample: tarkit.Sample) -> dict[str, bytes]:
         if int(sample.key[-1]) == 7:
@@ -222,7 +222,7 @@ def test_on_error(archive: Archive) -> None:
         data = tarkit.open(source, on_problem=messages.append)
         skipped = content(data.map(fails, processes=processes, on_error="skip"))
         assert [key for key, _ in skipped] == [key for key in before if key[-1] != "7"]
-        assert len(messages) == 4  # three, and that there are more
+        assert len(messages) == 4  # three lines, and one that more follow
         assert "'d/007' raised ValueError" in messages[0]
         kept = dict(content(data.map(fails, processes=processes, on_error="keep")))
         assert kept == {key: before[key] if key[-1] == "7" else {"new": b"1"} for key in before}
@@ -230,7 +230,7 @@ def test_on_error(archive: Archive) -> None:
 
 @pytest.mark.forks
 def test_retries(archive: Archive) -> None:
-    """A call that failed is repeated, so many times and no more."""
+    """A failed call is repeated up to the given number."""
     source = archive({"a.x": b"1", "b.x": b"2"})
     for processes in (1, 3):
 
@@ -266,7 +266,7 @@ def test_timeout(archive: Archive) -> None:
 
 @pytest.mark.forks
 def test_a_process_that_dies(archive: Archive) -> None:
-    """An error with the sample that it died of; with on_error="skip" that one is left out, and no other."""
+    """The error names the current sample; with on_error="skip" only that sample is left out."""
 
     def dies(sample: tarkit.Sample) -> tarkit.Sample:
         if sample.key == "b":
@@ -285,7 +285,7 @@ def test_a_process_that_dies(archive: Archive) -> None:
 
 @pytest.mark.forks
 def test_order(archive: Archive) -> None:
-    """That of the samples; unordered, a slow one comes when it is done, and all come."""
+    """The order is that of the samples; without order, slow samples come later, and none is lost."""
 
     def slow(sample: tarkit.Sample) -> tarkit.Sample:
         time.sleep(0.5 * (sample.key == "d/000"))
@@ -302,7 +302,7 @@ def test_order(archive: Archive) -> None:
 @pytest.mark.forks
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="Linux tells which processes and files there are")
 def test_an_error_of_a_later_step(archive: Archive) -> None:
-    """No process and no thread is left, although the exception and its traceback are."""
+    """No process and no thread is left, although the exception and its traceback still exist."""
     before = children(), threading.active_count()
     data = tarkit.open(archive(SAMPLES), on_problem=lambda line: None)
     same = data.map(lambda sample: {**sample, "__key__": "k"}, processes=2)
@@ -328,7 +328,7 @@ def test_an_error_of_a_later_step(archive: Archive) -> None:
 @pytest.mark.forks
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="Linux tells which processes and files there are")
 def test_an_iterator_that_is_abandoned(archive: Archive) -> None:
-    """No process and no temporary file is left; nor is one after an exception in the loop, or a function."""
+    """No process and no temporary file is left, nor after an exception in the loop or the function."""
     data = tarkit.open(archive(SAMPLES))
     gc.collect()
     before = children(), temporary(), set(os.listdir())
@@ -361,7 +361,7 @@ def test_an_iterator_that_is_abandoned(archive: Archive) -> None:
 
 @pytest.mark.forks
 def test_nothing_is_printed(archive: Archive, capfd: pytest.CaptureFixture[str]) -> None:
-    """Neither by workers nor by commands; a function that runs in this process prints as ever."""
+    """Workers and commands print nothing; a function in this process prints as usual."""
 
     def loud(sample: tarkit.Sample) -> tarkit.Sample:
         print("out")  # noqa: T201
@@ -378,7 +378,7 @@ def test_nothing_is_printed(archive: Archive, capfd: pytest.CaptureFixture[str])
 
 @pytest.mark.forks
 def test_keys_that_come_back(archive: Archive) -> None:
-    """A key of two inputs is found after a shuffle and a map that reads ahead; one that the function gives as well."""
+    """A repeated key is found after a shuffle and a map that reads ahead, also if the function returns it."""
     archive({f"{i}.x": b"" for i in range(200)}, "a.tar")
     archive({f"{i}.x": b"" for i in range(199, 400)}, "b.tar")
     both = tarkit.open(["a.tar", "b.tar"])
@@ -395,7 +395,7 @@ def test_keys_that_come_back(archive: Archive) -> None:
 
 @pytest.mark.forks
 def test_steps_before_and_behind(archive: Archive) -> None:
-    """What is chosen before is not called; steps behind see the results; each run calls again."""
+    """Only selected samples are passed to the function; later steps see its results; each run calls it again."""
     calls: list[str] = []
 
     def called(sample: tarkit.Sample) -> dict[str, Any]:
@@ -423,7 +423,7 @@ def test_steps_before_and_behind(archive: Archive) -> None:
     ],
 )
 def test_arguments_out_of_range(arguments: dict[str, Any], message: str, archive: Archive) -> None:
-    """An error at once, by the methods themselves: with another word samples would be left out."""
+    """Arguments out of range are errors of the call, so that no sample is left out unexpectedly."""
     data = tarkit.open(archive(SAMPLES))
     for method, what in ((data.map, len), (data.proc, "true")):
         with pytest.raises(tarkit.Usage) as caught:
@@ -444,7 +444,7 @@ def test_arguments_out_of_range(arguments: dict[str, Any], message: str, archive
     ],
 )
 def test_proc_is_that_of_the_command_line(command: str, archive: Archive, run: Run) -> None:
-    """The archive, to the byte."""
+    """The archive equals that of the command to the byte."""
     source = archive({name: data for name, data in SAMPLES.items() if name < "d/006"})
     expected = run("proc", "-c", command, source).stdout
     for processes in (1, 3):
@@ -455,7 +455,7 @@ def test_proc_is_that_of_the_command_line(command: str, archive: Archive, run: R
 
 @pytest.mark.forks
 def test_proc_fails(archive: Archive) -> None:
-    """A status other than 0 and a time that passes: as of a function."""
+    """A status other than 0 and a timeout are failures, as those of a function."""
     source = archive({f"{key}.x": b"" for key in "abc"})
     with pytest.raises(tarkit.TarkitError, match=r"^in\.tar: 'b' ended with status 3: words$"):
         tarkit.open(source).proc("[ $TARKIT_KEY != b ] || { echo words >&2; exit 3; }").write("out.tar")

@@ -1,4 +1,4 @@
-"""`import tarkit`: what it loads, what it has, and that the API prints nothing."""
+"""`import tarkit`: the modules it loads, its names, and that the API prints nothing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.test_layers import heavy, loaded
 
 
 def test_importing_loads_one_module() -> None:
-    """No click, no numpy, no typing, no module below tarkit."""
+    """The import loads no click, no numpy, no typing, and no module below tarkit."""
     modules = loaded(code="import tarkit") - loaded(code="pass")
 
     assert modules == {"tarkit"}
 
 
 def test_reading_loads_little(tmp_path: Path) -> None:
-    """Samples of a plain file need no codec, no library for pictures or arrays, and nothing of the command line."""
+    """Reading a plain file loads no codec, no library for pictures or arrays, and no command line."""
     with tarkit.TarWriter(tmp_path / "a.tar") as out:
         out.write("a", {"txt": "x"})
     code = (
@@ -37,7 +37,7 @@ def test_reading_loads_little(tmp_path: Path) -> None:
 
 
 def test_names() -> None:
-    """`dir` and `__all__` give the public names, each of which is there and documented."""
+    """`dir` and `__all__` have the public names, each of which exists and is documented."""
     assert dir(tarkit) == sorted(tarkit.__all__) == tarkit.__all__
     assert set(tarkit._MODULES) | {"__version__"} == set(tarkit.__all__)
     for name in tarkit._MODULES:
@@ -50,14 +50,14 @@ def test_names() -> None:
 
 
 def test_a_name_that_is_not_there() -> None:
-    """An AttributeError, as of any module."""
+    """An unknown name is an AttributeError, as in any module."""
     with pytest.raises(AttributeError, match="module 'tarkit' has no attribute 'cat'"):
         tarkit.cat  # noqa: B018
     assert not hasattr(tarkit, "Problems")
 
 
 def test_every_public_method_is_documented() -> None:
-    """Users look methods up with help()."""
+    """Every public method is documented, for help()."""
     for kind in (tarkit.Dataset, tarkit.IndexedDataset, tarkit.Sample, tarkit.ShardWriter, tarkit.TarWriter):
         for name, value in inspect.getmembers(kind):
             if not name.startswith("_") and callable(value):
@@ -65,7 +65,7 @@ def test_every_public_method_is_documented() -> None:
 
 
 def test_nothing_is_printed(archive: Archive, capfd: pytest.CaptureFixture[str]) -> None:
-    """Not on stdout and not on stderr; a problem is a warning. No signal gets a handler."""
+    """Nothing is printed to stdout or stderr; a problem is a warning. No signal gets a handler."""
     archive([("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3")], "scattered.tar")
     archive({"a.x": b"1", "b.x": b"2"}, "good.tar")
 

@@ -1,4 +1,4 @@
-"""`tarkit.open`: every way for archives to come in, streams that can be read once, problems and their policies."""
+"""`tarkit.open`: all kinds of inputs, streams that can be read once, problems and policies."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ READ = [("a", {"x": b"1", "y": b"22"}), ("b", {"x": b"3"})]
 
 
 def samples(data: tarkit.Dataset) -> list[tuple[str, dict[str, bytes]]]:
-    """Keys and fields of all samples."""
+    """Return keys and fields of all samples."""
     return [(sample.key, dict(sample)) for sample in data]
 
 
 class Raw(io.RawIOBase):
-    """A file object that cannot seek, and reads a few bytes at a time."""
+    """A file object that cannot seek, and returns a few bytes at a time."""
 
     def __init__(self, data: bytes) -> None:
         self._data = io.BytesIO(data)
@@ -62,7 +62,7 @@ WAYS: dict[str, Callable[[], Any]] = {
 
 @each_row("way", WAYS)
 def test_ways_in(way: str, archive: Archive) -> None:
-    """The samples are the same, and a second run reads them again, but for what cannot seek."""
+    """The samples are the same for every kind of input, and again in a second run if the input can seek."""
     archive(AB)
     archive(AB, "one/in.tar")
     Path("in.tar.gz").write_bytes(gzip.compress(tar(AB)))
@@ -77,7 +77,7 @@ def test_ways_in(way: str, archive: Archive) -> None:
 
 
 def test_an_open_file(archive: Archive) -> None:
-    """It is read from where it stands, and stays open; each run begins there."""
+    """A file object is read from its offset, and stays open; each run begins there."""
     with open(archive(b"x" * 100 + tar(AB)), "rb") as file:
         file.seek(100)
         data = tarkit.open(file)
@@ -88,7 +88,7 @@ def test_an_open_file(archive: Archive) -> None:
 
 
 def test_two_iterators_over_a_file_object() -> None:
-    """They would take bytes from each other: the first is told."""
+    """Two iterators would take bytes from each other: the first one raises an error."""
     data = tarkit.open(io.BytesIO(tar({f"{i}.x": bytes(1 << 20) for i in range(8)})))
     first = iter(data)
     next(first)
@@ -101,7 +101,7 @@ def test_two_iterators_over_a_file_object() -> None:
 
 
 def test_two_iterators_over_files(archive: Archive) -> None:
-    """Each has a position of its own."""
+    """Each iterator has its own position."""
     data = tarkit.open([archive(AB), f"pipe:cat {archive(AB, 'b.tar')}"], allow=["repeated-key"])
 
     pairs = list(zip(data, data, strict=True))
@@ -111,7 +111,7 @@ def test_two_iterators_over_files(archive: Archive) -> None:
 
 
 def test_a_text_file(archive: Archive) -> None:
-    """The message says what to do."""
+    """The message has the correct mode."""
     with open(archive(AB), encoding="latin-1") as file, pytest.raises(tarkit.Usage, match="not bytes") as error:
         list(tarkit.open(file))  # type: ignore[arg-type]
     assert error.value.hint == "open it in mode 'rb'"
@@ -134,7 +134,7 @@ NONE: dict[str, tuple[Any, type[Exception], str]] = {
 
 @each_row("row", NONE)
 def test_what_cannot_be_opened(row: str, archive: Archive) -> None:
-    """The error comes at once, before anything is read."""
+    """The error is raised by `open`, before anything is read."""
     archive(AB)
     Path("empty").mkdir()
     given, kind, words = NONE[row]
@@ -144,7 +144,7 @@ def test_what_cannot_be_opened(row: str, archive: Archive) -> None:
 
 
 def test_a_file_object_twice() -> None:
-    """The second would find nothing."""
+    """A file object that is given twice is an error, as the second one would be empty."""
     file = io.BytesIO(tar(AB))
     with pytest.raises(tarkit.Usage, match="a file object is named more than once"):
         tarkit.open([file, file])
@@ -153,7 +153,7 @@ def test_a_file_object_twice() -> None:
 
 
 def test_a_file_object_at_its_end() -> None:
-    """It was written and not rewound: an error, and no empty dataset."""
+    """A file object that was written and not rewound is an error, not an empty dataset."""
     file = io.BytesIO()
     with tarkit.TarWriter(file) as out:
         out.write("a", {"x": b"1"})
@@ -177,7 +177,7 @@ except tarkit.Unsupported as error:
 
 @pytest.mark.parametrize(("first", "keys"), [(1, ["a"]), (5, ["a", "b"])])
 def test_stdin_is_read_once(first: int, keys: list[str], archive: Archive) -> None:
-    """What is left of a pipe may begin at a header, and would be taken for all of it."""
+    """The rest of a pipe might begin at a header and be taken for the whole, so a second run is an error."""
     code = STDIN.format(first=first)
     ran = subprocess.run([sys.executable, "-c", code], input=tar(AB), capture_output=True, check=True)
 
@@ -189,7 +189,7 @@ def test_stdin_is_read_once(first: int, keys: list[str], archive: Archive) -> No
 
 
 def test_stdin_that_is_a_file(archive: Archive) -> None:
-    """It can be read again; compressed, it has been moved on, which is an error."""
+    """A file on stdin can be read again; a compressed one has another offset then, which is an error."""
     code = STDIN.format(first=1)
     for name, second in (
         (archive(AB), "['a', 'b']"),
@@ -203,7 +203,7 @@ def test_stdin_that_is_a_file(archive: Archive) -> None:
 
 
 def test_a_named_pipe_is_read_once(archive: Archive) -> None:
-    """The first run reads it whole; a second would wait for another writer."""
+    """The first run reads all of it; a second run is an error, since it would wait for another writer."""
     data = tar(AB)
     os.mkfifo("fifo.tar")
     threading.Thread(target=lambda: Path("fifo.tar").write_bytes(data), daemon=True).start()
@@ -215,7 +215,7 @@ def test_a_named_pipe_is_read_once(archive: Archive) -> None:
 
 
 def test_with_and_without() -> None:
-    """`with` gives the dataset, which can be used behind it too."""
+    """`with` returns the dataset, which can be used after the block as well."""
     with tarkit.open(io.BytesIO(tar(AB))) as data:
         assert samples(data) == READ
     assert samples(data) == READ
@@ -228,7 +228,7 @@ SCATTERED = [("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3")]
 
 
 def until_error(data: tarkit.Dataset) -> tuple[list[str], tarkit.TarkitError]:
-    """The keys of the samples that come before the error that ends the run, and that error."""
+    """Return the keys of samples before the error that ends the run, and that error."""
     found = []
     try:
         for sample in data:
@@ -240,7 +240,7 @@ def until_error(data: tarkit.Dataset) -> tuple[list[str], tarkit.TarkitError]:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_problem_is_an_error(stream: bool, archive: Archive) -> None:
-    """What came before it was handed out; a second run has the same error."""
+    """Samples before the problem are yielded; a second run has the same error."""
     name = archive(SCATTERED)
     data = tarkit.open(f"pipe:cat {name}" if stream else name)
     for _ in range(2):
@@ -250,7 +250,7 @@ def test_a_problem_is_an_error(stream: bool, archive: Archive) -> None:
 
 
 def test_a_cut_archive(archive: Archive) -> None:
-    """The end is an error by default; allow keeps the whole entries, skip leaves the damaged sample out."""
+    """The end is an error by default; allow keeps complete entries, skip drops the damaged sample."""
     name = archive(tar(AB)[:2600])
 
     with pytest.raises(tarkit.Problem) as error:
@@ -264,19 +264,19 @@ def test_a_cut_archive(archive: Archive) -> None:
 
 
 def test_skip_leaves_samples_out(archive: Archive) -> None:
-    """The part that came back is dropped, and a warning says so, at the line that iterates."""
+    """The scattered part is dropped, with a warning for the line that iterates."""
     data = tarkit.open(archive(SCATTERED), skip=["scattered-sample"])
 
     with pytest.warns(tarkit.TarkitWarning) as caught:
         found = samples(data)
 
     assert found == [("a", {"x": b"1"}), ("b", {"x": b"2"})]
-    of_tarkit = [each for each in caught if each.category is not ResourceWarning]  # of what an earlier test dropped
+    of_tarkit = [each for each in caught if each.category is not ResourceWarning]  # those are of an earlier test
     assert [(Path(each.filename).name, each.category) for each in of_tarkit] == [("test_open.py", tarkit.TarkitWarning)]
 
 
 def test_warnings_can_be_errors(archive: Archive) -> None:
-    """As with any warning."""
+    """Warnings can be turned into errors, as any warning."""
     data = tarkit.open(archive(SCATTERED), allow=["scattered-sample"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -285,7 +285,7 @@ def test_warnings_can_be_errors(archive: Archive) -> None:
 
 
 def test_on_problem_takes_the_place_of_warnings(archive: Archive) -> None:
-    """It gets the messages, of each run anew."""
+    """on_problem gets the messages instead of warnings, in each run."""
     told: list[str] = []
     data = tarkit.open(archive(SCATTERED), allow=["scattered-sample"], on_problem=told.append)
     with warnings.catch_warnings():
@@ -296,7 +296,7 @@ def test_on_problem_takes_the_place_of_warnings(archive: Archive) -> None:
 
 
 def test_names_of_problems_are_checked() -> None:
-    """At once."""
+    """Names of problems are checked by `open`."""
     with pytest.raises(tarkit.Usage, match="unknown problem"):
         tarkit.open(io.BytesIO(), allow=["wrong"])
     with pytest.raises(tarkit.Usage, match="both name"):
@@ -304,7 +304,7 @@ def test_names_of_problems_are_checked() -> None:
 
 
 def test_an_exception_of_on_problem_ends_the_run(archive: Archive) -> None:
-    """It comes out, and the dataset can be read again."""
+    """The exception is raised unchanged, and the dataset can be read again."""
     calls = []
 
     def refuse(text: str) -> None:
@@ -323,7 +323,7 @@ def test_an_exception_of_on_problem_ends_the_run(archive: Archive) -> None:
 
 
 def test_several_archives(archive: Archive) -> None:
-    """In turn, or a sample of each; `shard_slice` counts in each."""
+    """Archives are read in sequence, or a sample of each in turn; `shard_slice` applies to each."""
     names = [archive({f"{shard}{i}.x": b"" for i in range(3)}, f"{shard}.tar") for shard in "ab"]
 
     def read(**options: Any) -> str:
@@ -341,7 +341,7 @@ def test_several_archives(archive: Archive) -> None:
 
 
 def test_prefetch_of_streams(archive: Archive) -> None:
-    """Streams are read in threads, which end with an iterator that is left."""
+    """Streams are read in threads, which end with an abandoned iterator."""
     names = [f"pipe:cat {archive({f'{i}.x': bytes(9000)}, f'{i}.tar')}" for i in range(6)]
     before = threading.active_count()
     data = tarkit.open(names, prefetch=4)
@@ -355,7 +355,7 @@ def test_prefetch_of_streams(archive: Archive) -> None:
 
 
 def test_tmpdir(archive: Archive) -> None:
-    """What memory may not hold goes there; afterwards nothing is left."""
+    """Data that exceed memory go to `tmpdir`; afterwards it is empty."""
     Path("tmp").mkdir()
     name = archive({f"{i}.x": bytes(100_000) for i in range(30)})
     data = tarkit.open(f"pipe:cat {name}", tmpdir="tmp").sort(reverse=True, memory=1_000_000)
@@ -367,13 +367,13 @@ def test_tmpdir(archive: Archive) -> None:
 
 
 def test_a_command_that_fails(archive: Archive) -> None:
-    """The samples before the last come out, then the error."""
+    """The samples before the failure are yielded, then the error is raised."""
     found, error = until_error(tarkit.open(f"pipe:cat {archive(AB)}; exit 3"))
     assert (found, "ended with status 3" in str(error)) == (["a"], True)
 
 
 def test_an_error_of_a_file_object() -> None:
-    """It comes out as it is."""
+    """The exception is raised unchanged."""
 
     class Broken(io.BytesIO):
         def read(self, n: int | None = -1) -> bytes:

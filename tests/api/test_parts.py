@@ -1,8 +1,10 @@
-"""Dataset.split into parts: the shards of `tarkit split --parts`, byte for byte."""
+"""Dataset.split into parts, categories and equal shards: the shards of `tarkit split`, byte for byte."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import chdir
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ SAMPLES = {f"{number % 7}/{number:03d}.cls": b"%d" % (number % 3) for number in 
     ],
 )
 def test_the_shards_of_the_command(options: dict[str, Any], words: str, run: Run, archive: Archive) -> None:
-    """Of the same names, in the order of the parts."""
+    """Names, bytes and order of the shards are those of the command."""
     name = archive(SAMPLES)
     run("split", name, "-c", "20", "-o", "cli-{part}-%d.tar", *words.split())
     shards = tarkit.open(name).split("api-{part}-%d.tar", count=20, **options)
@@ -42,14 +44,53 @@ def test_the_shards_of_the_command(options: dict[str, Any], words: str, run: Run
         path.unlink()
 
 
+@each_row(
+    "options,words",
+    [
+        ({"shards": 7}, "-n 7"),
+        ({"shards": 7, "remainder": "drop"}, "-n 7 --remainder drop"),
+        ({"shards": 7, "remainder": "repeat"}, "-n 7 --remainder repeat"),
+        ({"shards": 4, "even": "size"}, "-n 4 --even size"),
+        ({"template": "x-{1..5}.tar", "even": "size"}, "-o x-{1..5}.tar --even size"),
+        ({"template": "x-@3.tar", "notation": "at", "count": 40}, "-o x-@3.tar --template at -c 40"),
+        ({"map": "map.txt", "count": 9, "on_unmatched": "skip"}, "--map map.txt -c 9 --on-unmatched skip"),
+        ({"map": "map.txt", "template": "out", "unmatched": "rest"}, "--map map.txt -o out --unmatched rest"),
+        (
+            {"map": {"a-%d.tar": ["^1/"], "b": ["glob:[1-3]/*"]}, "first_match": True, "on_unmatched": "skip"},
+            '--map {"a-%d.tar":["^1/"],"b":["glob:[1-3]/*"]} --first-match --on-unmatched skip',
+        ),
+        (
+            {"map": Path("lines"), "map_sep": ";", "on_bad_line": "skip", "on_unmatched": "skip"},
+            "--map lines --map-sep ; --on-bad-line skip --on-unmatched skip",
+        ),
+        ({"count": 50, "compress": "gz"}, "-c 50 --compress gz"),
+    ],
+)
+def test_other_shards_of_the_command(options: dict[str, Any], words: str, run: Run, archive: Archive) -> None:
+    """With the manifest: equal shards, and categories."""
+    name = os.path.abspath(archive(SAMPLES))
+    for folder in ("cli", "api"):
+        Path(folder, "out").mkdir(parents=True)
+        Path(folder, "map.txt").write_text("^1/ one\n^[23]/ sub-%03d\n")
+        Path(folder, "lines").write_text("^1/;one\nthis\n^[23]/;sub-%03d\n")
+    with chdir("cli"):
+        run("split", name, "--manifest", "m.tsv", *words.split())
+    with chdir("api"):
+        shards = tarkit.open(name).split(**{"manifest": Path("m.tsv"), **options})
+    ours = {str(path.relative_to("api")): path.read_bytes() for path in Path("api").rglob("*.*")}
+    assert ours == {str(path.relative_to("cli")): path.read_bytes() for path in Path("cli").rglob("*.*")}
+    assert len(shards) > 1
+    assert {shard.name for shard in shards} == {name for name in ours if ".tar" in name}
+
+
 def test_names_without_the_part(archive: Archive) -> None:
-    """The name of the part comes before them."""
+    """The name of the part is a prefix."""
     shards = tarkit.open(archive(SAMPLES)).split("x-%d.tar", parts=2)
     assert [shard.name for shard in shards] == ["fold-0-x-0.tar", "fold-1-x-0.tar"]
 
 
 def test_a_part_without_samples(archive: Archive) -> None:
-    """A warning names it."""
+    """A warning names the part."""
     messages: list[str] = []
     data = tarkit.open(archive({"a.x": b""}), on_problem=messages.append)
     (shard,) = data.split("{part}-%d.tar", parts={"a": 0.5, "b": 0.5})
@@ -66,11 +107,28 @@ def test_a_part_without_samples(archive: Archive) -> None:
         ({"parts": 2, "group": "x", "group_field": "cls"}, "group and group_field: choose one"),
         ({"parts": 2, "max_shards": 3}, "max_shards cannot be used with parts: it needs one series of shards"),
         ({"parts": 1}, "parts=1"),
-        ({"parts": {"a": 0.5}}, "the shares sum to 0.5"),
+        ({"parts": {"a": 0.5}}, "parts 'a=0.5': the shares sum to 0.5"),
+        ({"parts": 2, "map": "m"}, "map and parts cannot be used together"),
+        ({"parts": 2, "shards": 3}, "shards cannot be used with parts: it needs one series of shards"),
+        ({"shards": 3, "count": 3}, "shards cannot be used with count or size"),
+        ({"even": "size", "size": 3}, "even cannot be used with count or size"),
+        ({"even": "size"}, "even='size' requires a number of shards"),
+        ({"even": "tar"}, "even='tar': it is one of count, size"),
+        ({"remainder": "drop"}, "remainder requires shards"),
+        ({"remainder": "nix", "shards": 3}, "remainder='nix'"),
+        ({"shards": 0}, "shards=0: it is at least 1"),
+        ({"append": True, "start": 3}, "append continues after the last shard: it cannot be used with start"),
+        ({"append": True, "force": True}, "append keeps what is there, force replaces it: choose one"),
+        ({"unmatched": "rest"}, "map_sep, first_match, unmatched, on_unmatched and on_bad_line require map"),
+        ({"map": "m", "unmatched": "r", "on_unmatched": "skip"}, "unmatched and on_unmatched: choose one"),
+        ({"map": "m", "on_unmatched": "nix"}, "on_unmatched='nix': it is one of error, warn, skip"),
+        ({"map": {"x-%d": ["."]}}, "with map, template is a directory: the map has the names of shards"),
+        ({"manifest": "s-7.tar"}, "manifest s-7.tar: the shards may get this name"),
+        ({"manifest": "in.tar"}, "in.tar is both input and output"),
     ],
 )
 def test_what_does_not_go_together(options: dict[str, Any], message: str, archive: Archive) -> None:
-    """Is refused before anything is written."""
+    """It is refused before anything is written."""
     data = tarkit.open(archive(SAMPLES))
     with pytest.raises(tarkit.Usage) as error:
         data.split("{part}-%d.tar" if "parts" in options else "s-%d.tar", **options)
@@ -78,8 +136,20 @@ def test_what_does_not_go_together(options: dict[str, Any], message: str, archiv
     assert [path.name for path in Path().glob("*.tar")] == ["in.tar"]
 
 
+def test_samples_in_no_category(archive: Archive) -> None:
+    """A warning counts them; or they are an error, whose hint names arguments."""
+    messages: list[str] = []
+    data = tarkit.open(archive(SAMPLES), on_problem=messages.append)
+    (shard,) = data.split(map={"x-%d": ["^0/000"]})
+    assert (shard.name, shard.samples) == ("x-0.tar", 1)
+    assert messages == ["89 samples are in no category of map and left out, '1/001' first"]
+    with pytest.raises(tarkit.TarkitError, match="'1/001' is in no category of map") as error:
+        data.split(map={"x-%d": ["^0/000"]}, on_unmatched="error", force=True)
+    assert "on_unmatched='warn' drops them" in str(error.value.hint)
+
+
 def test_a_directory_that_is_not_there(archive: Archive) -> None:
-    """Is an error before the first part is written."""
+    """It is an error before the first part is written."""
     Path("train").mkdir()
     data = tarkit.open(archive(SAMPLES))
     with pytest.raises(tarkit.TarkitError, match="val: no such directory"):

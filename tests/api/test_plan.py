@@ -1,9 +1,11 @@
-"""tarkit.plan: what `tarkit shard` plans and writes, to the byte."""
+"""tarkit.plan: the plans and shards of `tarkit shard`, to the byte."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +66,7 @@ def fill() -> None:
 
 @each_row("options,words", ROWS)
 def test_the_shards_of_the_command(options: dict[str, Any], words: list[str], run: Run) -> None:
-    """All of them, to the byte; and the preview is what is written, and what --dry-run says."""
+    """Shards, preview and summary equal those of the command and its --dry-run."""
     fill()
     os.mkdir("cli")
     os.mkdir("api")
@@ -101,7 +103,7 @@ def test_the_shards_of_the_command(options: dict[str, Any], words: list[str], ru
 
 
 def test_every_row_but_few_writes(run: Run) -> None:
-    """Of the table above: so that it does not compare errors alone."""
+    """All rows of the table above but a few write shards, so that the test does not only compare errors."""
     fill()
     failed = [words for _, words in ROWS if run("shard", "tree", "--dry-run", *words, exit=None).status]
     assert len(failed) < len(ROWS) / 4, failed
@@ -109,7 +111,7 @@ def test_every_row_but_few_writes(run: Run) -> None:
 
 @pytest.mark.forks
 def test_write_options(run: Run) -> None:
-    """Times, compression and processes: as the command writes."""
+    """Times, compression and processes have the same results as the options of the command."""
     fill()
     for number, (options, words) in enumerate((
         ({"mtime": None}, ["--mtime", "source"]),
@@ -127,8 +129,113 @@ def test_write_options(run: Run) -> None:
     assert Path("post-1.tar.copy").read_bytes() == Path("post-1.tar").read_bytes()
 
 
+@each_row(
+    "options,words",
+    [
+        ({"map": {"c-%d.tar": ["cat"], "sub/d-%d": ["dog"]}}, '--map {"c-%d.tar":["cat"],"sub/d-%d":["dog"]}'),
+        ({"map": {"c": ["cat"]}, "unmatched": "r", "count": 2}, '--map {"c":["cat"]} --unmatched r -c 2'),
+        (
+            {"map": {"c": ["cat/.*"], "d": ["a"]}, "first_match": True, "on_unmatched": "skip", "ext": "tgz"},
+            '--map {"c":["cat/.*"],"d":["a"]} --first-match --on-unmatched skip --ext tgz',
+        ),
+        (
+            {"map": Path("lines"), "map_sep": ";", "on_bad_line": "warn", "sort": "-key"},
+            "--map lines --map-sep ; --on-bad-line warn --sort -key",
+        ),
+        (
+            {"label_from_dir": "cls", "classes_out": "o.txt", "match": "/"},
+            "--label-from-dir cls --classes-out o.txt --match /",
+        ),
+        ({"ext": "tgz", "notation": "at", "template": "x@12", "count": 3}, "--ext tgz --template at -o x@12 -c 3"),
+        ({"template": "sub", "shards": 2}, "-o sub -n 2"),
+    ],
+)  # fmt: skip
+def test_all_files_of_the_command(options: dict[str, Any], words: str, run: Run) -> None:
+    """Shards, manifest, depfile, list of classes, saved plan and recipe: of the same names, to the byte."""
+    fill()
+    tree = os.path.abspath("tree")
+    template = [options.pop("template")] if "template" in options else []
+    for folder in ("cli", "api"):
+        Path(folder, "sub").mkdir(parents=True)
+        Path(folder, "lines").write_text("cat/;c-%d\nmalformed\ndog/;d-%d\n")
+    with chdir("cli"):
+        run("shard", tree, "--manifest", "m.tsv", "--depfile", "d.mk", "--depfile-target", "all", *words.split())
+        run("shard", tree, "--plan", "plan.tsv", *words.split())
+        run("shard", tree, "--recipe", "recipe.txt", *words.split())
+    with chdir("api"):
+        planned = tarkit.plan(tree, on_problem=lambda text: None, **options)
+        shards = planned.write(*template, manifest=Path("m.tsv"), depfile="d.mk", depfile_target="all")
+        assert planned.recipe("recipe.txt", *template) == sum(each[1] for each in planned.preview(*template))
+        assert planned.preview(*template) == planned.save("plan.tsv", *template)
+        assert [shard.name for shard in shards] == [shard.name for shard in planned.preview(*template)]
+    ours = {str(path.relative_to("api")): path.read_bytes() for path in Path("api").rglob("*.*")}
+    assert ours == {str(path.relative_to("cli")): path.read_bytes() for path in Path("cli").rglob("*.*")}
+    assert {shard.name for shard in shards} == {name for name in ours if name.endswith((".tar", ".tgz"))}
+    with chdir("api"):
+        for shard in shards:
+            os.unlink(shard.name)
+        again = tarkit.load_plan("plan.tsv").write(depfile="saved.mk")
+        assert [shard[:3] for shard in again] == [shard[:3] for shard in shards]
+        assert {shard.name: Path(shard.name).read_bytes() for shard in again} == {
+            shard.name: ours[shard.name] for shard in shards
+        }
+    with chdir("cli"):
+        run("shard", "--from-plan", "plan.tsv", "--force", "--depfile", "saved.mk")
+    assert Path("api/saved.mk").read_bytes() == Path("cli/saved.mk").read_bytes()
+
+
+def test_new_files(run: Run) -> None:
+    """They are packed into new shards, and reported if there are none."""
+    fill()
+    for folder in ("cli", "api"):
+        Path(folder).mkdir()
+        run("shard", "tree", "--match", "cat", "-c", "4", "-o", f"{folder}/%d.tar")
+    run("shard", "tree", "--update", "--exclude", "*.csv", "-c", "4", "-o", "cli/%d.tar")
+    planned = tarkit.plan("tree", update=True, exclude="*.csv", count=4, on_problem=lambda text: None)
+    preview = planned.preview("api/%d.tar")
+    assert [shard.name for shard in planned.write("api/%d.tar")] == [shard.name for shard in preview]
+    assert preview[0].name == "api/3.tar"
+    for path in Path("cli").iterdir():
+        assert Path("api", path.name).read_bytes() == path.read_bytes()
+    assert planned.write("api/%d.tar") == []
+
+
+@each_row(
+    "use,message",
+    [
+        (lambda plan: plan.write("x-%d.tar"), "template='x-%d.tar': a saved plan has the names of its shards"),
+        (lambda plan: plan.preview(), "p.tsv: a plan that was saved can only be written"),
+        (lambda plan: plan.save("q.tsv"), "p.tsv: a plan that was saved can only be written"),
+        (lambda plan: plan.write(manifest="p.tsv"), "p.tsv is the plan, and the manifest too"),
+        (lambda plan: plan.write(manifest="tree/m.tsv", depfile="tree/m.tsv"), "and the depfile too"),
+        (lambda plan: plan.write(manifest="a-0.tar"), "a-0.tar is the manifest, and has the name of a shard"),
+    ],
+)  # fmt: skip
+def test_a_saved_plan_is_complete(use: Callable[[tarkit.Plan], Any], message: str, here: Path) -> None:
+    """What it cannot do is an error, before anything is written."""
+    fill()
+    tarkit.plan("tree", match="cat").save("p.tsv", "a-%d.tar")
+    with pytest.raises(tarkit.Usage) as caught:
+        use(tarkit.load_plan("p.tsv"))
+    assert message in str(caught.value)
+    assert sorted(os.listdir()) == ["p.tsv", "tree"]
+
+
+def test_files_beside_the_shards_are_not_packed(here: Path) -> None:
+    """Nor replaced by one another."""
+    fill()
+    planned = tarkit.plan("tree", match="cat|tsv", count=20)
+    Path("tree/m.tsv").write_bytes(b"of an earlier run")
+    planned.write("tree/s-%d.tar", manifest="tree/m.tsv")
+    assert "m" not in keys("tree/s-0.tar")
+    with pytest.raises(tarkit.Usage, match="update adds to existing shards: it cannot be used with force or resume"):
+        tarkit.plan("tree", update=True).write("tree/s-%d.tar", force=True)
+    with pytest.raises(tarkit.Usage, match=r"table\.csv is the table, and the manifest too"):
+        tarkit.plan("tree", join="tree/table.csv:name").write("x-%d.tar", manifest="tree/table.csv")
+
+
 def test_classes(here: Path) -> None:
-    """Their names by number, once the plan was used; the table and the list are not packed."""
+    """The names of classes are known after the plan was used; the table and the list are not packed."""
     fill()
     planned = tarkit.plan("tree", label_from_dir="cls", exclude=["classes", "table.csv"])
     assert planned.classes == []
@@ -149,7 +256,7 @@ def test_classes(here: Path) -> None:
 
 
 def test_the_tree_is_listed_anew(here: Path) -> None:
-    """A plan is what to do: what is there when it is used is packed."""
+    """Files that exist when the plan is used are packed."""
     fill()
     planned = tarkit.plan("tree", match="dog")
     (before,) = planned.preview()
@@ -159,13 +266,15 @@ def test_the_tree_is_listed_anew(here: Path) -> None:
 
 
 def test_shards_that_are_there(here: Path) -> None:
-    """An error before anything is listed; force replaces them, resume keeps those that are as planned."""
+    """Existing shards are an error before the listing; force replaces them, resume keeps those that are as planned."""
     fill()
     planned = tarkit.plan("tree", count=4)
     names = [shard.name for shard in planned.write("a-%d.tar")]
     before = [Path(name).read_bytes() for name in names]
-    with pytest.raises(tarkit.TarkitError, match=r"^a-0\.tar and 4 more: there are shards of this name$"):
+    with pytest.raises(tarkit.TarkitError, match=r"^a-0\.tar and 4 more: there are shards of this name$") as error:
         planned.write("a-%d.tar")
+    hint = "resume keeps those that are as planned, update packs what is new, force replaces them"
+    assert error.value.hint == hint
     os.unlink(names[1])
     kept = os.stat(names[0]).st_ino
     assert [shard.name for shard in planned.write("a-%d.tar", resume=True)] == names
@@ -181,7 +290,7 @@ def test_shards_that_are_there(here: Path) -> None:
 
 @each_row("when", ["listed", "written"])
 def test_a_file_that_is_gone(when: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its sample is left out with a warning, or it is an error; whether it goes while the tree is listed, or later."""
+    """The sample of a removed file is dropped with a warning, or is an error, for a removal in the listing or later."""
     fill()
     sizes, pack = tree.Tree._sizes, plan.pack
 
@@ -219,7 +328,7 @@ def test_a_file_that_is_gone(when: str, here: Path, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_errors(options: dict[str, Any], kind: type[Exception], message: str, here: Path) -> None:
-    """They come before anything is written."""
+    """Errors are raised before anything is written."""
     fill()
     planned = tarkit.plan(**{"directory": "tree", **options})
     for use in (planned.preview, planned.write):
@@ -230,7 +339,7 @@ def test_errors(options: dict[str, Any], kind: type[Exception], message: str, he
 
 
 def test_errors_of_outputs(here: Path) -> None:
-    """A directory that is missing, stdout, and too few names."""
+    """A missing directory, stdout, and too few names are errors."""
     fill()
     with pytest.raises(FileNotFoundError, match=r"nix/a-0\.tar"):
         tarkit.plan("tree").write("nix/a-%d.tar")
@@ -248,23 +357,33 @@ def test_errors_of_outputs(here: Path) -> None:
     [
         ({"count": 0}, "count=0: it is at least 1"),
         ({"shards": -1}, "shards=-1: it is at least 1"),
-        ({"size": 0}, "invalid size '0'"),
+        ({"size": 0}, "size=0: it is at least 1"),
         ({"size": "10Q"}, "10Q"),
         ({"size_rule": "nix"}, "size_rule='nix'"),
         ({"dirs": "keep"}, "dirs='keep': it is one of pack, separate, collapse"),
         ({"rename": "nix"}, "rename='nix'"),
         ({"symlinks": "nix"}, "symlinks='nix'"),
         ({"on_missing": "skip"}, "on_missing='skip': it is one of error, warn, keep, exclude"),
-        ({"sort": "nix"}, "'nix'"),
-        ({"key": "("}, "'('"),
-        ({"match": "("}, "'('"),
+        ({"sort": "nix"}, "sort 'nix': not key"),
+        ({"key": "("}, "key '('"),
+        ({"match": "("}, "match '('"),
+        ({"require": "|"}, "require '|': an empty name of a field"),
+        ({"label_from_dir": "a/b"}, "label_from_dir 'a/b': not FIELD"),
         ({"shards": 2, "count": 3}, "cannot be used"),
         ({"shards": 2, "dirs": "separate"}, "cannot be used"),
-        ({"classes": "file"}, "require"),
+        ({"classes": "file"}, "classes and classes_out require label_from_dir"),
+        ({"classes_out": "file"}, "classes and classes_out require label_from_dir"),
+        ({"shards": 2, "size": "9K"}, "shards and even cannot be used with count or size"),
+        ({"even": True, "dirs": "collapse"}, "shards and even cannot be used with dirs='collapse'"),
+        ({"shards": 2, "map": "m"}, "shards and even cannot be used with map"),
+        ({"first_match": True}, "map_sep, first_match, unmatched, on_unmatched and on_bad_line require map"),
+        ({"update": True, "label_from_dir": "cls"}, "update requires the numbers of the classes"),
+        ({"ext": "nix"}, "ext 'nix': not a suffix of archives"),
+        ({"notation": "nix"}, "notation='nix': it is one of auto, printf, bash, at"),
     ],
 )
 def test_arguments_out_of_range(options: dict[str, Any], message: str, here: Path) -> None:
-    """Errors at once, where samples would be missing or packed otherwise."""
+    """Arguments out of range are errors of the call, since samples would be missing or packed differently."""
     with pytest.raises(tarkit.Usage) as caught:
         tarkit.plan(here, **options)
     assert message in str(caught.value)

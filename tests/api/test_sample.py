@@ -1,4 +1,4 @@
-"""A sample: its fields, however they are named and packed, for as long as somebody holds it."""
+"""A sample: its fields, with all kinds of names and contents, and its lifetime."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ BIG = 3 << 20
 
 
 def one(members: Any, **options: Any) -> tarkit.Sample:
-    """The only sample of an archive of these members."""
+    """Return the only sample of an archive of these members."""
     [sample] = tarkit.open(io.BytesIO(tar(members)), **options)
     return sample
 
 
 def test_a_mapping(archive: Archive) -> None:
-    """All that a read-only mapping has."""
+    """A sample has the methods of a read-only mapping."""
     [sample] = tarkit.open(archive({"d/a.x": b"1", "d/a.seg.png": b"22", "d/a.e": b""}))
 
     assert isinstance(sample, Mapping)
@@ -59,7 +59,7 @@ def test_a_mapping(archive: Archive) -> None:
 
 
 def test_what_is_handed_out_cannot_change_the_sample() -> None:
-    """Not through its views, nor through its sizes."""
+    """Neither its views nor its sizes can change the sample."""
     sample = one({"a.x": b"1"})
     with pytest.raises((TypeError, AttributeError)):
         sample.items().mapping["x"] = b"2"  # type: ignore[index]
@@ -68,7 +68,7 @@ def test_what_is_handed_out_cannot_change_the_sample() -> None:
 
 
 def test_case() -> None:
-    """Names are found in any case; that very name first."""
+    """Names are found in any case; the exact name takes precedence."""
     sample = one({"a.JPG": b"1", "a.Seg.Png": b"2"})
     assert (sample["jpg"], sample["JPG"], sample["jPg"], sample["seg.png"]) == (b"1", b"1", b"1", b"2")
     assert list(sample) == ["JPG", "Seg.Png"]
@@ -82,7 +82,7 @@ ODD = ["x", "seg.png", ".x", "..", "x.", "é", "\udcff\udcfe", "a b", "'", '"', 
 
 @each_feed
 def test_odd_names(feed: Feed, archive: Archive) -> None:
-    """Dots, blanks, quotes, long names, and bytes that are not UTF-8, which are surrogates as in paths."""
+    """Dots, spaces, quotes, long names, and bytes that are not UTF-8, as surrogates, are names of fields."""
     for order in (ODD, ODD[::-1]):
         members = [(os.fsencode(f"d.1/k.{field}"), field.encode("utf-8", "surrogateescape")) for field in order]
         raw = b"".join(member(name, content) for name, content in members) + bytes(1024)
@@ -95,7 +95,7 @@ def test_odd_names(feed: Feed, archive: Archive) -> None:
 
 
 def test_odd_keys() -> None:
-    """They come out as they were written."""
+    """Keys are unchanged."""
     keys = ["a b", "é", "\udcff", "ein/lan.ger/pfad", "x" * 400, "\n", " "]
     file = io.BytesIO()
     with tarkit.TarWriter(file) as out:
@@ -108,7 +108,7 @@ def test_odd_keys() -> None:
 
 
 def test_entries_without_key_are_no_fields() -> None:
-    """Directories, README and hidden files, before, within and behind a sample."""
+    """Directories, README and hidden files before, in and after a sample are no fields."""
     members: list[tuple[str, Content]] = [
         ("d/", None),
         ("d/a.x", b"1"),
@@ -125,7 +125,7 @@ def test_entries_without_key_are_no_fields() -> None:
 
 
 def test_links() -> None:
-    """A hard link is what it links to, if that is in the sample; other links have no content to read."""
+    """A hard link to an entry of the sample has its content; other links have none."""
     sample = one(
         {"a.x": b"123", "a.y": Link("a.x"), "a.z": Link("b.x"), "a.s": Link("a.x", b"2")}, allow=["unmovable-entry"]
     )
@@ -142,7 +142,7 @@ def test_links() -> None:
 
 @each_row("name", sorted(path.name for path in DATA.glob("*sparse*.tar")))
 def test_sparse_files(name: str) -> None:
-    """Their content is not in the archive as it is: an error, in any of the formats, and never the wrong bytes."""
+    """The content of a sparse file is not stored as it is: an error for each format, never wrong bytes."""
     found = 0
     for source in (DATA / name, f"pipe:cat {DATA / name}", io.BytesIO((DATA / name).read_bytes())):
         for sample in tarkit.open(source):
@@ -159,7 +159,7 @@ def test_sparse_files(name: str) -> None:
 
 
 def test_the_same_field_twice() -> None:
-    """An error; where it is allowed the first counts, also in what was renamed to one name."""
+    """A duplicate field is an error; if it is allowed the first counts, also after renaming."""
     twice = tar([("a.x", b"1"), ("a.x", b"2"), ("a.y", b"3")])
     with pytest.raises(tarkit.Problem) as error:
         list(tarkit.open(io.BytesIO(twice)))
@@ -173,22 +173,22 @@ def test_the_same_field_twice() -> None:
 
 
 def test_names_by_pax_records() -> None:
-    """A name in a PAX header counts."""
+    """A name in a PAX header takes precedence."""
     [sample] = tarkit.open(io.BytesIO(tar({f"{'d' * 200}/a.é": b"1", f"{'d' * 200}/a.x": b"2"}, PAX)))
     assert dict(sample) == {"é": b"1", "x": b"2"}
 
 
-# ---- How long a sample is good
+# ---- lifetime of a sample
 
 
 def content(number: int, field: str, size: int) -> bytes:
-    """Bytes that are those of one field alone."""
+    """Return bytes that only this field has."""
     return random.Random(f"{number} {field}").randbytes(size)
 
 
 @each_feed
 def test_small_samples_outlive_the_iteration(feed: Feed, archive: Archive) -> None:
-    """From files and streams, in any order."""
+    """Small samples of files and streams stay readable, in any order."""
     archive({f"{i}.{field}": content(i, field, 3000 + i) for i in range(200) for field in ("x", "y")})
     word = feed("in.tar") if feed.kind != "pipe" else "pipe:cat in.tar"
     found = list(tarkit.open(word))
@@ -201,13 +201,13 @@ def test_small_samples_outlive_the_iteration(feed: Feed, archive: Archive) -> No
 
 
 def large(archive: Archive) -> tuple[str, dict[str, dict[str, bytes]]]:
-    """An archive of samples that are larger than 1 MiB, and their contents."""
+    """Return an archive of samples larger than 1 MiB, and their contents."""
     expected = {str(i): {"x": content(i, "x", BIG + i), "y": content(i, "y", 7)} for i in range(4)}
     return archive({f"{key}.{field}": data for key, each in expected.items() for field, data in each.items()}), expected
 
 
 def test_large_samples_of_files_outlive_the_iteration(archive: Archive) -> None:
-    """They are read when they are asked for, from the file that was opened, wherever it is then."""
+    """Large samples of files are read on access from the file that was opened, even if it was moved."""
     name, expected = large(archive)
     found = list(tarkit.open(name))
     assert {each.key: each.sizes for each in found} == {
@@ -221,7 +221,7 @@ def test_large_samples_of_files_outlive_the_iteration(archive: Archive) -> None:
 
 @pytest.mark.parametrize("way", ["pipe", "gzip", "object"])
 def test_large_samples_of_streams(way: str, archive: Archive) -> None:
-    """They can be read until the next one is asked for, or the end; then reading is an error."""
+    """Large samples of streams are readable until the next sample is requested; then reading is an error."""
     name, expected = large(archive)
     raw = Path(name).read_bytes()
     Path("in.tar.gz").write_bytes(gzip.compress(raw, 1))
@@ -240,7 +240,7 @@ def test_large_samples_of_streams(way: str, archive: Archive) -> None:
 
 
 def test_the_first_samples_of_a_stream_are_held(archive: Archive) -> None:
-    """`head` gives a list, so they are good together, also sorted ones."""
+    """`head` returns a list of samples that are all readable, sorted ones as well."""
     name, expected = large(archive)
     for data in (tarkit.open(f"pipe:cat {name}"), tarkit.open(f"pipe:cat {name}").sort()):
         assert {each.key: dict(each) for each in data.head(3)} == {key: expected[key] for key in "012"}
@@ -268,7 +268,7 @@ def test_large_samples_through_steps(archive: Archive) -> None:
 
 
 def test_a_file_that_changes_before_a_late_read(archive: Archive) -> None:
-    """An error, where the bytes may be those of something else."""
+    """A changed file is an error, since the bytes may be other ones."""
     name, _ = large(archive)
     found = list(tarkit.open(name))
     with open(name, "r+b") as file:
@@ -281,7 +281,7 @@ def test_a_file_that_changes_before_a_late_read(archive: Archive) -> None:
 
 
 def test_a_file_that_is_cut_while_it_is_read(archive: Archive) -> None:
-    """No sample is silently missing or short."""
+    """No sample is silently missing or cut."""
     name, _ = large(archive)
     samples = iter(tarkit.open(name))
     first = next(samples)
@@ -294,7 +294,7 @@ def test_a_file_that_is_cut_while_it_is_read(archive: Archive) -> None:
 
 
 def test_threads_read_one_sample(archive: Archive) -> None:
-    """Large samples of files can be read from several threads at once."""
+    """Large samples of files can be read in several threads at once."""
     name, expected = large(archive)
     found = list(tarkit.open(name)) * 8
 
@@ -303,7 +303,7 @@ def test_threads_read_one_sample(archive: Archive) -> None:
 
 
 def test_threads_iterate_one_dataset(archive: Archive) -> None:
-    """Each iteration is its own."""
+    """Iterations in several threads are independent."""
     expected = {f"{i}": {"x": content(i, "x", 2000)} for i in range(300)}
     data = tarkit.open(archive({f"{key}.x": each["x"] for key, each in expected.items()})).rekey("{index}")
 

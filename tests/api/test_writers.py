@@ -1,4 +1,4 @@
-"""TarWriter and ShardWriter: what they write, what they refuse, what they leave behind."""
+"""TarWriter and ShardWriter: their output, refused values, and cleanup."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.conftest import entries
 
 
 class Number(int, enum.Enum):
-    """A number that prints as something else."""
+    """A number whose str is different."""
 
     THREE = 3
 
 
 class Word(str, enum.Enum):  # noqa: UP042
-    """The same for text."""
+    """A str whose str() is different."""
 
     TEN = "ten"
 
@@ -59,7 +59,7 @@ VALUES: dict[str, tuple[str, Any, bytes]] = {
 
 @each_row("value", VALUES)
 def test_values(value: str, here: Path) -> None:
-    """Each as the table of codecs says."""
+    """Each value is encoded by the table of codecs."""
     field, given, expected = VALUES[value]
     with tarkit.TarWriter("a.tar") as out:
         out.write("k", {field: given})
@@ -70,7 +70,7 @@ def test_values(value: str, here: Path) -> None:
 
 
 def test_arrays_and_pictures(here: Path) -> None:
-    """They are read back as what they were."""
+    """Arrays and pictures are restored by reading."""
     numpy = pytest.importorskip("numpy")
     image = pytest.importorskip("PIL.Image")
     with tarkit.TarWriter("a.tar") as out:
@@ -103,7 +103,7 @@ REFUSED: dict[str, tuple[str, Any, type[Exception]]] = {
 
 @pytest.mark.parametrize("shards", [False, True])
 def test_values_that_are_refused(shards: bool, here: Path) -> None:
-    """Nothing of the sample is written, also no field before it; its key is free for another try."""
+    """Nothing of the sample is written, not even fields before the value; its key can be used again."""
     with tarkit.ShardWriter("o-%d.tar") if shards else tarkit.TarWriter("o-0.tar") as out:
         for row, (field, value, kind) in REFUSED.items():
             with pytest.raises(kind) as error:
@@ -120,7 +120,7 @@ FIELDS = ["", ".", ".txt", "__key__", "a/b", "/", "x\0", "../x", "\ud800"]
 
 @pytest.mark.parametrize("shards", [False, True])
 def test_names_that_are_refused(shards: bool, here: Path) -> None:
-    """What would be read as something else, or lead out of a directory."""
+    """Names that would be read as something else, or lead out of a directory, are refused."""
     with tarkit.ShardWriter("o-%d.tar") if shards else tarkit.TarWriter("o-0.tar") as out:
         for key in KEYS:
             with pytest.raises(tarkit.TarkitError):
@@ -142,7 +142,7 @@ def test_names_that_are_refused(shards: bool, here: Path) -> None:
 
 @pytest.mark.parametrize("shards", [False, True])
 def test_the_same_key_twice(shards: bool, here: Path) -> None:
-    """In a row both would be read as one sample, later as two of one key: an error, behind which it goes on."""
+    """Adjacent samples with one key would be one sample, others a repeated key: an error, but writing continues."""
     with tarkit.ShardWriter("o-%d.tar", count=2) if shards else tarkit.TarWriter("o-0.tar") as out:
         out.write("b", {"x": b"1"})
         with pytest.raises(tarkit.TarkitError, match="'b' was written before"):
@@ -157,7 +157,7 @@ def test_the_same_key_twice(shards: bool, here: Path) -> None:
 
 
 def test_the_same_bytes_each_time(here: Path) -> None:
-    """Times are 0 unless asked for."""
+    """Times are 0 unless given, so that the bytes are reproducible."""
     for name in ("a.tar", "b.tar"):
         with tarkit.TarWriter(name) as out:
             out.write("k", {"x": 1})
@@ -170,7 +170,7 @@ def test_the_same_bytes_each_time(here: Path) -> None:
 
 @each_row("name", ["o.tar.zst", "o.tar.gz", "o.zip", "o.tar"])
 def test_suffixes(name: str, here: Path) -> None:
-    """They compress; what is read is what was written."""
+    """The suffix determines the compression; reading restores the fields."""
     with tarkit.TarWriter(Path(name)) as out:
         for i in range(50):
             out.write(f"{i:03d}", {"x": bytes(i)})
@@ -179,7 +179,7 @@ def test_suffixes(name: str, here: Path) -> None:
 
 
 def test_an_empty_archive(here: Path) -> None:
-    """Without samples it is one all the same; a series has no shard then."""
+    """Without samples there is an empty archive; a series has no shard then."""
     with tarkit.TarWriter("a.tar"):
         pass
     assert list(tarkit.open("a.tar")) == []
@@ -189,7 +189,7 @@ def test_an_empty_archive(here: Path) -> None:
 
 
 def test_a_file_object(here: Path) -> None:
-    """It stays open, has what was written in front of it, and gets nothing behind the archive."""
+    """It stays open, keeps what was written before, and gets nothing after the archive."""
     file = io.BytesIO()
     file.write(b"head")
     with tarkit.TarWriter(file, compress="gz") as out:
@@ -199,7 +199,7 @@ def test_a_file_object(here: Path) -> None:
     assert [dict(each) for each in tarkit.open(file)] == [{"x": b"1"}]
 
     class Slow(io.RawIOBase):
-        """Takes a few bytes at a time."""
+        """A file object that takes a few bytes at a time."""
 
         def __init__(self) -> None:
             self.data = b""
@@ -216,7 +216,7 @@ def test_a_file_object(here: Path) -> None:
 
 
 def test_a_command(here: Path) -> None:
-    """Its failure is that of the writer."""
+    """The failure of the command is raised by the writer."""
     with tarkit.TarWriter("pipe:cat > o.tar") as out:
         out.write("k", {"x": b"1"})
     assert entries("o.tar") == [("k.x", b"1")]
@@ -228,7 +228,7 @@ def test_a_command(here: Path) -> None:
 
 
 def fail(out: tarkit.TarWriter | tarkit.ShardWriter, kind: type[BaseException], count: int) -> None:
-    """Write some samples, then raise."""
+    """Write some samples, then raise an exception."""
     for i in range(count):
         out.write(str(i), {"x": bytes(100_000)})
     raise kind
@@ -236,7 +236,7 @@ def fail(out: tarkit.TarWriter | tarkit.ShardWriter, kind: type[BaseException], 
 
 @each_row("output", ["o.tar", "o.tar.zst", "o.zip", "o-%d.tar"])
 def test_an_exception_leaves_nothing(output: str, here: Path) -> None:
-    """Whatever its class. What was there before stays; closing afterwards does nothing, writing is an error."""
+    """After any exception the old file is unchanged; closing does nothing, writing is an error."""
     Path("o.tar").write_bytes(b"before")
     for kind in (RuntimeError, KeyboardInterrupt, GeneratorExit):
         writer = tarkit.ShardWriter(output, count=5) if "%" in output else tarkit.TarWriter(output)
@@ -251,7 +251,7 @@ def test_an_exception_leaves_nothing(output: str, here: Path) -> None:
 
 
 def test_complete_shards_stay(here: Path) -> None:
-    """Those that were full before the exception."""
+    """Shards that were complete before the exception are kept."""
     with pytest.raises(RuntimeError), tarkit.ShardWriter("o-%d.tar", count=2) as out:
         fail(out, RuntimeError, 5)
     assert sorted(os.listdir()) == ["o-0.tar", "o-1.tar"]
@@ -260,7 +260,7 @@ def test_complete_shards_stay(here: Path) -> None:
 
 @each_row("output", ["o.tar", "o.tar.gz", "o-%d.tar"])
 def test_closing_twice(output: str, here: Path) -> None:
-    """The second time does nothing, with and without `with`; a sample after that is an error and not lost."""
+    """The second close does nothing, with and without `with`; a sample after it is an error."""
     writer = tarkit.ShardWriter(output) if "%" in output else tarkit.TarWriter(output)
     with writer as out:
         out.write("k", {"x": b"1"})
@@ -276,7 +276,7 @@ def test_closing_twice(output: str, here: Path) -> None:
 
 @each_row("output", ["o.tar", "o.tar.zst", "o-%d.tar"])
 def test_a_writer_that_is_dropped(output: str, here: Path) -> None:
-    """Without close there is no archive, and no temporary file either."""
+    """Without close there is no archive, and no temporary file."""
     writer = tarkit.ShardWriter(output) if "%" in output else tarkit.TarWriter(output)
     writer.write("k", {"x": b"1"})
     assert len(os.listdir()) == 1
@@ -286,7 +286,7 @@ def test_a_writer_that_is_dropped(output: str, here: Path) -> None:
 
 
 def test_a_program_that_ends_without_close(here: Path) -> None:
-    """It leaves nothing; neither does one that dies of an exception."""
+    """It leaves no file, and neither does one that ends by an exception."""
     for last in ("", "raise SystemExit", "1 / 0"):
         code = f"import tarkit; out = tarkit.TarWriter('o.tar'); out.write('k', {{'x': 1}}); keep = [out]\n{last}"
         subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL, check=False)
@@ -305,7 +305,7 @@ class Full(io.BytesIO):
 
 
 def test_an_error_while_writing_ends_the_archive(here: Path) -> None:
-    """A part of a sample may be missing: no more is written, and it is never complete, also if nobody looked."""
+    """Part of a sample may be missing: nothing more is written, and close raises, even if the error was ignored."""
     file = Full()
     out = tarkit.TarWriter(file)
     with pytest.raises(OSError, match="No space left"):
@@ -321,7 +321,7 @@ def test_an_error_while_writing_ends_the_archive(here: Path) -> None:
 
 
 def test_an_error_at_the_end(here: Path) -> None:
-    """The directory is gone when the file gets its name: close raises, each time, and nothing is left."""
+    """If the directory is removed before the rename, close raises each time, and no file is left."""
     Path("d").mkdir()
     out = tarkit.TarWriter("d/o.tar")
     out.write("k", {"x": b"1"})
@@ -335,7 +335,7 @@ def test_an_error_at_the_end(here: Path) -> None:
 
 
 def test_two_writers_of_one_file(here: Path) -> None:
-    """The last that is closed stays, whole."""
+    """The output of the last writer that is closed is kept, complete."""
     first, second = tarkit.TarWriter("o.tar"), tarkit.TarWriter("o.tar")
     first.write("a", {"x": bytes(3000)})
     second.write("b", {"x": b"2"})
@@ -349,7 +349,7 @@ def test_two_writers_of_one_file(here: Path) -> None:
 
 
 def test_limits_of_shards(here: Path) -> None:
-    """By count, by size, by both; the numbers begin where they are asked to."""
+    """Shards end by count, by size, or by both; the numbers begin at `start`."""
     with tarkit.ShardWriter("c-%03d.tar", count=2, start=5) as out:
         for i in range(5):
             out.write(f"{i}", {"x": bytes(100)})
@@ -368,7 +368,7 @@ def test_limits_of_shards(here: Path) -> None:
 
 
 def test_shards_that_are_there(here: Path) -> None:
-    """An error before anything is written, unless `force`."""
+    """Existing shards are an error before anything is written, unless `force` is given."""
     for options in ({}, {"force": True}):
         with tarkit.ShardWriter("o-%d.tar", count=1, **options) as out:  # type: ignore[arg-type]
             out.write("a", {"x": str(options)})
@@ -379,7 +379,7 @@ def test_shards_that_are_there(here: Path) -> None:
 
 @each_row("template", ["-", "o-%d-%d.tar", ""])
 def test_templates_that_are_none(template: str, here: Path) -> None:
-    """They are refused."""
+    """Invalid templates are refused."""
     with pytest.raises(tarkit.Usage):
         tarkit.ShardWriter(template)
 

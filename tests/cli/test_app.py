@@ -1,4 +1,4 @@
-"""The command line as a whole: every command of the table, every error, every shell's completion."""
+"""The command line as a whole: every command of the table, every error, completion in every shell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,16 @@ from tarkit import __version__, errors
 from tarkit.cli import app
 from tarkit.cli.app import COMMANDS, group
 from tarkit.cli.command import FIRST, LAST, Command, Option, sections
-from tarkit.errors import CommandFailed, Interrupted, MissingLibrary, Problem, TarkitError, Unsupported, Usage
+from tarkit.errors import (
+    CommandFailed,
+    Interrupted,
+    MissingKey,
+    MissingLibrary,
+    Problem,
+    TarkitError,
+    Unsupported,
+    Usage,
+)
 from tarkit.problems import PROBLEMS
 from tests._served import served
 from tests._tools import PATIENT, TARKIT, archive, at_terminal, each_row, program, tarkit
@@ -31,7 +40,7 @@ from tests._tools import PATIENT, TARKIT, archive, at_terminal, each_row, progra
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the test's own, with an archive in it."""
+    """Make a directory for the test with an archive in it, and change to it."""
     monkeypatch.chdir(tmp_path)
     Path("a.tar").write_bytes(archive({"a.txt": b"1", "b.txt": b"2"}))
     return tmp_path
@@ -39,7 +48,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run `tarkit WORDS` in this process: status, stdout, stderr."""
+    """Run `tarkit WORDS` in this process; return status, stdout and stderr."""
 
     def call(*words: str) -> tuple[int, str, str]:
         capfd.readouterr()
@@ -55,7 +64,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 def command(name: str) -> Command:
-    """A command of the table."""
+    """Return a command of the table."""
     found = group.get_command(click.Context(group), name)
     assert isinstance(found, Command)
     return found
@@ -85,7 +94,7 @@ LONG = ("proc", "shard", "split")  # commands whose --help takes two screens of 
 def test_libraries_that_are_missing(
     module: str, words: list[str], needs: str, extra: str, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
-    """The error says what is needed, the hint how to install it."""
+    """The error names the missing library, the hint how to install it."""
     Path("mix.yaml").write_text("a: 1")
     Path("t.parquet").write_bytes(b"PAR1")
     Path("tree").mkdir(exist_ok=True)
@@ -99,7 +108,7 @@ def test_libraries_that_are_missing(
 
 @each_row("name", COMMANDS)
 def test_the_table(name: str) -> None:
-    """Its line is the first of the command's help, a sentence that fits."""
+    """The line of a command is the first of its help, a sentence that fits in the table."""
     found = command(name)
     assert found.name == name
     assert found.help
@@ -112,7 +121,7 @@ def test_the_table(name: str) -> None:
 @each_row("name", COMMANDS)
 @each_row("word", ["-h", "--help"])
 def test_help(name: str, word: str, call: Call) -> None:
-    """It shows how to call it, examples to copy as they are, and what it costs; in 80 columns."""
+    """The help shows the usage, examples to copy and the cost, in 80 columns."""
     status, out, err = call(name, word)
     assert (status, err) == (0, "")
     assert out.startswith(f"Usage: tarkit {name} ")
@@ -129,7 +138,7 @@ def test_help(name: str, word: str, call: Call) -> None:
 
 @each_row("name", COMMANDS)
 def test_examples(name: str) -> None:
-    """What the examples say of tarkit can be parsed: the commands and options are there."""
+    """The commands and options in examples exist and can be parsed."""
     found = 0
     for example in command(name).examples:
         for words in re.findall(r"\btarkit ([^|#)]*)", example):
@@ -143,7 +152,7 @@ def test_examples(name: str) -> None:
 
 @each_row("name", COMMANDS)
 def test_options(name: str) -> None:
-    """Each has a help in a sentence that ends, no name is there twice, and the common ones are there."""
+    """Each option has a help that is a sentence, no name occurs twice, and the common options are present."""
     seen: list[str] = []
     for param in command(name).params:
         seen += [*param.opts, *param.secondary_opts]
@@ -153,7 +162,7 @@ def test_options(name: str) -> None:
             assert param.help[0].isupper() or param.help.startswith("gz")
     assert len(seen) == len(set(seen))
     for word in ("-v", "-q", "--progress", "--no-progress", "--report", "--tmpdir"):
-        assert (word in seen) is (name != "completion")  # which has no run to report on
+        assert (word in seen) is (name != "completion")  # completion has no run to report
     assert "--help-all" in seen
 
 
@@ -177,7 +186,7 @@ OWN = {
 
 @each_row("name", COMMANDS)
 def test_sections(name: str, call: Call) -> None:
-    """Every option belongs to a section, and --help lists them in the order that all commands have."""
+    """Every option belongs to a section, and --help lists sections in the order that all commands share."""
     found = command(name)
     context = click.Context(found, **found.context_settings)
     listed = sections(found, context)
@@ -193,7 +202,7 @@ def test_sections(name: str, call: Call) -> None:
 
 @each_row("name", COMMANDS)
 def test_help_is_short(name: str, call: Call) -> None:
-    """It fits on two screens, and an option takes one line, between its section's head and the next."""
+    """The help fits on two screens, and each option takes one line."""
     lines = call(name, "--help")[1].splitlines()
     assert len(lines) <= (100 if name in LONG else 78)
     begin = next(number for number, line in enumerate(lines) if re.fullmatch("(Input|Output|Messages):", line))
@@ -203,7 +212,7 @@ def test_help_is_short(name: str, call: Call) -> None:
 
 @each_row("name", COMMANDS)
 def test_help_all(name: str, call: Call) -> None:
-    """It has what --help leaves out: other names of options, details, the rest of the description."""
+    """--help-all has what --help leaves out: other names of options, details, the rest of the description."""
     status, out, err = call(name, "--help-all")
     assert (status, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 80
@@ -219,7 +228,7 @@ def test_help_all(name: str, call: Call) -> None:
 
 @each_row("words", [(), ("-h",), ("--help",)])
 def test_help_of_all(words: tuple[str, ...], call: Call) -> None:
-    """Every command with its line; without a word it is a usage error, and says the same."""
+    """--help lists every command with its line; without arguments the same text is a usage error."""
     status, out, err = call(*words)
     assert status == (0 if words else 2)
     shown = out if words else err
@@ -229,17 +238,17 @@ def test_help_of_all(words: tuple[str, ...], call: Call) -> None:
 
 
 def test_version(call: Call) -> None:
-    """One line."""
+    """The version is one line."""
     assert call("--version") == (0, f"tarkit {__version__}\n", "")
 
 
 def test_module() -> None:
-    """`python -m tarkit` is the same."""
+    """`python -m tarkit` is the same program."""
     done = subprocess.run([*TARKIT, "--version"], capture_output=True, check=True)
     assert done.stdout.decode() == f"tarkit {__version__}\n"
 
 
-# ---- words that make no sense
+# ---- usage errors
 
 
 @each_row(
@@ -267,7 +276,7 @@ def test_module() -> None:
     ],
 )
 def test_usage(words: list[str], message: str, hint: str, call: Call) -> None:
-    """One line that says what is wrong, one with a hint, status 2, and nothing on stdout."""
+    """A usage error is one line with the reason and one with a hint, status 2, and nothing on stdout."""
     status, out, err = call(*words)
     assert (status, out) == (2, "")
     lines = err.splitlines()
@@ -278,7 +287,7 @@ def test_usage(words: list[str], message: str, hint: str, call: Call) -> None:
 
 @each_row("name", COMMANDS)
 def test_unknown_option_of_each(name: str, call: Call) -> None:
-    """No command takes what it does not know."""
+    """An unknown option is a usage error of every command."""
     status, out, err = call(name, "--no-such-option")
     assert (status, out, err.count("\n")) == (2, "", 2)
 
@@ -287,7 +296,7 @@ def test_unknown_option_of_each(name: str, call: Call) -> None:
 
 
 def raising(error: BaseException | type[BaseException]) -> click.Command:
-    """A command that raises."""
+    """Return a command that raises an error."""
 
     def fail() -> None:
         raise error
@@ -311,6 +320,7 @@ def raising(error: BaseException | type[BaseException]) -> click.Command:
             "tarkit: this needs That, which is not installed\nhint: pip install 'tarkit[those]'\n",
         ),
         (Unsupported("what"), 1, "tarkit: what\n"),
+        (MissingKey("no sample 'a'"), 1, "tarkit: no sample 'a'\n"),
         (CommandFailed("a\nb", 3, "why"), 1, "tarkit: command ended with status 3: a\\x0ab: why\n"),
         (Usage("what", "do this"), 2, "tarkit: what\nhint: do this\n"),
         (
@@ -326,20 +336,21 @@ def raising(error: BaseException | type[BaseException]) -> click.Command:
     ],
 )
 def test_errors(error: Exception, status: int, stderr: str, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each ends in one line and its status, in one place, whatever a name has in it."""
+    """Each error ends the run with one line and its status, for any characters in names."""
     monkeypatch.setattr(app.Commands, "get_command", lambda self, ctx, name: raising(error))
     assert call("boom") == (status, "", stderr)
 
 
-def test_every_class_is_tried() -> None:
-    """The test above knows all of the family."""
+def test_every_class_is_tested() -> None:
+    """The test above has every public error class."""
     family = {name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, TarkitError)}
-    assert family == {"TarkitError", "Problem", "MissingLibrary", "Unsupported", "CommandFailed", "Usage"}
+    leaves = {"Problem", "MissingKey", "MissingLibrary", "Unsupported", "CommandFailed", "Usage"}
+    assert family == leaves | {"TarkitError"}
 
 
 @each_row("error", [KeyError("x"), AssertionError("x"), EOFError("x"), click.Abort()])
-def test_a_bug_shows(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error that is none of the user's keeps its traceback; nothing becomes `Aborted!`."""
+def test_a_bug_has_a_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other exceptions keep their traceback; click's Abort is not caught either."""
     monkeypatch.setattr(app.Commands, "get_command", lambda self, ctx, name: raising(error))
     with pytest.raises(type(error)):
         group.main(["boom"], prog_name="tarkit")
@@ -355,8 +366,10 @@ def test_a_bug_shows(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
         (Interrupted(15), signal.SIGTERM),
     ],
 )
-def test_dying(error: BaseException | type[BaseException], signum: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Signals, and nobody who reads stdout: silence, and death by that signal."""
+def test_ending_by_a_signal(
+    error: BaseException | type[BaseException], signum: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signals and a closed stdout end the process silently by the signal."""
     monkeypatch.setattr(app.Commands, "get_command", lambda self, ctx, name: raising(error))
     done = tarkit("boom", exit=-signum)
     assert (done.stdout, done.stderr) == (b"", b"")
@@ -367,7 +380,7 @@ def test_dying(error: BaseException | type[BaseException], signum: int, monkeypa
 
 @pytest.mark.parametrize("words", [["-v", "cat", "a.tar", "-o", "b.tar"], ["cat", "a.tar", "-v", "-o", "b.tar"]])
 def test_verbose_before_and_after(words: list[str], call: Call) -> None:
-    """Names what it reads, and sums up."""
+    """-v prints the inputs as they are read, and a summary."""
     status, out, err = call(*words)
     assert (status, out) == (0, "")
     assert err.splitlines()[0] == "tarkit: reading a.tar"
@@ -376,7 +389,7 @@ def test_verbose_before_and_after(words: list[str], call: Call) -> None:
 
 @pytest.mark.parametrize("before", [True, False])
 def test_report_before_and_after(before: bool, call: Call) -> None:
-    """What the summary says, for machines."""
+    """--report writes the summary as JSON."""
     option, words = ["--report", "report.json"], ["cat", "a.tar", "-o", "b.tar"]
     assert call(*(option + words if before else words + option)) == (0, "", "")
     report = json.loads(Path("report.json").read_text())
@@ -396,7 +409,7 @@ def test_report_before_and_after(before: bool, call: Call) -> None:
     ],
 )
 def test_progress(before: list[str], after: list[str], bar: bool, call: Call) -> None:
-    """The later word counts, -q beats both, and without a terminal there is none."""
+    """The last of --progress and --no-progress counts, -q takes precedence, and without a terminal there is no bar."""
     status, _, err = call(*before, "cat", "a.tar", "-o", "b.tar", *after)
     assert status == 0
     assert ("B/s" in err) == bar
@@ -404,7 +417,7 @@ def test_progress(before: list[str], after: list[str], bar: bool, call: Call) ->
 
 
 def test_quiet_before_and_after(call: Call) -> None:
-    """Warnings and notes go, errors stay."""
+    """-q suppresses warnings and notes, not errors."""
     Path("cut.tar").write_bytes(archive({"a.txt": b"1", "b.txt": b"2"})[:-1024])
     words = ["cat", "cut.tar", "-o", "b.tar", "--skip", "no-end-marker"]
     assert "warning: " in call(*words)[2]
@@ -415,7 +428,7 @@ def test_quiet_before_and_after(call: Call) -> None:
 
 
 def test_tmpdir_before_and_after(call: Call) -> None:
-    """A folder that is not there is an error that names it."""
+    """A missing temporary directory is an error with its name."""
     words = ["create", "--on-missing", "error", "-", "-o", "b.tar"]
     big = "a.txt\tpipe:head -c 20000000 /dev/zero\n"
     for given in (["--tmpdir", "nowhere", *words], [*words, "--tmpdir", "nowhere"]):
@@ -430,7 +443,7 @@ def test_tmpdir_before_and_after(call: Call) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment where `tarkit` is this one, for shells without settings of their own."""
+    """Return an environment with this `tarkit`, for shells without their own settings."""
     (tmp_path / "archive-one.tar").touch()
     path = f"{served(tmp_path_factory.getbasetemp())}:{os.environ['PATH']}"
     return {"PATH": path, "HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": "C"}
@@ -440,7 +453,7 @@ def path(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     ("shell", "mark"), [("bash", "complete -o nosort -F"), ("zsh", "#compdef tarkit"), ("fish", "complete --no-files")]
 )
 def test_scripts(shell: str, mark: str, call: Call) -> None:
-    """The script for each shell, which the shell can read."""
+    """There is a script for each shell, which the shell can parse."""
     status, out, err = call("completion", shell)
     assert (status, err) == (0, "")
     assert mark in out
@@ -452,7 +465,7 @@ FILES = [("tarkit cat arch", "archive-one.tar"), ("tarkit cat -o arch", "archive
 
 
 def test_fish(path: dict[str, str]) -> None:
-    """Asked for what it would offer."""
+    """fish offers the expected completions when queried."""
     lines = "; ".join(f"complete -C '{line}'; echo --" for line, _ in WORDS + FILES)
     done = subprocess.run(
         [program("fish"), "-c", f"tarkit completion fish | source; {lines}"],
@@ -466,7 +479,7 @@ def test_fish(path: dict[str, str]) -> None:
         assert expected in offered, line
 
 
-# compinit without the hundreds of completions of other programs, which it would look through.
+# compinit without the hundreds of completions of other programs, which it would search.
 COMPINIT = (
     "all=($fpath); fpath=(${all:#*/Completion/*} ${(M)all:#*/(Base|Zsh)}); autoload -U compinit; compinit -u -D; "
     "fpath=($all); autoload -U _path_files"
@@ -474,14 +487,14 @@ COMPINIT = (
 
 
 class Terminal:
-    """A shell at a terminal of its own, to type to."""
+    """A shell at a terminal of its own."""
 
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
         self.process, self.fd = at_terminal(words, env=environment)
         self.shown = ""
 
     def type(self, text: str, until: str) -> str:
-        """Type, and wait until something is there; all that was shown since."""
+        """Type, and wait until some text is shown; return all that was shown since."""
         os.write(self.fd, text.encode())
         self.shown, limit = "", time.monotonic() + PATIENT
         while until not in self.shown and time.monotonic() < limit:
@@ -490,7 +503,7 @@ class Terminal:
         return self.shown
 
     def close(self) -> None:
-        """Hang up."""
+        """End the shell and close the terminal."""
         self.process.kill()
         self.process.wait()
         os.close(self.fd)
@@ -505,7 +518,7 @@ class Terminal:
     ids=["bash", "zsh"],
 )
 def test_shells(shell: list[str], start: str, path: dict[str, str]) -> None:
-    """At a terminal, with the key that completes."""
+    """bash and zsh complete at a terminal when the tab key is pressed."""
     program(shell[0])
     terminal = Terminal(shell, path)
     try:

@@ -1,4 +1,4 @@
-"""What a stranger's words come to: nothing that was said on the command line is dropped without a word."""
+"""Arguments with a wrong or unclear meaning: none is ignored silently."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ NO_TAR = "hint: it is not a tar archive; for a list of inputs use -T, for a reci
     ],
 )
 def test_fields_add_up(words: list[str], fields: list[str], run: Run, archive: Archive) -> None:
-    """-f and --drop may be given several times, and --drop takes several words."""
+    """-f and --drop may be given several times, and --drop takes several names."""
     run("cat", archive(AB), *words, "-o", "out.tar")
     assert Path("out.tar").read_bytes() == tar({f"{key}.{field}": b"x" * 600 for key in "ab" for field in fields})
 
 
 def test_a_comma_without_a_new_name(run: Run, archive: Archive) -> None:
-    """It could mean both or either."""
+    """A comma without a new name could mean both or either, and is an error."""
     assert run("cat", archive(AB), "-f", "jpg,cls", exit=2).lines == [
         "tarkit: 'jpg,cls': a comma separates alternatives, of which the first present one is used",
         "hint: 'jpg cls' for both, 'jpg:jpg,cls' for either",
@@ -51,19 +51,19 @@ def test_a_comma_without_a_new_name(run: Run, archive: Archive) -> None:
         (["-o", "a.tar", "--outputs", "b.tar"], "--output"),
     ],
 )
-def test_given_twice(words: list[str], name: str, run: Run, archive: Archive) -> None:
-    """An option with one value has no second."""
+def test_options_given_twice(words: list[str], name: str, run: Run, archive: Archive) -> None:
+    """An option with one value is an error when it is given twice."""
     assert run("cat", archive(AB), *words, exit=2).lines == [f"tarkit: {name} is given twice"]
 
 
 def test_flags_may_be_given_twice(run: Run, archive: Archive) -> None:
-    """They lose nothing."""
+    """Flags may be given twice, as nothing is lost."""
     run("cat", archive(AB), "-q", "-q", "--fsync", "--fsync", "-o", "out.tar")
     assert Path("out.tar").read_bytes() == tar(AB)
 
 
-def test_what_is_allowed_is_said(run: Run, archive: Archive) -> None:
-    """An error that is allowed is a warning."""
+def test_an_allowed_error_is_printed(run: Run, archive: Archive) -> None:
+    """An allowed error is printed as a warning."""
     word = archive(AB)
     Path(word).write_bytes(Path(word).read_bytes()[:5000])
     lines = run("cat", word, "--allow", "truncated", "-o", "out.tar").lines
@@ -79,21 +79,21 @@ def test_what_is_allowed_is_said(run: Run, archive: Archive) -> None:
         (b"a.jpg\tfile:a.jpg\n" * 99, NO_TAR),
     ],
 )
-def test_no_archive_at_all(content: bytes, hint: str, run: Run) -> None:
-    """Where nothing is a header, to skip the damage is no advice."""
+def test_inputs_that_are_no_archives(content: bytes, hint: str, run: Run) -> None:
+    """If nothing is a header, the hint is not to skip the damage."""
     Path("in.tar").write_bytes(content)
     assert run("cat", "in.tar", "-o", "out.tar", exit=1).lines[1:] == [hint]
 
 
 def test_damage_later_keeps_its_hint(run: Run, archive: Archive) -> None:
-    """An archive that breaks off, even in its second header, is one."""
+    """An archive that ends in its second header is a truncated archive, and keeps that hint."""
     word = archive(AB)
     Path(word).write_bytes(Path(word).read_bytes()[:1700])
     assert "--skip truncated" in run("cat", word, "-o", "out.tar", exit=1).lines[1]
 
 
 def test_messages_of_click_are_one_line(run: Run) -> None:
-    """Its lists of choices come with newlines and tabs."""
+    """Lists of choices, which click prints with newlines and tabs, are one line."""
     line = run("completion", exit=2).lines[0]
     assert "\\x" not in line
     assert line.endswith("Choose from: bash, zsh, fish")
@@ -156,10 +156,10 @@ SPLIT, CUT, EPOCHS, EACH, FOLDER = (
 def test_names_that_look_like_templates(
     words: str, name: str, message: str | None, hint: str, run: Run, archive: Archive
 ) -> None:
-    """Where one file is written, a name with a range or a placeholder is refused before anything is written."""
+    """For a single output, a name with a range or a placeholder is refused before anything is written."""
     there = _prepared(archive)
     ran = run(*words.split(), name, exit=2)
-    if message is None:  # the number of the epoch is in the name already
+    if message is None:  # the name already has the number of the epoch
         name, message = "e0-%d.tar", f"%d {ONE}"
     assert ran.lines == [f"tarkit: '{name}': {message}", f"{hint}'file:{name}' takes the name as it is"]
     assert sorted(os.listdir()) == there
@@ -196,7 +196,7 @@ def test_names_that_look_like_templates(
     ],
 )
 def test_templates_with_more_than_numbers(words: str, message: str, run: Run, archive: Archive) -> None:
-    """In the names of a series, other braces and numbers of another notation are refused before anything is written."""
+    """In names of a series, other braces and another notation are refused before anything is written."""
     there = _prepared(archive)
     ran = run(*words.split(), exit=2)
     assert ran.lines[0].startswith(f"tarkit: {message}")
@@ -228,15 +228,15 @@ def test_templates_with_more_than_numbers(words: str, message: str, run: Run, ar
         ("shard tree --plan file:p@1", "p@1"),
     ],
 )
-def test_names_as_they_are(words: str, made: str, run: Run, archive: Archive) -> None:
-    """file: takes what is no number of a series as it is, and what goes into a file for a field has any name."""
+def test_literal_names(words: str, made: str, run: Run, archive: Archive) -> None:
+    """With file: any name that is not a series is used literally; the file of a field may have any name."""
     there = _prepared(archive)
     run(*words.split())
     assert sorted(set(os.listdir()) - set(there)) == made.split()
 
 
 def _prepared(archive: Archive) -> list[str]:
-    """The files that the commands above read, by name."""
+    """Write the files that the commands above read; return their names."""
     archive(AB, "a.tar")
     Path("recipe").write_text("a.txt text:x\n")
     os.mkdir("tree")
@@ -244,12 +244,12 @@ def _prepared(archive: Archive) -> list[str]:
     return sorted(os.listdir())
 
 
-# ---- words in the wrong place
+# ---- arguments in the wrong position
 
 
 @each_row("words", ["split a.tar -p 4", "split a.tar --post 16", "shard tree --post 4"])
-def test_a_number_is_no_command(words: str, run: Run, archive: Archive) -> None:
-    """-p is a command in split, and not how many processes there are."""
+def test_a_number_is_not_a_command(words: str, run: Run, archive: Archive) -> None:
+    """-p of split is a command, not a number of processes; a number is refused."""
     there = _prepared(archive)
     assert run(*words.split(), exit=2).lines == [
         f"tarkit: --post {words.split()[-1]}: a number is not a command",
@@ -306,12 +306,12 @@ def test_a_number_is_no_command(words: str, run: Run, archive: Archive) -> None:
     ],
 )
 def test_hints(words: str, status: int, lines: list[str], run: Run, archive: Archive) -> None:
-    """An error says what to write in place of what was written."""
+    """The hint has the correct argument."""
     _prepared(archive)
     assert run(*words.split(), exit=status).lines == [f"tarkit: {lines[0]}", f"hint: {lines[1]}"]
 
 
-# prctl(PR_CAPBSET_DROP) of CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, which let root read what its mode forbids
+# prctl(PR_CAPBSET_DROP) of CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, by which root reads files of any mode
 AS_ANYONE = """
 import ctypes, os, sys
 if os.geteuid() == 0 and any(ctypes.CDLL(None).prctl(24, number, 0, 0, 0) for number in (1, 2)):
@@ -336,7 +336,7 @@ os.execv(sys.argv[1], sys.argv[1:])
     ],
 )
 def test_files_that_cannot_be_read(words: str, message: str, there: str, run: Run, archive: Archive) -> None:
-    """The hint names the file, or its directory, whose permissions are the matter."""
+    """The hint names the file or directory that lacks the permission."""
     _prepared(archive)
     Path("recipe").write_text("a.txt a.txt\n")
     for path in map(Path, ("no.tar", "tree/b.txt")):

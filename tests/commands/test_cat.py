@@ -1,4 +1,4 @@
-"""tarkit cat: what comes out, to the byte, from files, pipes and compressed files alike."""
+"""tarkit cat: the output, to the byte, from files, pipes and compressed files."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ ABC: dict[str, Content] = {
     "c.json": b'{"n": 3}',  # at 6656, end marker at 7680
 }
 SIX: dict[str, Content] = {
-    f"{folder}/{key}.{field}": f"{folder}{key}{field}".encode()
-    for folder in "de"
+    f"{directory}/{key}.{field}": f"{directory}{key}{field}".encode()
+    for directory in "de"
     for key in "abc"
     for field in ("cls", "jpg")
 }
@@ -41,7 +41,7 @@ SIX: dict[str, Content] = {
 
 @pytest.fixture
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples over 2 KiB are large, and a window of 32 KiB is all that there is; as much is spliced."""
+    """Make samples over 2 KiB large, and limit the window, and a splice, to 32 KiB."""
     monkeypatch.setattr(reader, "LARGE", 1 << 11)
     for name in ("CHUNK", "HELD", "SPLICED"):
         monkeypatch.setattr(source, name, 1 << 15)
@@ -51,15 +51,15 @@ def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @each_row(("path", "feed"), in_turn(GOLDEN, 0))
-def test_one_archive_comes_out_as_it_is(path: Path, run: Run, feed: Feed) -> None:
-    """cat of one whole archive is that archive to the last byte, whoever wrote it."""
+def test_a_whole_archive_is_copied_unchanged(path: Path, run: Run, feed: Feed) -> None:
+    """cat of one whole archive is that archive to the last byte, by any writer."""
     Path("in.tar").write_bytes(path.read_bytes())
     assert run("cat", feed("in.tar")).stdout == path.read_bytes()
 
 
 @each_row("zeros", [1024, 1025, 1536, 10240 - 7680 % 10240, 70_000, 2_000_000])
-def test_the_end_stays_as_long_as_it_was(zeros: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """The zeros that end the one archive come out as many as they were."""
+def test_the_end_keeps_its_length(zeros: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """The output ends with as many zeros as the single input."""
     for feed in feeds:
         data = tar(ABC)[:7680] + bytes(zeros)
         assert run("cat", feed(archive(data))).stdout == data
@@ -74,7 +74,7 @@ def test_archive_without_entries(run: Run, archive: Archive, feed: Feed) -> None
 
 
 @each_feed
-def test_inputs_one_behind_the_other(run: Run, archive: Archive, feed: Feed) -> None:
+def test_several_inputs(run: Run, archive: Archive, feed: Feed) -> None:
     """Entries keep their headers and order; the end is two zero blocks, padded to a record."""
     first = archive(pick(SIX, "d/a d/b"), "1.tar")
     second = archive(tar(pick(SIX, "d/c e/a"), GNU)[:4096] + bytes(1024), "2.tar")
@@ -88,8 +88,8 @@ def test_inputs_one_behind_the_other(run: Run, archive: Archive, feed: Feed) -> 
 
 
 @each_feed
-def test_an_archive_is_bytes_not_text(run: Run, archive: Archive, feed: Feed) -> None:
-    """Names that are no UTF-8 come through selection as they are."""
+def test_names_that_are_no_utf8(run: Run, archive: Archive, feed: Feed) -> None:
+    """Names that are no UTF-8 are selected and copied unchanged."""
     members: dict[str, Content] = {"\udce9.jpg": b"1", "\udcff/\n.jpg": b"2", "é.jpg": b"3"}
     assert run("cat", feed(archive(members)), "--match", "\udcff|é").stdout == tar([*members.items()][1:])
 
@@ -112,17 +112,17 @@ STRAYS: list[tuple[str, Content]] = [
     ("pattern", "rows", "feed"),
     in_turn([("a$", [0, 1, 2, 3]), ("b$", [4, 5]), ("c$", [6, 7]), ("[ac]$", [0, 1, 2, 3, 6, 7]), ("x", [])]),
 )
-def test_entries_without_key_go_with_a_sample(
+def test_entries_without_key_belong_to_a_sample(
     pattern: str, rows: list[int], run: Run, archive: Archive, feed: Feed
 ) -> None:
-    """Inside a sample they belong to it, else they go with the sample that follows, at the end with the last."""
+    """An entry without a key inside a sample belongs to it, others to the next sample, at the end to the last."""
     out = run("cat", feed(archive(STRAYS)), "--match", pattern).stdout
     assert out == tar([STRAYS[row] for row in rows])
 
 
 @each_feed
 def test_archive_without_samples(run: Run, archive: Archive, feed: Feed) -> None:
-    """What has no key is copied where all is; it is no sample, so it is not counted and not selected."""
+    """Entries without a key are copied if everything is; they are no sample, and are not counted or selected."""
     members: list[tuple[str, Content]] = [("d", None), ("README", b"1"), (".x.y", b"2")]
     word = feed(archive(members))
     assert run("cat", word).stdout == tar(members)
@@ -133,7 +133,7 @@ def test_archive_without_samples(run: Run, archive: Archive, feed: Feed) -> None
 
 
 @each_feed
-def test_tools_meta_entries_survive(run: Run, archive: Archive, feed: Feed) -> None:
+def test_meta_entries_are_kept(run: Run, archive: Archive, feed: Feed) -> None:
     """Entries that webdataset hides (`__index__`) are kept (docs/formats/webdataset.md)."""
     members: list[tuple[str, Content]] = [("__index__", b"1"), ("a.jpg", b"2"), ("__a__/b.jpg", b"3"), ("c.x", b"4")]
     assert run("cat", feed(archive(members)), "--match", ".").stdout == tar(members)
@@ -147,7 +147,7 @@ SELECT = [
     ("--match [bc]", "d/b d/c e/b e/c"),
     ("--match .", "d/a d/b d/c e/a e/b e/c"),
     ("--match x", ""),
-    ("--match cls", ""),  # the key alone is looked at
+    ("--match cls", ""),  # only the key is matched
     ("--keys-from list", "d/b e/a"),  # in the order of the archive
     ("--keys-from table.tsv:id", "d/a e/b"),
     ("--keys-from table.csv:id", "d/a e/c"),
@@ -169,7 +169,7 @@ SELECT = [
     ("-c 2", "d/a d/b"),
     ("--count 0", ""),
     ("--count 99999999999999999999", "d/a d/b d/c e/a e/b e/c"),
-    # the order of application is fixed, whatever that of the words
+    # the order of application does not depend on the order of options
     ("-c 1 --slice 1: --match ^e/", "e/b"),
     ("--slice 1:3 --shard-slice 2:", "e/a e/b"),
     ("--slice 1 --keys-from list", "e/a"),
@@ -180,7 +180,7 @@ SELECT = [
 
 @each_row(("options", "expected", "feed"), in_turn(SELECT))
 def test_select(options: str, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """shard-slice, match, keys-from, sample, slice, count; what is chosen comes out with its headers."""
+    """shard-slice, match, keys-from, sample, slice and count select samples, which keep their headers."""
     Path("list").write_text("e/a\nnone\n\nd/b\n")
     Path("table.tsv").write_text("n\tid\n1\te/b\n2\td/a\n")
     Path("table.csv").write_text('id,n\n"e/c",1\nd/a,2\n')
@@ -191,7 +191,7 @@ def test_select(options: str, expected: str, run: Run, archive: Archive, feed: F
 
 @each_feed
 def test_shard_slice_is_per_input_and_slice_is_not(run: Run, archive: Archive, feed: Feed) -> None:
-    """--shard-slice takes from each input, before all else; --slice from what is left of all."""
+    """--shard-slice selects from each input, before all else; --slice from the samples that are left."""
     words = [feed(archive(pick(SIX, "d/a d/b d/c"), "1.tar")), feed(archive(pick(SIX, "e/a e/b e/c"), "2.tar"))]
     assert keys(run("cat", *words, "--shard-slice", "1:").stdout) == "d/b d/c e/b e/c"
     assert keys(run("cat", *words, "--shard-slice", "1:", "--slice", "1:3").stdout) == "d/c e/b"
@@ -203,7 +203,7 @@ MANY: dict[str, Content] = {f"{number:03}.cls": b"%d" % number for number in ran
 
 @each_feed
 def test_sample(run: Run, archive: Archive, feed: Feed) -> None:
-    """Each sample is drawn by its own: the same seed takes the same, wherever the archive comes from."""
+    """Each sample is drawn separately: the same seed selects the same samples, from any feed."""
     word = feed(archive(MANY))
     draw = random.Random(7).random
     expected = tar([pair for pair in MANY.items() if draw() < 0.1])
@@ -212,8 +212,8 @@ def test_sample(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_row(("options", "feed"), in_turn(["--sample 0.5", "-s 50", "--sample 0.5 -s 50"]))
-def test_a_seed_that_was_drawn_is_told(options: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """Without --seed one is drawn, printed once and put into the report; given again, it gives the same bytes."""
+def test_a_drawn_seed_is_printed(options: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """Without --seed a seed is drawn, printed once and reported; with that seed the output is the same."""
     word = feed(archive(MANY))
     ran = run("cat", word, *options.split(), "--report", "r.json")
     seed = json.loads(Path("r.json").read_text())["seed"]
@@ -222,8 +222,8 @@ def test_a_seed_that_was_drawn_is_told(options: str, run: Run, archive: Archive,
     assert (again.stdout, again.stderr) == (ran.stdout, "")
 
 
-def test_keys_from_says_what_was_found(run: Run, archive: Archive) -> None:
-    """The keys that were wanted, found and missing are counted, on stderr and in the report."""
+def test_keys_from_counts_found_keys(run: Run, archive: Archive) -> None:
+    """Requested, found and missing keys are counted, on stderr and in the report."""
     Path("list").write_text("e/a\nnone\nd/b\nother\n")
     ran = run("cat", archive(SIX), "--keys-from", "list", "--report", "r.json")
     assert ran.lines == ["tarkit: list: 4 keys requested, 2 found, 2 missing, the first of them 'none'"]
@@ -247,7 +247,7 @@ def test_keys_from_says_what_was_found(run: Run, archive: Archive) -> None:
     ],
 )
 def test_keys_that_are_names_of_files(column: str, meant: str | None, run: Run, archive: Archive) -> None:
-    """When none of them is a key, that is said, and the status stays; with --require-all it is a hint."""
+    """If no key is found but they are names of files, a warning says so; with --require-all it is a hint."""
     Path("t.csv").write_text("n,file\n" + "".join(f"1,{value}\n" for value in column.split()))
     ran = run("cat", archive(SIX), "--keys-from", "t.csv:file")
     assert [line for line in ran.lines if "t.csv" in line][1:] == (
@@ -258,7 +258,7 @@ def test_keys_that_are_names_of_files(column: str, meant: str | None, run: Run, 
 
 
 def test_require_all(run: Run, archive: Archive) -> None:
-    """With --require-all a key that is missing ends the run, and there is no output; else nothing changes."""
+    """With --require-all a missing key ends the run without an output; otherwise nothing changes."""
     word = archive(SIX)
     Path("list").write_text("e/a\nnone\nd/b\n")
     ran = run("cat", word, "--keys-from", "list", "--require-all", "-o", "out.tar", exit=1)
@@ -297,7 +297,7 @@ WRONG_SELECT = [
 
 @each_row(("options", "exit", "message"), WRONG_SELECT)
 def test_wrong_options(options: str, exit: int, message: str, run: Run, archive: Archive) -> None:
-    """What makes no sense is one line and status 2, what is not there one line and status 1; no output."""
+    """A usage error is one line and status 2, a missing file one line and status 1; there is no output."""
     Path("empty").write_text("\n")
     Path("table.tsv").write_text("n\tid\n1\te/b\n")
     Path("table.parquet").write_text("PAR1")
@@ -318,7 +318,7 @@ SAMPLE: list[tuple[str, Content]] = [
     ("d/a.seg.png", b"mask"),
 ]
 FIELDS = [
-    # options, the names that come out and the rows of SAMPLE that they have
+    # options, the names in the output and the rows of SAMPLE with their contents
     ("-f json", [("d/a.json", 3)]),
     ("-f jpg", [("d/a.JPG", 0)]),
     ("-f Json", [("d/a.json", 3)]),
@@ -350,14 +350,14 @@ FIELDS = [
 def test_fields(
     format: int, options: str, expected: list[tuple[str, int]], run: Run, archive: Archive, feed: Feed
 ) -> None:
-    """-f chooses and names, --drop drops, --require asks, --rekey comes last; a header keeps all but its name."""
+    """-f selects and renames, --drop drops, --require checks, --rekey comes last; headers change their names only."""
     out = run("cat", feed(archive(SAMPLE, format=format)), *shlex.split(options)).stdout
     assert out == tar([(name, SAMPLE[row][1]) for name, row in expected], format)
 
 
 @each_feed
 def test_fields_of_large_entries(run: Run, archive: Archive, feed: Feed, small_memory: None) -> None:
-    """Fields are chosen from samples that do not fit into the window of a stream."""
+    """Fields are selected from samples larger than the window of a stream."""
     big = random.Random(1).randbytes(5 << 15)
     members: list[tuple[str, Content]] = [("a.bin", big), ("a.cls", b"1"), ("b.bin", big[::-1]), ("b.cls", b"2")]
     out = run("cat", feed(archive(members)), "-f", "cls data:bin").stdout
@@ -392,7 +392,7 @@ def test_on_missing_field(
     archive: Archive,
     feed: Feed,
 ) -> None:
-    """warn and keep let a sample without the field pass, skip leaves it out and counts it."""
+    """warn and keep pass a sample without the field, skip drops and counts it."""
     word = feed(archive(MISSING))
     asked = "'png' or 'json'" if "|" in options else "'json'"
     ran = run("cat", word, *shlex.split(options), "--on-missing-field", policy, "--report", "r.json")
@@ -414,16 +414,16 @@ def test_a_missing_field_is_an_error(options: str, run: Run, archive: Archive, f
     assert not Path("out.tar").exists()
 
 
-def test_many_warnings_are_three_and_one(run: Run, archive: Archive) -> None:
-    """Of each kind of problem three get a line; a fourth says that more follow."""
+def test_repeated_warnings_are_limited(run: Run, archive: Archive) -> None:
+    """Three problems of each kind are printed; a fourth line says that more follow."""
     ran = run("cat", archive(MANY), "--require", "jpg", "--on-missing-field", "warn", "--report", "r.json")
     assert [line[-17:] for line in ran.lines[:3]] == ["' [missing-field]"] * 3
     assert ran.lines[3:] == ["tarkit: warning: more of [missing-field] follow; they are only counted"]
     assert json.loads(Path("r.json").read_text())["problems"] == {"missing-field": 100}
 
 
-def test_a_sample_of_no_entries_is_none(run: Run, archive: Archive) -> None:
-    """A sample that loses all its entries is not counted, since no archive can hold it."""
+def test_a_sample_without_entries_is_not_counted(run: Run, archive: Archive) -> None:
+    """A sample that loses all its entries is not counted, since no archive can store it."""
     ran = run("cat", archive(MISSING), "-f", "json", "--on-missing-field", "keep", "-R", "#", "--report", "r.json")
     assert ran.stdout == tar({"000000000.json": b"2", "000000001.json": b"5"})
     assert json.loads(Path("r.json").read_text())["samples"] == 2
@@ -444,7 +444,7 @@ REKEYS = [
 
 @each_row(("spec", "expected", "feed"), in_turn(REKEYS))
 def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """# is nine digits; {key}, {index}, {shard} and {stem} are filled in; headers change their name alone."""
+    """# is nine digits; {key}, {index}, {shard} and {stem} are replaced; headers change their names only."""
     word = feed(archive(ABC))
     stem, shard = "101" if feed.kind == "pipe" else "in", os.path.basename(word)
     new = [each.replace("{shard}", shard).replace("{stem}", stem) for each in expected.split()]
@@ -452,8 +452,8 @@ def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feed: Feed)
     assert run("cat", word, "--rekey", spec).stdout == tar(renamed)
 
 
-def test_rekey_counts_what_comes_out(run: Run, archive: Archive) -> None:
-    """The index is that of the output: over all inputs, without gaps for what was not chosen."""
+def test_rekey_counts_the_output(run: Run, archive: Archive) -> None:
+    """The index counts the samples in the output: over all inputs, without gaps for those not selected."""
     words = [archive(MISSING, "1.tar"), archive({"d.json": b"6", "e.jpg": b"7", "f.json": b"8"}, "2.tar")]
     options = ("--match", "[^d]", "--require", "json", "--on-missing-field", "skip", "-R", "{index}_{key}")
     assert keys(run("cat", *words, *options).stdout) == "0_a 1_c 2_f"
@@ -461,7 +461,7 @@ def test_rekey_counts_what_comes_out(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_rekey_with_long_names(run: Run, archive: Archive, feed: Feed) -> None:
-    """A name that gets too long for its header moves to a PAX record, or in a GNU header to an L entry."""
+    """A name that is too long for its header goes to a PAX record, or in a GNU header to an L entry."""
     for format in (GNU, PAX):
         word = feed(archive({"a.jpg": b"1", "a.json": b"2"}, format=format))
         out = run("cat", word, "-R", "k" * 120).stdout
@@ -494,7 +494,7 @@ WRONG_FIELDS = [
 
 @each_row(("options", "exit", "message"), WRONG_FIELDS)
 def test_wrong_fields(options: str, exit: int, message: str, run: Run, archive: Archive) -> None:
-    """Fields and keys that cannot be are told at once, and there is no output."""
+    """Invalid fields and keys are errors before anything is written."""
     ran = run("cat", archive(ABC), "-o", "out.tar", *shlex.split(options), exit=exit)
     assert ran.lines[0].startswith(message)
     assert not Path("out.tar").exists()
@@ -523,12 +523,12 @@ LONG: dict[str, Content] = {"a.cls": b"1", "b" * 120 + ".cls": b"2"}
 
 
 def flip(data: bytes, at: int) -> bytes:
-    """`data` with one bit changed."""
+    """Return `data` with one bit changed."""
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
 def sealed(data: bytes, at: int, field: slice, value: bytes) -> bytes:
-    """`data` with another value in a field of the header at `at`, and with a checksum that says all is well."""
+    """Return `data` with another value in a field of the header at `at`, and a correct checksum."""
     block = bytearray(data[at : at + 512])
     block[field] = value
     block[148:156] = b" " * 8
@@ -537,8 +537,7 @@ def sealed(data: bytes, at: int, field: slice, value: bytes) -> bytes:
 
 
 class Case(NamedTuple):
-    """Something that is wrong: the message of the run that it ends ({0} and {1} are the inputs), what --allow keeps and
-    what --skip keeps."""
+    """A problem: the message that ends the run ({0}, {1} are the inputs), the entries kept by --allow and by --skip."""
 
     problem: str
     inputs: list[bytes]
@@ -564,7 +563,7 @@ DAMAGE = {
         pick(ABC, "a b c")[:5],
         pick(ABC, "a b"),
     ),
-    # the header is whole, and says whose it is
+    # the header is complete, and has the key
     "in-the-first-payload-of-a-sample": Case(
         "truncated",
         [X[:5800]],
@@ -572,7 +571,7 @@ DAMAGE = {
         pick(ABC, "a b"),
         pick(ABC, "a b"),
     ),
-    # a note that goes with a sample which is cut from its start: it is the last thing that is whole
+    # an entry without a key before a sample whose header is cut: it is the last complete one
     "in-a-payload-behind-a-note": Case(
         "truncated",
         [tar({"a.x": b"1", "README": b"2", "b.x": b"3" * 600})[:2600]],
@@ -587,7 +586,7 @@ DAMAGE = {
         pick(ABC, "a b c")[:5],
         pick(ABC, "a b"),
     ),
-    # whose header that was nobody knows: so b may have lost an entry
+    # the key in that header is unknown: b may have lost an entry
     "between-samples": Case(
         "truncated", [X[:5420]], f"{{0}}: at 5420: {ENDS} a header after 'b.json'", pick(ABC, "a b"), pick(ABC, "a")
     ),
@@ -635,7 +634,7 @@ DAMAGE = {
         [flip(X, 2560)],
         "{0}: at 2560: bad checksum in the header after 'a.json'",
         [pair for pair in ABC.items() if pair[0] != "b.jpg"],
-        pick(ABC, "c"),  # the header may have been one of a's or the first of b's
+        pick(ABC, "c"),  # the damaged header may be the last of a's or the first of b's
     ),
     "flipped-inside": Case(
         "bad-header",
@@ -684,7 +683,7 @@ DAMAGE = {
         [flip(tar(TRIPLE), 1024)],
         "{0}: at 1024: bad checksum in the header after 'a.1'",
         [TRIPLE[0], *TRIPLE[2:]],
-        TRIPLE[3:],  # what stands behind the damage belongs to the sample before it: so none of b is lost
+        TRIPLE[3:],  # entries after the damage belong to the sample before it: b has lost none
     ),
     "flipped-without-key": Case(
         "bad-header",
@@ -774,7 +773,7 @@ DAMAGE = {
 
 
 def damaged(case: Case, archive: Archive, kind: str = "file") -> list[str]:
-    """The words that make the case: its inputs and its options."""
+    """Return the arguments of a case: its inputs and its options."""
     names = [archive(data, f"{number}.tar") for number, data in enumerate(case.inputs)]
     return [*map(Feed(kind), names), *shlex.split(case.options)]
 
@@ -782,7 +781,7 @@ def damaged(case: Case, archive: Archive, kind: str = "file") -> list[str]:
 @each_row("kind", ["file", "pipe"])
 @each_row("name", DAMAGE)
 def test_a_problem_ends_the_run(kind: str, name: str, run: Run, archive: Archive) -> None:
-    """By default what is wrong is a message with its place and its name, status 1 and no output."""
+    """By default a problem is a message with its position and name, status 1 and no output."""
     case = DAMAGE[name]
     words = damaged(case, archive, kind)
     ran = run("cat", *words, "-o", "out.tar", exit=1)
@@ -794,7 +793,7 @@ def test_a_problem_ends_the_run(kind: str, name: str, run: Run, archive: Archive
 
 @each_row("name", DAMAGE)
 def test_allow(name: str, run: Run, archive: Archive) -> None:
-    """--allow goes on and keeps what it touches, and says so of an error."""
+    """--allow continues and keeps the entries with the problem; an error is printed as a warning."""
     case = DAMAGE[name]
     words = damaged(case, archive)
     ran = run("cat", *words, "--allow", case.problem, "--report", "r.json", "-o", "out.tar")
@@ -808,7 +807,7 @@ def test_allow(name: str, run: Run, archive: Archive) -> None:
 
 @each_row("name", DAMAGE)
 def test_skip(name: str, run: Run, archive: Archive) -> None:
-    """--skip goes on without what it touches, says so, and counts it."""
+    """--skip continues without the samples with the problem, prints it, and counts them."""
     case = DAMAGE[name]
     words = damaged(case, archive)
     ran = run("cat", *words, "--skip", case.problem, "--report", "r.json", "-o", "out.tar")
@@ -820,7 +819,7 @@ def test_skip(name: str, run: Run, archive: Archive) -> None:
 
 @each_row("name", DAMAGE)
 def test_all(name: str, run: Run, archive: Archive) -> None:
-    """`all` allows and skips the same as the name does, from a stream as from a file; --maxerr skips so many."""
+    """`all` has the effect of the name, from a stream and from a file; --maxerr skips a number of problems."""
     case = DAMAGE[name]
     words = damaged(case, archive, "gzip")
     assert run("cat", *words, "--allow", "all").stdout == tar(case.allow)
@@ -833,7 +832,7 @@ def test_all(name: str, run: Run, archive: Archive) -> None:
 
 
 NOTHING = {
-    # bytes in which no entry is whole, the problem
+    # bytes without a complete entry, the problem
     "text": (b"hello, world\n" * 100, "bad-header"),
     "a few bytes": (b"hello", "truncated"),
     "in the first header": (X[:100], "truncated"),
@@ -850,10 +849,10 @@ WRITES = ["cat -o o.tar", "sort -o o.tar", "shuffle --seed 1 -o o.tar", "split -
 
 
 @each_row(("name", "feed"), in_turn(NOTHING))
-def test_nothing_becomes_no_archive(
+def test_bytes_without_an_entry_are_an_error(
     name: str, run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bytes without a whole entry are an error whatever is allowed or skipped, in every command that reads."""
+    """Bytes without a complete entry are an error with any policy, in every command that reads."""
     monkeypatch.setattr(reader, "LARGE", 1 << 16)
     data, problem = NOTHING[name]
     word, good = feed(archive(data)), feed(archive(ABC, "good.tar"))
@@ -865,7 +864,7 @@ def test_nothing_becomes_no_archive(
         assert (": no whole entry was found: " in said) == bool(options) or options == "--allow trailing-data"
         assert not Path("out.tar").exists()
     for command in WRITES:
-        if not command.startswith("split"):  # its first shard is complete
+        if not command.startswith("split"):  # the first shard of split is complete
             run(*command.split(), good, word, "--skip", "all", exit=1)
         run(*command.split(), word, "--skip", "all", exit=1)
     for command in READS:
@@ -877,7 +876,7 @@ def test_nothing_becomes_no_archive(
 
 @each_feed
 def test_zero_bytes_may_be_an_archive(run: Run, archive: Archive, feed: Feed) -> None:
-    """Zero bytes, an archive without entries, and an entry that is whole but left out are not nothing."""
+    """Zero bytes, an archive without entries, and a complete entry that is skipped are archives."""
     word = feed(archive(b""))
     assert run("cat", word, "--allow", "no-end-marker").stdout == tar({})
     assert run("cat", feed(archive(bytes(1024))), "--skip", "all").stdout == bytes(1024)
@@ -886,8 +885,8 @@ def test_zero_bytes_may_be_an_archive(run: Run, archive: Archive, feed: Feed) ->
     assert run("cat", feed(archive(b"x" * 512 + tar(ABC))), "--allow", "bad-header").stdout == tar(ABC)
 
 
-def test_skip_all_names_one_thing_that_is_allowed(run: Run, archive: Archive) -> None:
-    """With `all` for one and a name for the other, the name counts."""
+def test_a_name_takes_precedence_over_all(run: Run, archive: Archive) -> None:
+    """If `all` is skipped and a name allowed, or the reverse, the name takes precedence."""
     word = archive(BACK)
     assert run("cat", word, "--skip", "all", "--allow", "scattered-sample").stdout == tar(BACK)
     assert run("cat", word, "--allow", "all", "--skip", "scattered-sample").stdout == tar([BACK[0], BACK[1], BACK[3]])
@@ -895,7 +894,7 @@ def test_skip_all_names_one_thing_that_is_allowed(run: Run, archive: Archive) ->
 
 
 PAIRS = [
-    # the bytes of an archive, options, what comes out or the message
+    # the bytes of an archive, options, the expected entries or message
     (X + b"garbage" * 200, "--allow trailing-data", "at 10240: bad checksum in the header at the start [bad-header]"),
     (X + b"garbage" * 200, "--allow trailing-data --skip bad-header", pick(ABC, "a b")),
     (X + b"garbage" * 200, "--allow trailing-data,bad-header", pick(ABC, "a b c")),
@@ -941,7 +940,7 @@ PAIRS = [
 def test_problems_in_pairs(
     data: bytes, options: str, expected: str | list[tuple[str, Content]], run: Run, archive: Archive, feed: Feed
 ) -> None:
-    """Each problem is judged by itself."""
+    """Each of two problems is handled separately."""
     word = feed(archive(data))
     if isinstance(expected, str):
         ran = run("cat", word, *options.split(), "-o", "out.tar", exit=1)
@@ -953,8 +952,8 @@ def test_problems_in_pairs(
 
 
 @each_feed
-def test_a_volume_label_is_no_field(run: Run, archive: Archive, feed: Feed) -> None:
-    """GNU's label of a volume is an entry without key, whatever it looks like."""
+def test_a_volume_label_is_not_a_field(run: Run, archive: Archive, feed: Feed) -> None:
+    """GNU's volume label is an entry without a key, for any name."""
     rows: list[tuple[str, Content]] = [("abc.jpg", Link("", b"V")), ("k00.jpg", b"1"), ("k00.cls", b"2")]
     word = feed(archive(rows, format=GNU))
     assert run("cat", word, "-f", "jpg").stdout == tar(rows[1:2], GNU)
@@ -962,8 +961,8 @@ def test_a_volume_label_is_no_field(run: Run, archive: Archive, feed: Feed) -> N
 
 
 @each_feed
-def test_joined_samples_may_have_a_folder_in_common(run: Run, archive: Archive, feed: Feed) -> None:
-    """Folders may be there twice, also in a sample that is joined."""
+def test_joined_samples_may_share_a_directory(run: Run, archive: Archive, feed: Feed) -> None:
+    """Directories may occur twice, in a joined sample as well."""
     one: list[tuple[str, Content]] = [("d", None), ("d/a.x", b"1")]
     two: list[tuple[str, Content]] = [("d", None), ("d/a.y", b"2")]
     words = [feed(archive(one, "1.tar")), feed(archive(two, "2.tar"))]
@@ -1001,7 +1000,7 @@ def test_damage_around_large_samples(
     feeds: list[Feed],
     small_memory: None,
 ) -> None:
-    """What is large is judged as what is small, from a stream as from a file; `|` is an end with more behind it."""
+    """Problems of large samples are handled as those of small ones; `|` is an end with another archive after it."""
     content = {name: name.encode() * (1250 if name[-1].isdigit() else 1) for name in rows.split()}
     data = b"".join(tar([(name, content[name]) for name in part.split()]) for part in rows.split("|"))
     if damage is not None:
@@ -1015,7 +1014,7 @@ def test_damage_around_large_samples(
 def test_a_large_sample_is_examined_once(
     run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However a sample comes in, what is wrong with it is judged once, entry by entry."""
+    """A sample is checked once, entry by entry, from any feed."""
     monkeypatch.setattr(reader, "LARGE", 1 << 16)
     rows: list[tuple[str, Content]] = [("a.0", b"0"), ("a.0", b"1")]
     rows += [(f"a.{number}", b"x" * 9000) for number in range(1, 30)]
@@ -1024,8 +1023,8 @@ def test_a_large_sample_is_examined_once(
     assert json.loads(Path("r.json").read_text())["problems"] == {"duplicate-entry": 2}
 
 
-def test_an_archive_in_a_damaged_entry_is_passed_over(run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Its entries are content, and none of ours, whether the sample is kept or not."""
+def test_an_archive_in_a_damaged_entry_is_ignored(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """The entries of an archive inside a damaged entry are content, whether the sample is kept or not."""
     rows: list[tuple[str, Content]] = [*pick(ABC, "a"), ("b.txt", b"1"), ("b.tar", tar(ABC)), ("b.x", b"2")]
     rows += [("c.txt", b"3"), ("d.txt", b"4")]
     data = flip(tar(rows), len(body(tar(rows[:-4]))) + 1)
@@ -1038,8 +1037,8 @@ def test_an_archive_in_a_damaged_entry_is_passed_over(run: Run, archive: Archive
         assert keys(run("cat", feed(archive(data)), "--skip", "bad-header").stdout) == "a"
 
 
-def test_samples_that_were_left_out_are_counted(run: Run, archive: Archive) -> None:
-    """The report counts problems, those that were skipped for, and samples that are not in the output for them."""
+def test_dropped_samples_are_counted(run: Run, archive: Archive) -> None:
+    """The report counts problems, skipped ones, and the samples that are dropped for them."""
     run("cat", archive(flip(X, 2560)), "--skip", "bad-header", "-o", "out.tar", "--report", "r.json")
     report = json.loads(Path("r.json").read_text())
     counted = {name: report[name] for name in ("samples", "problems", "skipped", "dropped")}
@@ -1047,7 +1046,7 @@ def test_samples_that_were_left_out_are_counted(run: Run, archive: Archive) -> N
 
 
 def test_repeated_keys(run: Run, archive: Archive) -> None:
-    """A key of two inputs is an error in one archive; --allow is silent, --skip drops the later sample."""
+    """A key in two inputs is an error in one archive; --allow is silent, --skip drops the later sample."""
     members: dict[str, Content] = {f"{key}.x": key.encode() for key in "abcde"}
     words = [archive(members, "1.tar"), archive(members, "2.tar")]
     ran = run("cat", *words, "-o", "out.tar", exit=1)
@@ -1069,8 +1068,8 @@ def test_repeated_keys(run: Run, archive: Archive) -> None:
 
 
 @each_feed
-def test_keys_that_come_back_in_the_output(run: Run, archive: Archive, feed: Feed) -> None:
-    """What is not chosen does not come back; neighbours are one sample, and that is judged by its own name alone."""
+def test_repeated_keys_in_the_output(run: Run, archive: Archive, feed: Feed) -> None:
+    """Only samples in the output have repeated keys; neighbours with one key are a joined sample only."""
     one = feed(archive({"a.x": b"1", "b.x": b"2", "c.x": b"3"}, "1.tar"))
     two = feed(archive({"c.y": b"4", "b.x": b"5", "d.x": b"6"}, "2.tar"))
     assert keys(run("cat", one, two, "--match", "[ad]").stdout) == "a d"
@@ -1086,8 +1085,8 @@ def test_keys_that_come_back_in_the_output(run: Run, archive: Archive, feed: Fee
 
 
 @each_feed
-def test_entries_without_key_keep_nothing_apart(run: Run, archive: Archive, feed: Feed) -> None:
-    """An archive without samples between two that have one key: readers would make one sample of these."""
+def test_entries_without_key_do_not_separate_samples(run: Run, archive: Archive, feed: Feed) -> None:
+    """Samples with one key are neighbours even if an archive without samples is between them."""
     words = [feed(archive({"a.x": b"1"}, "1.tar")), feed(archive({"README": b""}, "2.tar"))]
     words.append(feed(archive({"a.y": b"2"}, "3.tar")))
     said = run("cat", *words, exit=1).lines[0]
@@ -1095,8 +1094,8 @@ def test_entries_without_key_keep_nothing_apart(run: Run, archive: Archive, feed
 
 
 @each_feed
-def test_a_key_that_may_come_back_in_one_input(run: Run, archive: Archive, feed: Feed) -> None:
-    """What --allow scattered-sample keeps of one input is no key of two inputs."""
+def test_an_allowed_scattered_key(run: Run, archive: Archive, feed: Feed) -> None:
+    """A scattered key that is allowed in one input is not a repeated key."""
     words = [feed(archive(BACK, "1.tar")), feed(archive({"x.x": b""}, "2.tar"))]
     ran = run("cat", *words, "--allow", "scattered-sample")
     assert ran.stdout == tar([*BACK, ("x.x", b"")])
@@ -1105,9 +1104,9 @@ def test_a_key_that_may_come_back_in_one_input(run: Run, archive: Archive, feed:
 
 @each_feed
 def test_the_hint_for_a_scattered_sample(run: Run, archive: Archive, feed: Feed) -> None:
-    """Parts with other names are gathered; parts with equal names are two samples, and get keys that differ.
+    """The hint for scattered parts with different fields is to sort, for parts with equal fields to change keys.
 
-    Of a stream nobody can look at what was before.
+    For a stream, in which earlier fields are unknown, the hint has both.
     """
     twins: list[tuple[str, Content]] = [("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3"), ("a.z", b"4"), ("a.y", b"5")]
     for rows, equal in ((BACK, False), (twins, True)):
@@ -1133,8 +1132,8 @@ def _scattered(lines: list[str]) -> str:
     return next(line for line in lines if line.endswith("[scattered-sample]"))
 
 
-def test_new_keys_are_what_counts(run: Run, archive: Archive) -> None:
-    """With --rekey the keys that come out must differ, not those that came in."""
+def test_new_keys_are_checked(run: Run, archive: Archive) -> None:
+    """With --rekey the new keys must differ, not the old ones."""
     members: dict[str, Content] = {"a.x": b"1", "b.x": b"2"}
     words = [archive(members, "1.tar"), archive(members, "2.tar")]
     ran = run("cat", *words, "--rekey", "{index}/{key}")
@@ -1146,7 +1145,7 @@ def test_new_keys_are_what_counts(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_unsafe_names(run: Run, archive: Archive, feed: Feed) -> None:
-    """Names that leave the folder they are extracted to are a warning; --allow is silent, --skip drops the sample."""
+    """Names that lead out of the directory are a warning; --allow is silent, --skip drops the sample."""
     word = feed(archive(UNSAFE))
     ran = run("cat", word)
     assert ran.stdout == tar(UNSAFE)
@@ -1169,7 +1168,7 @@ SAYS_MORE = {"comment": "3f2a", "mtime": "1"}
 
 @each_feed
 def test_global_headers(run: Run, archive: Archive, feed: Feed) -> None:
-    """A global PAX header moves if it is only a comment, as git writes it; else just where the archive stays whole."""
+    """A global PAX header can be moved if it is only a comment, as by git; others are kept in a whole archive only."""
     word = feed(archive(ABC, format=PAX, pax_headers=COMMENT))
     assert keys(run("cat", word, "--match", "[bc]").stdout) == "b c"
     assert run("cat", word).stdout == tar(ABC, PAX, pax_headers=COMMENT)
@@ -1179,14 +1178,14 @@ def test_global_headers(run: Run, archive: Archive, feed: Feed) -> None:
     assert ran.lines[0] == (
         f"tarkit: {word}: at 0: a global PAX header applies to all entries that follow it [unmovable-entry]"
     )
-    assert "hard links" not in ran.stderr  # it has none: the hint is about the header
+    assert "hard links" not in ran.stderr  # no hint about hard links, since there are none
     assert keys(run("cat", word, "--match", "[bc]", "--skip", "unmovable-entry").stdout) == "b c"
     assert keys(run("cat", word, "--match", "[ab]", "--allow", "unmovable-entry").stdout) == "a b"
 
 
 @each_feed
-def test_links_stay_where_the_archive_stays_whole(run: Run, archive: Archive, feed: Feed) -> None:
-    """A hard link to another sample is copied in one whole archive; one inside its sample goes anywhere."""
+def test_links_are_kept_in_a_whole_archive(run: Run, archive: Archive, feed: Feed) -> None:
+    """A hard link to another sample is copied with a whole archive only; one inside its sample can be moved."""
     word = feed(archive(LINKS))
     assert run("cat", word).stdout == tar(LINKS)
     assert "[unmovable-entry]" in run("cat", word, "--match", ".", exit=1).stderr
@@ -1196,7 +1195,7 @@ def test_links_stay_where_the_archive_stays_whole(run: Run, archive: Archive, fe
 
 @each_feed
 def test_joined_on_purpose(run: Run, archive: Archive, feed: Feed) -> None:
-    """--allow joined-sample makes one sample of neighbours; names that are in both are judged by their own."""
+    """--allow joined-sample joins neighbours; fields that are in both are duplicate entries."""
     one = feed(archive({"a.jpg": b"1", "b.jpg": b"2"}, "1.tar"))
     two = feed(archive({"b.jpg": b"3", "b.cls": b"4", "c.jpg": b"5"}, "2.tar"))
     options = ("--allow", "joined-sample,repeated-key")
@@ -1210,18 +1209,18 @@ def test_joined_on_purpose(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_feed
-def test_joined_samples_of_streams_wait(run: Run, archive: Archive, feed: Feed, small_memory: None) -> None:
-    """The sample that may be joined is good however much of its stream is left out behind it."""
+def test_joined_samples_of_streams_stay_readable(run: Run, archive: Archive, feed: Feed, small_memory: None) -> None:
+    """A sample that may be joined stays readable while any number of samples after it is dropped."""
     members = {f"{number:02}.bin": b"%04d" % number * 480 for number in range(100)}
     out = run("cat", feed(archive(members)), "--allow", "joined-sample", "--match", "[05]0$", "-f", "x:bin").stdout
     assert entries(out) == [("00.x", members["00.bin"]), ("50.x", members["50.bin"])]
 
 
-# ---- compressed inputs that are damaged
+# ---- damaged compressed inputs
 
 GZ = gzip.compress(X, mtime=0)
 BROKEN = [
-    # what is wrong with the gz stream, the problem, what --allow and what --skip keep
+    # the damage of the gz stream, the problem, the keys kept by --allow and by --skip
     ("cut in the trailer", GZ[:-3], "truncated", "a b c", "a b"),
     ("wrong checksum", flip(GZ, len(GZ) - 8), "bad-data", "a b c", "a b"),
     ("wrong size", flip(GZ, len(GZ) - 1), "bad-data", "a b c", "a b"),
@@ -1232,7 +1231,7 @@ BROKEN = [
 @each_row(("data", "problem", "allow", "skip"), [row[1:] for row in BROKEN])
 @each_row("kind", ["file", "pipe"])
 def test_damaged_gzip(data: bytes, problem: str, allow: str, skip: str, kind: str, run: Run) -> None:
-    """Damage of the compression is an error, from a file as from a pipe; what is allowed or skipped is exact."""
+    """Damage of the compression is an error, from a file and from a pipe; --allow and --skip keep exact samples."""
     Path("in.tar.gz").write_bytes(data)
     word = Feed(kind)("in.tar.gz")
     ran = run("cat", word, "-o", "out.tar", exit=1)
@@ -1244,8 +1243,8 @@ def test_damaged_gzip(data: bytes, problem: str, allow: str, skip: str, kind: st
 
 
 @each_row("codec", ["gz", "zst", "lz4", "xz", "bz2"])
-def test_a_compressed_stream_that_was_cut(codec: str, run: Run, archive: Archive) -> None:
-    """Wherever the compressed bytes end too early, it is an error; what comes out with --skip is whole samples."""
+def test_a_cut_compressed_stream(codec: str, run: Run, archive: Archive) -> None:
+    """A compressed stream that ends early is an error; the output with --skip has whole samples."""
     members: dict[str, Content] = {f"{n}.bin": random.Random(n).randbytes(3000) for n in range(20)}
     run("cat", archive(members), "--compress", f"{codec}:1", "-o", f"in.tar.{codec}")
     data = Path(f"in.tar.{codec}").read_bytes()
@@ -1260,7 +1259,7 @@ def test_a_compressed_stream_that_was_cut(codec: str, run: Run, archive: Archive
     ran = run("cat", "flipped", "-o", "out.tar", exit=1)
     assert ran.lines[0].endswith("[bad-data]")
     ran = run("cat", "flipped", "--skip", "bad-data", exit=None)
-    if ran.status == 0:  # where it was is not known: a checksum is of it all
+    if ran.status == 0:  # the position is unknown: a checksum covers everything
         assert keys(tar(members)).startswith(keys(ran.stdout))
     else:
         assert "no whole entry was found" in ran.stderr
@@ -1282,7 +1281,7 @@ def test_a_compressed_stream_that_was_cut(codec: str, run: Run, archive: Archive
     ),
 )
 def test_mix(mix: int, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """N open inputs take turns; when one ends, the next takes its place."""
+    """N open inputs alternate; when one ends, the next one is opened."""
     all_: dict[str, Content] = {f"{key}.cls": key.encode() for key in ["a1", "a2", "a3", "b1", "c1", "c2"]}
     words = [feed(archive([pair for pair in all_.items() if pair[0][0] == name], f"{name}.tar")) for name in "abc"]
     assert run("cat", *words, "-m", str(mix)).stdout == tar(pick(all_, expected))
@@ -1295,7 +1294,7 @@ TWELVE: dict[str, Content] = {f"{number:02}.cls": b"%d" % number for number in r
     ("options", "expected", "feed"),
     in_turn(
         [
-            ("-s 4 --seed 0", "03 04 00 02 07 08 06 10 09 11 05 01"),  # these three by webdataset's own shuffle
+            ("-s 4 --seed 0", "03 04 00 02 07 08 06 10 09 11 05 01"),  # these three are by webdataset's own shuffle
             ("-s 4 --seed 1", "01 00 02 04 07 08 09 10 03 06 11 05"),
             ("--shuffle 100 --seed 0", "06 11 00 04 07 03 02 10 05 08 09 01"),
             ("-s 1 --seed 0", "00 01 02 03 04 05 06 07 08 09 10 11"),
@@ -1305,7 +1304,7 @@ TWELVE: dict[str, Content] = {f"{number:02}.cls": b"%d" % number for number in r
     ),
 )
 def test_shuffle(options: str, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """A buffer of N samples is shuffled through, after selection; the order depends on the seed alone."""
+    """Samples are shuffled through a buffer of N samples, after selection; the order depends on the seed only."""
     assert run("cat", feed(archive(TWELVE)), *options.split()).stdout == tar(pick(TWELVE, expected))
 
 
@@ -1348,11 +1347,11 @@ def test_large_samples(
     feeds: list[Feed],
     small_memory: None,
 ) -> None:
-    """Samples larger than what is held of a stream come out as they do from a file, whatever is done to them."""
+    """Samples larger than the window of a stream have the same output as from a file, for all options."""
     rows = pick(LARGE, expected.replace("3", ""))
     if "-f" in options:
         rows = [*rows[:2], ("big.3", b""), ("big.0", LARGE["big.0"]), *rows[2:]]
-    for feed in feeds[:2]:  # what is compressed comes in as from a pipe
+    for feed in feeds[:2]:  # a compressed input is a stream, as a pipe is
         assert run("cat", feed(archive(LARGE)), *shlex.split(options)).stdout == tar(rows)
 
 
@@ -1360,7 +1359,7 @@ def test_large_samples(
 def test_shuffle_of_large_samples(
     run: Run, archive: Archive, feed: Feed, small_memory: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Samples of a stream over so many bytes wait in temporary space, and come out whole."""
+    """Large samples of a stream wait in temporary space, and are written completely."""
     monkeypatch.setattr(pipeline, "SPOOLED", 1 << 15)
     blob = random.Random(2).randbytes(3 << 15)
     members = {f"{n}.bin": blob[n << 13 : (n << 13) + (1 << 13) * (n + 1)] for n in range(6)}
@@ -1376,7 +1375,7 @@ def test_shuffle_of_large_samples(
     ),
 )
 def test_reading_ahead_changes_nothing(options: str, parallel: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """-p N gives the bytes that it gives without."""
+    """-p N does not change the output."""
     words = [feed(archive({f"{n}{m}.cls": b"x" * 4000 * m for m in range(4)}, f"{n}.tar")) for n in range(4)]
     expected = run("cat", *words, *options.split()).stdout
     assert run("cat", *words, *options.split(), "-p", parallel).stdout == expected
@@ -1384,18 +1383,18 @@ def test_reading_ahead_changes_nothing(options: str, parallel: str, run: Run, ar
 
 
 def test_log(run: Run, archive: Archive) -> None:
-    """-L N says every N samples how far it is."""
+    """-L N prints a progress line every N samples."""
     ran = run("cat", archive(ABC), "-L", "2")
     assert ran.lines == ["tarkit: 2 samples, 5120 bytes"]
     assert ran.stdout == tar(ABC)
     assert run("cat", "in.tar", "--logging", "1", "-q").stderr == ""
 
 
-# ---- what comes in and goes out
+# ---- inputs and outputs
 
 
 def test_stdin(run: Run, archive: Archive) -> None:
-    """Without inputs, and for `-`, it is stdin: a file from where it stands, or a pipe."""
+    """stdin is the default input, and `-`: a file from its offset, or a pipe."""
     path = Path(archive(ABC))
     assert run("cat", stdin=path).stdout == tar(ABC)
     assert run("cat", "-", stdin=path).stdout == tar(ABC)
@@ -1412,7 +1411,7 @@ def test_stdin(run: Run, archive: Archive) -> None:
 
 
 def test_lists_of_inputs(run: Run, archive: Archive) -> None:
-    """-T reads more inputs from a list, one a line, or with -0 ended by NUL; -l makes a list of the one input."""
+    """-T reads inputs from a list, one a line, or ended by NUL with -0; -l makes the only input such a list."""
     for name in ("1.tar", "2.tar", "a b.tar"):
         archive({f"{name[0]}.x": b""}, name)
     Path("list").write_text("2.tar\n\na b.tar\n")
@@ -1427,7 +1426,7 @@ def test_lists_of_inputs(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_several_volumes_are_refused(run: Run, archive: Archive, feed: Feed) -> None:
-    """An archive of several volumes is valid, but no input."""
+    """An archive of several volumes is valid, but not supported as an input."""
     word = feed(archive((DATA / "gnu-multivolume-2.tar").read_bytes()))
     ran = run("cat", word, "--skip", "all", "-o", "out.tar", exit=1)
     assert ran.lines[0] == f"tarkit: {word}: at 0: the archive has several volumes"
@@ -1436,7 +1435,7 @@ def test_several_volumes_are_refused(run: Run, archive: Archive, feed: Feed) -> 
 
 @each_row("suffix", ["gz", "zst", "lz4", "xz", "bz2"])
 def test_codecs(suffix: str, run: Run, archive: Archive) -> None:
-    """The suffix of the output chooses the codec, --compress overrules it; what was written is read back as it was."""
+    """The suffix of the output determines the codec, --compress overrides it; reading restores the contents."""
     word = archive(ABC)
     run("cat", word, "-o", f"out.tar.{suffix}")
     assert Path(f"out.tar.{suffix}").read_bytes()[:2] != b"a."
@@ -1444,14 +1443,14 @@ def test_codecs(suffix: str, run: Run, archive: Archive) -> None:
     level = "1" if suffix != "xz" else "0"
     packed = run("cat", word, "--compress", f"{suffix}:{level}").stdout
     assert packed != tar(ABC)
-    Path("data").write_bytes(packed)  # a name that tells nothing
+    Path("data").write_bytes(packed)  # a name without a suffix
     assert run("cat", "data").stdout == tar(ABC)
     run("cat", word, "--compress", "none", "-o", f"plain.tar.{suffix}")
     assert Path(f"plain.tar.{suffix}").read_bytes() == tar(ABC)
 
 
 def test_gzip_has_no_time(run: Run, archive: Archive) -> None:
-    """Compressed output has the same bytes on any day: the time in a gzip header is 0."""
+    """Compressed output is reproducible: the time in a gzip header is 0."""
     run("cat", archive(ABC), "-o", "out.tgz")
     data = Path("out.tgz").read_bytes()
     assert data[4:8] == bytes(4)
@@ -1459,7 +1458,7 @@ def test_gzip_has_no_time(run: Run, archive: Archive) -> None:
 
 
 def test_output_to_a_command(run: Run, archive: Archive) -> None:
-    """-o pipe:COMMAND feeds a command; when that fails, so do we."""
+    """-o pipe:COMMAND writes to a command, whose failure is an error."""
     word = archive(ABC)
     run("cat", word, "-o", "pipe:cat > out.tar")
     assert Path("out.tar").read_bytes() == tar(ABC)
@@ -1470,7 +1469,7 @@ def test_output_to_a_command(run: Run, archive: Archive) -> None:
 
 
 def test_input_from_a_command_that_fails(run: Run, archive: Archive) -> None:
-    """A command that fails while it is read fails us; once we have what we want, its status does not matter."""
+    """A command that fails while it is read is an error; after the last needed sample its status is ignored."""
     archive(ABC)
     ran = run("cat", "pipe:cat in.tar; exit 3", "-o", "out.tar", exit=1)
     assert ran.lines == ["tarkit: command ended with status 3: cat in.tar; exit 3"]
@@ -1481,7 +1480,7 @@ def test_input_from_a_command_that_fails(run: Run, archive: Archive) -> None:
 
 
 def test_output_appears_when_it_is_complete(run: Run, archive: Archive) -> None:
-    """After an error the file of that name is what it was before; a new one has the mode of the one it replaces."""
+    """After an error the old file is unchanged; a new one gets the mode of the file that it replaces."""
     Path("out.tar").write_text("old")
     os.chmod("out.tar", 0o640)
     run("cat", archive(tar(ABC)[:7000], "cut.tar"), "-o", "out.tar", exit=1)
@@ -1492,7 +1491,7 @@ def test_output_appears_when_it_is_complete(run: Run, archive: Archive) -> None:
 
 
 def test_an_input_is_never_overwritten(run: Run, archive: Archive) -> None:
-    """An output or a report that is an input, by whatever name, is refused, and the input stays."""
+    """An output or a report that is an input, under any name, is refused, and the input is unchanged."""
     archive(ABC)
     os.symlink("in.tar", "other.tar")
     os.link("in.tar", "third.tar")
@@ -1521,8 +1520,8 @@ def test_an_input_is_never_overwritten(run: Run, archive: Archive) -> None:
         ["split", "in.tar", "-c", "1", "-o", "out-%d.tar", "--force", "--keys-from", "out-0.tar"],
     ],
 )
-def test_nothing_that_is_written_is_anything_else(words: list[str], run: Run, archive: Archive) -> None:
-    """Outputs, reports and lists of keys or inputs are different files, or the run does not begin."""
+def test_written_files_must_be_different(words: list[str], run: Run, archive: Archive) -> None:
+    """Outputs, reports and lists of keys or inputs must be different files."""
     archive({"a.x": b"", "b.x": b""})
     Path("out-0.tar").write_text("in.tar\n")
     Path("list").write_text("a.x text:1\n")
@@ -1546,8 +1545,8 @@ def test_terminals(run: Run, archive: Archive) -> None:
     os.close(theirs)
 
 
-def test_missing_inputs_end_a_run_before_it_starts(run: Run, archive: Archive) -> None:
-    """A shard that is missing is told before anything is written."""
+def test_missing_inputs_are_reported_first(run: Run, archive: Archive) -> None:
+    """A missing shard is reported before anything is written."""
     archive(ABC, "0.tar")
     archive(ABC, "2.tar")
     ran = run("cat", "{0..2}.tar", "-o", "pipe:touch begun", exit=1)
@@ -1564,7 +1563,7 @@ def test_missing_inputs_end_a_run_before_it_starts(run: Run, archive: Archive) -
 
 @each_row(("before", "feed"), in_turn([True, False], 0))
 def test_verbose_quiet_and_report(before: bool, run: Run, archive: Archive, feed: Feed) -> None:
-    """-v names the inputs and sums up, -q is silent, --report writes JSON; before the command word and after it."""
+    """-v prints inputs and a summary, -q nothing, --report writes JSON; before and after the name of the command."""
     word = feed(archive(ABC))
 
     def called(*options: str) -> list[str]:
@@ -1584,20 +1583,20 @@ def test_verbose_quiet_and_report(before: bool, run: Run, archive: Archive, feed
 
 
 def test_progress(run: Run, archive: Archive) -> None:
-    """--progress draws a bar even where stderr is no terminal; -q and the default there do not."""
+    """--progress draws a bar even if stderr is no terminal; -q and the default do not."""
     assert "3 samples" in run("cat", archive(ABC), "--progress").stderr
     assert run("cat", "in.tar", "--progress", "--no-progress").stderr == ""
     assert run("cat", "in.tar", "--progress", "-q").stderr == ""
 
 
 def test_no_sample_is_left(run: Run, archive: Archive, tmp_path: Path) -> None:
-    """An empty output is no error, but hardly what was meant."""
+    """An empty output is no error, but a warning."""
     done = run("cat", archive({"a.txt": b"x"}), "--match", "^b", "-o", "b.tar")
     assert done.lines == ["tarkit: warning: no sample is left: the output is an archive without any"]
 
 
-def test_the_report_has_no_folder(run: Run, archive: Archive) -> None:
-    """That is said before the work is done, not after."""
+def test_the_directory_of_the_report_is_missing(run: Run, archive: Archive) -> None:
+    """A missing directory of the report is an error before the work is done."""
     done = run("cat", archive({"a.txt": b"x"}), "-o", "b.tar", "--report", "none/r.json", exit=1)
     assert done.lines == [
         "tarkit: none/r.json: No such file or directory",
@@ -1619,7 +1618,25 @@ def test_the_report_has_no_folder(run: Run, archive: Archive) -> None:
         (["--match", "x", "--drop", "png"], ["no sample is left: the output is an archive without any"]),
     ],
 )  # fmt: skip
-def test_what_drop_leaves(options: list[str], warnings: list[str], run: Run, archive: Archive) -> None:
+def test_warnings_of_drop(options: list[str], warnings: list[str], run: Run, archive: Archive) -> None:
     """A warning says that no field is left, or that a glob matches none."""
     ran = run("cat", archive(ABC), *options, "-o", "out.tar")
     assert ran.lines[: len(warnings)] == [f"tarkit: warning: {line}" for line in warnings]
+
+
+# ---- a specification of webdataset
+
+
+def test_a_specification_stands_for_its_shards(run: Run, archive: Archive) -> None:
+    """They come in random order, by the seed; other inputs keep their places, and a shard is not overwritten."""
+    pytest.importorskip("yaml")
+    for name in "abcdef":
+        archive({f"{name}.txt": name.encode()}, f"{name}.tar")
+    Path("spec.yaml").write_text("datasets: [{shards: '{b..f}.tar', choose: 4}]")
+    ran = run("cat", "a.tar", "spec.yaml", "--seed", "1")
+    assert keys(ran.stdout)[0] == "a"
+    assert len(set(keys(ran.stdout).split())) == 5
+    assert ran.stdout == run("cat", "a.tar", "spec.yaml", "--seed", "1").stdout
+    assert len({run("cat", "spec.yaml", "--seed", str(seed)).stdout for seed in range(8)}) > 4
+    assert "seed: " in run("cat", "spec.yaml").lines[0]
+    assert "input and output" in run("cat", "spec.yaml", "-o", "b.tar", "--seed", "1", exit=2).lines[0]

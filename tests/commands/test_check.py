@@ -1,4 +1,4 @@
-"""tarkit check: every problem by its name and place, alone and in pairs, from files, pipes and compressed files."""
+"""tarkit check: every problem with its name and offset, alone and in pairs, from files, pipes and compressed files."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ Rows = list[tuple[str, Content]]
 
 
 def rows(prefix: str = "k", count: int = 3, fields: str = "cls jpg") -> Rows:
-    """Samples of 1 KiB an entry: header at 0, 1024, .."""
+    """Return samples with 1 KiB for each entry: headers are at 0, 1024, ..."""
     return [
         (f"{prefix}{n}.{field}", f"{prefix}{n}{field}".encode() * 9) for n in range(count) for field in fields.split()
     ]
 
 
 def found(ran: Ran, notes: bool = False) -> list[tuple[str, int | None]]:
-    """Problems and offsets that were printed, in order."""
+    """Return printed problems with offsets, in order."""
     pattern = re.compile(r"^(note: )?[^\n]*?(?:: at (\d+))?: [^\n]*\[([a-z-]+)\]$", re.M)
     text = ran.stdout.decode()
     return [(m[3], int(m[2]) if m[2] else None) for m in pattern.finditer(text) if notes or not m[1]]
 
 
 def names(ran: Ran, notes: bool = False) -> list[str]:
-    """The names alone."""
+    """Return the names of printed problems."""
     return [name for name, _ in found(ran, notes)]
 
 
 def objects(ran: Ran, kind: str | None = None) -> list[dict[str, object]]:
-    """What --json printed."""
+    """Return the objects that --json printed."""
     lines = [json.loads(line) for line in ran.stdout.splitlines()]
     return [line for line in lines if kind in (None, line["type"])]
 
@@ -59,7 +59,7 @@ def objects(ran: Ran, kind: str | None = None) -> list[dict[str, object]]:
 
 
 class Case(NamedTuple):
-    """A damaged archive and what is found: problems with offsets, and the key of the first."""
+    """A damaged archive and the expected problems with offsets, and the key of the first."""
 
     data: bytes
     problems: list[tuple[str, int | None]]
@@ -67,7 +67,7 @@ class Case(NamedTuple):
 
 
 def flip(data: bytes, at: int, bit: int = 1) -> bytes:
-    """One bit changed."""
+    """Return data with one bit changed."""
     return data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
 
 
@@ -142,7 +142,7 @@ FINE: dict[str, Case] = {
 
 @each_row("case", CASES)
 def test_each_problem(case: str, run: Run, archive: Archive) -> None:
-    """Found at its offset, with its key; exit status 1; the shard is bad."""
+    """Each problem is found at its offset, with its key; the exit status is 1, and the shard is bad."""
     data, expected, key = CASES[case]
     ran = run("check", archive(data), exit=1)
     assert found(ran) == expected
@@ -156,7 +156,7 @@ def test_each_problem(case: str, run: Run, archive: Archive) -> None:
 
 @each_row("case", FINE)
 def test_each_note(case: str, run: Run, archive: Archive) -> None:
-    """Notes do not fail, unless with --strict."""
+    """Notes do not fail, except with --strict."""
     data, expected, key = FINE[case]
     ran = run("check", archive(data))
     assert found(ran, notes=True) == expected
@@ -171,7 +171,7 @@ def test_each_note(case: str, run: Run, archive: Archive) -> None:
 
 
 def sparse_entry(name: str, format: int) -> bytes:
-    """A sparse file with one hole: typeflag S with the map in its header (GNU), or a PAX record over a regular file."""
+    """Return a sparse file with one hole: typeflag S with the map in its header (GNU), or a PAX record."""
     if format == PAX:
         info = tarfile.TarInfo(f"GNUSparseFile.0/{name}")
         info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": name}
@@ -191,7 +191,7 @@ def sparse_entry(name: str, format: int) -> bytes:
 @each_row("format", [GNU, PAX])
 @each_row("sparse", [*([place] for place in range(6)), [0, 3], [2, 3, 5], range(6)])
 def test_sparse_files(sparse: Sequence[int], format: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Each is a note, at any place in a sample and in the archive, from a file and from a stream."""
+    """Each sparse file is a note, at any position in a sample and in the archive, from a file and from a stream."""
     data, expected = b"", []
     for place, (name, content) in enumerate(R):
         if place in sparse:
@@ -208,13 +208,13 @@ def test_sparse_files(sparse: Sequence[int], format: int, run: Run, archive: Arc
 
 
 def test_check_and_cat_agree(run: Run, archive: Archive) -> None:
-    """What `check` finds nothing wrong with, commands that move samples take, and so they do with their output."""
+    """Commands that move samples accept shards in which `check` finds nothing, and it finds nothing in their output."""
     for case, (data, _, _) in FINE.items():
         name, other = archive(data), archive([("x.x", b"")], "other.tar")
         for command in ("cat", "shuffle --seed 1 -q", "sort", "split -c 1 --force -o o-%d.tar"):
             archive(run(*command.split(), name, other).stdout or tar(R), "out.tar")
             run("check", "out.tar")
-        if "link" not in case:  # which changes its meaning with its name
+        if "link" not in case:  # the meaning of a link changes with its name
             assert "[" not in run("cat", name, "--rekey", "n/{key}").stderr
     for case in ("hard link", "a link without key", "a link without key in a sample", "duplicate", "global header"):
         name = archive(CASES[case].data)
@@ -225,8 +225,8 @@ def test_check_and_cat_agree(run: Run, archive: Archive) -> None:
 
 
 @each_feed
-def test_all_of_them(run: Run, archive: Archive, feed: Feed) -> None:
-    """One shard after the other, from every feed: what is found in one does not depend on those before it."""
+def test_all_cases_together(run: Run, archive: Archive, feed: Feed) -> None:
+    """Shards are checked independently of those before them, from every feed."""
     cases = [*CASES.values(), *FINE.values()]
     words = [feed(archive(case.data, f"{number}.tar")) for number, case in enumerate(cases)]
     lines = objects(run("check", *words, "--allow", "joined-sample", "--json", exit=1))
@@ -234,24 +234,24 @@ def test_all_of_them(run: Run, archive: Archive, feed: Feed) -> None:
         own = [line for line in lines if line.get("shard") == word]
         level, verdict = ("note", "ok") if case in FINE.values() else ("error", "bad")
         problems = [(line["problem"], line["offset"]) for line in own if line.get("level") == level]
-        assert [each for each in problems if each != ("mixed-fields", None)] == case.problems  # that is of all shards
+        assert [each for each in problems if each != ("mixed-fields", None)] == case.problems  # it concerns all shards
         assert [line["verdict"] for line in own if line["type"] == "shard"] == [verdict]
 
 
-def test_every_problem_of_the_table_is_provoked() -> None:
-    """Each row of the table, and each that check alone knows, has a case in these files.
+def test_every_problem_of_the_table_has_a_case() -> None:
+    """Each row of the table of problems, and each finding of check only, has a case in these files.
 
-    But for what only expressions and tables ask of a field.
+    The exception is bad-field, which only expressions and tables cause.
     """
     text = "".join(path.read_text() for path in Path(__file__).parent.glob("test_check*.py"))
     assert not [name for name in {*PROBLEMS, *FINDINGS} - {"bad-field"} if f'"{name}"' not in text]
 
 
-# ---- in pairs: what is wrong with one sample hides nothing of another
+# ---- in pairs: a problem of one sample does not hide one of another
 
 
 def damaged(key: str, kind: str) -> tuple[Rows, bool]:
-    """The entries of a sample with a problem, and whether its second header is to be damaged."""
+    """Return the entries of a sample with a problem, and whether its second header must be damaged."""
     a, b = (f"{key}.cls", b"1" * 9), (f"{key}.jpg", b"2" * 9)
     made: dict[str, Rows] = {
         "duplicate-entry": [a, b, a],
@@ -277,7 +277,7 @@ ENDS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def in_pairs(one: str, two: str) -> bytes:
-    """An archive with both problems."""
+    """Return an archive with both problems."""
     members: Rows = rows("a")
     flips = []
     for kind, key in ((one, "m"), (two, "t")):
@@ -297,7 +297,7 @@ def in_pairs(one: str, two: str) -> bytes:
 
 
 def test_in_pairs(run: Run, archive: Archive) -> None:
-    """Both are found, each as often as alone and not more, but for the fields that differ because of it."""
+    """Both problems are found, each as often as alone, except for differences of fields that they cause."""
     rows = [pair for pair in combinations([*KINDS, *ENDS], 2) if not {*pair} <= ENDS.keys()]
     shards = {archive(in_pairs(*pair), "-".join(pair) + ".tar"): pair for pair in rows}
     ran = run("check", *shards, "--json", exit=1)
@@ -312,11 +312,11 @@ def test_in_pairs(run: Run, archive: Archive) -> None:
         assert (verdict["shard"], verdict["verdict"]) == (shard, "bad" if failing else "ok")
 
 
-# ---- what cannot be read, what stands between shards
+# ---- unreadable shards, and problems between shards
 
 
 def test_unreadable_shards(run: Run, archive: Archive, here: Path) -> None:
-    """A shard that is not there or cannot be read is a finding, and the others are checked."""
+    """A shard that is missing or unreadable is a finding, and the others are checked."""
     archive(tar(R), "a-0.tar")
     archive(tar(rows("l")), "a-2.tar")
     (here / "list").write_text("a-0.tar\nno.tar\n")
@@ -341,7 +341,7 @@ def test_unreadable_shards(run: Run, archive: Archive, here: Path) -> None:
 
 
 def test_joined_and_repeated(run: Run, archive: Archive) -> None:
-    """Neighbouring shards of one key; with --unique, a key in any two shards, exactly."""
+    """A key at the boundary of shards is a joined sample; with --unique, a key in any two shards is found."""
     shards = [archive(tar(rows("ab"[n % 2], 4)), f"{n}.tar") for n in range(3)]
     assert run("check", *shards).stdout
     ran = run("check", *shards, "--unique", exit=1)
@@ -357,7 +357,7 @@ def test_joined_and_repeated(run: Run, archive: Archive) -> None:
 
 @each_row("case", ["a comment and a time", "a path"])
 def test_the_hint_for_a_global_header(case: str, run: Run, archive: Archive) -> None:
-    """It has nothing to do with hard links; another has."""
+    """The hint for a global header is about global headers, the one for a hard link about hard links."""
     said = {"comment": "x", "mtime": "1"} if case == "a comment and a time" else {"path": "x"}
     ran = run("check", archive(R, format=PAX, pax_headers=said), exit=1)
     assert "a global PAX header applies to all entries that follow it [unmovable-entry]\nhint: " in ran.stdout.decode()
@@ -367,7 +367,7 @@ def test_the_hint_for_a_global_header(case: str, run: Run, archive: Archive) -> 
 
 
 def test_unique_in_bounded_memory(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What goes to temporary space finds the same."""
+    """The findings are the same if keys go to temporary space."""
     choose = random.Random(3)
     keys = [[f"{choose.randrange(400):03}" for _ in range(60)] for _ in range(4)]
     shards = [archive(tar([(f"{key}.x", b"") for key in sorted(set(own))]), f"{n}.tar") for n, own in enumerate(keys)]
@@ -391,18 +391,18 @@ def test_unique_in_bounded_memory(run: Run, archive: Archive, monkeypatch: pytes
 
 
 def test_mixed_shards(run: Run, archive: Archive) -> None:
-    """Shards that have other fields than most."""
+    """A shard with other fields than most shards is a note."""
     shards = [archive(tar(rows(f"{n}k", fields="jpg" if n < 3 else "png")), f"{n}.tar") for n in range(4)]
     ran = run("check", *shards)
     assert "note: 3.tar: its samples have 'png', those of most shards 'jpg' [mixed-fields]" in ran.stdout.decode()
 
 
-# ---- what is asked for
+# ---- requested checks
 
 
 @each_feed
 def test_require(run: Run, archive: Archive, feed: Feed) -> None:
-    """Each sample that lacks a field, whatever the case; a|b asks for either."""
+    """Each sample without a required field is reported, in any case; a|b requires one of them."""
     name = feed(archive(tar([*R[:3], ("k1.PNG", b""), *R[4:5]])))
     ran = run("check", name, "--require", "cls,jpg", exit=1)
     assert found(ran) == [("missing-field", 2048), ("missing-field", 3584)]
@@ -424,7 +424,7 @@ def test_require(run: Run, archive: Archive, feed: Feed) -> None:
     ],
 )
 def test_against(table: str, text: str, run: Run, archive: Archive, here: Path) -> None:
-    """What of the table is missing, what it does not have."""
+    """Samples of the table that are missing in shards, and the reverse, are reported."""
     (here / table.partition(":")[0]).write_text(text)
     for number in "12" if table == "keys.txt" else "1":
         ran = run("check", archive(R[:2], "1.tar"), archive(R[2:], "2.tar"), "--against", table, "-p", number, exit=1)
@@ -436,7 +436,7 @@ def test_against(table: str, text: str, run: Run, archive: Archive, here: Path) 
 
 @pytest.mark.forks
 def test_manifest(run: Run, archive: Archive, here: Path) -> None:
-    """What split wrote is verified: samples, bytes, sha256, keys, missing and extra shards."""
+    """The manifest by split is verified: samples, bytes, sha256, keys, missing and extra shards."""
     run("split", archive(rows(count=9)), "-c", "3", "-o", "s/%d.tar", "--manifest", "m.tsv", exit=1)
     (here / "s").mkdir()
     run("split", "in.tar", "-c", "3", "-o", "s/%d.tar", "--manifest", "m.tsv")
@@ -470,13 +470,13 @@ def test_manifest(run: Run, archive: Archive, here: Path) -> None:
 
 
 def test_manifest_of_a_copy(run: Run, archive: Archive, here: Path) -> None:
-    """What lies beside a manifest, or where it is named from there, is meant, and not what it was copied from."""
+    """Shards are those beside the manifest, by the names in it, not the ones that it was copied from."""
     archive(rows(count=9))
     for kind in ("own", "up"):
         (here / kind / "s").mkdir(parents=True)
         to = f"{kind}/m.tsv" if kind == "up" else f"{kind}/s/m.tsv"
         run("split", "in.tar", "-c", "3", "-o", f"{kind}/s/%d.tar", "--manifest", to)
-        if kind == "up":  # named from where the manifest is
+        if kind == "up":  # names are relative to the manifest
             (here / to).write_text((here / to).read_text().replace("up/s", "s"))
         shutil.copytree(here / kind, here / f"{kind}-copy")
         copy = here / f"{kind}-copy/s/1.tar"
@@ -487,15 +487,15 @@ def test_manifest_of_a_copy(run: Run, archive: Archive, here: Path) -> None:
         assert f"{kind}-copy/s/1.tar: sha256" in ran.stdout.decode()
 
 
-# ---- how it is told
+# ---- output
 
 
 @pytest.mark.forks
 def test_output_is_the_same_for_any_number_of_processes(
     run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Text and JSON, with everything that is asked for."""
-    monkeypatch.setattr(parallel, "SHARES", 1)  # a fork of the tests takes its time
+    """Text and JSON are the same with all kinds of checks."""
+    monkeypatch.setattr(parallel, "SHARES", 1)  # a fork of the test process is slow
     shards = [archive(case.data, f"{n:02}.tar") for n, case in enumerate([*CASES.values(), *FINE.values()])]
     for words, number in (([], "2"), (["--json", "--unique", "--require", "cls", "--target", "dali"], "3")):
         expected = run("check", *shards, *words, "-p", "1", exit=1).stdout
@@ -503,7 +503,7 @@ def test_output_is_the_same_for_any_number_of_processes(
 
 
 def test_json(run: Run, archive: Archive) -> None:
-    """One object a line: problems, shards, the summary; names that are no text come back."""
+    """There is one object a line: problems, shards, the summary; names that are no text can be restored."""
     name = archive(tar([("d/k\udcff0.jpg", b""), *R]), "x.tar")
     ran = run("check", name, "--json", "--require", "cls", exit=1)
     assert [each["type"] for each in objects(ran)] == ["problem", "problem", "shard", "summary"]
@@ -525,7 +525,7 @@ def test_json(run: Run, archive: Archive) -> None:
 
 
 def test_report_and_summary(run: Run, archive: Archive, here: Path) -> None:
-    """--report has the sums; stderr has a line, which -q silences."""
+    """--report has the totals; stderr has a line, which -q suppresses."""
     name = archive(CASES["duplicate"].data)
     ran = run("check", name, "--report", "r.json", exit=1)
     assert ran.stderr == "tarkit: check: 1 of 1 shard bad\n"
@@ -546,7 +546,7 @@ def test_report_and_summary(run: Run, archive: Archive, here: Path) -> None:
     ],
 )
 def test_outcome(words: str, status: int, stderr: str, run: Run, here: Path) -> None:
-    """The last line says how many shards are bad; -q prints the lines of problems and bad shards, in the same words."""
+    """The last line counts bad shards; -q prints only lines of problems and bad shards, unchanged."""
     for name in ("a", "b"):
         (here / f"{name}.tar").write_bytes(tar({f"{name}.txt": b"1"}))
     (here / "bad.tar").write_bytes(tar({"c.txt": b"1"})[:700])
@@ -570,8 +570,8 @@ def test_outcome(words: str, status: int, stderr: str, run: Run, here: Path) -> 
     assert bool(kept) is bool(status)
 
 
-def test_hints_come_once(run: Run, archive: Archive) -> None:
-    """Behind the first problem of a kind."""
+def test_hints_are_printed_once(run: Run, archive: Archive) -> None:
+    """A hint follows the first problem of a kind."""
     ran = run("check", archive(tar([("README", b""), *R[:1], ("LICENSE", b""), *R, *R[:2]])), exit=1)
     lines = ran.stdout.decode().splitlines()
     kinds: list[str] = []
@@ -584,7 +584,7 @@ def test_hints_come_once(run: Run, archive: Archive) -> None:
 
 
 def test_allow(run: Run, archive: Archive) -> None:
-    """What is allowed is a note."""
+    """An allowed problem is a note."""
     name = archive(CASES["no end marker"].data)
     ran = run("check", name, "--allow", "no-end-marker")
     assert found(ran) == []
@@ -610,27 +610,27 @@ def test_allow(run: Run, archive: Archive) -> None:
     ],
 )
 def test_usage(words: list[str], message: str, run: Run, archive: Archive, here: Path) -> None:
-    """Words that make no sense together; nothing is written."""
+    """Options that cannot be combined are a usage error; nothing is written."""
     ran = run("check", archive(R), *words, exit=2)
     assert message in ran.stderr
     assert ran.stdout == b""
     assert os.listdir(here) == ["in.tar"]
 
 
-# ---- anything at all
+# ---- arbitrary archives
 
 
 GOLDEN = sorted(path for path in DATA.glob("*.tar") if "multivolume" not in path.name)
 
 
 def test_golden_archives(run: Run) -> None:
-    """Whoever wrote them, nothing is wrong with them but hard links."""
+    """Archives by all writers have no problems, except for hard links."""
     ran = run("check", *GOLDEN, exit=1)
     assert set(names(ran)) == {"unmovable-entry"}
 
 
 def test_nested_archive(run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Entries of an archive that is the content of a damaged entry are not taken for ours."""
+    """Entries of an archive that is the content of a damaged entry are ignored."""
     inner = tar(rows("inner"))
     data = flip(tar([*R[:2], ("n.tar", inner), *R[2:]]), 2 * 1024 + 1)
     for feed in feeds:
@@ -641,7 +641,7 @@ def test_nested_archive(run: Run, archive: Archive, feeds: list[Feed]) -> None:
 
 
 def test_cut_anywhere(run: Run, archive: Archive) -> None:
-    """Wherever it ends, something is found, and no traceback."""
+    """A shard that is cut anywhere is bad, without a traceback."""
     data = tar(rows(count=2))
     assert len(body(data)) == 4096
     sizes = [*range(0, 4096, 97), *range(500, 530), *range(4080, 4097), 4608, 5119]
@@ -657,7 +657,7 @@ def test_cut_anywhere(run: Run, archive: Archive) -> None:
 
 @each_row("codec", ["gz", "bz2", "xz"])
 def test_compressed_cut_or_flipped(codec: str, run: Run, archive: Archive) -> None:
-    """A compressed shard that is not whole is found out."""
+    """A compressed shard that is cut or changed is reported."""
     pack = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lambda data: lzma.compress(data, preset=0)}[codec]
     data = pack(tar(R))
     run("check", archive(data, f"in.tar.{codec}"))
@@ -669,8 +669,8 @@ def test_compressed_cut_or_flipped(codec: str, run: Run, archive: Archive) -> No
     assert [each["shard"] for each in objects(ran, "shard")] == flipped
 
 
-def test_bad_data_behind_a_bad_header(run: Run, archive: Archive) -> None:
-    """Both are found: the checksum of the compressed stream, and the header that it made."""
+def test_bad_data_and_a_bad_header(run: Run, archive: Archive) -> None:
+    """The damaged header and the wrong checksum of the compressed stream are both found."""
     data = bytearray(gzip.compress(tar(R), 0, mtime=0))
     at = data.index(b"k1.cls") + 1
     data[at] ^= 1
@@ -680,7 +680,7 @@ def test_bad_data_behind_a_bad_header(run: Run, archive: Archive) -> None:
 
 
 def damaged_at_random(seed: int) -> bytes:
-    """An archive with bytes changed, cut out, put in, or zeroed."""
+    """Return an archive with bytes changed, removed, inserted or zeroed."""
     draw = random.Random(seed)
     data = bytearray(tar(rows(count=4), draw.choice((0, GNU, PAX))))
     for _ in range(draw.randint(1, 4)):
@@ -697,7 +697,7 @@ def damaged_at_random(seed: int) -> bytes:
 
 
 def test_random_damage(run: Run, archive: Archive) -> None:
-    """Whatever has become of them: an answer for each, and copies that are clean."""
+    """With any damage there is a verdict for each shard, and the copies are clean."""
     shards = [archive(damaged_at_random(seed), f"{seed}.tar") for seed in range(60)]
     ran = run("check", *shards, "--target", "dali", "--json", exit=1)
     assert [each["shard"] for each in objects(ran, "shard")] == shards

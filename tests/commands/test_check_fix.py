@@ -1,4 +1,4 @@
-"""tarkit check --fix: a clean copy that loses nothing but what touches damage, and accounts for every entry."""
+"""tarkit check --fix: a clean copy that drops only entries next to damage, and counts every entry."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Ran, Run, bod
 
 
 def fixed(ran: Ran) -> dict[str, object]:
-    """The one account of a shard."""
+    """Return the counts of the only shard."""
     [account] = objects(ran, "fix")
     return account
 
 
-# ---- what becomes of each problem: the members of the copy, and of the rejects
+# ---- the effect of each problem: the members of the copy, and of the rejects
 
 
 CLEAN: dict[str, tuple[Rows, Rows]] = {
@@ -60,7 +60,7 @@ LOSSES = ("truncated", "a lone", "empty", "bad header", "no archive", "two bad",
 
 @each_row("case", CLEAN)
 def test_clean_copy(case: str, run: Run, archive: Archive) -> None:
-    """What is kept, in order; what is left out, whole; all entries add up; an empty copy is clean."""
+    """Kept entries are in order, rejected samples complete, and the counts add up; an empty copy is clean."""
     data = {**CASES, **FINE}[case].data
     kept, left = CLEAN[case]
     lost = case.startswith(LOSSES)
@@ -85,8 +85,8 @@ def test_clean_copy(case: str, run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_all_clean_copies(run: Run, archive: Archive, feed: Feed) -> None:
-    """One shard after the other, from every feed; the copies are clean, and there are no empty ones."""
-    cases = sorted(CLEAN, key=lambda case: case == "bad header")  # its copy ends with the key that others begin with
+    """Several shards from every feed have clean copies, and none of them is empty."""
+    cases = sorted(CLEAN, key=lambda case: case == "bad header")  # its copy ends with the first key of other copies
     words = [feed(archive({**CASES, **FINE}[case].data, f"{n:03}.tar")) for n, case in enumerate(cases)]
     os.mkdir("clean")
     ran = run("check", *words, "--fix", "clean/%03d.tar", "--rejects", "left.tar", "--json", exit=1)
@@ -100,7 +100,7 @@ def test_all_clean_copies(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 def test_text(run: Run, archive: Archive) -> None:
-    """The account in words: sums, new names, lost bytes."""
+    """The text has the counts, new names and lost bytes."""
     data = flip(tar([*R[:2], *R[:2], *rows("l", 4), ("README", b"")]), 8 * 1024)
     ran = run("check", archive(data), "--fix", "clean.tar", exit=1)
     lines = ran.stdout.decode().splitlines()
@@ -116,7 +116,7 @@ def test_text(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_new_names(run: Run, archive: Archive, feed: Feed) -> None:
-    """An entry whose name its sample has goes to the first of KEY~2, KEY~3 .. that lacks it; taken names are left."""
+    """A duplicate entry goes to the first of KEY~2, KEY~3 ... without that field; existing keys are not used."""
     a, b = ("d/k.a", b"1"), ("d/k.b", b"2")
     members: Rows = [a, b, a, ("d/k~2.a", b"0"), b, a, ("d/k.c", b"3"), ("d/l.a", b"4"), a]
     run("check", feed(archive(tar(members, GNU))), "--fix", "clean.tar")
@@ -135,7 +135,7 @@ def test_new_names(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_row("format", [GNU, PAX])
 def test_new_names_of_long_names(format: int, run: Run, archive: Archive) -> None:
-    """The headers keep what they said besides the name."""
+    """The headers are unchanged except for the name."""
     long = "n" * 150
     data = tar([(f"{long}.a", b"1"), (f"{long}.a", b"2"), (f"{long}.b", b"3" * 700)], format)
     run("check", archive(data), "--fix", "clean.tar")
@@ -144,7 +144,7 @@ def test_new_names_of_long_names(format: int, run: Run, archive: Archive) -> Non
 
 
 def test_links_are_not_renamed(run: Run, archive: Archive) -> None:
-    """A sample that would get a new name and has a hard link is left out."""
+    """A sample that would be renamed and has a hard link is rejected."""
     link = ("k.b", Link("k.a"))
     members: Rows = [("k.a", b"1"), link, ("k.a", b"2"), link, ("l.a", b"")]
     run("check", archive(members), "--fix", "clean.tar", "--rejects", "left.tar", exit=1)
@@ -157,7 +157,7 @@ def test_links_are_not_renamed(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_one_copy_of_all(run: Run, archive: Archive, feed: Feed) -> None:
-    """No key comes twice in one file, wherever it was."""
+    """No key occurs twice in one copy of several inputs."""
     shards = [feed(archive(rows(count=2), f"{n}.tar")) for n in range(3)]
     ran = run("check", *shards, "--fix", "clean.tar", "--json", exit=0)
     assert [key for key, _ in groupby(entries("clean.tar"), lambda row: row[0].split(".")[0])] == [
@@ -174,7 +174,7 @@ def test_one_copy_of_all(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_row("target,unique", [("clean/", False), ("clean", True), ("clean/%03d.tar", False), ("clean/%03d.tar", True)])
 def test_a_copy_of_each(target: str, unique: bool, run: Run, archive: Archive, here: Path) -> None:
-    """Under its own name in a folder, or numbered; never an empty one."""
+    """Each copy has its input's name in a directory, or a number, and is never empty."""
     (here / "clean").mkdir()
     shards = [archive(rows(count=2), "0.tar"), archive(b"", "1.tar"), archive(tar(rows(count=3)), "2.tar.gz")]
     packed = here / "2.tar.gz"
@@ -197,7 +197,7 @@ def test_a_copy_of_each(target: str, unique: bool, run: Run, archive: Archive, h
 
 
 def test_joined_neighbours(run: Run, archive: Archive, here: Path) -> None:
-    """The first sample of a copy does not have the key that the copy before ends with."""
+    """The first sample of a copy does not have the last key of the copy before it."""
     (here / "clean").mkdir()
     run(
         "check",
@@ -214,8 +214,8 @@ def test_joined_neighbours(run: Run, archive: Archive, here: Path) -> None:
     run("check", "clean/")
 
 
-def test_places_that_cannot_be(run: Run, archive: Archive, here: Path) -> None:
-    """A folder that is not there, two inputs of one name, an input without one."""
+def test_invalid_outputs(run: Run, archive: Archive, here: Path) -> None:
+    """A missing directory, two inputs of one name, and an input without a name are errors."""
     names_of = [archive(R, "a/x.tar"), archive(R, "b/x.tar")]
     (here / "clean").mkdir()
     assert "no such directory" in run("check", names_of[0], "--fix", "none/", exit=1).stderr
@@ -228,14 +228,14 @@ def test_places_that_cannot_be(run: Run, archive: Archive, here: Path) -> None:
 
 
 def test_unreadable_and_compressed_outputs(run: Run, archive: Archive) -> None:
-    """A shard that cannot be read leaves the others; the suffix says how a copy is compressed."""
+    """An unreadable shard does not affect the others; the suffix determines the compression of a copy."""
     ran = run("check", archive(R), "no.tar", "--fix", "clean.tar.gz", exit=1)
     assert names(ran) == ["unreadable-shard"]
     assert entries(gzip.decompress(Path("clean.tar.gz").read_bytes())) == R
 
 
 def test_bad_data(run: Run, archive: Archive) -> None:
-    """Where a checksum over all fails, any sample may be wrong: all are left out, unless that is allowed."""
+    """If a checksum over the whole shard fails, all samples are rejected, unless that is allowed."""
     data = bytearray(gzip.compress(tar(R), 0, mtime=0))
     data[data.index(b"k1jpg")] ^= 1
     name = archive(bytes(data), "in.tar.gz")
@@ -247,8 +247,8 @@ def test_bad_data(run: Run, archive: Archive) -> None:
     assert len(entries("clean2.tar")) == 6
 
 
-def test_global_header_that_names(run: Run, archive: Archive) -> None:
-    """What follows a global PAX header that is about names or sizes cannot be copied without it."""
+def test_global_header_with_names(run: Run, archive: Archive) -> None:
+    """Entries after a global PAX header with names or sizes cannot be copied without it."""
     data = tar(R[:2])[:2048] + tar(R[2:], PAX, pax_headers={"GNU.sparse.name": "x.y"})
     ran = run("check", archive(data), "--fix", "clean.tar", "--rejects", "left.tar", "--json", exit=1)
     assert entries("clean.tar") == R[:2]
@@ -256,7 +256,7 @@ def test_global_header_that_names(run: Run, archive: Archive) -> None:
     assert (account["kept"], account["rejected"], account["why"]) == (2, 5, {"unmovable-entry": 1})
 
 
-# ---- nothing else is lost: a model
+# ---- no further losses: a model
 
 
 class Memory(HeldRange):
@@ -267,7 +267,7 @@ class Memory(HeldRange):
 
 
 def outcome(data: bytes) -> tuple[list[str], int]:
-    """The keys that a clean copy has, and how many problems `check` finds; each entry is accounted for."""
+    """Return the keys of a clean copy, and the number of problems that `check` finds; count all entries."""
     plan = salvage(Memory(data))
     keys, count = [], len(plan.keyless)
     for item in plan.samples(set(), ()):
@@ -284,21 +284,21 @@ def outcome(data: bytes) -> tuple[list[str], int]:
 
 
 def test_cut_anywhere() -> None:
-    """At the edges of blocks and between them: a problem, and all samples that end before, but one that may go on."""
+    """A cut archive has a problem, and keeps all samples before the cut except one that may be incomplete."""
     data = tar(rows(count=4))
     keys = [f"k{n}" for n in range(4)]
     edges = {block + near for block in range(0, 4097, 512) for near in (-2, -1, 0, 1, 2)}
     for size in sorted(edges & {*range(4097)} | {*range(0, 4097, 29)}):
-        whole, rest = divmod(size, 1024)  # entries
-        unknown = rest < 512  # at the end of an entry, or within a header: who knows whose
+        whole, rest = divmod(size, 1024)  # complete entries
+        unknown = rest < 512  # at the end of an entry, or within a header: the next key is unknown
         kept = keys[: (max(0, whole - 1) if unknown else whole) // 2]
         assert outcome(data[:size]) == (kept, 2 if 0 < size < 1024 else 1), (
             size
-        )  # without an entry it is unreadable too
+        )  # without an entry the shard is unreadable as well
 
 
 def test_flipped_header_bytes() -> None:
-    """A header is damaged: a problem, and all samples but its neighbours. Each byte of a header is, in one of them."""
+    """A damaged header is a problem, and all samples but its neighbours are kept. Each byte is tested in one header."""
     members = rows(count=3)
     data = tar(members)
     owners = [name.split(".")[0] for name, _ in members]
@@ -311,13 +311,13 @@ def test_flipped_header_bytes() -> None:
             keys, problems = outcome(changed)
             if problems:
                 assert keys == expected, (at, offset)
-            else:  # what ends the checksum may be a NUL or a blank
+            else:  # the checksum may end with a NUL or a space
                 assert offset in (154, 155)
 
 
 @each_row("seed", range(40))
 def test_several_damaged_headers(seed: int) -> None:
-    """Damage here and there: what does not touch it is kept, and nothing else."""
+    """With several damaged headers, exactly the samples that are not next to damage are kept."""
     draw = random.Random(seed)
     members: Rows = []
     for n in range(draw.randint(4, 12)):
@@ -342,7 +342,7 @@ def test_several_damaged_headers(seed: int) -> None:
 
 
 def test_holes_of_zeros() -> None:
-    """A hole that takes headers away is no end of an archive: its neighbours are left out."""
+    """A hole of zeros over headers is not an end of the archive: its neighbours are rejected."""
     members = rows(count=8, fields="a b")
     data = tar(members)
     owners = [name.split(".")[0] for name, _ in members]
@@ -356,8 +356,8 @@ def test_holes_of_zeros() -> None:
             assert not gone & set(keys), (first, count, keys)
 
 
-def test_same_bytes_again(run: Run, archive: Archive, here: Path) -> None:
-    """From a file, a pipe or a compressed file, the copy is the same."""
+def test_copies_are_the_same_from_every_feed(run: Run, archive: Archive, here: Path) -> None:
+    """The copies of a file, a pipe and a compressed file are the same."""
     data = flip(tar([*R, *R[:3], ("README", b""), *rows("l", 5)]), 9728 + 2048)
     made = set()
     for kind in ("in.tar", "pipe:cat in.tar", "in.tar.gz"):
@@ -371,14 +371,14 @@ def test_same_bytes_again(run: Run, archive: Archive, here: Path) -> None:
 
 
 def test_report(run: Run, archive: Archive) -> None:
-    """--report has the sums."""
+    """--report has the totals."""
     run("check", archive(tar([R[0], *R])), "--fix", "clean.tar", "--report", "r.json")
     sums = {"entries": 7, "kept": 6, "renamed": 1, "dropped": 0, "rejected": 0, "samples": 4, "lost_bytes": 0}
     assert json.loads(Path("r.json").read_text())["fix"] == sums
 
 
-def test_what_a_manifest_says_is_not_mended(run: Run, archive: Archive, here: Path) -> None:
-    """A copy of a shard whose checksum is wrong has whatever is wrong with it."""
+def test_differences_from_a_manifest_are_not_repaired(run: Run, archive: Archive, here: Path) -> None:
+    """A shard whose checksum differs from the manifest is copied without repair, and the problem remains."""
     (here / "s").mkdir()
     (here / "f").mkdir()
     archive([(f"{number}.x", b"1") for number in range(4)])
@@ -394,8 +394,8 @@ def test_what_a_manifest_says_is_not_mended(run: Run, archive: Archive, here: Pa
 
 
 @each_row("zeros", [0, 512])
-def test_an_end_that_is_allowed_takes_no_sample(zeros: int, run: Run, archive: Archive) -> None:
-    """With --allow the last sample is as good as the others, also if one block of the end is there."""
+def test_an_allowed_end_rejects_no_sample(zeros: int, run: Run, archive: Archive) -> None:
+    """With --allow no-end-marker the last sample is kept, also if one block of the end exists."""
     whole = tar([("a.x", b"1"), ("b.x", b"2")])
     archive(whole[:2048] + bytes(zeros))
     ran = run("check", "in.tar", "--fix", "clean.tar", exit=1)
@@ -405,8 +405,8 @@ def test_an_end_that_is_allowed_takes_no_sample(zeros: int, run: Run, archive: A
     assert entries(Path("clean.tar")) == [("a.x", b"1"), ("b.x", b"2")]
 
 
-def test_entries_of_a_zip_that_are_proven(run: Run, archive: Archive) -> None:
-    """Each has a checksum of its own: samples before the one that is wrong are kept, but the last, which may go on."""
+def test_verified_entries_of_a_zip(run: Run, archive: Archive) -> None:
+    """Entries of a zip have checksums: samples before a wrong one are kept, except the last, which may continue."""
     archive([(f"{number}.{field}", b"%d" % number * 50) for number in range(4) for field in "xy"])
     run("cat", "in.tar", "-o", "in.zip")
     data = Path("in.zip").read_bytes()

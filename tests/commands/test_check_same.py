@@ -1,4 +1,4 @@
-"""tarkit check --same-as: the same samples in any order, or which differ."""
+"""tarkit check --same-as: whether two sets have the same samples in any order, and the differences."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.conftest import GNU, PAX, Archive, Feed, Link, Ran, Run, each_feed, k
 DATA = Path(__file__).parents[1] / "data"
 
 
-def told(ran: Ran) -> list[str]:
-    """Problems with what is said of them."""
+def messages(ran: Ran) -> list[str]:
+    """Return the messages of problems."""
     return [line for line in ran.stdout.decode().splitlines() if line.endswith("]")]
 
 
 @pytest.mark.forks
 @each_feed
 def test_the_same(run: Run, archive: Archive, feed: Feed) -> None:
-    """Another order, other shards, other fields first, another dialect, other times: the same samples."""
+    """Samples in another order, other shards, with reordered fields, other headers and other times are the same."""
     members = [*rows("a", 4), ("README", b"x"), *rows("b", 5)]
     name = feed(archive(members))
     samples: list[Rows] = [members[at : at + 2] for at in (*range(0, 8, 2), *range(9, 19, 2))]
@@ -51,15 +51,15 @@ def test_the_same(run: Run, archive: Archive, feed: Feed) -> None:
 
 @pytest.mark.forks
 @each_feed
-def test_what_differs(run: Run, archive: Archive, feed: Feed) -> None:
-    """Missing, added, changed: each sample once, where it is, and its fields."""
+def test_differences(run: Run, archive: Archive, feed: Feed) -> None:
+    """Each missing, added or changed sample is reported once, with its position and fields."""
     one = archive(rows("k", 6), "1.tar")
     changed: Rows = [*rows("k", 6)[:2], ("k1.cls", b"other"), ("k1.jpg", R[3][1]), ("k2.cls", R[4][1])]
     changed += [("k3.cls", rows("k", 6)[6][1]), ("k3.jpg", rows("k", 6)[7][1]), ("k3.txt", b"new"), ("l.cls", b"1")]
     two = feed(archive(changed, "2.tar"))
     for words in ([], ["-p", "2"]) if feed.kind == "gzip" else ([],):
         ran = run("check", one, "--same-as", two, *words, exit=1)
-        assert told(ran) == [
+        assert messages(ran) == [
             f"1.tar: at 8192: 'k4' ('cls', 'jpg') is not in {two} [missing-sample]",
             f"1.tar: at 10240: 'k5' ('cls', 'jpg') is not in {two} [missing-sample]",
             f"{two}: at 2048: 'k1' differs in 'cls', compared with 1.tar at 2048 [changed-sample]",
@@ -71,8 +71,8 @@ def test_what_differs(run: Run, archive: Archive, feed: Feed) -> None:
     assert names(run("check", two, "--same-as", one, exit=1)).count("changed-sample") == 3
 
 
-def test_many_that_differ(run: Run, archive: Archive, here: Path) -> None:
-    """Of each kind three have a line, unless more are asked for; it is said how many there are, and where."""
+def test_many_differences(run: Run, archive: Archive, here: Path) -> None:
+    """Three differences of each kind are printed, unless more are requested; totals are printed by shard."""
     (here / "d").mkdir()
     archive([*rows("a", 9), *rows("b", 9, "x")], "d/1.tar")
     archive([*rows("a", 9), *rows("c", 4)], "d/2.tar")
@@ -83,10 +83,10 @@ def test_many_that_differ(run: Run, archive: Archive, here: Path) -> None:
     assert len(extra) == 3
     assert lines[-5:-3] == ["19 more [extra-sample]; -v prints all", "6 more [changed-sample]; -v prints all"]
     assert lines[-2].startswith("the other, d: ")
-    assert len(told(run("check", "3.tar", "--same-as", "d", "-v", exit=1))) == 31
+    assert len(messages(run("check", "3.tar", "--same-as", "d", "-v", exit=1))) == 31
     assert len(objects(run("check", "3.tar", "--same-as", "d", "--json", exit=1), "problem")) == 31
     ran = run("check", "d/1.tar", "d/2.tar", "--allow", "repeated-key", "--same-as", "3.tar", exit=1)
-    assert "d/1.tar: at 0: 'a0' ('cls', 'jpg') is not in 3.tar [missing-sample]" in told(ran)
+    assert "d/1.tar: at 0: 'a0' ('cls', 'jpg') is not in 3.tar [missing-sample]" in messages(ran)
     assert "\nthis set, d/1.tar and 1 more: " in ran.stdout.decode()
 
 
@@ -111,7 +111,7 @@ CHANGES: list[tuple[str, Rows, Rows]] = [
 
 @each_row(("what", "one", "two"), CHANGES)
 def test_every_change_is_seen(what: str, one: Rows, two: Rows, run: Run, archive: Archive) -> None:
-    """Either way; and what was changed is the same as itself."""
+    """A change is reported in both directions; a changed set is the same as itself."""
     first, second = archive(one, "1.tar"), archive(two, "2.tar")
     for pair in ((first, second), (second, first)):
         ran = run("check", pair[0], "--same-as", pair[1], exit=1)
@@ -120,8 +120,8 @@ def test_every_change_is_seen(what: str, one: Rows, two: Rows, run: Run, archive
     run("check", second, "--same-as", second)
 
 
-def test_all_is_accounted_for(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random sets: what is told is exactly how they differ, whether memory holds it or not."""
+def test_differences_are_exact(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For random sets the reported differences are exact, in memory and on disk."""
     draw = random.Random(7)
     one = {f"{draw.randrange(300):03}": draw.randbytes(3) for _ in range(150)}
     two = dict(one)
@@ -149,8 +149,8 @@ def test_all_is_accounted_for(run: Run, archive: Archive, monkeypatch: pytest.Mo
     assert len(outputs) == 1
 
 
-def test_damage_is_no_proof(run: Run, archive: Archive) -> None:
-    """Two shards that are cut alike are not the same, unless that is allowed; what differs in them is told."""
+def test_damaged_shards_have_no_verdict(run: Run, archive: Archive) -> None:
+    """Two shards with the same damage are not the same, unless it is allowed; their differences are reported."""
     name = archive(tar(R)[:6144], "1.tar")
     ran = run("check", name, "--same-as", name, exit=1)
     assert set(found(ran)) == {("no-end-marker", 6144)}
@@ -159,7 +159,7 @@ def test_damage_is_no_proof(run: Run, archive: Archive) -> None:
     other = archive(tar(R)[:4096], "2.tar")
     for pair in ((name, other), (other, name)):
         ran = run("check", pair[0], "--same-as", pair[1], exit=1)
-        assert len(told(ran)) > 2
+        assert len(messages(ran)) > 2
         assert ran.stdout.decode().splitlines()[-1] == "no verdict: some shards are damaged"
         ran = run("check", pair[0], "--same-as", pair[1], "--allow", "no-end-marker", exit=1)
         assert ran.stdout.decode().splitlines()[-1] == "not the same samples"
@@ -185,7 +185,7 @@ def test_damage_is_no_proof(run: Run, archive: Archive) -> None:
     ],
 )
 def test_no_verdict(these: list[str], others: list[str], run: Run, archive: Archive, here: Path) -> None:
-    """There is none, and nothing that differs, while a shard of either set cannot be read: alone or among several."""
+    """If a shard of either set is unreadable, there is no verdict and no difference."""
     name = archive(R)
     (here / "list").write_text("in.tar\nno.tar\n")
     (here / "locked.tar").symlink_to("locked.tar")
@@ -204,7 +204,7 @@ def test_no_verdict(these: list[str], others: list[str], run: Run, archive: Arch
 
 @each_row("words", [["-T", "empty", "--same-as", "in.tar"], ["-T", "empty"], ["in.tar", "-T", "empty"]])
 def test_a_list_without_shards(words: list[str], run: Run, archive: Archive, here: Path) -> None:
-    """It is an error, as for other commands."""
+    """An empty list is an error, as in other commands."""
     archive([])
     (here / "empty").write_text("\n")
     ran = run("check", *words, exit=1)
@@ -213,15 +213,15 @@ def test_a_list_without_shards(words: list[str], run: Run, archive: Archive, her
 
 
 def test_a_list_from_stdin(run: Run, archive: Archive) -> None:
-    """Stdin is read once, also when a shard that it names is missing."""
+    """stdin is read once, even if a shard that it lists is missing."""
     listed = f"{archive(R)}\nno.tar\n".encode()
     assert names(run("check", "-T", "-", stdin=listed, exit=1)) == ["unreadable-shard"]
     ran = run("check", "-T", "-", "--same-as", "in.tar", stdin=listed, exit=1)
     assert ran.stdout.decode().splitlines()[-1] == "no verdict: no.tar could not be read"
 
 
-def test_words(run: Run, archive: Archive, here: Path) -> None:
-    """All words behind --same-as are the other set, up to the next option."""
+def test_arguments(run: Run, archive: Archive, here: Path) -> None:
+    """All arguments after --same-as, up to the next option, are the other set."""
     one = archive(R)
     two, three = archive(R[:2], "2.tar"), archive(R[2:], "3.tar")
     for words in (
@@ -239,12 +239,12 @@ def test_words(run: Run, archive: Archive, here: Path) -> None:
 
 @each_row("kind", ["sparse-0.0", "sparse-0.1", "sparse-1.0", "sparse-old"])
 def test_sparse_files(kind: str, run: Run) -> None:
-    """They are compared as they are stored."""
+    """Sparse files are compared as they are stored."""
     run("check", DATA / f"gnu-{kind}.tar", "--same-as", DATA / f"gnu-{kind}.tar")
 
 
 def test_long_entries(run: Run, archive: Archive, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is longer than a window is hashed piece by piece, in streams too."""
+    """Entries larger than a window are hashed in pieces, in streams as well."""
     monkeypatch.setattr(digest, "_CHUNK", 1 << 12)
     monkeypatch.setattr(source, "CHUNK", 1 << 12)
     big = random.Random(2).randbytes(30_001)
@@ -253,13 +253,13 @@ def test_long_entries(run: Run, archive: Archive, here: Path, monkeypatch: pytes
     run("check", name, "--same-as", "x.tar.gz")
     run("check", name, "--same-as", f"pipe:cat {name}")
     other = archive([("a.bin", big[:-1] + b"?"), ("a.cls", b"1"), ("b.bin", big[:-1]), ("b.cls", b"2")], "2.tar")
-    assert [line.split(": ")[2] for line in told(run("check", name, "--same-as", other, exit=1))] == [
+    assert [line.split(": ")[2] for line in messages(run("check", name, "--same-as", other, exit=1))] == [
         "'a' differs in 'bin', compared with in.tar at 0 [changed-sample]"
     ]
 
 
 def test_after_other_commands(run: Run, archive: Archive) -> None:
-    """split, cat --shuffle and compression keep the samples; --fix accounts for what it leaves out."""
+    """split, cat --shuffle and compression keep all samples."""
     name = archive([row for n in range(20) for row in rows(f"k{n:02}_", 1)])
     run("split", name, "-c", "7", "-o", "s-%d.tar.zst")
     run("cat", "s-{0..2}.tar.zst", "--shuffle", "20", "--seed", "1", "-o", "mixed.tar")
@@ -268,11 +268,11 @@ def test_after_other_commands(run: Run, archive: Archive) -> None:
     run("check", name, "--same-as", "s-{0..2}.tar.zst")
 
 
-# ---- the sum
+# ---- fingerprint
 
 
 def test_the_fingerprint_adds_up() -> None:
-    """It is the sum of the hashes of the samples, whatever their order; twice the same is not nothing."""
+    """The fingerprint is the sum of the hashes of samples in any order; a repeated sample changes it."""
     one, two = (b"a", 0, b"[\x00\x00\x00\x00"), (b"b", 512, b"[\x00\x00\x00\x00")
     sums = []
     for order in ([one, two], [two, one]):
@@ -286,7 +286,7 @@ def test_the_fingerprint_adds_up() -> None:
 
 
 def test_hashes_of_samples() -> None:
-    """No two lists of fields run together."""
+    """Different lists of fields have different hashes."""
     values = [
         sample_hash(key, fields)
         for key in (b"", b"a", b"a1", b"1:a")

@@ -1,4 +1,4 @@
-"""tarkit check --target: what a reader would refuse or misread; webdataset itself is asked where it is installed."""
+"""tarkit check --target: what a reader refuses or misreads, compared with webdataset if it is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import GNU, PAX, Archive, Link, Run, tar
 F, M = "reader-refuses", "reader-misreads"
 LONG = "n" * 120
 
-# for each archive what the readers make of it, at which offset; those that are not named take it as it is
+# for each archive, problems and offsets by reader; a reader that is not listed reads it correctly
 Table = dict[str, tuple[bytes, dict[str, list[tuple[str, int | None]]]]]
 TARGETS: Table = {
     "good": (tar(R), {}),
@@ -54,7 +54,7 @@ TARGETS: Table = {
 
 @each_row("reader", ["webdataset", "dali", "energon", "ray"])
 def test_target(reader: str, run: Run, archive: Archive) -> None:
-    """Each rule of each reader, and nothing else."""
+    """Each rule of each reader is applied, and no other one."""
     shards = [archive(data, f"{number}.tar") for number, (data, _) in enumerate(TARGETS.values())]
     problems = objects(run("check", *shards, "--target", reader, "--json", exit=1), "problem")
     for shard, (case, (_, expected)) in zip(shards, TARGETS.items(), strict=True):
@@ -64,14 +64,14 @@ def test_target(reader: str, run: Run, archive: Archive) -> None:
 
 @each_row("case", TARGETS)
 def test_target_hf(case: str, run: Run, archive: Archive) -> None:
-    """The same, where the first shard says the columns of all."""
+    """The rules of hf are applied to one shard, since the first shard determines the columns."""
     data, expected = TARGETS[case]
     ran = run("check", archive(data), "--target", "hf", exit=None)
     assert [each for each in found(ran) if each[0] in (F, M)] == expected.get("hf", [])
 
 
 def test_files(run: Run, archive: Archive, here: Path) -> None:
-    """Compressed shards, and names that ray does not look at."""
+    """Compressed shards, and names that ray ignores, are reported."""
     packed = archive(gzip.compress(tar(R)), "a.tgz")
     expected = {"dali": [(F, 0)], "energon": [(F, 0)], "ray": [(F, None)], "webdataset": [], "hf": []}
     for reader, problems in expected.items():
@@ -81,15 +81,15 @@ def test_files(run: Run, archive: Archive, here: Path) -> None:
 
 
 def test_keys_of_energon(run: Run, archive: Archive) -> None:
-    """They are unique in the whole set."""
+    """Keys must be unique in the whole set."""
     shards = [archive(R, "1.tar"), archive([("z.jpg", b""), *R], "2.tar")]
     assert found(run("check", *shards, "--target", "energon", exit=1)) == [
         ("repeated-key", at) for at in (512, 2560, 4608)
     ]
 
 
-def test_many_that_a_reader_misreads(run: Run, archive: Archive) -> None:
-    """Three of one kind have a line, unless more are asked for; all count."""
+def test_many_problems_of_a_reader(run: Run, archive: Archive) -> None:
+    """Three problems of one kind are printed, unless more are requested; all are counted."""
     name = archive([*rows(count=1)[1:], *rows("l", 9), ("l9.jpg", b""), ("l9.x", b"")])
     lines = run("check", name, "--target", "hf", exit=1).stdout.decode().splitlines()
     problems = [line for line in lines if "[reader-" in line]
@@ -108,17 +108,17 @@ def test_many_that_a_reader_misreads(run: Run, archive: Archive) -> None:
 
 
 def test_columns_of_hf(run: Run, archive: Archive) -> None:
-    """They are those of the first shard."""
+    """The columns are those of the first shard."""
     shards = [archive(R, "1.tar"), archive(rows("l", fields="png"), "2.tar")]
     assert found(run("check", *shards, "--target", "hf")) == []
     assert found(run("check", *reversed(shards), "--target", "hf")) == []
 
 
-# ---- webdataset says so itself
+# ---- comparison with webdataset
 
 
 def read_by_webdataset(path: Path) -> list[tuple[str, list[str]]]:
-    """Keys and fields, as webdataset reads them."""
+    """Return keys and fields as webdataset reads them."""
     wds = pytest.importorskip("webdataset")
     own = ("__key__", "__url__", "__local_path__")
     samples = wds.WebDataset(str(path), shardshuffle=False, empty_check=False)
@@ -126,14 +126,14 @@ def read_by_webdataset(path: Path) -> list[tuple[str, list[str]]]:
 
 
 def as_tarkit(members: Rows) -> list[tuple[str, list[str]]]:
-    """Keys and fields of members that stand together, with fields in lower case as webdataset has them."""
+    """Return keys and fields of grouped members, with fields in lower case as in webdataset."""
     samples: list[tuple[str, list[str]]] = []
     for name, _ in members:
-        folder, slash, base = name.rpartition("/")
+        directory, slash, base = name.rpartition("/")
         if "." in base.lstrip(".") and not base.startswith("."):
             key, _, field = base.partition(".")
-            if not samples or samples[-1][0] != folder + slash + key:
-                samples.append((folder + slash + key, []))
+            if not samples or samples[-1][0] != directory + slash + key:
+                samples.append((directory + slash + key, []))
             samples[-1][1].append(field.lower())
     return samples
 
@@ -165,7 +165,7 @@ ORACLE: list[Rows] = [
 
 @each_row("members", ORACLE)
 def test_webdataset_agrees(members: Rows, run: Run, archive: Archive, here: Path) -> None:
-    """What is said to be refused is, what is said to be misread reads otherwise, and the rest reads as it is."""
+    """webdataset fails if `reader-refuses` is reported, differs if `reader-misreads` is, and else agrees."""
     name = archive(tar(members))
     seen = {problem for problem, _ in found(run("check", name, "--target", "webdataset", exit=None))}
     if "reader-refuses" in seen:

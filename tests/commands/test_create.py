@@ -1,4 +1,4 @@
-"""tarkit create: what a recipe makes, byte for byte, and what it says when it cannot."""
+"""tarkit create: the archive of a recipe, byte for byte, and its errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Rows = dict[str, Content]
 
 
 def made(members: Rows, mtime: int = 0) -> bytes:
-    """The archive that `create` makes, field by field as POSIX has them: names, sizes, one time, and else nothing."""
+    """Return the archive that `create` writes, field by field: names, sizes, one time, and defaults."""
     parts = []
     for name, content in members.items():
         assert isinstance(content, bytes)
@@ -42,7 +42,7 @@ def made(members: Rows, mtime: int = 0) -> bytes:
 
 @pytest.fixture
 def create(run: Run) -> Any:
-    """Create an archive of a recipe on stdin, as a file; returns its bytes."""
+    """Return a function that creates an archive from a recipe and returns its bytes."""
 
     def create(recipe: str | bytes, *words: str) -> bytes:
         text = recipe if isinstance(recipe, bytes) else os.fsencode(recipe)
@@ -63,12 +63,12 @@ def create(run: Run) -> Any:
         ("a.txt text:hello", {"a.txt": b"hello"}),
         ("a.txt\ttext:hello\n", {"a.txt": b"hello"}),
         ("a b.txt\ttext: hello \n", {"a b.txt": b" hello "}),
-        ("a.txt   text:x y\tz\n", {"a.txt   text:x y": None}),  # the first tab splits
+        ("a.txt   text:x y\tz\n", {"a.txt   text:x y": None}),  # the first tab separates
         ("a.txt text:", {"a.txt": b""}),
         ("a.txt hex:00ff41", {"a.txt": b"\0\xffA"}),
         ("a.txt base64:AP9B", {"a.txt": b"\0\xffA"}),
         ("a.txt pipe:printf 'x\\0y' | cat", {"a.txt": b"x\0y"}),
-        ("a.txt pipe:cat", {"a.txt": b""}),  # its stdin is empty
+        ("a.txt pipe:cat", {"a.txt": b""}),  # the stdin of a command is empty
         ("a.txt file", {"a.txt": b"content"}),
         ("a.txt file:file", {"a.txt": b"content"}),
         ("a.txt file:text:x", {"a.txt": b"strange"}),
@@ -88,7 +88,7 @@ def create(run: Run) -> Any:
     ],
 )
 def test_recipe(recipe: str, expected: dict[str, Any], create: Any, here: Path) -> None:
-    """A line is NAME SOURCE; the recipe is a file or stdin; the archive is nothing but names and contents."""
+    """A line is NAME SOURCE; the recipe is a file or stdin; the archive has only names and contents."""
     os.mkdir("sub")
     Path("file").write_bytes(b"content")
     Path("text:x").write_bytes(b"strange")
@@ -100,7 +100,7 @@ def test_recipe(recipe: str, expected: dict[str, Any], create: Any, here: Path) 
 
 
 def test_files_of_all_sizes(create: Any) -> None:
-    """Contents come out whole, however they are read: at once, by a copy of the kernel, through a pipe."""
+    """Contents are complete, read at once, copied by the kernel, or read from a pipe."""
     rows: Rows = {}
     lines = []
     for size in (0, 1, 511, 512, 513, contents.SMALL - 1, contents.SMALL, contents.SMALL + 1, (1 << 20) + 1):
@@ -111,8 +111,8 @@ def test_files_of_all_sizes(create: Any) -> None:
     assert create("".join(lines)) == made(rows)
 
 
-def test_a_large_source_that_has_no_size(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a command gives, more than is held in memory, goes through temporary space."""
+def test_a_large_source_without_a_size(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output of a command that exceeds memory goes through temporary space."""
     monkeypatch.setattr(contents, "CHUNK", 1 << 14)
     monkeypatch.setattr(contents, "HELD", 1 << 16)
     data = random.Random(1).randbytes(180_001)
@@ -120,9 +120,9 @@ def test_a_large_source_that_has_no_size(run: Run, monkeypatch: pytest.MonkeyPat
     assert run("create", stdin=b"a.x pipe:cat data\na.y text:end").stdout == made({"a.x": data, "a.y": b"end"})
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/comm"), reason="no /proc here")
-def test_files_that_lie_about_their_size(create: Any) -> None:
-    """Files of /proc say that they are empty, and a link has the size of what it leads to."""
+@pytest.mark.skipif(not os.path.exists("/proc/self/comm"), reason="the system has no /proc")
+def test_files_with_a_wrong_size(create: Any) -> None:
+    """Files in /proc have the size 0, and a link has the size of its target."""
     Path("data").write_bytes(b"x" * 70_000)
     os.symlink("data", "link")
     out = entries(create("a.x /proc/filesystems\na.y link"))
@@ -132,7 +132,7 @@ def test_files_that_lie_about_their_size(create: Any) -> None:
 
 @pytest.mark.parametrize("when", [(), ("--mtime", "source")])
 def test_files_of_any_size_and_pipes(when: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small and large files, files without a size, with and without their own times."""
+    """Small and large files and files without a size are packed, with and without their own times."""
     monkeypatch.setattr(contents, "SMALL", 100)
     sizes = (0, 1, 99, 100, 101, 5000)
     data = {f"{size}.{kind}": random.Random(size).randbytes(size) for size in sizes for kind in ("file", "pipe")}
@@ -162,7 +162,7 @@ LONG_NAMES = [
 
 
 def test_long_names(create: Any) -> None:
-    """Names get a USTAR header where it can hold them, else a PAX record, and come back as they were."""
+    """A name is in a USTAR header if it fits, else in a PAX record, and is read back unchanged."""
     rows: Rows = {name: b"%d" % number for number, name in enumerate(LONG_NAMES)}
     out = create("".join(f"{name} text:{number}\n" for number, name in enumerate(LONG_NAMES)))
     assert entries(out) == [*rows.items()]
@@ -170,8 +170,8 @@ def test_long_names(create: Any) -> None:
     assert create(f"{LONG_NAMES[2]} text:1") == made({LONG_NAMES[2]: b"1"})
 
 
-def test_headers_say_nothing_about_who_and_when(create: Any) -> None:
-    """Two runs at different times, of files with different modes and times, give the same bytes."""
+def test_headers_have_no_owner_and_time(create: Any) -> None:
+    """Two runs at different times, with different modes and times of files, write the same bytes."""
     Path("data").write_bytes(b"1")
     first = create("a.x data\na.y pipe:cat data")
     os.chmod("data", 0o600)
@@ -206,14 +206,14 @@ TABLES = [
 
 @each_row(("format", "table", "options", "expected"), TABLES)
 def test_table(format: str, table: str, options: list[str], expected: list[str], create: Any, here: Path) -> None:
-    """A row is a sample: columns are fields, those with @ hold sources; keys are a column, a template or a number."""
+    """A row is a sample: columns are fields, those with @ have sources; keys are a column, a template or a number."""
     Path("file").write_bytes(b"content")
     out = create(table.encode(), "--format", format, *options)
     assert out == made({name: text.encode() for name, _, text in (row.partition("=") for row in expected)})
 
 
 def test_directory(create: Any, here: Path) -> None:
-    """-C is where relative paths start, those of tables too; absolute ones stay."""
+    """-C is the directory of relative paths, also in tables; absolute paths are unchanged."""
     os.mkdir("base")
     Path("base/data").write_bytes(b"1")
     Path("data").write_bytes(b"2")
@@ -229,13 +229,13 @@ def test_directory(create: Any, here: Path) -> None:
     [(0, ""), (1, "a.x"), (3, "a.x a.y b.x"), (99, "a.x a.y b.x b.y"), (10**20, "a.x a.y b.x b.y")],
 )
 def test_count(count: int, expected: str, create: Any) -> None:
-    """--count takes so many entries; what is wrong behind them does not matter."""
+    """--count limits the entries; errors after them are not reached."""
     recipe = "a.x text:1\na.y text:1\nb.x text:1\nb.y text:1\n" + ("" if count > 4 else "b.z none\n")
     assert create(recipe, "--count", str(count)) == made(dict.fromkeys(expected.split(), b"1"))
 
 
 def test_on_missing(run: Run) -> None:
-    """With --on-missing skip what is not there is left out, told and counted; all else stays an error."""
+    """With --on-missing skip a missing file is left out, reported and counted; all else is an error."""
     Path("data").write_bytes(b"1")
     Path("recipe").write_text("a.x data\na.y none\nb.x none\nc.x data\n")
     ran = run("create", "recipe", "--on-missing", "skip", "--report", "r.json")
@@ -255,7 +255,7 @@ def test_on_missing(run: Run) -> None:
 
 
 def test_group(create: Any) -> None:
-    """--group gathers each sample at the place of its first entry; entries without key stay where they are."""
+    """--group gathers each sample at the position of its first entry; entries without a key are not moved."""
     recipe = "a.x text:1\nREADME text:2\nb.x text:3\na.y text:4\nd/a.x text:5\nb.y text:6\na.z text:7\n"
     order = {"a.x": b"1", "a.y": b"4", "a.z": b"7", "README": b"2", "b.x": b"3", "b.y": b"6", "d/a.x": b"5"}
     assert create(recipe, "--group") == made(order)
@@ -282,7 +282,7 @@ def test_group(create: Any) -> None:
 def test_mtime(
     words: list[str], epoch: str | None, expected: int, create: Any, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries have time 0 unless --mtime or SOURCE_DATE_EPOCH says otherwise."""
+    """Entries have time 0 unless --mtime or SOURCE_DATE_EPOCH is given."""
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     if epoch is not None:
         monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
@@ -291,7 +291,7 @@ def test_mtime(
 
 
 def test_mtime_of_the_source(run: Run) -> None:
-    """--mtime source is each file's own time, 0 for what has none; now is now; a large one goes to a PAX record."""
+    """--mtime source is the time of each file, 0 for other sources; now is the current time; any time can be stored."""
     Path("small").write_bytes(b"1")
     Path("large").write_bytes(bytes(300_000))
     Path("recipe").write_text("a.x small\na.y large\na.z text:\na.p pipe:true\n")
@@ -309,7 +309,7 @@ def test_mtime_of_the_source(run: Run) -> None:
         with tarfile.open("out.tar") as file:
             assert [info.mtime for info in file] == [when] * 4
         run("extract", "out.tar", "-C", "out", "--force")
-        os.utime("small", (5, when))  # a file system may have a narrower range
+        os.utime("small", (5, when))  # a file system may have a smaller range
         assert {os.stat(f"out/a.{field}").st_mtime for field in "xyzp"} == {os.stat("small").st_mtime}
         os.utime("small", (5, 1000))
 
@@ -333,10 +333,10 @@ NO_TIMES = [
 
 
 @each_row(("when", "epoch", "message"), NO_TIMES)
-def test_what_is_no_time(
+def test_invalid_times(
     when: str | None, epoch: str | None, message: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every command that takes a time refuses the same, before anything is written."""
+    """Every command with --mtime refuses the same times, before anything is written."""
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     Path("recipe").write_text("a.x text:1\n")
     Path("tree").mkdir()
@@ -364,7 +364,7 @@ def test_what_is_no_time(
     ],
 )
 def test_times_in_a_zip(when: str, holds: bool, run: Run) -> None:
-    """A time before 1601, which a zip cannot hold, is refused; any other comes back to the second."""
+    """A time before 1601, which a zip cannot store, is refused; any other is restored to the second."""
     Path("recipe").write_text("a.x text:1\n")
     Path("tree").mkdir()
     Path("tree/a.x").write_text("1")
@@ -383,11 +383,11 @@ def test_times_in_a_zip(when: str, holds: bool, run: Run) -> None:
                 assert [info.mtime for info in file] == [int(when[1:])]
 
 
-# ---- many at a time
+# ---- several processes
 
 
 def test_parallel(run: Run) -> None:
-    """-p N reads ahead and gives the same bytes, in the order of the recipe."""
+    """-p N reads ahead and writes the same bytes, in the order of the recipe."""
     lines = []
     for number in range(24):
         Path(f"f{number}").write_bytes(bytes([number]) * (number * 997 % 5000 if number % 8 else 300_000))
@@ -401,8 +401,8 @@ def test_parallel(run: Run) -> None:
     assert len(keys(one.stdout).split()) == 24
 
 
-def test_parallel_errors_come_in_order(run: Run) -> None:
-    """The first line that is wrong is the one that is told, though later ones were read already."""
+def test_parallel_errors_are_in_order(run: Run) -> None:
+    """The first error in the order of lines is reported, even if later ones occurred earlier."""
     Path("recipe").write_text("a.x text:1\nb.x pipe:head -c 99999 /dev/zero; exit 3\nc.x none\nd.x none\n")
     ran = run("create", "recipe", "-p", "4", "-o", "out.tar", exit=1)
     assert ran.lines[0] == "tarkit: recipe:2: command ended with status 3: head -c 99999 /dev/zero; exit 3"
@@ -443,7 +443,7 @@ WRONG = [
 
 @each_row(("recipe", "message"), WRONG)
 def test_errors(recipe: str, message: str, run: Run) -> None:
-    """What is wrong is told with the recipe's name and line, and there is no output, or the old one."""
+    """An error has the name and line of the recipe; there is no output, and an old one is unchanged."""
     Path("data").write_bytes(b"1")
     Path("out.tar").write_text("old")
     Path("recipe").write_bytes(os.fsencode(recipe))
@@ -457,7 +457,7 @@ def test_errors(recipe: str, message: str, run: Run) -> None:
 
 
 def test_errors_of_tables(run: Run) -> None:
-    """A table's errors have the line that the row begins on."""
+    """An error of a table has the line on which the row begins."""
     Path("t.csv").write_text('__key__,txt\na,"1\n2"\nb,1,2\n')
     ran = run("create", "t.csv", "--format", "csv", "-o", "out.tar", exit=1)
     assert ran.lines == ["tarkit: t.csv:4: cells in this row: 3, columns: 2"]
@@ -471,7 +471,7 @@ def test_errors_of_tables(run: Run) -> None:
 
 
 def test_no_pipe(run: Run) -> None:
-    """--no-pipe refuses a recipe that runs a command, before it does."""
+    """--no-pipe refuses a recipe with a command before running it."""
     Path("recipe").write_text("a.x pipe:touch begun\n")
     ran = run("create", "recipe", "--no-pipe", "-o", "out.tar", exit=1)
     assert ran.lines[0] == "tarkit: recipe:1: pipe: is not allowed here"
@@ -494,7 +494,7 @@ USAGE = [
 
 @each_row(("words", "message"), USAGE)
 def test_usage(words: list[str], message: str, run: Run) -> None:
-    """What makes no sense is one line and status 2; nothing is written."""
+    """A usage error is one line and status 2; nothing is written."""
     Path("recipe").write_text("a.x text:1\n")
     output = [] if "-o" in words else ["-o", "out.tar"]
     ran = run("create", "recipe", *output, *words, exit=2)
@@ -504,7 +504,7 @@ def test_usage(words: list[str], message: str, run: Run) -> None:
 
 
 def test_sources_are_never_overwritten(run: Run) -> None:
-    """A report or a depfile that is a source is refused, and the source stays."""
+    """A report or a depfile that is a source is refused, and the source is unchanged."""
     Path("data").write_bytes(b"1")
     os.link("data", "other")
     Path("recipe").write_text("a.x data\n")
@@ -517,13 +517,13 @@ def test_sources_are_never_overwritten(run: Run) -> None:
     assert run("create", "none", exit=1).lines == ["tarkit: none: No such file or directory"]
 
 
-# ---- for make
+# ---- dependencies for make
 
 STRANGE = ["plain", "a b", "d$x", "e#y", "f:z", "h%", "sub/dir"]
 
 
 def test_depfile(run: Run) -> None:
-    """The output depends on the recipe and each file; characters that make reads are escaped; each has a rule."""
+    """The output depends on the recipe and each file; special characters are escaped; each file has a rule."""
     write_sources()
     run("create", "recipe", "-o", "out put.tar", "--depfile", "out.d")
     assert Path("out.d").read_text() == (
@@ -546,8 +546,8 @@ def write_sources() -> None:
     Path("recipe").write_text("".join([*rows, "7.x\ttext:1\n", "8.x\tpipe:true\n", "9.x\tfile:plain\n"]))
 
 
-def test_make_understands_the_depfile(run: Run) -> None:
-    """GNU make does nothing while all is old, and makes the archive again when any source is newer or gone."""
+def test_make_reads_the_depfile(run: Run) -> None:
+    """GNU make does nothing if all is old, and builds again when any source is newer or missing."""
     write_sources()
     Path("Makefile").write_text("out.tar:\n\t@echo again\ninclude out.d\n")
     run("create", "recipe", "-o", "out.tar", "--depfile", "out.d")
@@ -570,7 +570,7 @@ def test_make_understands_the_depfile(run: Run) -> None:
 
 
 def test_no_depfile_after_an_error(run: Run) -> None:
-    """A depfile is there when the output is."""
+    """A depfile is written only if the output is."""
     Path("recipe").write_text("a.x recipe\nb.x none\n")
     run("create", "recipe", "-o", "out.tar", "--depfile", "out.d", exit=1)
     assert os.listdir() == ["recipe"]
@@ -586,7 +586,7 @@ def test_no_depfile_after_an_error(run: Run) -> None:
 
 @each_row("before", [True, False])
 def test_verbose_quiet_and_report(before: bool, run: Run) -> None:
-    """-v sums up, -q is silent, --report writes JSON; before the command word and after it."""
+    """-v prints a summary, -q nothing, --report writes JSON; before and after the name of the command."""
     Path("recipe").write_text("a.x text:1\na.y text:2\nREADME text:3\nb.x text:4\nc.x none\n")
 
     def called(*options: str) -> list[str]:
@@ -612,9 +612,9 @@ def test_verbose_quiet_and_report(before: bool, run: Run) -> None:
     assert len(called()) == 1
 
 
-@each_row("suffix", ["gz", "zst"])  # the others are in tests/laws/test_oracle.py
+@each_row("suffix", ["gz", "zst"])  # tests/laws/test_oracle.py has the others
 def test_compressed(suffix: str, run: Run) -> None:
-    """The output's suffix compresses; twice the same bytes."""
+    """The suffix of the output compresses it; two runs write the same bytes."""
     Path("data").write_bytes(b"x" * 300_000)
     Path("recipe").write_text("a.x data\na.y text:2\n")
     for name in ("1", "2"):
@@ -625,7 +625,7 @@ def test_compressed(suffix: str, run: Run) -> None:
 
 
 def test_create_into_split(run: Run) -> None:
-    """What create writes, split cuts and cat joins again, header for header."""
+    """An archive by create that is split and concatenated has the same headers."""
     Path("recipe").write_text("".join(f"{number}.x text:{number}\n" for number in range(10)))
     run("create", "recipe", "-o", "pipe:cat > all.tar")
     run("split", "all.tar", "-c", "3", "-o", "out-%d.tar")

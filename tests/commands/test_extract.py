@@ -1,4 +1,4 @@
-"""tarkit extract: well-behaved archives as GNU tar unpacks them; hostile ones lead nowhere."""
+"""tarkit extract: valid archives as GNU tar extracts them; hostile ones never write outside the directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests._feeds import in_turn
 from tests._tools import PATIENT, each_row, happens, process, program
 from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_feed, tar, tarkit
 
-OLD = os.O_WRONLY | os.O_DIRECTORY  # what a system that knows no unnamed files makes of the flags
+OLD = os.O_WRONLY | os.O_DIRECTORY  # flags on a system without O_TMPFILE
 SYM, HARD = tarfile.SYMTYPE, tarfile.LNKTYPE
 GOOD: list[tuple[str, Content]] = [
     ("d", None),
@@ -38,12 +38,12 @@ GOOD: list[tuple[str, Content]] = [
 ]
 
 
-def tree(folder: str) -> dict[str, tuple[object, ...]]:
-    """What is in a folder: contents, links, times and modes of files."""
+def tree(root: str) -> dict[str, tuple[object, ...]]:
+    """Return the contents of a directory: contents, links, times and modes of files."""
     found: dict[str, tuple[object, ...]] = {}
-    for path in sorted(Path(folder).rglob("*")):
+    for path in sorted(Path(root).rglob("*")):
         status = path.lstat()
-        name = str(path.relative_to(folder))
+        name = str(path.relative_to(root))
         if path.is_symlink():
             found[name] = ("link", os.readlink(path))
         elif path.is_dir():
@@ -54,10 +54,10 @@ def tree(folder: str) -> dict[str, tuple[object, ...]]:
 
 
 @each_row("format", [GNU, PAX])
-def test_as_tar_does(
+def test_as_tar_extracts(
     format: int, run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Contents, folders, links, times and modes, from every feed, large samples of streams too."""
+    """Contents, directories, links, times and modes are correct from every feed, also in large samples of streams."""
     archive(GOOD, "in.tar", format)
     os.mkdir("tar")
     subprocess.run([program("gtar", "tar", version="GNU tar"), "xf", "in.tar", "-C", "tar"], check=True)
@@ -73,7 +73,7 @@ def test_as_tar_does(
 
 
 def test_summary(run: Run, archive: Archive) -> None:
-    """Samples, bytes and files."""
+    """The summary has samples, bytes and files."""
     ran = run("extract", archive(GOOD[:5]), "-C", "out", "-v")
     assert ran.stdout == b""
     assert ran.lines[0] == "tarkit: reading in.tar"
@@ -81,7 +81,7 @@ def test_summary(run: Run, archive: Archive) -> None:
 
 
 def test_mode_and_time(run: Run, archive: Archive) -> None:
-    """No setuid; the owner may read and write; --mtime."""
+    """There is no setuid bit; the owner may read and write; --mtime sets times."""
     data = bytearray(encode(b"a.x", 1, mode=0o6711, mtime=1.5) + b"1" + bytes(511))
     data += encode(b"a.y", 0, mode=0o444, mtime=7) + bytes(1024)
     archive(bytes(data))
@@ -109,17 +109,17 @@ def test_mode_and_time(run: Run, archive: Archive) -> None:
     ),
 )
 def test_select_and_fields(words: list[str], names: list[str], run: Run, archive: Archive, feed: Feed) -> None:
-    """What was chosen, under the names that it got."""
+    """Selected samples are extracted, with renamed fields."""
     run("extract", feed(archive(GOOD[:5])), "-C", "out", "--on-missing-field", "skip", *words)
     assert [*tree("out")] == names
 
 
-# ---- what the file exists
+# ---- existing files
 
 
 @each_feed
 def test_files_are_kept(run: Run, archive: Archive, feed: Feed) -> None:
-    """The first that is in the way is named, and how many: before anything is written, where that can be known."""
+    """The error names the first existing file, and their number; if the input is a file, before anything is written."""
     word = feed(archive(GOOD[:5]))
     os.makedirs("out/d")
     for name in ("out/d/a.json", "out/d/README"):
@@ -137,8 +137,8 @@ def test_files_are_kept(run: Run, archive: Archive, feed: Feed) -> None:
     assert Path("out/d/a.json").read_bytes() == b"{}"
 
 
-def test_force_replaces_links_and_not_what_they_lead_to(run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """A link under the name of a file is replaced itself, large files and small ones; a folder is not replaced."""
+def test_force_replaces_links_and_not_their_targets(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """A link with the name of a file is replaced, not its target, for any size of the file; a directory is kept."""
     archive({"a.x": b"new", "b.x": b"n" * 300_000})
     for feed in feeds:
         Path("out").mkdir()
@@ -158,7 +158,7 @@ def test_force_replaces_links_and_not_what_they_lead_to(run: Run, archive: Archi
 
 @each_row("size", [1, 300_000])
 def test_an_input_is_never_replaced(size: int, run: Run, archive: Archive) -> None:
-    """Nor is a file the report's."""
+    """An input and the report are never replaced."""
     os.mkdir("out")
     archive({"b.x": b"1", "in.tar": b"2" * size}, "out/in.tar")
     before = Path("out/in.tar").read_bytes()
@@ -172,14 +172,14 @@ def test_an_input_is_never_replaced(size: int, run: Run, archive: Archive) -> No
 
 
 def test_standard_input(run: Run, archive: Archive) -> None:
-    """A file there is read twice as well, so that nothing is written when it is damaged."""
+    """A file on stdin is read twice, so that nothing is written if it is damaged."""
     run("extract", "-C", "out", stdin=tar({"a.x": b"1", "b.x": b"2"}))
     assert [*tree("out")] == ["a.x", "b.x"]
     run("extract", "-C", "none", stdin=tar({"a.x": b"1", "b.x": b"2"})[:1600], exit=1)
     assert not Path("none").exists()
 
 
-# ---- what is refused
+# ---- refused entries
 
 HOSTILE: dict[str, tuple[list[tuple[str, Content]], str]] = {
     "absolute": ([("/tmp/evil.x", b"")], "is not safe to extract"),
@@ -219,13 +219,13 @@ HOSTILE: dict[str, tuple[list[tuple[str, Content]], str]] = {
 
 @each_row(("number", "case"), enumerate(HOSTILE))
 def test_hostile(number: int, case: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Nothing outside of the folder is made or changed, by force or not; the message says what it was."""
+    """Nothing outside of the directory is created or changed, with and without --force; the message has the reason."""
     members, words = HOSTILE[case]
     archive([("good.x", b"1"), *members])
     Path("victim").write_text("mine")
     os.mkdir("out")
     Path("out/kept.x").write_text("mine too")
-    forced = {"file": number % 2, "pipe": False, "gzip": True}  # a stream is one, compressed or not
+    forced = {"file": number % 2, "pipe": False, "gzip": True}  # a compressed file is a stream, as a pipe is
     for feed in feeds:
         ran = run("extract", feed("in.tar"), "-C", "out", *(["--force"] if forced[feed.kind] else []), exit=1)
         assert words in ran.stderr
@@ -242,7 +242,7 @@ def test_hostile(number: int, case: str, run: Run, archive: Archive, feeds: list
 
 @each_feed
 def test_nul(run: Run, archive: Archive, feed: Feed) -> None:
-    """A name with a NUL, as PAX records can have it."""
+    """A name with a NUL, which PAX records can have, is refused."""
     data = re.sub(rb"(path=a\.x)\xc3\x9f", rb"\1\0z", tar({"a.xß": b"1", "b.x": b""}, PAX))
     archive(data)
     assert "is not safe to extract" in run("extract", feed("in.tar"), "-C", "out", exit=1).stderr
@@ -251,8 +251,8 @@ def test_nul(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_feed
-def test_skip_leaves_samples_out(run: Run, archive: Archive, feed: Feed) -> None:
-    """Whole samples, for names, links and devices; --allow is no word for that."""
+def test_skip_drops_samples(run: Run, archive: Archive, feed: Feed) -> None:
+    """--skip drops whole samples with unsafe names, links or devices; --allow is a usage error."""
     rows: list[tuple[str, Content]] = [
         ("a.x", b"1"),
         ("b.x", b""),
@@ -269,8 +269,8 @@ def test_skip_leaves_samples_out(run: Run, archive: Archive, feed: Feed) -> None
     assert not Path("out2").exists()
 
 
-def test_links_that_were_there(run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """A folder that somebody has replaced by a link is not entered."""
+def test_existing_links(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """A directory that was replaced by a link is not entered."""
     archive({"d/a.x": b"1"})
     for feed in feeds:
         os.makedirs("out", exist_ok=True)
@@ -281,8 +281,8 @@ def test_links_that_were_there(run: Run, archive: Archive, feeds: list[Feed]) ->
         assert not [*Path("elsewhere").iterdir()]
 
 
-def test_the_folder_itself_may_be_a_link(run: Run, archive: Archive) -> None:
-    """That one the user has named."""
+def test_the_directory_itself_may_be_a_link(run: Run, archive: Archive) -> None:
+    """The directory of -C, which the user named, may be a link."""
     os.mkdir("real")
     os.symlink("real", "out")
     run("extract", archive({"a.x": b"1"}), "-C", "out")
@@ -290,7 +290,7 @@ def test_the_folder_itself_may_be_a_link(run: Run, archive: Archive) -> None:
 
 
 def test_long_names(run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """255 bytes of a component are fine, 256 are an error with its name."""
+    """A component of a name may have 255 bytes; with 256 it is an error with the name."""
     archive({"n" * 253 + ".x": b"1", "m" * 251 + ".big": b"2" * 300_000}, "in.tar", PAX)
     archive({"n" * 254 + ".x": b"1"}, "bad.tar", PAX)
     for feed in feeds:
@@ -302,7 +302,7 @@ def test_long_names(run: Run, archive: Archive, feeds: list[Feed]) -> None:
 
 @each_row("name", ["gnu-sparse-0.0.tar", "gnu-sparse-0.1.tar", "gnu-sparse-1.0.tar", "gnu-sparse-old.tar"])
 def test_sparse(name: str, run: Run) -> None:
-    """Refused by name."""
+    """A sparse file is refused with its name."""
     path = Path(__file__).parents[1] / "data" / name
     assert "[sparse-entry]" in run("extract", path, "-C", "out", exit=1).stderr
     assert not Path("out").exists()
@@ -313,7 +313,7 @@ def test_sparse(name: str, run: Run) -> None:
 
 @each_feed
 def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
-    """An archive that breaks off: nothing is written where that can be known, else no partial file."""
+    """A truncated archive writes nothing if it is a file, else no partial file."""
     archive(tar({"a.x": b"1", "b.bin": b"2" * 900_000})[:500_000])
     assert "[truncated]" in run("extract", feed("in.tar"), "-C", "out", exit=1).stderr
     if feed.kind == "file":
@@ -324,7 +324,7 @@ def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_row(("size", "force"), [(9000, False), (9000, True), (300_000, False), (300_000, True)])
 def test_a_full_disk(size: int, force: bool, run: Run, archive: Archive) -> None:
-    """A limit on the size of files is as good as one: the file is named, and not there."""
+    """With a limit on file sizes, as on a full disk, the error names the file, which does not exist."""
     archive({"a.x": b"1", "d/b.x": bytes(size)})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -340,7 +340,7 @@ def test_a_full_disk(size: int, force: bool, run: Run, archive: Archive) -> None
 
 @each_row("force", [False, True])
 def test_signal(force: bool, here: Path) -> None:
-    """TERM while a large file is written leaves nothing of it."""
+    """TERM while a large file is written removes the partial file."""
     head = tar({"a.x": b"1"})[:1024] + encode(b"b.bin", 1 << 30)
     words = ["extract", "-C", "out", *(["--force"] if force else [])]
     with process(*words, stdin=subprocess.PIPE) as started:
@@ -356,7 +356,7 @@ def test_signal(force: bool, here: Path) -> None:
 @each_row("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 @each_row("force", [False, True])
 def test_names_have_whole_contents(force: bool, signum: int, archive: Archive, here: Path) -> None:
-    """Whenever a signal comes, each file is whole; by force it is that, or what it was. TERM and INT leave no other."""
+    """After any signal each file is complete or, with --force, the old one. TERM and INT leave no partial file."""
     content = bytes(range(1, 251)) * 100
     rows = {f"d{n % 3}/{n:03}.x": content if n % 40 else content * 11 for n in range(160)}
     archive(rows)
@@ -382,7 +382,7 @@ def test_names_have_whole_contents(force: bool, signum: int, archive: Archive, h
 
 @each_row("force", [False, True])
 def test_after_a_killed_run(force: bool, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one left beside a file is in nobody's way, nor does it get a name, were the process numbers the same."""
+    """A partial file of a killed run is neither used nor in the way, even with the same process id."""
     name = archive({"a.x": b"1", "b.x": b"2" * 300_000})
     os.mkdir("out")
     left = [Path(f"out/.{base}.{os.getpid()}{more}.part") for base in ("a.x", "b.x") for more in ("", ".1")]
@@ -402,7 +402,7 @@ def test_after_a_killed_run(force: bool, archive: Archive, monkeypatch: pytest.M
 def test_file_systems_without_unnamed_files(
     run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There small files are written beside their names too: the same tree, modes and times, kept files, no rest."""
+    """Without O_TMPFILE small files are written beside their names: trees, modes, times and kept files are the same."""
     archive(GOOD, "in.tar", GNU)
     run("extract", "in.tar", "-C", "expected")
     monkeypatch.setattr(directory, "_UNNAMED", OLD)
@@ -416,7 +416,7 @@ def test_file_systems_without_unnamed_files(
 
 
 def test_links_replace_files(run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """By force; a link that cannot be made leaves what is there."""
+    """With --force a link replaces a file; a link that cannot be created leaves the file."""
     rows: list[tuple[str, Content]] = [("a.x", b"1"), ("a.y", Link("a.x", SYM)), ("a.z", Link("a.x"))]
     archive(rows)
     for feed in feeds:
@@ -433,8 +433,8 @@ def test_links_replace_files(run: Run, archive: Archive, feeds: list[Feed]) -> N
         shutil.rmtree("out")
 
 
-def test_hard_links_between_many_folders(run: Run, archive: Archive) -> None:
-    """However many are open: both of a link stay so."""
+def test_hard_links_between_many_directories(run: Run, archive: Archive) -> None:
+    """Hard links work between more directories than may be open at once."""
     rows: list[tuple[str, Content]] = []
     for n in range(3 * directory.OPEN):
         rows += [(f"{n:03}/a.x", b"%d" % n), (f"{n:03}/a.l/b.x", Link(f"{n // 2:03}/a.x"))]
@@ -451,7 +451,7 @@ def test_hard_links_between_many_folders(run: Run, archive: Archive) -> None:
         (["in.tar", "-C", "in.tar"], "it is a file"),
     ],
 )
-def test_wrong_words(words: list[str], message: str, run: Run, archive: Archive) -> None:
-    """Status 2."""
+def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:
+    """A usage error has the status 2."""
     archive({"a.x": b"1"})
     assert message in run("extract", *words, exit=2).stderr

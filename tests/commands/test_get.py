@@ -1,4 +1,4 @@
-"""tarkit get: the bytes of one field, or one sample, by an index or by reading, from every feed."""
+"""tarkit get: the bytes of one field, or one sample, with an index or by reading, from every feed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FIELDS = [
 
 @each_row("index", INDEXES)
 def test_a_field(index: str | None, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Its content, to the last byte; one that a shard's sample lacks may be in a later shard."""
+    """The content of a field, to the last byte; a field missing in one shard's sample may be in a later shard."""
     names = [archive(ONE, "1.tar"), archive(TWO, "2.tar")]
     if index:
         run("index", *names, "--format", index)
@@ -59,7 +59,7 @@ def test_a_field(index: str | None, run: Run, archive: Archive, feeds: list[Feed
 
 @each_row("index", INDEXES)
 def test_a_sample(index: str | None, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """An archive, with the entries without key that go with it; the same by an index as without."""
+    """A sample is an archive with its entries without a key, the same with an index as without."""
     name = archive(ONE, "1.tar")
     if index:
         run("index", name, "--format", index)
@@ -72,7 +72,7 @@ def test_a_sample(index: str | None, run: Run, archive: Archive, feeds: list[Fee
 
 @each_row("format", INDEXES[1:])
 def test_an_index_that_lacks_a_key(format: str, run: Run, archive: Archive) -> None:
-    """It is no evidence: the headers are read, here of a shard of the same size and time; shards keep their order."""
+    """If an index lacks the key, the headers are read, here of a shard with the same size and time, in order."""
     names = [archive({f"{n:03}.txt": b"a" for n in range(99)}, "1.tar"), archive({"z77.txt": b"b"}, "2.tar")]
     run("index", *names, "--format", format)
     status = os.stat("1.tar")
@@ -94,7 +94,7 @@ def test_an_index_that_lacks_a_key(format: str, run: Run, archive: Archive) -> N
 
 @each_row("index", INDEXES)
 def test_replaced_keys(index: str | None, run: Run, archive: Archive) -> None:
-    """Whichever key of a shard is replaced, with size and time as they were: each key has what the headers say."""
+    """If a key of a shard is replaced, with the same size and time, each key has the content of current headers."""
     keys = [f"{n:03}" for n in range(24)]
     for place in range(24):
         archive({f"{key}.txt": key.encode() for key in keys}, "1.tar")
@@ -112,7 +112,7 @@ def test_replaced_keys(index: str | None, run: Run, archive: Archive) -> None:
 @each_row("nanoseconds", [1, -1, 0])
 @each_row("format", INDEXES[1:])
 def test_an_index_that_is_older(nanoseconds: int, format: str, run: Run, archive: Archive) -> None:
-    """By a nanosecond: it is not believed, whatever it lists; one of the same time is."""
+    """An index older than its shard, by a nanosecond, is ignored; one of the same time is used."""
     name = archive(ONE, "1.tar")
     run("index", name, "--format", format)
     [path] = [path for path in Path().iterdir() if path.name != name]
@@ -124,7 +124,7 @@ def test_an_index_that_is_older(nanoseconds: int, format: str, run: Run, archive
 
 
 def test_an_index_that_leads_into_a_payload(run: Run, archive: Archive) -> None:
-    """Headers at the listed offset are those of another archive that a payload holds: its neighbours do not agree."""
+    """An offset that points to the header of an archive inside a payload is noticed by the entries around it."""
     rows = {f"k{n}.x": str(n).encode() for n in range(5)}
     name = archive(rows, "1.tar")
     run("index", name, "--format", "dali")
@@ -136,7 +136,7 @@ def test_an_index_that_leads_into_a_payload(run: Run, archive: Archive) -> None:
 
 
 def test_an_index_of_many_fields(run: Run, archive: Archive) -> None:
-    """The time grows with the fields of a sample, and with fields called like the key, not with their square."""
+    """The time is linear in the number of fields of a sample, and of fields named as the key."""
 
     def seconds(count: int) -> float:
         rows = {f"seg.f{number:06}": b"" for number in range(count)}
@@ -163,7 +163,7 @@ def test_an_index_of_many_fields(run: Run, archive: Archive) -> None:
 )
 @each_row("format", ["dali", "tsv", "webshart"])
 def test_an_index_that_is_stale(change: bytes, format: str, run: Run, archive: Archive) -> None:
-    """It is not believed, whichever way the shard has changed, be it as old as the index: the headers are read."""
+    """A stale index, after any change of the shard and with any time, is ignored: the headers are read."""
     name = archive(ONE, "1.tar")
     run("index", name, "--format", format)
     [path] = [path for path in Path().iterdir() if path.name != name]
@@ -177,7 +177,7 @@ def test_an_index_that_is_stale(change: bytes, format: str, run: Run, archive: A
 
 
 def test_an_index_that_is_none(run: Run, archive: Archive) -> None:
-    """What is no index at all is not believed either."""
+    """An invalid index is ignored."""
     name = archive(ONE, "1.tar")
     for format in ("dali", "tsv", "webshart"):
         run("index", name, "--format", format)
@@ -188,7 +188,7 @@ def test_an_index_that_is_none(run: Run, archive: Archive) -> None:
 
 
 def test_an_index_leads_past_links(run: Run, archive: Archive) -> None:
-    """No index lists links; samples behind them are found all the same."""
+    """No index lists links; samples after them are found."""
     rows: list[tuple[str, Content]] = [
         ("a.x", b"1"),
         ("a.l", Link("a.x", tarfile.SYMTYPE)),
@@ -214,14 +214,14 @@ def test_an_index_leads_past_links(run: Run, archive: Archive) -> None:
     ],
 )
 def test_the_first_that_has_it(words: list[str], content: bytes, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Of the samples that were chosen; no KEY then."""
+    """Without a KEY the first selected sample is used."""
     names = [archive(ONE, "1.tar"), archive({"x.a": b"", "y.a": b"", "z.jpg": b"b"}, "2.tar")]
     for feed in feeds:
         assert run("get", *words, *map(feed, names)).stdout == content
 
 
 def test_it_stops_early(run: Run, archive: Archive) -> None:
-    """What comes behind the sample is not looked at, be it damaged."""
+    """Entries after the sample are not read, even if they are damaged."""
     name = archive(tar(ONE)[:5500])
     assert run("get", "d.1/a.txt", name).stdout == b"text\n"
     assert run("get", "-f", "jpg", name, "no-such.tar", exit=1).stdout == b""
@@ -254,7 +254,7 @@ def test_it_stops_early(run: Run, archive: Archive) -> None:
     ],
 )
 def test_not_found(words: list[str], lines: list[str], run: Run, archive: Archive) -> None:
-    """An error, and no output under its name."""
+    """A missing key is an error without an output."""
     ran = run("get", *words, archive(ONE), "-o", "out", exit=1)
     assert ran.lines == lines
     assert not Path("out").exists()
@@ -275,7 +275,7 @@ def test_not_found(words: list[str], lines: list[str], run: Run, archive: Archiv
     ],
 )
 def test_a_key_with_a_field(words: list[str], meant: str | None, run: Run, archive: Archive) -> None:
-    """With -f all words are inputs: the message says so when the first looks like a KEY, and the hint has KEY.FIELD."""
+    """With -f all arguments are inputs: if the first looks like a KEY, the hint has KEY.FIELD."""
     archive(ONE)
     ran = run("get", *words, "-o", "out", exit=1)
     hints = [line for line in ran.lines if line.startswith("hint: ") and "-f" in line]
@@ -297,7 +297,7 @@ def test_a_key_with_a_field(words: list[str], meant: str | None, run: Run, archi
     ],
 )
 def test_wrong_words(words: list[str], message: str, run: Run, archive: Archive) -> None:
-    """Status 2."""
+    """A usage error has the status 2."""
     archive(ONE)
     assert message in run("get", *words, exit=2).stderr
     assert Path("in.tar").read_bytes() == tar(ONE)
@@ -305,7 +305,7 @@ def test_wrong_words(words: list[str], message: str, run: Run, archive: Archive)
 
 @each_row("index", [False, True])
 def test_no_content(index: bool, run: Run, archive: Archive) -> None:
-    """Links, devices and FIFOs have none."""
+    """Links, devices and FIFOs have no content."""
     rows: list[tuple[str, Content]] = [
         ("a.x", b"1"),
         ("a.hard", Link("a.x")),
@@ -327,7 +327,7 @@ def test_no_content(index: bool, run: Run, archive: Archive) -> None:
 
 @each_row("name", ["gnu-sparse-1.0.tar", "gnu-sparse-old.tar", "bsdtar-pax-sparse.tar"])
 def test_sparse(name: str, run: Run) -> None:
-    """Its content is not stored as it is; the sample can be had."""
+    """The content of a sparse file is not stored as it is; its sample can be written."""
     path = Path(__file__).parents[1] / "data" / name
     with tarfile.open(path) as file:
         found = next(info.name for info in file if info.issparse() and "." in os.path.basename(info.name))
@@ -340,7 +340,7 @@ def test_sparse(name: str, run: Run) -> None:
 
 @each_feed
 def test_duplicates(run: Run, archive: Archive, feed: Feed) -> None:
-    """One name twice in a sample is an error, also where a large field of a stream is on its way already."""
+    """A duplicate name in a sample is an error, even while a large field of a stream is written."""
     rows: list[tuple[str, Content]] = [("a.bin", b"1" * 5000), ("a.y", b""), ("a.bin", b"2"), ("b.x", b"")]
     word = feed(archive(rows))
     for large in (1 << 24, 1 << 12):
@@ -354,7 +354,7 @@ def test_duplicates(run: Run, archive: Archive, feed: Feed) -> None:
 def test_large_samples_of_streams(
     run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sample that is handed out before its end is known is found whole, and each field of it."""
+    """A large sample of a stream, and each of its fields, is found completely."""
     monkeypatch.setattr(reader, "LARGE", 1 << 12)
     rows: list[tuple[str, Content]] = [
         ("a.bin", b"1" * 9000),
@@ -373,7 +373,7 @@ def test_large_samples_of_streams(
 def test_fields_of_streams_are_those_of_files(
     run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A field that is asked for first, or has just that case, may come late in a sample that is handed out early."""
+    """The first field of a name, or the one in the exact case, may come late in a large sample of a stream."""
     monkeypatch.setattr(reader, "LARGE", 1 << 12)
     monkeypatch.setattr(source, "HELD", 1 << 12)
     name = archive({"a.PNG": b"P" * 9000, "a.TXT": b"T" * 9000, "a.png": b"p" * 9000, "a.jpg": b"j", "b.x": b""})
@@ -389,7 +389,7 @@ def test_fields_of_streams_are_those_of_files(
 
 
 def test_many_fields_of_a_stream(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time grows with the fields of a sample that is handed out early, not with their square."""
+    """The time is linear in the number of fields of a large sample of a stream."""
     monkeypatch.setattr(reader, "LARGE", 1 << 12)
 
     def seconds(count: int) -> float:
@@ -412,7 +412,7 @@ def test_names_that_are_no_text(run: Run, archive: Archive) -> None:
 
 @each_row(("name", "good"), [("a.txt", True), ("a.bin", False), ("a.esc", False), ("a.utf", True), ("a", False)])
 def test_terminal(name: str, good: bool, here: Path) -> None:
-    """It gets text only: nothing that could change how it works."""
+    """A terminal gets text only, without control characters."""
     Path("in.tar").write_bytes(
         tar({"a.txt": b"some\ttext\n", "a.bin": b"\0\1", "a.esc": b"\x1b[2J", "a.utf": "é".encode()})
     )

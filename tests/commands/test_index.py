@@ -1,4 +1,4 @@
-"""tarkit index: which files it writes, which it leaves alone, and what --verify finds."""
+"""tarkit index: the files it writes and keeps, and the findings of --verify."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ MADE = ["1.idx", "1.index.tsv", "1.json", "1.tar", "1.tar.idx", "2.idx", "2.inde
 
 
 def two(archive: Archive) -> list[str]:
-    """Two shards in a folder."""
+    """Write two shards in a directory."""
     return [archive(ONE, "s/1.tar"), archive(TWO, "s/2.tar")]
 
 
 @pytest.fixture
 def shards(archive: Archive) -> list[str]:
-    """They are there."""
+    """Write the shards."""
     return two(archive)
 
 
-def files(folder: str = "s") -> dict[str, bytes]:
-    """What is in a folder."""
-    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+def files(directory: str = "s") -> dict[str, bytes]:
+    """Return the files in a directory."""
+    return {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir())}
 
 
 @pytest.mark.forks
 def test_beside_the_shards(run: Run, shards: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several formats at once; any number of processes makes the same, and so do indexes that memory does not hold."""
+    """Several formats are written at once; the number of processes and the limit of memory change nothing."""
     ran = run("index", "s", "--format", ALL, "--report", "1.json")
     made = files()
     assert [*made] == sorted([*MADE, "shardindex.json"])
@@ -66,7 +66,7 @@ def test_beside_the_shards(run: Run, shards: list[str], monkeypatch: pytest.Monk
 
 
 def test_output(run: Run, shards: list[str]) -> None:
-    """-o is a folder for several, a file or stdout for one."""
+    """-o is a directory for several indexes, a file or stdout for one."""
     os.mkdir("o")
     run("index", *shards, "--format", "dali tsv wids", "-o", "o")
     assert [*files("o")] == ["1.idx", "1.index.tsv", "2.idx", "2.index.tsv", "shardindex.json"]
@@ -83,7 +83,7 @@ def test_output(run: Run, shards: list[str]) -> None:
 
 
 def test_md5(run: Run, shards: list[str]) -> None:
-    """Of the whole shard, when it is asked for."""
+    """With --md5 the list has the MD5 sum of each shard."""
     run("index", "s", "--format", "wids", "--md5")
     listed = json.loads(Path("s/shardindex.json").read_text())["shardlist"]
     assert listed[1]["md5sum"] == hashlib.md5(Path("s/2.tar").read_bytes()).hexdigest()
@@ -103,8 +103,8 @@ def test_md5(run: Run, shards: list[str]) -> None:
         ("wids", "shardindex.json"),
     ],
 )
-def test_what_is_there(format: str, name: str, run: Run, archive: Archive) -> None:
-    """An index of that kind is replaced, also an old one; what is something else only by force."""
+def test_existing_files(format: str, name: str, run: Run, archive: Archive) -> None:
+    """An index of that format is replaced, another file only with --force."""
     shards = two(archive)
     run("index", *shards[:1], "--format", format)
     good = files()[name]
@@ -126,7 +126,7 @@ def test_what_is_there(format: str, name: str, run: Run, archive: Archive) -> No
 
 @pytest.mark.forks
 def test_damage_leaves_no_index(run: Run, shards: list[str], archive: Archive) -> None:
-    """A damaged shard is an error; the shards before it have their indexes, it has none."""
+    """A damaged shard is an error without an index; the shards before it have theirs."""
     archive(tar(TWO)[:1600], "s/2.tar")
     for processes in ("1", "2"):
         ran = run("index", "s", "--format", ALL, "-p", processes, exit=1)
@@ -138,7 +138,7 @@ def test_damage_leaves_no_index(run: Run, shards: list[str], archive: Archive) -
 
 
 def test_compressed(run: Run, here: Path) -> None:
-    """The command that makes a plain one is named; nothing is written, not for the shards before either."""
+    """The hint is the command that makes a plain archive; nothing is written for the shards before it either."""
     Path("1.tar").write_bytes(tar(ONE))
     Path("a b.tar.gz").write_bytes(gzip.compress(tar(ONE)))
     ran = run("index", "1.tar", "a b.tar.gz", "--format", "dali", exit=1)
@@ -159,8 +159,8 @@ def test_compressed(run: Run, here: Path) -> None:
         (["--format", "dali", "-o", "s/2.tar"], "--force replaces it"),
     ],
 )
-def test_wrong_words(words: list[str], message: str, run: Run, archive: Archive) -> None:
-    """Nothing is written."""
+def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:
+    """After a usage error nothing is written."""
     two(archive)
     assert message in run("index", "s/1.tar", *words, exit=None).stderr
     assert files()["1.tar"] == tar(ONE)
@@ -168,7 +168,7 @@ def test_wrong_words(words: list[str], message: str, run: Run, archive: Archive)
 
 
 def test_an_input_is_never_replaced(run: Run, shards: list[str]) -> None:
-    """Not by force either."""
+    """An input is not replaced, even with --force."""
     ran = run("index", "s/1.tar", "--format", "dali", "-o", "s/1.tar", "--force", exit=2)
     assert "own name" in ran.stderr
     ran = run("index", *shards, "--format", "wids", "-o", "s/1.tar", "--force", exit=2)
@@ -187,8 +187,8 @@ def test_an_input_is_never_replaced(run: Run, shards: list[str]) -> None:
         ("wids", {"a.x": b"1"}, 1),
     ],
 )
-def test_verify_finds(format: str, shard: dict[str, Content], lines: int, run: Run, archive: Archive) -> None:
-    """A shard that changed since: one line for each fault, status 1, and a hint."""
+def test_verify_reports_changes(format: str, shard: dict[str, Content], lines: int, run: Run, archive: Archive) -> None:
+    """A changed shard is reported with one line for each difference, status 1, and a hint."""
     two(archive)
     run("index", "s", "--format", format)
     before = files()
@@ -201,8 +201,8 @@ def test_verify_finds(format: str, shard: dict[str, Content], lines: int, run: R
     assert {**files(), "1.tar": b""} == {**before, "1.tar": b""}
 
 
-def test_verify_misses(run: Run, shards: list[str], archive: Archive) -> None:
-    """An index that is not there, one that is none, a shard that is damaged: a line each."""
+def test_verify_reports_errors(run: Run, shards: list[str], archive: Archive) -> None:
+    """A missing index, an invalid one and a damaged shard are reported with a line each."""
     run("index", "s", "--format", "dali")
     os.unlink("s/1.idx")
     assert run("index", "s", "--format", "dali", "--verify", exit=1).stdout == b"s/1.tar: no index s/1.idx\n"
@@ -218,7 +218,7 @@ def test_verify_misses(run: Run, shards: list[str], archive: Archive) -> None:
 
 @pytest.mark.forks
 def test_parquet(run: Run, shards: list[str]) -> None:
-    """The columns of the table, by pyarrow; without it the extra is named."""
+    """pyarrow reads the columns of the table; without it the hint names the extra."""
     if find_spec("pyarrow") is None:
         ran = run("index", "s", "--format", "parquet", exit=1)
         assert ran.lines[-1] == "hint: pip install 'tarkit[parquet]'"
@@ -228,7 +228,7 @@ def test_parquet(run: Run, shards: list[str]) -> None:
     run("index", "s", "--format", "parquet,tsv")
     assert files() == first
     assert run("index", "s", "--verify").stdout == b""
-    from pyarrow import parquet  # at the end, since it starts threads
+    from pyarrow import parquet  # imported at the end, since it starts threads
 
     table = parquet.read_table("s/1.index.parquet")
     rows = [line.split("\t") for line in Path("s/1.index.tsv").read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""tarkit mix: what comes out, to the byte, from files, pipes and compressed files alike."""
+"""tarkit mix: the output, to the byte, from files, pipes and compressed files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AB = {**A, **B}
 
 
 def weighed(word: str, weight: str) -> str:
-    """A word with @WEIGHT behind it."""
+    """Return an input with @WEIGHT after it."""
     if not isinstance(word, Piped):
         return word + weight
     new = str.__new__(Piped, f"{word}{weight}")
@@ -37,7 +37,7 @@ def weighed(word: str, weight: str) -> str:
 
 
 def drawn(seed: int, *sources: tuple[float, list[str]], until: str = "first") -> str:
-    """What a mix draws: the model in a few lines."""
+    """Return the draws of a mix by a simple model."""
     rng, left, live, out = random.Random(seed), [list(each) for _, each in sources], [*range(len(sources))], list[str]()
     while True:
         [each] = rng.choices(live, [sources[number][0] for number in live])
@@ -50,7 +50,7 @@ def drawn(seed: int, *sources: tuple[float, list[str]], until: str = "first") ->
 
 
 def rows(expected: str) -> list[tuple[str, Content]]:
-    """The members of A and B with these keys, which may be new ones of samples that came again."""
+    """Return the members of A and B with these keys, which may be new ones of repeated samples."""
     pairs = [(key, pick(AB, key.partition("~")[0])) for key in expected.split()]
     return [(key + name[2:], content) for key, members in pairs for name, content in members]
 
@@ -58,7 +58,7 @@ def rows(expected: str) -> list[tuple[str, Content]]:
 # ---- the draw
 
 EXACT = [
-    # weights, options, the keys that come out
+    # weights, options, the keys in the output
     ("@1 @1", "--until all --seed 1", "a0 b0 b1 a1 a2 b2 b3"),
     (" ", "--until all --seed 1", "a0 b0 b1 a1 a2 b2 b3"),
     ("@3 @1", "--seed 1", "a0 b0 b1 a1 a2"),
@@ -73,7 +73,7 @@ EXACT = [
 
 @each_row(("weights", "options", "expected"), EXACT)
 def test_exact_order(weights: str, options: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """The same seed gives the same bytes, however the sources come in; entries keep their headers."""
+    """The same seed gives the same bytes from every feed; entries keep their headers."""
     for feed in feeds if "--total 9" in options else feeds[:1]:
         inputs = feed(archive(A, "a.tar")), feed(archive(B, "b.tar"))
         words = [weighed(word, weight) for word, weight in zip(inputs, weights.split(" "), strict=True)]
@@ -82,7 +82,7 @@ def test_exact_order(weights: str, options: str, expected: str, run: Run, archiv
 
 @each_row("until,seed", [("first", 1), ("first", 1 << 40), ("all", 1), ("all", 2)])
 def test_the_model(until: str, seed: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Three sources, one of several shards; -p changes nothing."""
+    """Three sources, one of several shards, are drawn as by the model; -p changes nothing."""
     names = {letter: [f"{letter}{n:02}" for n in range(count)] for letter, count in (("x", 8), ("y", 16), ("z", 12))}
     expected = drawn(seed, (1.45, names["x"]), (3, names["y"]), (0.7, names["z"]), until=until)
     for feed in feeds if seed == 1 else feeds[:1]:
@@ -100,7 +100,7 @@ def test_the_model(until: str, seed: int, run: Run, archive: Archive, feeds: lis
 def test_law_nothing_is_lost(
     tmp_path_factory: pytest.TempPathFactory, sources: list[tuple[int, int]], seed: int
 ) -> None:
-    """With --until all and no --total each sample of each source comes out once, those of a source in their order."""
+    """With --until all and without --total each sample is written once, and each source keeps its order."""
     folder = tmp_path_factory.mktemp("law")
     words = []
     for number, (count, weight) in enumerate(sources):
@@ -120,7 +120,7 @@ def test_law_nothing_is_lost(
 
 @each_feed
 def test_a_seed_that_was_drawn_is_told(run: Run, archive: Archive, feed: Feed) -> None:
-    """Without --seed one is drawn, printed once and put into the report; given again, it gives the same bytes."""
+    """Without --seed a seed is drawn, printed once and reported; with that seed the output is the same."""
     words = feed(archive(A, "a.tar")), feed(archive(B, "b.tar"))
     for options in (["--until", "all"], ["--until", "all", "--sample", "1"]):
         ran = run("mix", *words, *options, "--report", "r.json")
@@ -131,7 +131,7 @@ def test_a_seed_that_was_drawn_is_told(run: Run, archive: Archive, feed: Feed) -
 
 
 def test_shares(run: Run, archive: Archive) -> None:
-    """The table comes with the summary, the report has all of it; shares are near what was asked."""
+    """The summary has a table of shares, the report all of it; shares are near the requested ones."""
     archive({f"a{n}.x": b"" for n in range(40)}, "a.tar")
     archive({f"b{n}.x": b"" for n in range(300)}, "b-1.tar")
     ran = run("mix", "a.tar@3", "b-*.tar", "--repeat", "--total", "1K", "--seed", "4", "--report", "r.json", "-v")
@@ -177,7 +177,7 @@ def test_shares(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_what_is_left_is_said(run: Run, archive: Archive, feed: Feed) -> None:
-    """Who stops at the first source that has no more says what else there was; who asks for more than there is, too."""
+    """A run that stops at the end of a source says what is left of others, and one that ends before --total says so."""
     words = feed(archive(A, "a.tar")), feed(archive(B, "b.tar")), feed(archive({"c.x": b""}, "c.tar"))
     ran = run("mix", weighed(words[0], "@9"), *words[1:], "--seed", "1", "--report", "r.json")
     what = f"{words[0]} has no more samples, 2 of 3 sources have some left: "
@@ -194,7 +194,7 @@ def test_what_is_left_is_said(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_what_is_left_may_be_damaged(run: Run, archive: Archive, feed: Feed) -> None:
-    """What was not drawn is not wanted: it is left, whatever is wrong with it."""
+    """Damage in samples that are not drawn is ignored."""
     words = feed(archive({"a.x": b""}, "a.tar")), feed(archive(body(tar(B))[:3500], "cut.tar"))
     ran = run("mix", weighed(words[0], "@4"), words[1], "--seed", "1", "--report", "r.json")
     assert keys(ran.stdout) == "a b0"
@@ -216,7 +216,7 @@ EMPTY = [
 
 @each_row(("data", "options"), EMPTY)
 def test_a_source_without_samples(data: bytes, options: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Its share cannot be had: an error, and no output."""
+    """A source without samples is an error without an output."""
     for feed in feeds if options == "" else feeds[:1]:
         words = feed(archive(A, "a.tar")), feed(archive(data, "b.tar"))
         ran = run("mix", *words, *options.split(), "--seed", "1", "-o", "out.tar", exit=1)
@@ -229,7 +229,7 @@ def test_a_source_without_samples(data: bytes, options: str, run: Run, archive: 
 
 @each_feed
 def test_entries_without_key_go_with_a_sample(run: Run, archive: Archive, feed: Feed) -> None:
-    """As everywhere; a shard that has nothing else is left out, with a warning."""
+    """Entries without a key belong to samples as in cat; a shard without samples is left out with a warning."""
     members: list[tuple[str, Content]] = [("d", None), ("d/a.x", b"1"), ("d/README", b"2"), ("d/b.x", b"3")]
     archive(members, "1.tar")
     word = feed(archive({"d/README": b""}, "2.tar"))
@@ -242,7 +242,7 @@ def test_entries_without_key_go_with_a_sample(run: Run, archive: Archive, feed: 
         assert ran.lines == [f"tarkit: warning: {word}: no sample found; 1 entries without a key are left out"]
 
 
-# ---- what is chosen
+# ---- selection
 
 CHOSEN = [
     ("--match 1", "a1 b1"),
@@ -258,7 +258,7 @@ CHOSEN = [
 def test_samples_are_chosen_before_they_are_drawn(
     options: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]
 ) -> None:
-    """Of each source; so the shares are those of what is wanted."""
+    """Samples of each source are selected before the draw; shares apply to selected samples."""
     Path("list").write_text("a2\nb0\nb3\n")
     order = drawn(
         3, (2, [key for key in expected.split() if key < "b"]), (1, [key for key in expected.split() if key > "b"])
@@ -270,7 +270,7 @@ def test_samples_are_chosen_before_they_are_drawn(
 
 
 def test_sample_is_another_draw_in_each_source(run: Run, archive: Archive) -> None:
-    """--sample takes about its share, and not the same places of every source."""
+    """--sample selects about its share, at other positions in each source."""
     for letter in "ab":
         archive({f"{letter}{n:03}.x": b"" for n in range(150)}, f"{letter}.tar")
     out = keys(run("mix", "a.tar", "b.tar", "--sample", ".5", "--seed", "1", "--until", "all").stdout).split()
@@ -281,7 +281,7 @@ def test_sample_is_another_draw_in_each_source(run: Run, archive: Archive) -> No
 
 @each_feed
 def test_keys_from_says_what_was_found(run: Run, archive: Archive, feed: Feed) -> None:
-    """Once for all sources."""
+    """Found keys are counted once for all sources."""
     Path("list").write_text("a1\nnone\nb0\n")
     words = feed(archive(A, "a.tar")), feed(archive(B, "b.tar"))
     ran = run("mix", *words, "--keys-from", "list", "--until", "all", "--seed", "1")
@@ -302,7 +302,7 @@ def test_keys_from_says_what_was_found(run: Run, archive: Archive, feed: Feed) -
     ],
 )
 def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """New keys are given to the mix: running numbers run through it."""
+    """New keys are those of the mix: numbers run through all sources."""
     members: dict[str, Content] = {f"k{n}.x": b"" for n in range(2)}
     for feed in feeds:
         words = feed(archive(members, "a.tar")), feed(archive(members, "b.tar"))
@@ -313,7 +313,7 @@ def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feeds: list
 
 @each_feed
 def test_one_key_in_two_sources(run: Run, archive: Archive, feed: Feed) -> None:
-    """Neighbours of one key are an error, and so are others, unless the keys change."""
+    """A key in two sources is an error, for neighbours and others, unless the keys change."""
     words = feed(archive({"k.x": b"1", "l.x": b"2"}, "a.tar")), feed(archive({"m.x": b"3", "k.x": b"4"}, "b.tar"))
     ran = run("mix", *words, "--until", "all", "--seed", "1", exit=1)  # a0 b0 b1 a1
     assert ran.lines[0] == f"tarkit: {words[1]}: at 1024: the key 'k' is already in the output [repeated-key]"
@@ -336,7 +336,7 @@ def test_one_key_in_two_sources(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_what_comes_again_stays_apart(run: Run, archive: Archive, feed: Feed) -> None:
-    """What a source gives again has keys of its own, so that what comes out can be read; --rekey comes last."""
+    """Repeated samples of a source get new keys, so that the output can be read; --rekey applies last."""
     words = feed(archive({"k.x": b"1"}, "a.tar")), feed(archive({"l.x": b"3"}, "b.tar"))
     run("mix", *words, "--repeat", "--total", "9", "--seed", "1", "-o", "out.tar")
     assert keys("out.tar") == "k l l~2 k~2 k~3 k~4 l~3 l~4 k~5"
@@ -347,7 +347,7 @@ def test_what_comes_again_stays_apart(run: Run, archive: Archive, feed: Feed) ->
 
 @each_feed
 def test_hard_links_are_refused(run: Run, archive: Archive, feed: Feed) -> None:
-    """What would mean something else at its new place is an error, by name."""
+    """A hard link whose meaning would change is an error with its name."""
     word = feed(archive({"a.x": b"1", "b.x": Link("a.x")}))
     ran = run("mix", word, "--seed", "1", exit=1)
     assert ran.lines[0].endswith("'b.x' is a hard link to 'a.x', which is not in its sample [unmovable-entry]")
@@ -357,7 +357,7 @@ def test_hard_links_are_refused(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 def test_tarmix(run: Run, archive: Archive) -> None:
-    """Weights, repeats, several shards in turn, renamed fields, new keys, missing files, a buffer behind it all."""
+    """Weights, repeats, several shards in turn, renamed fields, new keys, missing files, and a buffer are supported."""
     pytest.importorskip("yaml")
     archive(A, "a.tar")
     archive(pick(B, "b0 b1"), "b-0.tar")
@@ -381,7 +381,7 @@ sources:
 
 
 def test_datasets(run: Run, archive: Archive) -> None:
-    """webdataset's form, in JSON; without weights, shards count."""
+    """webdataset's format is read as JSON; without weights, shards count."""
     for name in "abcd":
         archive({f"{name}{n}.x": b"" for n in range(2)}, f"d/{name}.tar")
     description = {
@@ -402,7 +402,7 @@ def test_datasets(run: Run, archive: Archive) -> None:
 
 
 def test_probability(run: Run, archive: Archive) -> None:
-    """A sample that is drawn is kept with it."""
+    """A sample that is drawn is kept with the given probability."""
     for letter in "ab":
         archive({f"{letter}{n:03}.x": b"" for n in range(200)}, f"{letter}.tar")
     Path("m.json").write_text(json.dumps({"sources": [{"shards": "a.tar"}, {"shards": "b.tar", "probability": 0.25}]}))
@@ -415,11 +415,11 @@ def test_probability(run: Run, archive: Archive) -> None:
     assert 30 < b["samples"] < 70 < 150 < a["samples"] <= 200
 
 
-# ---- where sources come from
+# ---- sources
 
 
 def test_streams_begin_again(run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Pipes are kept, files and commands opened again; stdin too, whatever it is."""
+    """Pipes are spooled, files and commands opened again; stdin is either."""
     options = ["--repeat", "--total", "50", "--seed", "7"]
     archive(A, "a.tar")
     archive(B, "b.tar")
@@ -438,7 +438,7 @@ def test_streams_begin_again(run: Run, archive: Archive, feeds: list[Feed]) -> N
 
 @each_feed
 def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of several streams at once, samples that memory does not hold come out as they do from files."""
+    """Samples larger than memory of several streams have the same output as from files."""
     monkeypatch.setattr(reader, "LARGE", 1 << 12)
     monkeypatch.setattr(source, "HELD", 1 << 14)
     monkeypatch.setattr(source, "CHUNK", 1 << 12)
@@ -458,7 +458,7 @@ def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkey
 
 
 def test_many_shards_and_few_descriptors(run: Run, archive: Archive) -> None:
-    """A shard of each source is open at a time, not all of them."""
+    """One shard of each source is open at a time."""
     limit = 32
     for letter in "ab":
         for n in range(40):
@@ -498,7 +498,7 @@ WRONG = [
 
 @each_row(("words", "status", "message"), WRONG)
 def test_errors(words: str, status: int, message: str, run: Run, archive: Archive) -> None:
-    """One line, and no output; what was there stays."""
+    """An error is one line without an output; an existing file is unchanged."""
     archive(A, "a.tar")
     archive(body(tar(B))[:2748], "cut.tar")
     Path("m.json").write_text('{"sources": [{"shards": "a.tar"}]}')
@@ -510,7 +510,7 @@ def test_errors(words: str, status: int, message: str, run: Run, archive: Archiv
 
 
 def test_a_file_with_an_at_in_its_name(run: Run, archive: Archive) -> None:
-    """It wins over a weight."""
+    """A file with @ in its name takes precedence over a weight."""
     archive(A, "a@2")
     assert run("mix", "a@2", "--seed", "1").stdout == tar(A)
     assert run("mix", "a@2@3", "--seed", "1").stdout == tar(A)

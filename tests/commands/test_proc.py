@@ -1,4 +1,4 @@
-"""tarkit proc: what commands are given and what becomes of what they leave, byte for byte."""
+"""tarkit proc: the files that commands get, and the results, byte for byte."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ AB: dict[str, Content] = {f"{key}.{field}": f"{key} {field}".encode() for key in
 
 
 def new(members: dict[str, bytes], mtime: int = 0) -> list[bytes]:
-    """Entries that were made anew: fixed metadata."""
+    """Return entries with new headers: fixed metadata."""
     return [member(name, content, mtime=mtime) for name, content in members.items()]
 
 
 def old(name: str) -> bytes:
-    """An entry of AB as it came in, with all that its header says."""
+    """Return an entry of AB with its original header."""
     return tar({name: AB[name]})[:1024]
 
 
 def ended(*parts: bytes) -> bytes:
-    """An archive of these entries, with its end."""
+    """Return an archive of these entries, with its end."""
     data = b"".join(parts)
     return data + bytes(1024 + -(len(data) + 1024) % 10240)
 
 
-# ---- what comes out
+# ---- output
 
 
 @each_row(
@@ -72,7 +72,7 @@ def ended(*parts: bytes) -> bytes:
     ],
 )
 def test_results(command: str, expected: list[bytes], run: Run, archive: Archive) -> None:
-    """What did not change is as it was, with its header; what is new has a new one, in byte order behind the rest."""
+    """Unchanged files keep their headers; new ones get new headers, in byte order after the others."""
     archive(AB)
     assert run("proc", "-c", command, "in.tar").stdout == ended(*expected)
     if "TARKIT" in command:
@@ -82,7 +82,7 @@ def test_results(command: str, expected: list[bytes], run: Run, archive: Archive
 
 @each_feed
 def test_feeds(run: Run, archive: Archive, feed: Feed) -> None:
-    """It does not matter how an archive comes in, but for its name."""
+    """The feed changes nothing but the name of the archive."""
     word = feed(archive(AB))
     out = run("proc", "-c", "tr a-z A-Z < sample.txt > sample.up; rm sample.txt", word, "-p", "2").stdout
     assert entries(out) == [("a.cls", b"a cls"), ("a.up", b"A TXT"), ("b.cls", b"b cls"), ("b.up", b"B TXT")]
@@ -91,7 +91,7 @@ def test_feeds(run: Run, archive: Archive, feed: Feed) -> None:
 @each_row("size", [65535, 65537, (1 << 20) - 600, (1 << 20) + 1, (3 << 20) + 3])
 @each_feed
 def test_large_contents(size: int, run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether they are in memory or not, unchanged or not, is not to be seen."""
+    """Contents in memory and on disk have the same results, changed or not."""
     for limit in ("streams.source.HELD", "samples.reader.LARGE", "tar.writer.LONG", "streams.background.LONG"):
         monkeypatch.setattr(f"tarkit.{limit}", 2 << 20)
     content = os.urandom(1000) * (size // 1000 + 1)
@@ -107,7 +107,7 @@ def test_large_contents(size: int, run: Run, archive: Archive, feed: Feed, monke
 
 
 def test_parallel(run: Run, archive: Archive) -> None:
-    """However many there are at a time, the output is the same, in the order of the input."""
+    """The output is in the order of the input for any number of processes."""
     rows = {f"{index:03d}.{field}": b"%d" % index for index in range(16) for field in ("cls", "txt")}
     archive(rows)
     command = "n=$TARKIT_INDEX; if ((n % 7 == 0)); then sleep 0.02; fi; echo $((n * n)) > sample.sq; rm sample.txt"
@@ -120,14 +120,14 @@ def test_parallel(run: Run, archive: Archive) -> None:
 
 
 def test_unordered(run: Run, archive: Archive) -> None:
-    """The same samples, those that are slow later."""
+    """Without order the samples are the same, slow ones come later."""
     archive({f"{index}.x": b"" for index in range(5)})
     out = run("proc", "-p", "2", "--unordered", "-c", "if ((TARKIT_INDEX == 0)); then sleep 0.1; fi", "in.tar").stdout
     assert sorted(keys(out).split()) == list("01234")
     assert keys(out) != "0 1 2 3 4"
 
 
-# ---- many samples of one
+# ---- several samples from one
 
 
 @each_row(
@@ -158,12 +158,12 @@ def test_unordered(run: Run, archive: Archive) -> None:
     ],
 )
 def test_many(words: list[str], command: str, expected: list[str], run: Run, archive: Archive) -> None:
-    """Files with a number, or directories, are samples; the key is that of the sample with a name behind it."""
+    """Numbered files and directories are samples; their keys begin with the key of the input sample."""
     archive(AB)
     assert [name for name, _ in entries(run("proc", *words, command, "in.tar").stdout)] == expected
 
 
-# ---- strange samples
+# ---- unusual samples
 
 LINES = (b"a\n", b"a\n\n", b"a\r\n", b"a\nb", b"\n", b"d/\r", b"\xff\n", b" \n ")
 COPY = "import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)"
@@ -179,7 +179,7 @@ COPY = "import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buff
         (["-c", "echo -n 2 > sample.x", "-p", "2"], b"", True),
         (["-c", "echo -n - >> sample.__key__"], b"-", False),
         (["-c", "printf '\\r' >> sample.__key__"], b"\r", False),
-        (["-c", "echo - >> sample.__key__"], b"-", False),  # a line end behind a key that was edited is none of it
+        (["-c", "echo - >> sample.__key__"], b"-", False),  # a line end after an edited key is not part of it
         (["-m", "mv sample.x sample-7.x; mv sample.__key__ sample-7.__key__"], b"", False),
         (["-m", "mv sample.x sample-7.x"], b"/7", False),
         (["-S", "-c", "mkdir d; mv sample.* d"], b"", False),
@@ -192,7 +192,7 @@ COPY = "import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buff
     ],
 )
 def test_line_ends_in_keys(words: list[str], behind: bytes, changes: bool, run: Run, here: Path) -> None:
-    """A key that nobody changed is as it was, to the last byte, wherever it went."""
+    """An unchanged key is kept to the last byte, in all ways in which it is passed."""
     (here / "fun.py").write_text(
         "def same(s): return s\n"
         "def two(s): return dict(s, x=b'2')\n"
@@ -206,7 +206,7 @@ def test_line_ends_in_keys(words: list[str], behind: bytes, changes: bool, run: 
 
 
 def test_names_that_no_file_has(run: Run, here: Path) -> None:
-    """They come back under their own names, changed or not."""
+    """Names that no file can have are restored, for changed and unchanged files."""
     long = "x" * 300 + ".png"
     fields = {"__key__": b"1", long: b"2", ".": b"3", ".x": b"4", "": b"5", "0 (clean).mp3": b"6"}
     Path("in.tar").write_bytes(packed({f"d.e/k.{field}": value for field, value in fields.items()}))
@@ -223,7 +223,7 @@ def test_names_that_no_file_has(run: Run, here: Path) -> None:
 
 
 def test_a_name_with_a_nul(run: Run, here: Path) -> None:
-    """As PAX can have it: it is kept as it is; what is made anew cannot have it."""
+    """A name with a NUL, as in PAX records, is kept; a new entry cannot have it."""
     name = b"k.a\0b"
     record = b"path=" + name + b"\n"
     record = b"%d " % (len(record) + 3) + record
@@ -238,7 +238,7 @@ def test_a_name_with_a_nul(run: Run, here: Path) -> None:
 
 
 def test_entries_without_key(run: Run, archive: Archive) -> None:
-    """They go along as they are: behind what stood before them, with the first sample that comes out."""
+    """Entries without a key are copied, after the entry before them, with the first sample that is written."""
     rows: list[tuple[str, Content]] = [("d", None), ("d/a.x", b"1"), ("README", b"r"), ("d/a.y", b"2"), ("end", None)]
     archive(rows)
     assert entries(run("proc", "-c", ":", "in.tar").stdout) == rows
@@ -249,7 +249,7 @@ def test_entries_without_key(run: Run, archive: Archive) -> None:
 
 
 def test_a_key_that_is_too_long(run: Run, archive: Archive) -> None:
-    """The system would start nothing with it; that is one sample's failure."""
+    """A key that exceeds the limits of the system is a failure of that sample."""
     archive([("k" * 200_000 + ".x", b"1"), ("b.x", b"2")], format=PAX)
     ran = run("proc", "-c", ":", "in.tar", "--on-error", "skip")
     assert "has a key of 200000 bytes, which is too long for a command's environment" in ran.lines[0]
@@ -257,7 +257,7 @@ def test_a_key_that_is_too_long(run: Run, archive: Archive) -> None:
 
 
 def test_hard_links_inside_a_sample(run: Run, archive: Archive) -> None:
-    """They are files with the content of what they lead to, and come out as such."""
+    """A hard link becomes a file with the content of its target, and is written as one."""
     archive([("a.x", b"1"), ("a.y", Link("a.x"))])
     assert run("proc", "-c", "echo >> sample.x", "in.tar").stdout == ended(*new({"a.x": b"1\n", "a.y": b"1"}))
 
@@ -267,7 +267,7 @@ def test_hard_links_inside_a_sample(run: Run, archive: Archive) -> None:
     [(tarfile.SYMTYPE, "a symbolic link"), (tarfile.FIFOTYPE, "a FIFO"), (tarfile.CHRTYPE, "a device")],
 )
 def test_what_has_no_content(type: bytes, what: str, run: Run, archive: Archive) -> None:
-    """It cannot be handed over, and the sample fails; nothing is lost."""
+    """An entry without content cannot be passed, and its sample fails; nothing is lost."""
     archive([("a.x", b"1"), ("a.y", Link("/etc/passwd", type)), ("b.x", b"2")])
     ran = run("proc", "-c", ":", "in.tar", exit=1)
     assert ran.lines[0] == f"tarkit: in.tar: 'a' has 'a.y', {what}, which has no content to work on"
@@ -276,7 +276,7 @@ def test_what_has_no_content(type: bytes, what: str, run: Run, archive: Archive)
 
 
 def test_sparse_files(run: Run, here: Path) -> None:
-    """They are refused by name, and can be kept or left out."""
+    """Sparse files are refused with their names, and can be kept or skipped."""
     record = b"".join(b"%d %b\n" % (len(each) + 4, each) for each in (b"GNU.sparse.major=1", b"GNU.sparse.minor=0"))
     for each in (b"GNU.sparse.name=a.x", b"GNU.sparse.realsize=1000"):
         record += b"%d %b\n" % (len(each) + 4, each)
@@ -291,7 +291,7 @@ def test_sparse_files(run: Run, here: Path) -> None:
     assert dropped == ended(member("b.x", b"2"), *new({"b.y": b"\n"}))
 
 
-# ---- what a command may not leave
+# ---- invalid results
 
 
 @each_row(
@@ -310,7 +310,7 @@ def test_sparse_files(run: Run, here: Path) -> None:
     ],
 )
 def test_refused(command: str, what: str, run: Run, archive: Archive) -> None:
-    """It is a failure of the sample, and nothing is followed out of the directory."""
+    """An invalid result is a failure of the sample, and no link out of the directory is followed."""
     archive(AB)
     ran = run("proc", "-c", command, "in.tar", "-o", "out.tar", exit=1)
     assert ran.lines[0].startswith(f"tarkit: in.tar: 'a' {what}")
@@ -318,7 +318,7 @@ def test_refused(command: str, what: str, run: Run, archive: Archive) -> None:
 
 
 def test_two_samples_of_one_key(run: Run, archive: Archive) -> None:
-    """Within what one sample gave it is a failure; between two a problem like any other."""
+    """Two results of one sample with one key are a failure; results of two samples are a repeated key."""
     archive(AB)
     command = "for i in 1 2; do echo > sample-$i.x; echo k > sample-$i.__key__; done"
     assert "gave two samples of the key 'k'" in run("proc", "-m", command, "in.tar", exit=1).lines[0]
@@ -337,7 +337,7 @@ def test_two_samples_of_one_key(run: Run, archive: Archive) -> None:
 
 
 def test_a_key_of_two_inputs(run: Run, archive: Archive) -> None:
-    """One archive comes out, so it is an error, unless the keys that come out differ."""
+    """A key in two inputs is an error, unless the keys in the output differ."""
     words = [archive(AB, "1.tar"), archive(AB, "2.tar"), "-c", "true"]
     ran = run("proc", *words, "-o", "out.tar", exit=1)
     assert ran.lines[0] == "tarkit: 2.tar: at 0: the key 'a' is already in the output [repeated-key]"
@@ -347,7 +347,7 @@ def test_a_key_of_two_inputs(run: Run, archive: Archive) -> None:
 
 
 def test_select_and_fields(run: Run, archive: Archive) -> None:
-    """Samples are chosen before the command, fields after it."""
+    """Samples are selected before the command, fields after it."""
     rows = {f"{key}.{field}": key.encode() for key in "abcdef" for field in ("x", "y")}
     archive(rows)
     out = run(
@@ -364,14 +364,14 @@ def test_select_and_fields(run: Run, archive: Archive) -> None:
 
 @each_row(("words", "mtime"), [([], 0), (["--mtime", "@17"], 17), (["--mtime", "source"], 1_700_000_000)])
 def test_mtime(words: list[str], mtime: int, run: Run, archive: Archive) -> None:
-    """Of what is new; what did not change keeps its own."""
+    """--mtime is the time of new entries; unchanged ones keep their time."""
     archive({"a.x": b"1"})
     out = run("proc", "-c", "echo > sample.y; touch -d @1700000000.999999999 sample.y", "in.tar", *words).stdout
     assert out == ended(tar({"a.x": b"1"})[:1024], *new({"a.y": b"\n"}, mtime))
 
 
 def test_what_a_command_says(run: Run, archive: Archive) -> None:
-    """It comes to stderr, in order, under -v with the key before each line; or it is a field; -q silences it."""
+    """Output of a command goes to stderr in order, with -v after the key, or to a field; -q suppresses it."""
     archive({"a.x": b"1", "b.x": b"2"})
     command = "echo out $TARKIT_KEY; echo err >&2; printf end >&2"
     assert run("proc", "-p", "2", "-c", "echo $TARKIT_KEY; sleep 0.02; echo e >&2", "in.tar").stderr == "a\ne\nb\ne\n"
@@ -388,7 +388,7 @@ def test_what_a_command_says(run: Run, archive: Archive) -> None:
 
 
 def test_shells(run: Run, archive: Archive) -> None:
-    """Another shell; a script that can be executed says itself what runs it."""
+    """Another shell can be used; an executable script determines its own interpreter."""
     archive({"a.x": b"1"})
     assert entries(run("proc", "--shell", "sh", "-c", "echo $0 > sample.x", "in.tar").stdout)[0][1] != b"bash\n"
     code = "import os; open('sample.x', 'w').write('py')"
@@ -401,7 +401,7 @@ def test_shells(run: Run, archive: Archive) -> None:
 
 
 def test_keep_dir(run: Run, archive: Archive, here: Path) -> None:
-    """All directories stay, with all that is in them, and it is said where."""
+    """All directories are kept with their files, and their path is printed."""
     archive({"a.x": b"1", "b.x": b"2"})
     ran = run("proc", "--keep-dir", "--tmpdir", str(here), "-c", "touch other", "in.tar")
     place = Path(ran.lines[-1].removeprefix("tarkit: the directories of the samples are in "))
@@ -421,7 +421,7 @@ def test_keep_dir(run: Run, archive: Archive, here: Path) -> None:
 )
 @each_feed
 def test_text(mode: str, text: bytes, expected: dict[str, bytes], run: Run, feed: Feed) -> None:
-    """A sample for each line, or each page."""
+    """There is a sample for each line, or each page."""
     Path("in.txt").write_bytes(text)
     assert run("proc", "--mode", mode, "-c", ":", feed("in.txt")).stdout == ended(*new(expected))
 
@@ -463,21 +463,21 @@ def test_keys(run: Run, here: Path) -> None:
     ],
 )
 def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:
-    """What makes no sense together is said before anything is done."""
+    """A usage error is reported before anything is done."""
     archive(AB)
     assert run("proc", *words, "in.tar", exit=2).lines[0].startswith(f"tarkit: {message}")
     assert os.listdir() == ["in.tar"]
 
 
 def test_help(run: Run) -> None:
-    """It has three examples and says what it costs."""
+    """The help has three examples and the cost."""
     text = run("proc", "--help").stdout.decode()
     assert proc.examples[0] in text
     assert "Cost" in text
 
 
 def test_long_names_keep_their_headers(run: Run, archive: Archive) -> None:
-    """Extension headers are part of the entry that stays."""
+    """Extension headers belong to an entry that is kept."""
     name = "d/" * 100 + "a"
     archive({f"{name}.x": b"1", f"{name}.y": b"2"}, format=PAX)
     out = run("proc", "-c", "echo >> sample.y", "in.tar").stdout
@@ -486,7 +486,7 @@ def test_long_names_keep_their_headers(run: Run, archive: Archive) -> None:
 
 
 def test_a_command_that_empties_its_input(run: Run, archive: Archive) -> None:
-    """It is an error before anything runs; the hint is the way to change a field in place."""
+    """It is an error before anything runs; the hint is how to change a field in place."""
     name = archive({"a.json": b"x", "b.json": b"y"})
     ran = run("proc", name, "-c", "tr a-z A-Z < sample.json > sample.json", "-o", "out.tar", exit=2)
     assert ran.lines == [

@@ -1,4 +1,4 @@
-"""tarkit proc when samples fail: what is said, kept, collected and done again; nothing is left lying."""
+"""tarkit proc with failing samples: messages, policies, rejects and --redo; no file or process is left."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ THIRD = "((TARKIT_INDEX % 3 != 1)) || { echo bad $TARKIT_KEY >&2; exit 3; }; ech
 
 @pytest.fixture(autouse=True)
 def copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes of --map are copies of this one."""
+    """Run the processes of --map as forks of this one."""
     monkeypatch.setattr(subprocess, "Popen", Copied)
 
 
 def left() -> list[str]:
-    """What is in the folder and was not there."""
+    """Return the new files in the directory."""
     return sorted(name for name in os.listdir() if name not in ("in.tar", "log"))
 
 
@@ -37,7 +37,7 @@ def left() -> list[str]:
 
 @pytest.mark.parametrize("number", ["1", "3"])
 def test_error(number: str, run: Run, archive: Archive) -> None:
-    """The first failure in the order of the input ends the run, with all that is known of it; there is no output."""
+    """The first failure in the order of the input ends the run with all details; there is no output."""
     archive(TEN)
     ran = run("proc", "-p", number, "-c", THIRD, "in.tar", "-o", "out.tar", exit=1)
     assert ran.lines == [
@@ -50,7 +50,7 @@ def test_error(number: str, run: Run, archive: Archive) -> None:
 
 
 def test_skip(run: Run, archive: Archive) -> None:
-    """They are left out, each is named, and it is said how many; the status is 0."""
+    """Failed samples are dropped, printed and counted; the status is 0."""
     archive(TEN)
     ran = run("proc", "-p", "3", "-c", THIRD, "in.tar", "--on-error", "skip", "--report", "log")
     assert keys(ran.stdout) == "0 2 3 5 6 8 9"
@@ -67,7 +67,7 @@ def test_skip(run: Run, archive: Archive) -> None:
 
 
 def test_keep(run: Run, archive: Archive) -> None:
-    """They come out as they came in, whatever the command had done to them."""
+    """Failed samples are written unchanged, for any changes by the command."""
     archive(TEN)
     command = "echo lost > sample.x; " + THIRD
     ran = run("proc", "-c", command, "in.tar", "--on-error", "keep")
@@ -82,7 +82,7 @@ def test_keep(run: Run, archive: Archive) -> None:
 
 @each_row(("limit", "exit"), [("3", 0), ("2", 1), ("0", 1), ("30%", 0), ("29.9%", 1), ("100%", 0), ("0%", 1)])
 def test_max_errors(limit: str, exit: int, run: Run, archive: Archive) -> None:
-    """More than so many, or than such a share, and there is no output, and no rejects either."""
+    """If more samples fail than the number or share allows, there is no output, and no rejects either."""
     archive(TEN)
     words = ("--max-errors", limit, "--rejects", "bad.tar", "-o", "out.tar")
     ran = run("proc", "-c", THIRD, "in.tar", *words, exit=exit)
@@ -92,7 +92,7 @@ def test_max_errors(limit: str, exit: int, run: Run, archive: Archive) -> None:
 
 
 def test_retries(run: Run, archive: Archive) -> None:
-    """What fails is tried again, from the start."""
+    """A failed sample is run again from the start."""
     archive({"a.x": b"1", "b.x": b"2"})
     once = "../../once$TARKIT_KEY"
     command = f"[ ! -e sample.y ] || exit 9; touch sample.y; ls {once} && exit 0; touch {once}; exit 1"
@@ -103,7 +103,7 @@ def test_retries(run: Run, archive: Archive) -> None:
 
 
 def test_rejects(run: Run, archive: Archive) -> None:
-    """They are collected as they came in, with what is known of the failure."""
+    """Rejects are unchanged samples, with the details of the failure."""
     archive(TEN)
     run("proc", "-p", "2", "-c", "echo lost > sample.x; " + THIRD, "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
     assert keys("out.tar") == "0 2 3 5 6 8 9"
@@ -127,11 +127,11 @@ def test_rejects(run: Run, archive: Archive) -> None:
     assert Path("none.tar").read_bytes() == bytes(10240)
 
 
-# ---- what was rejected, once more
+# ---- --redo of rejected samples
 
 
 def test_redo(run: Run, archive: Archive) -> None:
-    """The results come where they belong: the output is that of a run in which nothing failed."""
+    """The results are in their positions: the output is that of a run without failures."""
     archive(TEN)
     work = "echo $TARKIT_KEY $TARKIT_INDEX >> sample.x; [ $TARKIT_KEY != 5 ] || rm sample.*"
     run("proc", "-c", work, "-f", "x", "in.tar", "-o", "all.tar")
@@ -146,7 +146,7 @@ def test_redo(run: Run, archive: Archive) -> None:
 
 
 def test_redo_that_fails_again(run: Run, archive: Archive) -> None:
-    """What fails once more is rejected once more, and fits what is there now."""
+    """A sample that fails again is rejected again, for the current output."""
     archive(TEN)
     run("proc", "-c", THIRD, "in.tar", "--rejects", "bad1.tar", "-o", "out1.tar")
     half = "((TARKIT_INDEX != 4)) || exit 1; echo > sample.z"
@@ -158,7 +158,7 @@ def test_redo_that_fails_again(run: Run, archive: Archive) -> None:
 
 
 def test_redo_twice(run: Run, archive: Archive) -> None:
-    """A sample that is back already is an error that says so, and not one that has it twice under another key."""
+    """A sample that was restored already is an error that says so, instead of a second copy under another key."""
     archive(TEN)
     for bad, key, start in (("0 4 9", "0", 0), ("9", "9", 18432), ("4 5", "4", 8192)):
         test = f"case ' {bad} ' in *\" $TARKIT_KEY \"*) exit 1 ;; esac"
@@ -170,7 +170,7 @@ def test_redo_twice(run: Run, archive: Archive) -> None:
 
 
 def test_redo_of_what_was_kept(run: Run, archive: Archive) -> None:
-    """A sample that was kept as it came in is replaced, not had twice; and is not looked for where it is not."""
+    """A sample that was kept is replaced, not duplicated, and is not searched for elsewhere."""
     archive(TEN)
     run("proc", "-c", THIRD, "in.tar", "--on-error", "keep", "--rejects", "bad.tar", "-o", "out.tar", "-q")
     half = "((TARKIT_INDEX != 4)) || exit 1; echo > sample.z"
@@ -187,7 +187,7 @@ def test_redo_of_what_was_kept(run: Run, archive: Archive) -> None:
 
 
 def test_redo_of_what_does_not_belong(run: Run, archive: Archive) -> None:
-    """It is seen that the inputs are not the output of that run."""
+    """Inputs that are not the output of that run are refused."""
     archive(TEN)
     run("proc", "-c", THIRD, "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
     lines = run("proc", "--redo", "bad.tar", "-c", ":", "in.tar", "-o", "x.tar", exit=1).lines
@@ -201,11 +201,11 @@ def test_redo_of_what_does_not_belong(run: Run, archive: Archive) -> None:
     assert left() == ["bad.tar", "out.tar"]
 
 
-# ---- what is easily overlooked
+# ---- easily overlooked failures
 
 
 def test_nothing_is_left(run: Run, archive: Archive) -> None:
-    """A function that forgot its return, a command that removed all: that is said; a few that are removed are not."""
+    """A function that returns None, or a command that removes all samples, causes a message; removing a few is fine."""
     archive(TEN)
     Path("f.py").write_text("def lost(sample): sample['z'] = b''\ndef one(sample): return None\n")
     assert run("proc", "--map", "f.py:lost", "in.tar", "-o", "out.tar").lines == [
@@ -220,7 +220,7 @@ def test_nothing_is_left(run: Run, archive: Archive) -> None:
 
 
 def test_all_fail(run: Run, archive: Archive) -> None:
-    """When nothing is left since all samples failed, that is said, and the same failure not again and again."""
+    """If all samples failed, a message says so, and the same failure is not repeated."""
     archive(TEN)
     words = ("proc", "-c", "echo bad $TARKIT_KEY >&2; exit 3", "in.tar", "-o", "out.tar")
     failed = [f"tarkit: warning: in.tar: '{number}' ended with status 3: bad {number}" for number in range(10)]
@@ -244,7 +244,7 @@ def test_all_fail(run: Run, archive: Archive) -> None:
 
 
 def test_answers_that_do_not_come(run: Run, archive: Archive) -> None:
-    """A program that gives up early, with a whole archive and status 0, looks like one that removes."""
+    """A program that ends early with a complete archive and status 0 looks like one that removes samples."""
     archive(TEN)
     head = "tar -xf - && tar -cf - 0.x 0.y 1.x"
     assert run("proc", "--worker", head, "in.tar", "-o", "out.tar").lines == [
@@ -256,7 +256,7 @@ def test_answers_that_do_not_come(run: Run, archive: Archive) -> None:
 
 @each_row("command", ["./mine.sh sample.x", "nowhere-to-be-found"])
 def test_a_program_that_is_not_there(command: str, run: Run, archive: Archive) -> None:
-    """Where a command runs is said to whoever looks for a program in another folder."""
+    """The message has the directory in which a command runs, for programs that are in another one."""
     archive(TEN)
     lines = run("proc", "-c", command, "in.tar", "-o", "out.tar", exit=1).lines
     assert lines[-1].startswith("hint: commands run in the directory of the sample: ")
@@ -281,7 +281,7 @@ MANY = 300
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three hundred samples, of which one in a hundred will fail."""
+    """Return three hundred samples, of which one in a hundred fails."""
     folder = tmp_path_factory.mktemp("many")
     (folder / "in.tar").write_bytes(b"".join(member(f"{index:05d}.x", b"") for index in range(MANY)) + bytes(1024))
     (folder / "f.py").write_text(FUNCTION)
@@ -289,7 +289,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_hundreds(run: Run, many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each policy does what it says, to the sample, whatever -p is; what is repaired in the end is whole."""
+    """Each policy is exact for any -p; the repaired output is complete."""
     monkeypatch.setattr("tarkit.proc.function.TOGETHER", 20)
     function, word = ("--map", f"{many}/f.py:some"), many / "in.tar"
     bad = set(range(7, MANY, 100))
@@ -311,12 +311,12 @@ def test_hundreds(run: Run, many: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def body(path: Path) -> bytes:
-    """An archive without its end, none of whose last blocks is empty."""
+    """Return an archive without its end, none of whose last blocks is empty."""
     data = path.read_bytes()
     return data[: len(data.rstrip(b"\0")) + 511 & ~511]
 
 
-# ---- commands that do not end well
+# ---- commands that fail
 
 
 @each_row(
@@ -337,7 +337,7 @@ def test_ends(command: str, what: str, run: Run, archive: Archive) -> None:
 
 
 def test_timeout(run: Run, archive: Archive) -> None:
-    """The command and all of its group end, also what ignores being asked to."""
+    """The command and all of its process group end, also processes that ignore TERM."""
     archive({"a.x": b"1", "b.x": b"2"})
     command = "[ $TARKIT_KEY = a ] || exit 0; sleep 60 & echo $! > ../../one; echo $$ > ../../two; echo wait >&2; wait"
     ran = run("proc", "-c", command, "in.tar", "--timeout", "2", "--on-error", "skip", "--tmpdir", ".")
@@ -347,7 +347,7 @@ def test_timeout(run: Run, archive: Archive) -> None:
 
 
 def test_timeout_of_the_stubborn(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who does not end when it is asked to is killed."""
+    """A process that ignores TERM is killed."""
     from tarkit.proc import shell
 
     monkeypatch.setattr(shell, "PATIENCE", 0.05)
@@ -359,7 +359,7 @@ def test_timeout_of_the_stubborn(run: Run, archive: Archive, monkeypatch: pytest
 
 
 def test_what_is_left_running(run: Run, archive: Archive) -> None:
-    """It does not stop us, though it holds stdout and stderr, and ends with its sample."""
+    """A process in the background does not delay the run, even with stdout and stderr, and ends with its sample."""
     archive({"a.x": b"1"})
     started = time.monotonic()
     run("proc", "-c", "sleep 60 & echo $! > ../../one; (while :; do echo more; done) &", "in.tar", "--tmpdir", ".")
@@ -368,14 +368,14 @@ def test_what_is_left_running(run: Run, archive: Archive) -> None:
 
 
 def test_a_command_that_says_a_lot(run: Run, archive: Archive) -> None:
-    """More than a pipe holds, on both sides."""
+    """The output and the input may exceed the buffer of a pipe."""
     archive({"a.x": b"1"})
     ran = run("proc", "-c", "seq 15000 >&2 & seq 15000; wait", "in.tar")
     assert sorted(map(int, ran.lines)) == sorted([*range(1, 15001)] * 2)
 
 
 def test_directories_that_cannot_be_entered(run: Run, archive: Archive, here: Path) -> None:
-    """They are removed all the same, with links that lead out and names of all sorts."""
+    """Directories without permission are removed, with links that lead out and unusual names."""
     archive({"a.x": b"1"})
     Path("kept").mkdir()
     Path("kept/file").write_text("here")
@@ -390,7 +390,7 @@ def test_directories_that_cannot_be_entered(run: Run, archive: Archive, here: Pa
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals(signum: signal.Signals, archive: Archive) -> None:
-    """All that runs ends, all directories go, no output gets its name, and the signal is what ends us."""
+    """All processes end, all directories are removed, no output appears, and the process ends by the signal."""
     archive(TEN)
     command = "echo $$ > pid; mv pid ../../pid$TARKIT_KEY; sleep 60 & wait"
     words = ("proc", "-p", "2", "-c", command, "in.tar", "-o", "out.tar", "--rejects", "bad.tar", "--tmpdir", ".")
@@ -405,7 +405,7 @@ def test_signals(signum: signal.Signals, archive: Archive) -> None:
 
 
 def test_a_broken_pipe(archive: Archive) -> None:
-    """Nobody reads the output: all ends, at once."""
+    """If the output is closed, all processes end at once."""
     archive({f"{index:03d}.x": bytes(1 << 17) for index in range(30)})
     words = ("proc", "-p", "2", "-c", ": $TARKIT_KEY", "in.tar", "--tmpdir", ".")
     started = process(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -417,7 +417,7 @@ def test_a_broken_pipe(archive: Archive) -> None:
 
 
 def test_a_damaged_input(run: Run, archive: Archive) -> None:
-    """What comes before the damage is worked on in vain: there is no output."""
+    """Damage of the input is an error without an output, although samples before it were processed."""
     data = tar(TEN)
     archive(data[:5000])
     assert "[truncated]" in run("proc", "-p", "2", "-c", ":", "in.tar", "-o", "out.tar", exit=1).stderr
@@ -428,19 +428,19 @@ def test_a_damaged_input(run: Run, archive: Archive) -> None:
 def test_no_zombies(run: Run, archive: Archive) -> None:
     """Every child is waited for."""
     archive(TEN)
-    others = children()  # of tests that share this process
+    others = children()  # children of tests that share this process
     run("proc", "-p", "4", "-c", "sleep 0.01 & exit $((TARKIT_INDEX % 2))", "in.tar", "--on-error", "skip")
     assert children() == others
 
 
 def children() -> set[int]:
-    """The processes that this one has started and not waited for."""
+    """Return the child processes that were not waited for."""
     tasks = Path("/proc/self/task")
     return {int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()}
 
 
 def test_members(run: Run, archive: Archive) -> None:
-    """A sample that was rejected before has one record only."""
+    """A sample that was rejected before has only one record."""
     archive({"a.x": b"1"})
     run("proc", "-c", "exit 1", "in.tar", "--rejects", "one.tar", "-o", "out.tar")
     run("proc", "-c", "exit 2", "one.tar", "--rejects", "two.tar", "-o", "out.tar")

@@ -1,4 +1,4 @@
-"""tarkit proc --map and --worker: from the command line, to the byte, whatever -p is."""
+"""tarkit proc --map and --worker from the command line, to the byte, for any -p."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ FUNCTIONS = """
 
 @pytest.fixture(autouse=True)
 def functions(here: Path) -> None:
-    """A module in the folder where the test is."""
+    """Write a module to the directory of the test."""
     (here / "fun.py").write_text(textwrap.dedent(FUNCTIONS))
 
 
 @pytest.fixture(autouse=True)
 def copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes of --map are copies of this one."""
+    """Run the processes of --map as forks of this one."""
     monkeypatch.setattr(subprocess, "Popen", Copied)
 
 
 def test_from_everywhere(run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Files, pipes and compressed files; what did not change is as it was, to the byte."""
+    """Files, pipes and compressed files have the same results; unchanged samples are kept to the byte."""
     upper = [(name, data.upper() if "txt" in name else data) for name, data in MANY.items()]
     word = archive(MANY)
     for feed in feeds:
@@ -74,7 +74,7 @@ def test_from_everywhere(run: Run, archive: Archive, feeds: list[Feed]) -> None:
 
 
 def test_as_users_have_it(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python is started for --map, and loads what it needs by itself."""
+    """Python is started for --map as for users, and loads its modules itself."""
     monkeypatch.setattr(subprocess, "Popen", Popen)
     assert run("proc", "-p", "2", "--map", "fun.py:same", archive(MANY)).stdout == tar(MANY)
     assert sorted(os.listdir()) == ["fun.py", "in.tar"]
@@ -95,7 +95,7 @@ def test_as_users_have_it(run: Run, archive: Archive, monkeypatch: pytest.Monkey
 def test_the_same_for_every_number_of_processes(
     words: tuple[str, ...], numbers: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Byte for byte, failures and all; of a function, warnings come in the same order too."""
+    """The output is the same with failures; for a function, warnings are in the same order."""
     monkeypatch.setattr(worker, "RUN", 3)
     monkeypatch.setattr("tarkit.proc.function.TOGETHER", 3)
     word = archive(MANY)
@@ -107,7 +107,7 @@ def test_the_same_for_every_number_of_processes(
 
 
 def test_one_failure_in_twenty(run: Run, archive: Archive) -> None:
-    """What is left out, and what is said of it; the policies themselves are those of all commands."""
+    """Failed samples are dropped and printed; the policies are those of all commands."""
     lines = run("proc", "--map", "fun.py:fails", archive(MANY), "-o", "out.tar", "--rejects", "bad.tar").lines
     assert lines[0].startswith("tarkit: warning: in.tar: 'd/00007' raised ValueError in fun.py, line ")
     assert lines[0].endswith("ValueError: a seven")
@@ -121,21 +121,21 @@ def test_one_failure_in_twenty(run: Run, archive: Archive) -> None:
 
 
 def test_batches_are_halved(run: Run, archive: Archive) -> None:
-    """Until the poison sample is alone; all others are done."""
+    """Batches are halved until the failing sample is alone; all others are processed."""
     ran = run("proc", "--map", "fun.py:batch", "--batch", "8", "--on-error", "skip", archive(MANY), "-p", "2")
     out = {name for name, _ in entries(ran.stdout)}
     assert {name for name in MANY if name.partition(".")[0][-1] != "7"} == {name for name in out if name[-1] != "n"}
 
 
 def test_a_function_that_prints(run: Run, archive: Archive) -> None:
-    """stdout carries data alone; what is said comes in order."""
+    """stdout has data only; output of the function goes to stderr in order."""
     ran = run("proc", "-p", "3", "--map", "fun.py:talks", archive(ABC))
     assert ran.stdout == tar(ABC)
     assert ran.lines == [f"hello from {key}" for key in "abc"]
 
 
 def test_a_key_twice(run: Run, archive: Archive) -> None:
-    """Samples that get keys of others are no samples of their own."""
+    """Results with the key of another sample are repeated keys."""
     lines = run("proc", "--map", "fun.py:one_key", archive(MANY), "-o", "out.tar", exit=1).lines
     assert lines[0] == "tarkit: in.tar: 'd/00010' gave the key 'x/0', which was given before [scattered-sample]"
 
@@ -149,7 +149,7 @@ def test_a_key_twice(run: Run, archive: Archive) -> None:
     ],
 )
 def test_errors_before_any_output(words: tuple[str, ...], line: str, run: Run, archive: Archive) -> None:
-    """The output is not even begun: a command that would take it does not run."""
+    """Errors are reported before the output is opened: a command for it does not run."""
     for output in ("out.tar", "pipe:touch begun; cat > out.tar"):
         assert run("proc", *words, archive(ABC), "-o", output, exit=1).lines[0] == line
         assert not Path("out.tar").exists()
@@ -166,7 +166,7 @@ def test_keys_to_samples(run: Run) -> None:
 
 
 def test_a_signal_ends_all(archive: Archive, here: Path) -> None:
-    """No process is left, no output, no directory."""
+    """No process, output or directory is left."""
     for words, count in ((("--map", "fun.py:sleeps"), 2), (("--worker", "touch begun; sleep 60"), 1)):
         started = process("proc", "-p", "2", *words, archive(ABC), "-o", "out.tar", stderr=subprocess.PIPE)
         while len(begun := [*here.glob("begun*")]) < count:
@@ -187,7 +187,7 @@ def test_a_signal_ends_all(archive: Archive, here: Path) -> None:
 
 
 def test_a_program_that_dies(run: Run, archive: Archive) -> None:
-    """Names what pending samples:, and leaves no output."""
+    """The message has pending samples, and there is no output."""
     lines = run("proc", "--worker", "head -c 700; kill -9 $$", archive(ABC), "-o", "out.tar", exit=1).lines
     assert lines == [
         "tarkit: --worker head -c 700; kill -9 $$: the program was ended by SIGKILL; pending samples: 'a', 'b', 'c'"
@@ -246,7 +246,7 @@ int main(void) {
 
 
 def upper(members: dict[str, Content]) -> list[tuple[str, Content]]:
-    """What the examples do."""
+    """Return the expected output of the examples."""
     return [
         (name, data.upper() if isinstance(data, bytes) and "txt" in name else data) for name, data in members.items()
     ]
@@ -261,7 +261,7 @@ def upper(members: dict[str, Content]) -> list[tuple[str, Content]]:
     ],
 )
 def test_examples(name: str, text: str, build: str | None, command: str, run: Run, archive: Archive) -> None:
-    """Ten lines in Python, bash and C do what they say."""
+    """Ten lines in Python, bash and C do what the README says."""
     Path(name).write_text(text)
     if build:
         program(build.split()[0])
@@ -271,7 +271,7 @@ def test_examples(name: str, text: str, build: str | None, command: str, run: Ru
 
 
 def test_filters_and_augmentation(run: Run, archive: Archive, here: Path) -> None:
-    """webdataset's example of a filter, as a function of ten lines: its output is read by webdataset."""
+    """webdataset's example of a filter is a function of ten lines, whose output webdataset reads."""
     Image, wds = pytest.importorskip("PIL.Image"), pytest.importorskip("webdataset")
     (here / "aug.py").write_text(AUGMENT)
     members: dict[str, Content] = {}
@@ -303,7 +303,7 @@ def test_filters_and_augmentation(run: Run, archive: Archive, here: Path) -> Non
 def test_a_library_that_is_missing(
     library: str, words: list[str], needs: str, extra: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends the run, whatever is to become of samples that fail; the hint installs it."""
+    """A missing library ends the run with any policy for failures; the hint installs it."""
     Path("fun.py").write_text(
         textwrap.dedent(FUNCTIONS) + "def picture(s): return {'png': 3}\ndef array(s): return {'npy': 3}\n"
     )

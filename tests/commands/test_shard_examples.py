@@ -1,8 +1,8 @@
-"""tarkit shard: every example of ishard's behaviour (`Ex-` in the notes on it, sections 2.2 to 2.12), by its id.
+"""tarkit shard: every example of ishard's behaviour (`Ex-` in its description, sections 2.2 to 2.12), by id.
 
-The layouts are those of the examples, asked for with the options that stand for ishard's flags: `--last-dot` and
-`--size-rule content` for its keys and sizes, `--dirs separate` for its directories without `-collapse`. Where the
-original loses files, counts twice or says nothing, the notes say what is right instead.
+The layouts are those of the examples, with the options that correspond to ishard's flags: `--last-dot` and `--size-rule
+content` for its keys and sizes, `--dirs separate` for its directories without `-collapse`. If ishard loses files,
+counts twice or prints nothing, its description states the correct result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DIRECTORY = ".*/([^/]+)/[^/]+$"
 
 
 def grow(root: Path, files: Mapping[str, int] | Iterable[str]) -> Path:
-    """A tree of files of these sizes (1 byte) below `root`."""
+    """Make a tree of files with these sizes (1 byte) below `root`."""
     sizes = files if isinstance(files, Mapping) else dict.fromkeys(files, 1)
     for name, size in sizes.items():
         path = root / name
@@ -52,7 +52,7 @@ def grow(root: Path, files: Mapping[str, int] | Iterable[str]) -> Path:
 
 @pytest.fixture(scope="session")
 def f1(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tree of most examples: 24 files, 431 080 bytes."""
+    """Return the tree of most examples: 24 files, 431 080 bytes."""
     root = grow(tmp_path_factory.mktemp("f1"), F1)
     assert (len(F1), sum(F1.values())) == (24, 431_080)
     return root
@@ -77,7 +77,7 @@ class Shard(NamedTuple):
 
 
 def layout(run: Run, root: Path | str, *words: str) -> list[Shard]:
-    """What `tarkit shard ROOT WORDS` would write."""
+    """Return the shards that `tarkit shard ROOT WORDS` would write."""
     found = run("shard", root, *words, "--json").stdout
     return [
         Shard(
@@ -93,7 +93,7 @@ def layout(run: Run, root: Path | str, *words: str) -> list[Shard]:
 
 
 def test_src_1(run: Run, f1: Path) -> None:
-    """Ex-SRC-1: a prefix of the names; no annotations."""
+    """Ex-SRC-1: a prefix of the names selects; no annotations."""
     shards = layout(run, f1, "--prefix", "ImageNet/Data/train", "--key", "base_file_name", "-s", "100KiB", *ISHARD)
     names = sorted(name for name in F1 if name.startswith(T))
     assert [(shard.name, shard.bytes, shard.entries) for shard in shards] == [
@@ -104,7 +104,7 @@ def test_src_1(run: Run, f1: Path) -> None:
 
 @each_row(("prefix", "names"), [("Data", ["Data/a.jpg", "Database/b.jpg"]), ("Data/", ["Data/a.jpg"]), ("Data/b", [])])
 def test_src_2(prefix: str, names: list[str], run: Run, here: Path) -> None:
-    """Ex-SRC-2: a prefix is text, not a folder."""
+    """Ex-SRC-2: a prefix is text, not a directory."""
     root = grow(here / "tree", ["Data/a.jpg", "Database/b.jpg"])
     assert [name for shard in layout(run, root, "--prefix", prefix) for name in shard.entries] == names
 
@@ -135,7 +135,7 @@ def test_src_2(prefix: str, names: list[str], run: Run, here: Path) -> None:
     ],
 )
 def test_key(id: str, key: str, names: list[str], keys: list[str], run: Run, here: Path) -> None:
-    """Ex-KEY-*: what is left of a name."""
+    """Ex-KEY-*: the key of a name."""
     root = grow(here / "tree", names)
     shards = layout(run, root, "--key", key, "--last-dot")
     assert [each for shard in shards for each in shard.keys] == keys
@@ -143,7 +143,7 @@ def test_key(id: str, key: str, names: list[str], keys: list[str], run: Run, her
 
 
 def test_key_13(run: Run) -> None:
-    """Ex-KEY-13: an expression that is none, before there is anything to list."""
+    """Ex-KEY-13: an invalid expression is an error before the listing."""
     first, second = run("shard", "nowhere", "--key", "(.*'", exit=2).lines
     assert first == "tarkit: --key '(.*'': missing ), unterminated subpattern at position 0"
     assert "regular expression" in second
@@ -153,7 +153,7 @@ def test_key_13(run: Run) -> None:
 
 
 def test_samp_5(run: Run, here: Path) -> None:
-    """IS-SAMP-5: a sample may be called as a folder of keys is; nothing is lost."""
+    """IS-SAMP-5: a sample may have the name of a directory of keys; nothing is lost."""
     root = grow(here / "tree", ["n01/b.jpg", "x/n01/a.jpg", "x/y/n01/c.jpg"])
     shards = layout(run, root, "--key", DIRECTORY, *ISHARD)
     assert [shard.samples for shard in shards] == [
@@ -164,7 +164,7 @@ def test_samp_5(run: Run, here: Path) -> None:
 
 @each_row("size", ["512", "1KiB", "31KiB", "100KiB", "1MiB"])
 def test_samp_1(size: str, run: Run, f1: Path) -> None:
-    """Ex-SAMP-1: the files of a base name are in one shard, whatever its size."""
+    """Ex-SAMP-1: the files of a base name are in one shard, for any size."""
     [home] = [
         names
         for shard in layout(run, f1, "--key", "base", "-s", size, *ISHARD)
@@ -179,7 +179,7 @@ def test_samp_1(size: str, run: Run, f1: Path) -> None:
 
 
 def test_samp_2(run: Run, f1: Path) -> None:
-    """Ex-SAMP-2: with full names the annotation is another sample, in another folder."""
+    """Ex-SAMP-2: with full names the annotation is another sample, in another directory."""
     shards = layout(run, f1, "--key", "full_name", "-s", "1MiB", *ISHARD)
     homes = [shard.name for shard in shards if any("n00000333_02" in key for key in shard.keys)]
     assert len(homes) == 2
@@ -189,7 +189,7 @@ def test_samp_2(run: Run, f1: Path) -> None:
 
 
 def groups(shards: list[Shard]) -> list[list[str]]:
-    """The names in each shard."""
+    """Return the names in each shard."""
     return [shard.entries for shard in shards]
 
 
@@ -216,7 +216,7 @@ def test_pack_1(run: Run, f1: Path) -> None:
     ],
 )
 def test_pack_2_to_4(id: str, words: list[str], sizes: list[int], run: Run, f1: Path) -> None:
-    """Ex-PACK-2, 3, 4: full names; folders bound shards, or hand their rest up."""
+    """Ex-PACK-2, 3, 4: full names; directories bound shards, or pass their rest to the parent."""
     shards = layout(run, f1, "--key", "full_name", *words)
     assert [shard.bytes for shard in shards] == sizes
     assert sorted(name for shard in shards for name in shard.entries) == sorted(F1)
@@ -280,7 +280,7 @@ HUNDRED = {f"{number}.bin": 100 for number in range(7)}
     ],
 )
 def test_size(id: str, files: dict[str, int], words: list[str], counts: list[int], run: Run, here: Path) -> None:
-    """Ex-SIZE-*: what the texts mean."""
+    """Ex-SIZE-*: sizes in all spellings."""
     root = here / "tree"
     root.mkdir()
     for name, size in files.items():
@@ -291,7 +291,7 @@ def test_size(id: str, files: dict[str, int], words: list[str], counts: list[int
 
 
 def test_size_8(run: Run, f1: Path) -> None:
-    """Ex-SIZE-8: four samples each are the shards of Ex-PACK-1."""
+    """Ex-SIZE-8: with four samples each the shards are those of Ex-PACK-1."""
     by_count = layout(run, f1, "--key", "base_file_name", "-c", "4", *ISHARD)
     assert by_count == layout(run, f1, "--key", "base_file_name", "-s", "120KiB", *ISHARD)
     assert [len(shard.samples) for shard in by_count] == [4, 4, 4, 2]
@@ -312,7 +312,7 @@ def test_size_8(run: Run, f1: Path) -> None:
     ],
 )
 def test_no_size(id: str, text: str, hint: str | None, run: Run) -> None:
-    """Ex-SIZE-5, 6, 7: a number alone is no size of a shard, and a typing error is none either."""
+    """Ex-SIZE-5, 6, 7: a number without a unit is not a size of a shard, and neither is a typing error."""
     lines = run("shard", "nowhere", "-s", text, exit=2).lines
     assert text in lines[0]
     assert lines[1:] == ([] if hint is None else [f"hint: {hint}"])
@@ -356,7 +356,7 @@ def test_no_size(id: str, text: str, hint: str | None, run: Run) -> None:
 def test_template(
     id: str, template: str, words: list[str], names: str, count: int | None, run: Run, here: Path
 ) -> None:
-    """Ex-TPL-a to i: the first names, with a suffix where there is none, and how many there are."""
+    """Ex-TPL-a to i: the first names, with a suffix added if there is none, and their number."""
     root = grow(here / "tree", [f"{n}.txt" for n in range(len(names.split()))])
     shards = layout(run, root, "-c", "1", "-o", template, *words)
     assert [shard.name for shard in shards] == [f"{name}.tar" for name in names.split()]
@@ -388,7 +388,7 @@ def test_template_too_few(run: Run, f1: Path) -> None:
     ],
 )
 def test_template_bad(template: str, run: Run) -> None:
-    """Ex-TPL-j: what is no template ends the run before the listing; of TPL-g too, without file:."""
+    """Ex-TPL-j: an invalid template ends the run before the listing; that of TPL-g as well, without file:."""
     run("shard", "nowhere", "-o", template, exit=2)
 
 
@@ -417,7 +417,7 @@ def test_ext(words: list[str], name: str, run: Run, f1: Path) -> None:
 
 
 def test_no_ext(run: Run) -> None:
-    """2.8: others are refused before the listing."""
+    """2.8: other suffixes are refused before the listing."""
     assert "'.rar'" in run("shard", "nowhere", "--ext", ".rar", exit=2).lines[0]
 
 
@@ -438,7 +438,7 @@ EXTENSIONS = ["1.jpg", "1.json", "1.tmp", "2.jpg", "3.jpg", "3.json"]
     ],
 )
 def test_required(action: str, fields: str, names: list[str], run: Run, here: Path) -> None:
-    """2.9, the table: what stays; fields are named with or without dots (Ex-EXT-4), in any case."""
+    """2.9, the table: samples that are kept; fields are named with or without dots (Ex-EXT-4), in any case."""
     root = grow(here / "tree", EXTENSIONS)
     [shard] = layout(run, root, "--require", fields, "--on-missing-field", action, *ISHARD)
     assert shard.entries == names
@@ -470,7 +470,7 @@ def test_required_bad(words: list[str], run: Run) -> None:
 
 
 def test_ext_2(run: Run, f1: Path) -> None:
-    """Ex-EXT-2: six samples with annotation and picture, and nothing else."""
+    """Ex-EXT-2: six samples with annotation and picture, and no other field."""
     words = ["--require", ".JPEG,.xml", "--on-missing-field", "exclude", "-s", "1MiB", *ISHARD]
     [shard] = layout(run, f1, "--key", "base_file_name", *words)
     numbers = ["n00000333_01", "n00000333_02", *(f"n00000369_0{n}" for n in "1234")]
@@ -480,7 +480,7 @@ def test_ext_2(run: Run, f1: Path) -> None:
 
 
 def test_ext_3(run: Run, here: Path) -> None:
-    """Ex-EXT-3: a second file of one field is neither too much nor too little."""
+    """Ex-EXT-3: a second file of one field is neither an extra nor a missing field."""
     root = grow(here / "tree", ["t/1.jpg", "v/1.jpg", "t/1.json"])
     words = ["--require", ".jpg,.json", "--on-missing-field", "exclude", *ISHARD]
     [shard] = layout(run, root, "--key", "base", *words)
@@ -488,7 +488,7 @@ def test_ext_3(run: Run, here: Path) -> None:
 
 
 def test_compound_extensions(run: Run, here: Path) -> None:
-    """IS-EXT-1: `.seg.png`, whichever dot ends the key."""
+    """IS-EXT-1: `.seg.png`, if either dot ends the key."""
     root = grow(here / "tree", ["a.seg.png", "b.png"])
     words = ["--require", ".seg.png", "--on-missing-field", "exclude"]
     assert [shard.entries for shard in layout(run, root, *words)] == [["a.seg.png"]]
@@ -514,7 +514,7 @@ PICTURES = dict.fromkeys(
     ],
 )
 def test_ekm_1_and_2(id: str, size: str, expected: list[tuple[str, str]], run: Run, here: Path) -> None:
-    """Ex-EKM-1, 2: each category packs alone; what is in none is left out, and said."""
+    """Ex-EKM-1, 2: each category is packed alone; samples without a category are left out with a message."""
     root = grow(here / "tree", PICTURES)
     Path("map.json").write_text(json.dumps(EKM))
     for word in ("map.json", json.dumps(EKM)):
@@ -534,7 +534,7 @@ def test_ekm_3(run: Run, here: Path) -> None:
 
 
 def test_ekm_4(run: Run, f1: Path) -> None:
-    """Ex-EKM-4: an expression that is none."""
+    """Ex-EKM-4: an invalid expression."""
     assert "'(.*'" in run("shard", f1, "--map", '{"x-%d.tar": ["(.*"]}', exit=2).lines[0]
 
 
@@ -550,7 +550,7 @@ def test_ekm_5(run: Run, here: Path) -> None:
 
 @each_row("word", ["alpha:dec", "-key", "alphanumeric:dec"])
 def test_sort_1(word: str, run: Run, f1: Path) -> None:
-    """Ex-SORT-1: keys downwards, four a shard; samples stay whole."""
+    """Ex-SORT-1: keys in descending order, four in each shard; samples stay whole."""
     shards = layout(run, f1, "--key", "base_file_name", "-c", "4", "--sort", word, *ISHARD)
     keys = [*(f"n00000369_0{n}" for n in "4321"), *(f"n00000333_0{n}" for n in "321")]
     keys += [
@@ -581,7 +581,7 @@ def test_sort_2(names: str, seed: int, expected: str, run: Run, here: Path) -> N
 
 @each_row("word", ["shuffle:zz", "alpha:up", "random", "shuffle:", "shuffle:-1", "key:dec"])
 def test_sort_3(word: str, run: Run) -> None:
-    """Ex-SORT-3: what is no order."""
+    """Ex-SORT-3: an invalid order."""
     assert "--sort" in run("shard", "nowhere", "--sort", word, exit=2).lines[0]
 
 
@@ -600,7 +600,7 @@ pre-0000-suf.tar\t120.68KiB
 
 
 def test_dry_1(run: Run, f1: Path) -> None:
-    """Ex-DRY-1: the shape of a dry run, with and without keys; nothing is written."""
+    """Ex-DRY-1: the format of a dry run, with and without keys; nothing is written."""
     words = ["--key", "base", "-s", "120KiB", "-o", "pre-{0000..8192..8}-suf", *ISHARD]
     shown = run("shard", f1, *words, "--dry-run", "--show-keys").stdout.decode()
     assert shown.startswith(DRY)
@@ -618,7 +618,7 @@ def test_dry_1(run: Run, f1: Path) -> None:
 
 
 def test_dry_sizes_are_those_of_the_rule(run: Run, here: Path) -> None:
-    """Not as in ishard: where -s limits the tar, its length is shown, which is that of the file."""
+    """Unlike ishard, with -s as the limit of the tar the dry run shows the size of the file."""
     root = grow(here / "tree", {f"{number}.bin": 5000 for number in range(5)})
     shown = run("shard", root, "-s", "20KiB", "--dry-run").stdout.decode().splitlines()
     heads = dict(line.split("\t") for line in shown if not line.startswith(" "))
@@ -630,7 +630,7 @@ def test_dry_sizes_are_those_of_the_rule(run: Run, here: Path) -> None:
 
 
 def test_dry_of_odd_names(run: Run, here: Path) -> None:
-    """IS-DRY-5: plain text; what would break a line is escaped."""
+    """IS-DRY-5: plain text; line breaks are escaped."""
     root = grow(here / "tree", ["a&<b>+'.txt", "c\td\n.txt"])
     assert run("shard", root, "--dry-run").stdout.splitlines()[1:] == [
         b"    shard-000000/a&<b>+'.txt\t1B",
@@ -661,14 +661,14 @@ def test_prog(run: Run, f1: Path) -> None:
 
 
 def test_err_empty(run: Run, here: Path) -> None:
-    """2.14: an empty source is no error, and said."""
+    """2.14: an empty source is no error, but a message."""
     (here / "tree").mkdir()
     ran = run("shard", here / "tree", "-c", "1", "--dry-run")
     assert (ran.stdout, ran.lines) == (b"", ["tarkit: no sample, so no shard"])
 
 
 def test_err_source(run: Run) -> None:
-    """2.14: no source, one that is not there, one that is no folder."""
+    """2.14: no source, a missing one, and one that is not a directory."""
     assert run("shard", exit=2).lines[0] == "tarkit: no directory: tarkit shard DIR"
     assert run("shard", "nowhere", exit=1).lines[0] == "tarkit: nowhere: No such file or directory"
     Path("a.tar").write_bytes(b"")

@@ -1,4 +1,4 @@
-"""tarkit shard beyond ishard: what is listed, how samples are dressed, even shards, updates, recipes."""
+"""tarkit shard beyond ishard: listing, added fields, even shards, updates, recipes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests.conftest import Run, entries
 
 
 def names(shards: list[Shard]) -> list[str]:
-    """All entries of a layout, in order."""
+    """Return all entries of a layout, in order."""
     return [name for shard in shards for name in shard.entries]
 
 
 def beside_outputs(root: str) -> list[str]:
-    """The names below `root` for outputs s-0.tar and so on."""
+    """Return the names below `root` with outputs s-0.tar and so on beside them."""
     tests = hidden(root, [parse_template("s-%d.tar")], ["plan.tsv"])
     return [folder.decode() + name.decode() for folder, names, _ in Tree(root, hidden=tests) for name in names]
 
@@ -42,8 +42,8 @@ def beside_outputs(root: str) -> list[str]:
 @each_row(
     ("files", "samples"),
     [
-        (["a/b.x", "a.x", "a0.x"], ["a.x", "a/b.x", "a0.x"]),  # bytes of whole paths: . before / before 0
-        (["a/b.c", "a/b.d/x.y", "a/b.e"], ["a/b.c a/b.e", "a/b.d/x.y"]),  # a folder sorts between two of a sample
+        (["a/b.x", "a.x", "a0.x"], ["a.x", "a/b.x", "a0.x"]),  # bytes of whole paths: . < / < 0
+        (["a/b.c", "a/b.d/x.y", "a/b.e"], ["a/b.c a/b.e", "a/b.d/x.y"]),  # a directory within a sample
         (["b", "b-1.x", "b.x"], ["b b.x", "b-1.x"]),
         ([".a", ".b.c", "d.e"], [".a .b.c", "d.e"]),
         (["é.x", "z.x", "\udcff.x"], ["z.x", "é.x", "\udcff.x"]),
@@ -52,7 +52,7 @@ def beside_outputs(root: str) -> list[str]:
 )
 @each_row("rule", ["first", "last"])
 def test_order(files: list[str], samples: list[str], rule: str, run: Run, here: Path) -> None:
-    """Names come in byte order, those of a sample together where the first of them is."""
+    """Names are in byte order, those of a sample together at the position of the first one."""
     shards = layout(run, grow(here / "tree", files), *(["--last-dot"] if rule == "last" else []))
     if rule == "last" and ".b.c" in files:
         samples = [".a", ".b.c", "d.e"]  # of .b.c the field is c, so the key .b
@@ -60,7 +60,7 @@ def test_order(files: list[str], samples: list[str], rule: str, run: Run, here: 
 
 
 def test_keys_of_folders_and_of_all_agree(run: Run, here: Path) -> None:
-    """Samples of a folder are found as it is listed; by sorting all keys the same ones come."""
+    """Samples found while a directory is listed are the same as by sorting all keys."""
     rng = random.Random(5)
     parts = ["a", "b", "a.b", "b.a", "-", "a-", "0"]
     paths = {
@@ -70,13 +70,13 @@ def test_keys_of_folders_and_of_all_agree(run: Run, here: Path) -> None:
     root = grow(here / "tree", sorted(paths))
     for words in ([], ["--last-dot"]):
         expected = layout(run, root, *words)
-        # an expression that changes nothing makes keys of paths, the long way
+        # an expression that changes nothing, for which keys are made from paths
         assert layout(run, root, "--key", "^(.*)$", *words) == expected
         assert sorted(names(expected)) == sorted(paths)
 
 
 def naive(paths: list[str], key: str, last: bool) -> list[tuple[str, list[str]]]:
-    """The samples of these files, by the words of the notes: listed in order, grouped by first appearance."""
+    """Return the samples of these files by definition: listed in order, grouped by first occurrence."""
     found: dict[str, list[str]] = {}
     for path in sorted(paths):
         folder, slash, base = path.rpartition("/")
@@ -87,7 +87,7 @@ def naive(paths: list[str], key: str, last: bool) -> list[tuple[str, list[str]]]
 
 
 def packed(samples: list[tuple[str, list[str]]], sizes: dict[str, int], limit: int, collapse: bool) -> list[list[str]]:
-    """The shards of ishard's algorithm as the notes have it, by recursion: folders first, closed at the limit."""
+    """Return the shards of ishard's algorithm by definition, by recursion: directories first, closed at the limit."""
     shards: list[list[str]] = []
 
     def emit_if(buffer: list[str], full: bool) -> list[str]:
@@ -122,7 +122,7 @@ def packed(samples: list[tuple[str, list[str]]], sizes: dict[str, int], limit: i
 
 @each_row("seed", range(2))
 def test_against_the_words(seed: int, run: Run, here: Path) -> None:
-    """Random trees: keys, samples, and shards with and without -collapse, as a plain reading of the notes has them."""
+    """For random trees keys, samples, and shards with and without -collapse equal those of the definition."""
     rng = random.Random(seed)
     folders = ["", "a/", "a/b/", "a/b.c/", "b/", "a-/", "a/0/x/"]
     files = {
@@ -152,7 +152,7 @@ def test_against_the_words(seed: int, run: Run, here: Path) -> None:
     ],
 )
 def test_symlinks(mode: str, expected: list[str], run: Run, here: Path) -> None:
-    """Links to files, links to folders, links to nothing, and what is neither."""
+    """Links to files, to directories, broken ones, and special files are handled."""
     root = grow(here / "tree", ["d/f.x"])
     (root / "link.x").symlink_to("d/f.x")
     (root / "to").symlink_to("d")
@@ -171,7 +171,7 @@ def test_symlinks(mode: str, expected: list[str], run: Run, here: Path) -> None:
 
 
 def test_symlink_loop(run: Run, here: Path) -> None:
-    """A link to a folder above would never end."""
+    """A link to a parent directory would be an endless loop."""
     root = grow(here / "tree", ["d/f.x"])
     (root / "d" / "up").symlink_to("..")
     assert "is a link to a directory that contains it" in run("shard", root, "--symlinks", "all", exit=1).lines[-1]
@@ -179,7 +179,7 @@ def test_symlink_loop(run: Run, here: Path) -> None:
 
 
 def test_keep_root(run: Run, f1: Path) -> None:
-    """The folder's own name comes first; sources are where the files are."""
+    """The name of the directory comes first in names; sources are the paths of the files."""
     shards = layout(run, f1 / "ImageNet", "--keep-root")
     assert names(shards) == sorted(F1)
     os.chdir(f1)
@@ -204,13 +204,13 @@ def test_keep_root(run: Run, f1: Path) -> None:
     ],
 )
 def test_chosen(words: list[str], expected: list[str], run: Run, here: Path) -> None:
-    """Names are chosen by expression, glob and prefix."""
+    """Names are selected by expression, glob and prefix."""
     root = grow(here / "tree", ["a/1.x", "a/1.y", "b/1.x", "b/c/2.x"])
     assert names(layout(run, root, *words)) == expected
 
 
 def test_outputs_in_the_tree(run: Run, here: Path) -> None:
-    """What the run writes is not packed, nor what the last one wrote."""
+    """Outputs of this run and of the last one are not packed."""
     grow(here, ["a/1.x", "s-0.tar", "s-1.tar", "other.tar", "plan.tsv"])
     Path(".s-2.tar.4711.part").write_bytes(b"left by a run that was killed")
     assert beside_outputs(".") == ["a/1.x", "other.tar"]
@@ -233,7 +233,7 @@ def test_outputs_in_the_tree(run: Run, here: Path) -> None:
 
 
 def test_tree_in_pieces(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of many files comes in several pieces, and its samples do not notice."""
+    """A directory of many files is listed in pieces, which do not change its samples."""
     root = grow(here / "tree", [f"{n:03}.{field}" for n in range(50) for field in "xyz"])
 
     def samples(tree: Tree) -> list[Group]:
@@ -261,7 +261,7 @@ def test_tree_in_pieces(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_bounded_memory(words: list[str], run: Run, f1: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What memory does not hold goes to temporary space, and the layout is the same."""
+    """If the rows exceed memory they go to temporary space, and the layout is the same."""
     expected = layout(run, f1, *words)
     with monkeypatch.context() as patched:
         patched.setattr(records, "SORTED", 2000)
@@ -275,7 +275,7 @@ def test_bounded_memory(words: list[str], run: Run, f1: Path, monkeypatch: pytes
 
 @each_row("words", [["-c", "8"], ["-c", "8", "--dirs", "collapse"], ["-s", "40k"], ["-n", "2"], ["--sort", "-key"]])
 def test_samples_in_small_batches(words: list[str], run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many samples are planned, stored and written together makes no difference, nor does a shard of many."""
+    """The size of batches for planning, storing and writing does not change the shards, nor do large shards."""
     root = grow(here / "tree", {f"{folder}/{n}.{f}": n for folder in "abc" for n in range(6) for f in "xy"})
     expected = run("shard", root, *words, "--plan", "-").stdout
     assert len(expected.splitlines()) == 37
@@ -287,7 +287,7 @@ def test_samples_in_small_batches(words: list[str], run: Run, here: Path, monkey
 
 @each_row("dirs", ["pack", "separate", "collapse"])
 def test_sizes_change_nothing_where_numbers_divide(dirs: str, run: Run, here: Path) -> None:
-    """Shards of -c have the samples that the dry run shows, which has looked up sizes, and the sizes that it says."""
+    """Shards by -c have the samples and sizes of the dry run, which looks up sizes."""
     root = grow(
         here / "tree", {f"{folder}/{n}.{f}": 700 * n for folder in ("a", "b/c", "b") for n in range(7) for f in "xy"}
     )
@@ -305,7 +305,7 @@ def test_sizes_change_nothing_where_numbers_divide(dirs: str, run: Run, here: Pa
 
 
 def test_sizes_are_those_of_split(run: Run, here: Path) -> None:
-    """No tar is longer than SIZE, and shards end where `split` would end them, names of any length included."""
+    """No tar exceeds SIZE, and shards end where `split` ends them, for names of any length."""
     rng = random.Random(3)
     files = {
         f"{'d' * rng.choice((1, 60, 90))}/{'n' * rng.choice((1, 90))}{n}.{f}": rng.randint(0, 9000)
@@ -336,7 +336,7 @@ def test_sizes_are_those_of_split(run: Run, here: Path) -> None:
     ],
 )
 def test_equal(words: list[str], counts: list[int], run: Run, here: Path) -> None:
-    """Shards of equal numbers; with --even their sizes are as close as can be, and samples keep their order."""
+    """Shards have equal numbers; with --even their sizes are as close as possible, and samples keep their order."""
     files = {f"{n}.x": 10_000 if n < 4 else 1 for n in range(10)}
     shards = layout(run, grow(here / "tree", files), *words)
     assert [len(shard.samples) for shard in shards] == counts
@@ -372,7 +372,7 @@ def test_equal(words: list[str], counts: list[int], run: Run, here: Path) -> Non
     ],
 )
 def test_refused(words: list[str], status: int, text: str, run: Run, here: Path) -> None:
-    """What does not go together."""
+    """Options that cannot be combined are refused."""
     root = grow(here / "tree", ["1.x", "2.x"])
     lines = run("shard", root, *words, exit=status).lines
     assert text in [line for line in lines if not line.startswith("hint")][-1]
@@ -380,7 +380,7 @@ def test_refused(words: list[str], status: int, text: str, run: Run, here: Path)
 
 
 def test_no_folder_of_this_machine(run: Run) -> None:
-    """A URL of a scheme that nobody knows."""
+    """A URL of an unknown scheme is refused without a path of this machine."""
     for url in ("foo://bucket/data", "s3://bucket/data"):
         assert run("shard", url, exit=2).lines == [
             f"tarkit: {url}: only local directories can be listed",
@@ -403,7 +403,7 @@ def test_no_folder_of_this_machine(run: Run) -> None:
     ],
 )
 def test_rename(words: list[str], files: list[str], expected: list[str], run: Run, here: Path) -> None:
-    """One sample of ours is one of WebDataset."""
+    """One sample of tarkit is one sample of webdataset."""
     assert names(layout(run, grow(here / "tree", files), *words)) == expected
 
 
@@ -421,14 +421,14 @@ def test_rename(words: list[str], files: list[str], expected: list[str], run: Ru
     ],
 )
 def test_collisions(words: list[str], files: list[str], text: str, run: Run, here: Path) -> None:
-    """Two entries of one name fail before anything is written."""
+    """Two entries of one name are an error before anything is written."""
     root = grow(here / "tree", files)
     assert text in run("shard", root, *words, exit=1).lines[-2]
     assert [path.name for path in Path.cwd().iterdir()] == ["tree"]
 
 
 def test_hint_of_an_added_field(run: Run, here: Path) -> None:
-    """The files that have its name can be left out."""
+    """The hint says how to leave out files with the same name."""
     root = grow(here / "tree", ["c/1.cls", "c/1.jpg"])
     hint = "hint: give the field that is added another name, or leave the files out: --exclude '*.cls'"
     assert run("shard", root, "--label-from-dir", "cls", exit=1).lines[-1] == hint
@@ -461,7 +461,7 @@ def test_hint_of_an_added_field(run: Run, here: Path) -> None:
     ],
 )
 def test_warnings(words: list[str], files: list[str], text: str, run: Run, here: Path) -> None:
-    """What readers of the shards will see otherwise than one may think is said."""
+    """Differences in how readers see the shards are printed."""
     ran = run("shard", grow(here / "tree", files), *words, "--dry-run")
     assert any(text in line for line in ran.lines), ran.lines
 
@@ -470,7 +470,7 @@ def test_warnings(words: list[str], files: list[str], text: str, run: Run, here:
 
 
 def texts(run: Run, root: Path, *words: str) -> dict[str, str]:
-    """The added entries and their sources."""
+    """Return the added entries and their sources."""
     return {
         entry["name"]: entry["source"]
         for line in run("shard", root, *words, "--json").stdout.splitlines()
@@ -481,7 +481,7 @@ def texts(run: Run, root: Path, *words: str) -> dict[str, str]:
 
 
 def test_labels(run: Run, here: Path) -> None:
-    """The number of the class, or its name; classes in order of their names, wherever their folders are."""
+    """A label is the number of the class, or its name; classes are in the order of names, in any directories."""
     root = grow(here / "tree", ["train/dog/1.jpg", "train/cat/2.jpg", "val/dog/3.jpg", "val/ant/4.jpg"])
     words = ["--label-from-dir", "cls", "--label-from-dir", "class.txt:name", "-c", "9"]
     assert texts(run, root, *words) == {
@@ -517,13 +517,13 @@ def test_labels(run: Run, here: Path) -> None:
     ],
 )
 def test_no_label(files: list[str], words: list[str], text: str, run: Run, here: Path) -> None:
-    """A sample must have one class."""
+    """A sample must have exactly one class."""
     root = grow(here / "tree", files)
     assert text in run("shard", root, "--label-from-dir", "cls", *words, exit=1).lines[-2]
 
 
 def test_labels_across_folders(run: Run, here: Path) -> None:
-    """Folders of one name are one class; a sample that is renamed has its label under the new name."""
+    """Directories of one name are one class; a renamed sample has its label under the new name."""
     root = grow(here / "tree", ["A/n1/1.xml", "T/n1/1.jpg", "T/n2/2.jpg"])
     words = ["--key", "base", "--rename", "key", "--label-from-dir", "cls"]
     assert texts(run, root, *words) == {"1.cls": "text:0", "2.cls": "text:1"}
@@ -534,7 +534,7 @@ def test_labels_across_folders(run: Run, here: Path) -> None:
 
 
 def test_update_of_shards_that_are_not_as_they_were(run: Run, here: Path) -> None:
-    """What is in a shard that was damaged or compressed nobody knows, so nothing is packed."""
+    """The content of a damaged or compressed shard is unknown, so nothing is packed."""
     words = ("shard", grow(here / "tree", ["1.x", "2.x"]), "-c", "1", "-o", "x-%d.tar")
     run(*words)
     whole = Path("x-0.tar").read_bytes()
@@ -555,7 +555,7 @@ def test_update_of_shards_that_are_not_as_they_were(run: Run, here: Path) -> Non
 
 @each_row("folder", ["x\ny", "x\r"])
 def test_a_class_that_is_no_line(folder: str, run: Run, here: Path) -> None:
-    """A list of classes is read by lines: what would be another one there is an error before anything is written."""
+    """A class with a line break cannot be in a list of classes: an error before anything is written."""
     root = grow(here / "tree", [f"{folder}/1.x"])
     words = ("shard", root, "-c", "1", "-o", "x-%d.tar", "--label-from-dir", "cls")
     ran = run(*words, "--classes-out", "classes.txt", exit=1)
@@ -572,7 +572,7 @@ CSV = 'file,caption,@mask,n\nc/1,"two\nlines",,1\nc/2.jpg,plain,,2\nelsewhere,x,
 
 @each_row("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_join(kind: str, run: Run, here: Path) -> None:
-    """Columns become fields of the samples whose key, or a file of which, the table names."""
+    """Columns become fields of the samples whose key, or name of a file, is in the table."""
     root = grow(here / "tree", ["c/1.jpg", "c/2.jpg", "c/3.jpg"])
     rows = [("c/1", "two\nlines", 1), ("c/2.jpg", "plain", 2), ("elsewhere", "x", 3)]
     name = f"table.{kind}"
@@ -601,7 +601,7 @@ def test_join(kind: str, run: Run, here: Path) -> None:
     ran = run("shard", root, *words, "-o", "x-%d.tar")
     assert f"tarkit: {name}: samples with a row: 2, without: 1; rows without a sample: 1" in ran.lines
     assert dict(entries("x-0.tar"))["c/1.caption"] == b"two\nlines"
-    # what is joined counts for --require, and is never too much
+    # joined fields count for --require, and are never extra fields
     [shard] = layout(run, root, *words, "--require", "jpg,caption", "--on-missing-field", "exclude")
     assert shard.entries == ["c/1.jpg", "c/1.caption", "c/1.n", "c/2.jpg", "c/2.caption", "c/2.n"]
 
@@ -618,7 +618,7 @@ def test_join(kind: str, run: Run, here: Path) -> None:
     ],
 )
 def test_bad_table(table: str, text: str, run: Run, here: Path) -> None:
-    """What is wrong with a table, and where."""
+    """An error of a table has its position."""
     Path("table.csv").write_text(table)
     ran = run("shard", grow(here / "tree", ["c/1.jpg"]), "--join", "table.csv:k", "-c", "1", exit=None)
     assert ran.status in (1, 2)
@@ -626,7 +626,7 @@ def test_bad_table(table: str, text: str, run: Run, here: Path) -> None:
 
 
 def test_join_by_base_names(run: Run, here: Path) -> None:
-    """Tables often have names without folders: with --key base these count, and else it is said why no row is taken."""
+    """With --key base the names without directories match; without it a message says why no row matches."""
     root = grow(here / "tree", ["cat/1.jpg", "dog/2.jpg", "dog/3.jpg"])
     Path("table.csv").write_text("file,text\n1.jpg,one\n2.jpg,two\ndog/3.jpg,no\n")
     Path("none.csv").write_text("file,text\n1.jpg,one\n")
@@ -658,7 +658,7 @@ def test_join_of_files(run: Run, here: Path) -> None:
 
 
 def test_existing(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shards that are there end the run before the tree is listed, unless something is said about them."""
+    """Existing shards are an error before the listing, unless an option allows them."""
     root = grow(here / "tree", ["1.x", "2.x"])
     run("shard", root, "-c", "1", "-o", "x-%d.tar")
     before = Path("x-0.tar").read_bytes()
@@ -674,7 +674,7 @@ def test_existing(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_update(run: Run, here: Path) -> None:
-    """Only what is in no shard yet is packed, into new shards behind those that are there."""
+    """Only samples that are in no shard yet are packed, into new shards after the existing ones."""
     root = grow(here / "tree", ["1.x", "2.x", "3.x"])
     words = ["-c", "2", "-o", "out/x-%03d.tar", "--label-from-dir", "cls:name", "--keep-root"]
     Path("out").mkdir()
@@ -699,11 +699,11 @@ def test_update(run: Run, here: Path) -> None:
     )
 
 
-# ---- what comes of the plan
+# ---- uses of a plan
 
 
 def test_recipe(run: Run, f1: Path) -> None:
-    """`create | split` can do the rest, with the same bytes."""
+    """`create | split` with the recipe writes the same bytes."""
     words = ["--key", "base", "--rename", "key", "--label-from-dir", "cls", "--exclude", "val"]
     run("shard", f1, *words, "-c", "3", "-o", "a-%d.tar")
     run("shard", f1, *words, "-c", "3", "--recipe", "recipe")
@@ -728,7 +728,7 @@ def test_recipe_of_odd_names(run: Run, here: Path) -> None:
 
 
 def test_map_with_order(run: Run, here: Path) -> None:
-    """Categories come in the order of the map, each in its own order and with its own folders."""
+    """Categories are in the order of the map, each with its own order and directories."""
     root = grow(here / "tree", ["a/1.x", "b/2.x", "a/3.x", "c/4.x", "c/5.x"])
     spec = json.dumps({"late-%d": ["glob:c/*"], "early-%d": ["^a", "^b"]})
     shards = layout(run, root, "--map", spec, "--sort", "-key", "--dirs", "separate", "-o", "out/")
@@ -740,7 +740,7 @@ def test_map_with_order(run: Run, here: Path) -> None:
 
 
 def test_drawn_seed(run: Run, f1: Path) -> None:
-    """A shuffle without a seed says which it drew."""
+    """A shuffle without a seed prints the drawn one."""
     ran = run("shard", f1, "--sort", "shuffle", "--json")
     [line] = [line for line in ran.lines if line.startswith("tarkit: seed: ")]
     seed = line.rpartition(" ")[2]
@@ -748,7 +748,7 @@ def test_drawn_seed(run: Run, f1: Path) -> None:
 
 
 def test_vanishing(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that goes while the tree is listed is named."""
+    """A file that is removed during the listing is named."""
     root = grow(here / "tree", ["a/1.x", "a/2.x"])
     real = Tree._runs
 
@@ -761,13 +761,13 @@ def test_vanishing(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert run("shard", root, exit=1).lines[-1] == f"tarkit: {root}/a/2.x: No such file or directory"
 
 
-# ---- the README of seed 003, command by command
+# ---- ishard's README, command by command
 
 
 def test_walk_through(run: Run, f1: Path) -> None:
-    """ishard's README on F1, with our words."""
+    """The commands of ishard's README on F1 have equivalents."""
     base = ["--key", "base", "--last-dot", "--size-rule", "content"]
-    assert names(layout(run, f1, *base)) != sorted(F1)  # samples across folders
+    assert names(layout(run, f1, *base)) != sorted(F1)  # samples across directories
     full = ["--key", "full", *ISHARD]
     [train] = [shard for shard in layout(run, f1, *full) if "train/n00000369" in shard.entries[0]]
     assert (len(train.entries), train.bytes) == (6, 123_080)
@@ -792,7 +792,7 @@ def test_walk_through(run: Run, f1: Path) -> None:
 
 
 def test_read_by_webdataset(run: Run, here: Path) -> None:
-    """Class folders become shards with labels that webdataset decodes."""
+    """Directories of classes become shards with labels that webdataset decodes."""
     wds = pytest.importorskip("webdataset")
     root = grow(here / "tree", {f"{kind}/{n}.bin": n + 1 for kind in ("cat", "dog") for n in range(3)})
     run("shard", root, "-c", "4", "-o", "x-%06d.tar", "--label-from-dir", "cls")
@@ -803,7 +803,7 @@ def test_read_by_webdataset(run: Run, here: Path) -> None:
 
 
 def test_samples_that_readers_would_see_torn(run: Run, tmp_path: Path) -> None:
-    """What ishard calls two samples is one for readers, and another may come between; nothing is written."""
+    """A sample of ishard that readers would split is refused, and nothing is written."""
     root = grow(tmp_path / "tree", {f"{key}.{part}.cls": 1 for key in "ab" for part in "xy"})
     options = ["--last-dot", "--sort", "shuffle:1", "-q", "-o", "s-%d.tar"]
     ran = run("shard", root, "-c", "4", *options, exit=1)

@@ -1,4 +1,4 @@
-"""tarkit shard, its writing half: plans saved, edited and run; what stands in the way; what is kept by --resume."""
+"""tarkit shard, writing: saved and edited plans, existing files, changed sources, --resume."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Tree = Callable[..., dict[str, bytes]]
 
 @pytest.fixture
 def tree(here: Path) -> Tree:
-    """Make files below `t`, a minute old: those of a moment ago are not recognised without being read."""
+    """Make files below `t`, a minute old: recently changed ones are recognized only by reading them."""
 
     def tree(files: dict[str, bytes] = FILES, folder: str = "t") -> dict[str, bytes]:
         for name, data in files.items():
@@ -51,7 +51,7 @@ def tree(here: Path) -> Tree:
 
 @pytest.fixture
 def plan(here: Path) -> Callable[..., str]:
-    """Write a plan from lines `shard position name source size`, with blanks between; hands back its name."""
+    """Write a plan from lines `shard position name source size`, separated by spaces; return its name."""
 
     def plan(*rows: str, name: str = "p.tsv") -> str:
         Path(name).write_text(HEADER + "".join("\t".join(row.split(" ")) + "\n" for row in rows))
@@ -61,12 +61,12 @@ def plan(here: Path) -> Callable[..., str]:
 
 
 def shards(pattern: str = "s-*.tar") -> dict[str, list[str]]:
-    """The shards that are there, each with the names in it."""
+    """Return the existing shards, each with the names in it."""
     return {str(path): [name for name, _ in entries(path)] for path in sorted(Path().glob(pattern))}
 
 
 def left() -> set[str]:
-    """All files but those of the tree."""
+    """Return all files but those of the tree."""
     return {str(path) for path in Path().rglob("*") if path.is_file() and path.parts[0] != "t"}
 
 
@@ -74,7 +74,7 @@ def left() -> set[str]:
 
 
 def test_a_plan_is_reversible() -> None:
-    """Whatever the names are, what is read is what was written; sources that look like something else are paths."""
+    """Any names are restored when a plan is read; sources that look like another kind are paths."""
     names = [
         b"a\tb",
         b"a\nb",
@@ -101,7 +101,7 @@ def test_a_plan_is_reversible() -> None:
 
 
 def test_odd_names(run: Run, tree: Tree) -> None:
-    """Files with odd names are planned, saved, read and packed as themselves."""
+    """Files with unusual names are planned, saved, read and packed."""
     files = tree({os.fsdecode(b"\xff.x"): b"1", "t\tb.x": b"22", "n\nl.x": b"3", "b\\s.x": b"4", "text:x.y": b"5"})
     os.chdir("t")
     run("shard", ".", "-c", "9", "-o", "../s-%d.tar", "--plan", "../p.tsv")
@@ -149,7 +149,7 @@ BAD = {
 
 @each_row("text", BAD)
 def test_bad_plans(text: str, run: Run, tree: Tree) -> None:
-    """Each is one line that says where and what; nothing is written."""
+    """An error is one line with position and reason; nothing is written."""
     tree()
     Path("p.tsv").write_text(text)
     ran = run("shard", "--from-plan", "p.tsv", exit=None)
@@ -162,7 +162,7 @@ def test_bad_plans(text: str, run: Run, tree: Tree) -> None:
 def test_names_are_checked_over_batches(
     run: Run, tree: Tree, plan: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows of a shard that are not in memory together are checked together all the same."""
+    """Rows of a shard are checked together even if they are not in memory together."""
     tree()
     for held in (1, 3, 20_000):
         monkeypatch.setattr(packer_spool, "HELD", held)
@@ -175,8 +175,7 @@ def test_names_are_checked_over_batches(
 
 
 def test_an_edited_plan(run: Run, tree: Tree, plan: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows may be anywhere: shards come in the order in which they are named first, samples by position, rows of one
-    position by line."""
+    """Rows may be in any order: shards are ordered by their first row, samples by position, then by line."""
     tree()
     rows = [
         "s-9.tar 5 z.txt t/b.txt 3",
@@ -196,7 +195,7 @@ def test_an_edited_plan(run: Run, tree: Tree, plan: Callable[..., str], monkeypa
 
 
 def test_plan_then_run(run: Run, tree: Tree) -> None:
-    """A plan writes no shard; run unchanged it gives what would have been written, and by a pipe too."""
+    """A plan writes no shard; run unchanged it writes the same shards, from a pipe as well."""
     tree()
     run("shard", "t", "-c", "1", "-o", "s-%d.tar")
     direct = {name: Path(name).read_bytes() for name in shards()}
@@ -214,12 +213,12 @@ def test_plan_then_run(run: Run, tree: Tree) -> None:
     assert {name: Path(name).read_bytes() for name in shards()} == direct
 
 
-# ---- what is written
+# ---- output
 
 
 @each_row("mtime", ["@0", "@1234567890", "source"])
 def test_entries_are_those_of_create(mtime: str, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small, large and empty files, long and odd names: the bytes that create writes for the same names."""
+    """Small, large and empty files and unusual names have the same bytes as by create."""
     monkeypatch.setattr(packer_fill, "SMALL", 2000)
     files = {f"{'d' * 60}/{'e' * 60}/{'n' * 90}.txt": b"l", "x" * 120 + ".y": b"2", "e.x": b"", "l.x": b"L" * 70_000}
     tree({**files, "é.x": b"5", "2000.x": b"s" * 2000, "2001.x": b"s" * 2001, "512.x": b"s" * 512})
@@ -237,7 +236,7 @@ def test_entries_are_those_of_create(mtime: str, run: Run, tree: Tree, monkeypat
 
 @pytest.mark.forks
 def test_any_number_of_writers(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bytes, messages and summary for any -p."""
+    """Bytes, messages and summary are the same for any -p."""
     tree({f"{n:03d}.x": b"%d" % n for n in range(19)})
     said = []
     for p in ("1", "3"):
@@ -261,7 +260,7 @@ def test_any_number_of_writers(run: Run, tree: Tree, monkeypatch: pytest.MonkeyP
 
 
 def test_suffixes(run: Run, tree: Tree) -> None:
-    """The codec is that of each name; shards are read again by their content."""
+    """The suffix of each name determines its codec; shards are read again by their content."""
     tree()
     for suffix in ("tgz", "tar.zst", "zip"):
         run("shard", "t", "-c", "2", "-o", f"s-%d.{suffix}")
@@ -272,7 +271,7 @@ def test_suffixes(run: Run, tree: Tree) -> None:
 
 
 def test_what_is_told(run: Run, tree: Tree) -> None:
-    """Report, summary, manifest and depfile."""
+    """Report, summary, manifest and depfile are correct."""
     tree()
     words = ("shard", "t", "-c", "2", "-o", "s-%d.tar", "-v", "--report", "r.json", "--manifest", "m.tsv")
     ran = run(*words, "--depfile", "d", "--post", "echo {} >> posted")
@@ -301,7 +300,7 @@ def test_what_is_told(run: Run, tree: Tree) -> None:
 
 @pytest.mark.forks
 def test_the_bar_ends_full(run: Run, tree: Tree) -> None:
-    """Bytes of content out of those that are planned, by one process and by two."""
+    """The bar shows bytes of content out of the planned ones, for one process and for two."""
     tree()
     for p in ("1", "2"):
         ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "-p", p, "--progress", "--force")
@@ -312,7 +311,7 @@ def test_the_bar_ends_full(run: Run, tree: Tree) -> None:
 
 
 def test_readers(run: Run, tree: Tree) -> None:
-    """tarfile and webdataset find the samples."""
+    """tarfile and webdataset read the samples."""
     wds = pytest.importorskip("webdataset")
     tree({f"d/{n:02d}.{field}": f"{n}".encode() for n in range(10) for field in ("txt", "cls")})
     run("shard", "t", "-c", "4", "-o", "s-%d.tar")
@@ -324,11 +323,11 @@ def test_readers(run: Run, tree: Tree) -> None:
     assert [len(names) for names in shards().values()] == [8, 8, 4]
 
 
-# ---- what is there already
+# ---- existing files
 
 
 def test_existing_shards(run: Run, tree: Tree) -> None:
-    """An error that names the first; --force replaces them, and those of an earlier run that are left over go last."""
+    """The error names the first; --force replaces them, and removes others of an earlier run last."""
     tree()
     run("shard", "t", "-c", "1", "-o", "s-%d.tar")
     before = {name: Path(name).read_bytes() for name in shards()}
@@ -344,7 +343,7 @@ def test_existing_shards(run: Run, tree: Tree) -> None:
 
 
 def test_outputs_are_no_inputs(run: Run, tree: Tree, plan: Callable[..., str]) -> None:
-    """A source that would be replaced is refused, by whatever name, before anything is written."""
+    """A source that would be replaced, under any name, is refused before anything is written."""
     tree()
     os.link("t/a.txt", "s-0.tar")
     ran = run("shard", "--from-plan", plan("s-0.tar 0 a.txt t/a.txt 3"), "--force", exit=1)
@@ -359,32 +358,32 @@ def test_outputs_are_no_inputs(run: Run, tree: Tree, plan: Callable[..., str]) -
     assert left() == {"p.tsv", "s-0.tar"}
 
 
-# ---- files that change
+# ---- changed files
 
 
 def vanish(path: Path) -> None:
-    """It is gone."""
+    """Remove the file."""
     path.unlink()
 
 
 def grow(path: Path) -> None:
-    """It is longer."""
+    """Make the file longer."""
     path.write_bytes(path.read_bytes() + b"!")
 
 
 def shrink(path: Path) -> None:
-    """It is shorter."""
+    """Make the file shorter."""
     path.write_bytes(path.read_bytes()[:-1])
 
 
 def folder(path: Path) -> None:
-    """It is a folder."""
+    """Replace the file by a directory."""
     path.unlink()
     path.mkdir()
 
 
 def fifo(path: Path) -> None:
-    """It is a FIFO: nobody writes to it, and nobody waits for that."""
+    """Replace the file by a FIFO without a writer, which must not block."""
     path.unlink()
     os.mkfifo(path)
 
@@ -400,7 +399,7 @@ CHANGES = {
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[Path], object]]:
-    """What happens to b.x between plan and packing."""
+    """Change b.x between plan and packing."""
     changes: list[Callable[[Path], object]] = []
     filled = packer_spool.RowSpool.fill
 
@@ -421,7 +420,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[Path], object]]:
 def test_a_file_that_changes(
     change: Callable[[Path], None], size: int, p: str, run: Run, tree: Tree, planned: list[Callable[[Path], object]]
 ) -> None:
-    """Between plan and packing: the error names it, shards before it are complete, and there is none half."""
+    """A file that changed after the plan is an error with its name; earlier shards are complete, none is partial."""
     tree({"a.x": b"1", "b.x": b"2" * size, "c.x": b"3"})
     planned.append(change)
     ran = run("shard", "t", "-c", "1", "-s", "1G", "-o", "s-%d.tar", "-p", p, exit=1)
@@ -439,7 +438,7 @@ def test_a_file_that_changes(
 def test_sizes_that_no_limit_asks_for(
     mtime: str, size: int, p: str, run: Run, tree: Tree, planned: list[Callable[[Path], object]]
 ) -> None:
-    """They are those that the files have when they are read."""
+    """Sizes that no limit needs are those at the time of reading."""
     tree({"a.x": b"1", "b.x": b"2" * 700, "c.x": b"4"})
     planned.append(lambda path: path.write_bytes(b"3" * size))
     run("shard", "t", "-c", "2", "-o", "s-%d.tar", "-p", p, "--mtime", mtime)
@@ -451,7 +450,7 @@ def test_sizes_that_no_limit_asks_for(
 def test_what_is_gone_where_no_limit_asks_for_sizes(
     mtime: str, change: Callable[[Path], None], run: Run, tree: Tree, planned: list[Callable[[Path], object]]
 ) -> None:
-    """A file that is gone, or is none, is an error still."""
+    """A missing file, or a special file, is an error nevertheless."""
     tree({"a.x": b"1", "b.x": b"2" * 700, "c.x": b"4"})
     planned.append(change)
     ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--mtime", mtime, exit=1)
@@ -462,7 +461,7 @@ def test_what_is_gone_where_no_limit_asks_for_sizes(
 def test_a_large_file_that_changes_while_it_is_read(
     touch: bool, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even when its size stays."""
+    """A change during reading is an error even if the size stays."""
     tree({"a.x": b"1" * 300_000})
     added = EntryWriter.add_file
 
@@ -481,7 +480,7 @@ def test_a_large_file_that_changes_while_it_is_read(
 
 @pytest.mark.forks
 def test_missing_samples_are_skipped(run: Run, tree: Tree) -> None:
-    """Whole samples are left out, told of and counted; a shard of which nothing is left is not there."""
+    """Whole samples are dropped, printed and counted; a shard without samples is not written."""
     tree()
     run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--plan", "p.tsv")
     for name in ("t/b.txt", "t/c.cls"):
@@ -501,27 +500,27 @@ def test_missing_samples_are_skipped(run: Run, tree: Tree) -> None:
     assert "has 4 bytes" in run(*words, exit=1).stderr
 
 
-# ---- going on
+# ---- --resume
 
 
 RACY = resume.RACY
 
 
 def age(older: bool = True) -> None:
-    """Have the files of the tree be older than a moment, to --resume."""
+    """Return a function that makes the files of the tree older, for --resume."""
     resume.RACY = -(10**18) if older else RACY
 
 
 @pytest.fixture(autouse=True)
 def racy() -> Iterator[None]:
-    """Have RACY as it was after each test."""
+    """Restore RACY after each test."""
     yield
     age(False)
 
 
 @each_row(("suffix", "journal"), product(("tar", "tar.gz"), (True, False)))
 def test_resume(suffix: str, journal: bool, run: Run, tree: Tree) -> None:
-    """What is complete is kept, known from the journal or by comparison; the rest is as in a run that was not ended."""
+    """Complete shards are kept, by the journal or by comparison; the others are as in an uninterrupted run."""
     tree({**FILES, "d.txt": b"4" * 300_000})
     words = ("shard", "t", "-c", "1", "-o", f"s-%d.{suffix}", "-v")
     run(*words, "--manifest", "m.tsv")
@@ -567,8 +566,7 @@ CHANGED = {
     ],
 )
 def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tree) -> None:
-    """A source of the same size and time with other content, another source, a shard that is another: all are seen,
-    and written again only with --force."""
+    """Sources with another content, other sources and other shards are noticed, and written again only with --force."""
     tree()
     age(journal)
     run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--plan", "p.tsv")
@@ -604,7 +602,7 @@ def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tr
 def test_a_sample_in_several_shards(
     rows: list[str], text: str | None, run: Run, tree: Tree, plan: Callable[..., str]
 ) -> None:
-    """A plan that was edited may tear a sample, or have it twice: that is done, and told."""
+    """An edited plan may split a sample, or have it twice: it is done, with a message."""
     tree()
     ran = run("shard", "--from-plan", plan(*rows))
     told = f"tarkit: warning: p.tsv: samples in several shards, or whose entries are not together: {text}"
@@ -614,7 +612,7 @@ def test_a_sample_in_several_shards(
 
 @each_row("when", ["source", "@1700000001", "@0", "@4354819199", None])
 def test_resume_of_zips_with_times(when: str | None, run: Run, tree: Tree) -> None:
-    """A zip has times to two seconds, from 1980 to 2107: it is as planned all the same."""
+    """Times in a zip are rounded to two seconds, from 1980 to 2107: such a shard is as planned nevertheless."""
     tree()
     for number, name in enumerate(FILES):
         os.utime(f"t/{name}", (1_700_000_000 + number, 1_700_000_000 + number))
@@ -634,7 +632,7 @@ def test_resume_of_zips_with_times(when: str | None, run: Run, tree: Tree) -> No
 def test_a_shard_of_another_run(
     words: tuple[str, ...], run: Run, tree: Tree, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two runs at once that write one series of shards: the second ends, and replaces nothing."""
+    """Of two concurrent runs for one series of shards the second fails, and replaces nothing."""
     archive(tree())
     finish = EntryWriter.finish
 
@@ -652,7 +650,7 @@ def test_a_shard_of_another_run(
 
 
 def test_resume_of_shards_that_were_moved(run: Run, tree: Tree) -> None:
-    """What --post has taken away is not made again, for the journal knows it; without it it is made again."""
+    """A shard that --post moved away is in the journal, and is not written again; --post runs again where it failed."""
     tree()
     age()
     os.mkdir("away")
@@ -660,12 +658,12 @@ def test_resume_of_shards_that_were_moved(run: Run, tree: Tree) -> None:
     tarkit(*words, "--post", "mv {} away && [ {} != s-1.tar ]", exit=1)
     assert os.listdir("away") == ["s-0.tar", "s-1.tar"] or sorted(os.listdir("away")) == ["s-0.tar", "s-1.tar"]
     run(*words, "--post", "echo {} >> posted; mv {} away")
-    assert Path("posted").read_text().split() == ["s-1.tar", "s-2.tar"]  # the command of s-1 had not succeeded
+    assert Path("posted").read_text().split() == ["s-1.tar", "s-2.tar"]  # the command for s-1 did not succeed
     assert left() == {"posted", *(f"away/s-{n}.tar" for n in range(3))}
 
 
 def test_resume_of_shards_with_long_names(run: Run, tree: Tree) -> None:
-    """As long as a file name may be: the journal's is shorter."""
+    """Names of shards may be as long as the file system allows: the journal's name is shorter."""
     tree()
     age()
     words = ("shard", "t", "-c", "1", "-o", "s" * 249 + "%d.tar", "--resume")
@@ -676,7 +674,7 @@ def test_resume_of_shards_with_long_names(run: Run, tree: Tree) -> None:
 
 
 def test_resume_in_the_folder_itself(run: Run, tree: Tree) -> None:
-    """What an unfinished run leaves beside the shards is no part of the tree that they are in."""
+    """Unfinished files beside the shards are not part of the tree."""
     tree()
     age()
     words = ("shard", "t", "-c", "1", "-o", "t/s-%d.tar", "--resume")
@@ -690,7 +688,7 @@ def test_resume_in_the_folder_itself(run: Run, tree: Tree) -> None:
 
 @pytest.mark.forks
 def test_the_command_fails(here: Path, tree: Tree) -> None:
-    """With several writers too nothing is written once that is known, and nothing half is left."""
+    """With several writers nothing is written after the failure, and no partial file is left."""
     tree({f"{n:02d}.x": b"1" for n in range(50)})
     for p in ("1", "2"):
         ran = tarkit("shard", "t", "-c", "1", "-o", f"{p}-%02d.tar", "--post", "false", "-p", p, exit=1)
@@ -703,7 +701,7 @@ def test_the_command_fails(here: Path, tree: Tree) -> None:
 
 
 def test_resume_with_another_command(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shard for which no command was run has it run now, and is not written again for that; nor without it."""
+    """A shard whose command did not run has it run now without being written again; without --post as well."""
     tree()
     age()
     words = ("shard", "t", "-c", "1", "-o", "s-%d.tar", "--resume", "-v")
@@ -721,7 +719,7 @@ def test_resume_with_another_command(run: Run, tree: Tree, monkeypatch: pytest.M
 
 
 def test_resume_with_other_shards_there(run: Run, tree: Tree) -> None:
-    """Shards that are not of the plan are not passed over in silence; with --force they go."""
+    """Shards that are not in the plan are an error; --force removes them."""
     tree()
     run("shard", "t", "-c", "1", "-o", "s-%d.tar")
     ran = run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--resume", exit=1)
@@ -732,13 +730,13 @@ def test_resume_with_other_shards_there(run: Run, tree: Tree) -> None:
 
 @pytest.mark.forks
 def test_killed(here: Path, run: Run, tree: Tree) -> None:
-    """After kill -9 the same command goes on: nothing half has a final name, and nobody goes on writing."""
+    """After SIGKILL the same command continues: there is no partial shard, and no other process writes."""
     tree({f"{n:03d}.x": b"%d" % n * 100 for n in range(24)})
     run("shard", "t", "-c", "2", "-o", "w-%02d.tar")
     words = ["shard", "t", "-c", "2", "-o", "s-%02d.tar", "--resume"]
     command = [*words, "-p", "2", "--post", "[ {} != s-06.tar ] || kill -9 $PPID"]
     ended = process(*command, stderr=subprocess.PIPE)
-    ended.communicate()  # which returns when the last process has ended
+    ended.communicate()  # returns when the last process has ended
     assert ended.returncode == -signal.SIGKILL
     for name in shards():
         assert Path(name).read_bytes() == Path("w" + name[1:]).read_bytes()
@@ -752,7 +750,7 @@ def test_killed(here: Path, run: Run, tree: Tree) -> None:
 
 @pytest.mark.forks
 def test_a_full_disk(here: Path, tree: Tree) -> None:
-    """It is said which shard it was, and nothing of that one stays."""
+    """The error names the shard, and nothing of it remains."""
     tree({"a.x": b"1" * 1000, "b.x": b"2" * 400_000, "c.x": b"3" * 100_000})
     small = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (200_000, 200_000))
     words = ("shard", "t", "-c", "1", "-o", "s-%d.tar", "-p", "2")
@@ -780,7 +778,7 @@ def test_a_full_disk(here: Path, tree: Tree) -> None:
 def test_workers(
     shards: int, rows: int, options: dict[str, object], processes: int, share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several processes where there are many files; no one gets shards that others wait for."""
+    """There are several processes if there are many files; no shard waits for another one."""
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     planned = [packer_spool.PlannedShard(b"s", (), rows, rows, rows, 0, b"", b"")] * shards
     chosen = packer.PackOptions(**options)  # type: ignore[arg-type]
@@ -788,7 +786,7 @@ def test_workers(
 
 
 def test_rows_of_a_layout_are_as_others() -> None:
-    """Shards by batches come to what they come to row by row, also when one comes again, and with the same errors."""
+    """Shards by batches are the same as row by row, also with a repeated one, and with the same errors."""
     tables = {
         "a.x a.y | b.x": [
             (b"s", [(b"s", 0, b"a.x", b"p", 1), (b"s", 0, b"a.y", b"p", 2)]),
@@ -836,7 +834,7 @@ def test_rows_of_a_layout_are_as_others() -> None:
 def test_a_file_that_is_cut_where_a_read_ends(
     command: str, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That nothing follows what was read says nothing, if that was as much as was asked for."""
+    """A file that is cut where a read ends is packed as before or after the cut, or is an error."""
     tree({"b.x": b"2" * 100_000})
     Path("recipe").write_text("b.x t/b.x\n")
     read = os.read
@@ -857,7 +855,7 @@ def test_a_file_that_is_cut_where_a_read_ends(
 
 
 def test_a_file_that_goes_before_it_is_looked_at(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is left out with its sample, as one that goes later; without the option it ends the run."""
+    """The sample is dropped, as for a file that is removed later; without the option it is an error."""
     sizes = trees.Tree._sizes
 
     def gone(*given: Any) -> Any:
@@ -877,7 +875,7 @@ def test_a_file_that_goes_before_it_is_looked_at(run: Run, tree: Tree, monkeypat
 
 @each_row(("time", "second"), [(1_700_000_000_999_999_999, 1_700_000_000), (-1_500_000_000, -2)])
 def test_fractions_of_times_are_left_out(time: int, second: int, run: Run, tree: Tree) -> None:
-    """As `stat` has it."""
+    """Fractions of times are dropped as `stat` does it."""
     tree({"a.x": b"1"})
     os.utime("t/a.x", ns=(time, time))
     Path("recipe").write_text("a.x t/a.x\n")
@@ -889,7 +887,7 @@ def test_fractions_of_times_are_left_out(time: int, second: int, run: Run, tree:
 
 
 def test_folders_are_let_go(run: Run, tree: Tree) -> None:
-    """Each shard opens the folder of its sources, and no shard keeps it."""
+    """Each shard opens the directory of its sources, and closes it."""
     tree()
     before = len(os.listdir("/dev/fd"))
     run("shard", "t", "-c", "1", "-p", "1", "-o", "s-%d.tar")
@@ -897,7 +895,7 @@ def test_folders_are_let_go(run: Run, tree: Tree) -> None:
 
 
 def test_a_folder_that_looks_like_a_source(run: Run, here: Path) -> None:
-    """What a plan has to write in front of it is no part of its path."""
+    """The prefix that a plan needs is not part of the path."""
     for folder, content in {"text:d": b"right", "file:text:d": b"wrong"}.items():
         (here / folder).mkdir()
         (here / folder / "a.x").write_bytes(content)
@@ -909,7 +907,7 @@ def test_a_folder_that_looks_like_a_source(run: Run, here: Path) -> None:
     "words", [("-c", "1"), ("-c", "1", "--ext", "zip"), ("-c", "1", "--ext", "tar.gz"), ("-s", "1k"), ("-n", "7")]
 )
 def test_shards_are_no_garbage(words: tuple[str, ...], here: Path) -> None:
-    """Nobody looks for garbage meanwhile, so what a shard or a file needed must go without."""
+    """Shards and files are freed without garbage collection."""
     found = []
     for count in (7, 70):
         folder = here / f"in{count}"

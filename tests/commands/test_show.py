@@ -1,4 +1,4 @@
-"""tarkit show: what is shown, from files, pipes and compressed files alike; that it ends early; what damage leaves."""
+"""tarkit show: the output from files, pipes and compressed files; early ends; damage."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ SHOWN = [
 
 
 def many(count: int) -> dict[str, Content]:
-    """Samples of one short text."""
+    """Return samples of one short text."""
     return {f"{number:03d}.txt": b"%d" % number for number in range(count)}
 
 
 def shown_keys(out: bytes) -> str:
-    """The keys of the samples in plain lines."""
+    """Return the keys of the samples in plain lines."""
     return " ".join(line.split()[0] for line in out.decode().splitlines() if not line.startswith(" "))
 
 
 def from_feed(out: bytes, word: str) -> list[str]:
-    """The lines, with the name that the archive has as a file."""
+    """Return the lines, with the name of the archive as a file."""
     return out.decode().replace(word, "in.tar").splitlines()
 
 
@@ -67,7 +67,7 @@ def from_feed(out: bytes, word: str) -> list[str]:
 
 @each_feed
 def test_lines(run: Run, archive: Archive, feed: Feed) -> None:
-    """A line for each entry, with what its first bytes and its header say. Pickles are not opened."""
+    """There is a line for each entry, with the facts of its first bytes and header. Pickles are not opened."""
     word = feed(archive(AB))
     ran = run("show", word)
     assert from_feed(ran.stdout, word) == SHOWN
@@ -76,7 +76,7 @@ def test_lines(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 def test_a_hundred_feeds(run: Run, archive: Archive) -> None:
-    """Several inputs one after the other; stdin; a key in two inputs is no matter here."""
+    """Several inputs are shown in sequence; stdin; a key in two inputs is no problem here."""
     first, second = archive(AB, "1.tar"), archive(AB, "2.tar")
     assert shown_keys(run("show", first, second, "-c", "3").stdout) == "d/a d/b d/a"
     assert run("show", "--all", stdin=tar(AB)).stdout.decode().splitlines()[0] == "d/a  stdin at 0"
@@ -106,7 +106,7 @@ def test_a_hundred_feeds(run: Run, archive: Archive) -> None:
     ),
 )
 def test_which(words: list[str], keys: range, said: list[str], run: Run, archive: Archive, feed: Feed) -> None:
-    """Ten by default, which is said; Select as in cat. Keys are not said to be missing when reading stopped early."""
+    """Ten samples are the default, which is printed; selection is as in cat. After an early end no key is missing."""
     Path("list").write_text("003\n014\nx\n")
     ran = run("show", feed(archive(many(15))), *words)
     assert shown_keys(ran.stdout) == " ".join(f"{key:03d}" for key in keys)
@@ -114,7 +114,7 @@ def test_which(words: list[str], keys: range, said: list[str], run: Run, archive
 
 
 def test_all_keys_required(run: Run, archive: Archive) -> None:
-    """Then all is read, and one that lacks is an error, after what was found is shown."""
+    """With --require-all everything is read, and a missing key is an error after the found ones are shown."""
     Path("list").write_text("\n".join([*(f"{number:03d}" for number in range(15)), "x"]))
     ran = run("show", archive(many(15)), "--keys-from", "list", "--require-all", exit=1)
     assert len(ran.stdout.splitlines()) == 30
@@ -123,7 +123,7 @@ def test_all_keys_required(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_fields(run: Run, archive: Archive, feed: Feed) -> None:
-    """-f, --drop, --rekey as in cat: shown is what would come out."""
+    """-f, --drop and --rekey are those of cat: the changed samples are shown."""
     word = feed(archive(AB))
     ran = run("show", word, "-f", "image:png,jpg cls", "--on-missing-field", "keep", "-R", "{index:03d}")
     assert from_feed(ran.stdout, word) == [
@@ -140,7 +140,7 @@ def test_fields(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_what_is_no_regular_file(run: Run, archive: Archive, feed: Feed) -> None:
-    """Links, directories, entries without key."""
+    """Links, directories and entries without a key are shown."""
     word = feed(archive([("d", None), ("d/a.txt", b"x"), ("d/a.ln", Link("d/a.txt", tarfile.SYMTYPE)), ("d/.x", b"")]))
     assert from_feed(run("show", word).stdout, word) == [
         "d/a  in.tar at 0",
@@ -152,7 +152,7 @@ def test_what_is_no_regular_file(run: Run, archive: Archive, feed: Feed) -> None
 
 
 def test_sparse_files(run: Run) -> None:
-    """They are shown by their names."""
+    """Sparse files are shown with their names."""
     golden = sorted((Path(__file__).parents[1] / "data").glob("*sparse*.tar"))
     assert golden
     for path in golden:
@@ -161,7 +161,7 @@ def test_sparse_files(run: Run) -> None:
 
 @each_feed
 def test_no_sample(run: Run, archive: Archive, feed: Feed) -> None:
-    """Entries are shown, and why a loader sees nothing is said."""
+    """Entries are shown, with the reason why a loader finds no sample."""
     why = "tarkit: no sample found: no entry has a dot in its file name, which ends the key"
     word = feed(archive({"README": b"x"}))
     ran = run("show", word)
@@ -170,12 +170,12 @@ def test_no_sample(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("show", feed(archive({}))).stdout == b""
 
 
-# ---- programs
+# ---- formats for programs
 
 
 @each_feed
 def test_json(run: Run, archive: Archive, feed: Feed) -> None:
-    """All samples, an object on a line each."""
+    """All samples are JSON objects, one a line."""
     word = feed(archive(AB | {"e\udcff\\.t": b"x"}))
     lines = from_feed(run("show", word, "--json").stdout, word)
     found = [json.loads(line) for line in lines]
@@ -193,7 +193,7 @@ def test_json(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_names(run: Run, archive: Archive, feed: Feed) -> None:
-    """Every path with the key and the field that it becomes; raw between NULs."""
+    """There is every path with its key and field; separated by NULs paths are raw."""
     word = feed(archive([("d/README", b"12"), ("d/a.seg.png", PNG), ("d/\udcff\n.cls", b"1")]))
     ran = run("show", word, "--names")
     assert ran.stdout.decode().splitlines() == [
@@ -206,16 +206,16 @@ def test_names(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 def test_names_read_no_payload(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Headers are enough."""
+    """Only headers are read."""
     monkeypatch.setattr(source.FileSource, "read", None)
     assert run("show", archive(AB), "--names").stdout.count(b"\n") == 6
 
 
-# ---- how much is read
+# ---- bytes read
 
 
 def test_a_stream_is_not_read_behind_the_last_sample(run: Run, archive: Archive) -> None:
-    """What follows may be damaged or may never come."""
+    """Bytes after the last sample may be damaged or missing."""
     data = tar(many(3))[: 3 * 1024]
     Path("bad").write_bytes(data + b"\xff" * 512)
     for word in ("bad", "pipe:cat bad; sleep 100"):
@@ -226,7 +226,7 @@ def test_a_stream_is_not_read_behind_the_last_sample(run: Run, archive: Archive)
 
 @each_feed
 def test_large_entries_are_not_held(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a large member the head is read; a stream that goes on behind it is gone through."""
+    """Of a large member only the head is read; a stream skips the rest."""
     for name in ("CHUNK", "HELD"):
         monkeypatch.setattr(source, name, 1 << 16)
     monkeypatch.setattr("tarkit.samples.reader.LARGE", 1 << 16)
@@ -276,7 +276,7 @@ def test_damage(
     archive: Archive,
     feed: Feed,
 ) -> None:
-    """What came before is shown, then the one line that says what is wrong, and exit 1."""
+    """Samples before the damage are shown, then one line with the problem, and exit status 1."""
     ran = run("show", feed(archive(cut(tar(many(4))))), *view, exit=1)
     found = re.findall(rb"^(?:\d{3})(?=  )|(?<=\"key\": \")\d{3}|\d{3}(?= \|)", ran.stdout, re.M)
     assert b" ".join(found).decode() == keys
@@ -286,7 +286,7 @@ def test_damage(
 
 @each_feed
 def test_damage_inside_a_sample(run: Run, archive: Archive, feed: Feed) -> None:
-    """The whole entries of the last sample are shown too. --skip leaves it out, with --allow there is no error."""
+    """Complete entries of the last sample are shown as well. --skip drops it; with --allow there is no error."""
     word = feed(archive(tar(AB)[: 3584 + 1536 + 512 + 40]))
     ran = run("show", word, exit=1)
     assert from_feed(ran.stdout, word) == [*SHOWN[:5], "  jpg  529  png  640 x 480, but named jpg"]
@@ -295,7 +295,7 @@ def test_damage_inside_a_sample(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 def test_damaged_compression(run: Run, archive: Archive) -> None:
-    """The same of a compressed file that is cut."""
+    """A truncated compressed file has the same effect."""
     data = tar({f"{number}.x": os.urandom(3000) for number in range(100)})
     Path("in.tar.gz").write_bytes(gzip.compress(data, 1)[:200_000])
     ran = run("show", "in.tar.gz", "--all", exit=1)
@@ -304,14 +304,14 @@ def test_damaged_compression(run: Run, archive: Archive) -> None:
 
 
 def test_the_first_of_two_inputs_is_damaged(run: Run, archive: Archive) -> None:
-    """The second is not begun."""
+    """The second input is not opened."""
     first, second = archive(tar(many(2))[:2048], "1.tar"), archive(AB, "2.tar")
     ran = run("show", first, second, exit=1)
     assert shown_keys(ran.stdout) == "000 001"
     assert shown_keys(run("show", first, second, "--allow", "no-end-marker").stdout) == "000 001 d/a d/b"
 
 
-# ---- words
+# ---- usage errors
 
 
 @each_row(
@@ -329,7 +329,7 @@ def test_the_first_of_two_inputs_is_damaged(run: Run, archive: Archive) -> None:
     ],
 )  # fmt: skip
 def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:
-    """Words that make no sense together."""
+    """Options that cannot be combined are usage errors."""
     ran = run("show", archive(AB), *words, exit=2)
     assert ran.lines[0] == f"tarkit: {message}"
     assert ran.stdout == b""
@@ -339,7 +339,7 @@ def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> No
 
 
 def real_picture(color: str = "red") -> bytes:
-    """A PNG that can be drawn."""
+    """Return a PNG that can be drawn."""
     images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     out = io.BytesIO()
     images.new("RGB", (480, 400), color).save(out, "PNG")
@@ -347,7 +347,7 @@ def real_picture(color: str = "red") -> bytes:
 
 
 def test_images(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows as wide as the terminal; key, class and caption below each; how many samples have no picture."""
+    """Rows are as wide as the terminal, with key, class and caption below; samples without a picture are counted."""
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("NO_COLOR", "1")
     white = real_picture("white")
@@ -375,7 +375,7 @@ def test_images(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_images_before_damage(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row that is not full is drawn before the error."""
+    """An incomplete row is drawn before the error."""
     monkeypatch.setenv("NO_COLOR", "1")
     data = tar({"a.png": real_picture("white"), "b.png": real_picture("white")})
     ran = run("show", archive(data[: data.rindex(b"b.png") + 600]), "--draw", "blocks", exit=1)
@@ -384,7 +384,7 @@ def test_images_before_damage(run: Run, archive: Archive, monkeypatch: pytest.Mo
 
 
 def test_images_without_pillow(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra is named."""
+    """The error names the extra."""
     monkeypatch.setattr(pictures, "available", lambda: False)
     assert run("show", archive(AB), "--images", exit=1).lines == [
         "tarkit: drawing pictures needs Pillow, which is not installed",
@@ -394,7 +394,7 @@ def test_images_without_pillow(run: Run, archive: Archive, monkeypatch: pytest.M
 
 @each_feed
 def test_html(run: Run, archive: Archive, feed: Feed) -> None:
-    """One file, written when all is read; the same bytes again."""
+    """One file is written when all is read; a second run writes the same bytes."""
     word = feed(archive(AB | many(3)))
     ran = run("show", word, "--html", "page.html")
     assert ran.stdout == b""
@@ -409,7 +409,7 @@ def test_html(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 def test_classes(run: Run, archive: Archive) -> None:
-    """Names of numbered classes are in classes.txt beside the shards, or in the file that --classes names."""
+    """Names of numbered classes are in classes.txt beside the shards, or in the file of --classes."""
     Path("shards").mkdir()
     name = archive({f"{i}.cls": b"%d" % (i % 3) for i in range(6)} | {"6.cls": b"9"}, "shards/a.tar")
 
@@ -428,7 +428,7 @@ def test_classes(run: Run, archive: Archive) -> None:
 
 
 def test_html_of_many(run: Run, archive: Archive) -> None:
-    """200 samples by default, which is said, there and here."""
+    """200 samples are the default, which is stated on the page and on stderr."""
     ran = run("show", archive(many(300)), "--html", "page.html")
     assert ran.lines == ["tarkit: the first 200 samples; -c N shows N, --all shows all"]
     page = Path("page.html").read_text()
@@ -440,7 +440,7 @@ def test_html_of_many(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_no_page_of_a_damaged_archive(run: Run, archive: Archive, feed: Feed) -> None:
-    """A page that lacks samples could pass for a whole one, so there is none."""
+    """There is no page without all samples, which could be taken for a complete one."""
     word = feed(archive(tar(many(3))[:3000]))
     run("show", word, "--html", "page.html", exit=1)
     assert not Path("page.html").exists()
@@ -449,7 +449,7 @@ def test_no_page_of_a_damaged_archive(run: Run, archive: Archive, feed: Feed) ->
 
 
 def test_hostile_page(run: Run, archive: Archive) -> None:
-    """Names and contents that would be scripts."""
+    """Names and contents that would be scripts are text."""
     name = "<script>alert(1)<\\script>\"'&"
     run("show", archive({f"{name}.txt": f"{name} ".encode() * 9, f"{name}.json": json.dumps({name: name}).encode()}),
         "--html", "page.html")  # fmt: skip
@@ -462,7 +462,7 @@ def test_hostile_page(run: Run, archive: Archive) -> None:
 
 
 def test_in_a_terminal(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A panel for each sample, with colours unless NO_COLOR is set."""
+    """There is a panel for each sample, with colours unless NO_COLOR is set."""
     name = archive({"d/a.cls": b"7", "d/a.txt": b"\x1b[2Jx"})
     for variable, value in (("COLUMNS", "60"), ("TERM", "xterm-256color"), ("COLORTERM", ""), ("NO_COLOR", "1")):
         monkeypatch.setenv(variable, value)
@@ -479,12 +479,12 @@ def test_in_a_terminal(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPat
 
 
 def in_terminal(run: Run, *words: str) -> str:
-    """What a terminal gets: less than it takes before somebody reads it."""
+    """Return the output on a terminal: less than the terminal's buffer."""
     master, slave = pty.openpty()
     ran = run(*words, stdout=slave)
     os.close(slave)
     got = b""
-    with suppress(OSError):  # Linux: all have closed it
+    with suppress(OSError):  # the error on Linux when all have closed it
         while piece := os.read(master, 1 << 16):
             got += piece
     os.close(master)
@@ -493,7 +493,7 @@ def in_terminal(run: Run, *words: str) -> str:
 
 
 def test_a_closed_pipe(archive: Archive) -> None:
-    """Whoever reads enough ends us without a word."""
+    """The process ends silently by SIGPIPE."""
     name = archive({f"{number}.txt": b"x" * 100 for number in range(700)})
     read, write = os.pipe()
     started = process("show", "--all", name, stdout=write, stderr=subprocess.PIPE)
@@ -505,7 +505,7 @@ def test_a_closed_pipe(archive: Archive) -> None:
 
 
 def test_what_is_loaded(archive: Archive) -> None:
-    """Lines in a pipe need neither rich nor Pillow."""
+    """Lines in a pipe load neither rich nor Pillow."""
     code = (
         "import sys; from tarkit.cli.app import group\n"
         f"try: group(['show', {archive(AB)!r}], prog_name='tarkit')\n"
@@ -521,13 +521,13 @@ def test_what_is_loaded(archive: Archive) -> None:
 
 
 def test_look_needs_no_name() -> None:
-    """Limits that the help states."""
+    """The limits are those in the help."""
     assert (item.TEXT, item.JSON) == (4096, 65536)
     assert pictures.LARGEST == 16 << 20
 
 
 def test_by_a_field_that_no_sample_has(run: Run, archive: Archive) -> None:
-    """It is a warning, as in stats; a field that some samples have is none."""
+    """A field that no sample has is a warning, as in stats; one that some samples have is not."""
     archive({"a.txt": b"x", "b.cls": b"1"})
     for view in (["--html", "a.html"], ["--images"]):
         assert "tarkit: warning: no sample has 'class'" in run("show", "in.tar", "--by", "class", *view).lines

@@ -1,4 +1,4 @@
-"""tarkit shuffle: every sample once, in an order that the inputs and the seed decide, and nothing else does."""
+"""tarkit shuffle: every sample once, in an order that depends only on the inputs and the seed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LETTERS = "a b c d e f g h i j"
 
 
 def by_seed(words: str, seed: int, epoch: int = 0) -> str:
-    """The order of a full shuffle, from the description of the keys."""
+    """Return the order of a full shuffle, from the definition of the keys."""
     return " ".join(word for _, word in sorted(zip(random_keys(seed, epoch), words.split(), strict=False)))
 
 
 def like_webdataset(words: str, seed: int, size: int, initial: int = 100) -> str:
-    """The order of webdataset's own shuffle."""
-    shuffle = pytest.importorskip("webdataset.filters", reason="no webdataset here")._shuffle
+    """Return the order of webdataset's own shuffle."""
+    shuffle = pytest.importorskip("webdataset.filters", reason="webdataset is not installed")._shuffle
     return " ".join(shuffle(iter(words.split()), size, initial, seed=seed))
 
 
@@ -43,7 +43,7 @@ def like_webdataset(words: str, seed: int, size: int, initial: int = 100) -> str
 
 @each_row("seed", [0, 7, -3, 1 << 65])
 def test_order(seed: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Samples come whole, in the order of their random keys, byte for byte the same from every feed."""
+    """Whole samples are in the order of their random keys, with the same bytes from every feed."""
     expected = by_seed(LETTERS, seed)
     for feed in feeds:
         out = run("shuffle", feed(archive(TEN)), "--seed", str(seed)).stdout
@@ -52,7 +52,7 @@ def test_order(seed: int, run: Run, archive: Archive, feeds: list[Feed]) -> None
 
 @each_feed
 def test_several_inputs(run: Run, archive: Archive, feed: Feed) -> None:
-    """All samples of all inputs are mixed with all."""
+    """Samples of all inputs are mixed."""
     words = [
         feed(archive(pick(TEN, part), f"{number}.tar")) for number, part in enumerate(("a b c", "", "d e f g", "h i j"))
     ]
@@ -62,13 +62,13 @@ def test_several_inputs(run: Run, archive: Archive, feed: Feed) -> None:
 
 @functools.cache
 def many() -> dict[str, Content]:
-    """Samples of 2.8 MB; only where they are wanted, since each fork copies what there is."""
+    """Return samples of 2.8 MB; made on demand, since each fork copies existing memory."""
     return {f"{n:03}.bin": random.Random(n).randbytes(n * 700) for n in range(90)}
 
 
 @each_row("memory", ["1M", "1G"])
-def test_memory_does_not_matter(memory: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Neither does the way in, nor where temporary files are: the bytes are the same."""
+def test_memory_does_not_change_the_output(memory: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """The bytes do not depend on the feed, the memory, or the directory of temporary files."""
     expected = tar(pick(many(), by_seed(" ".join(name[:3] for name in many()), 3)))
     Path("tmp").mkdir()
     for feed in feeds:
@@ -79,7 +79,7 @@ def test_memory_does_not_matter(memory: str, run: Run, archive: Archive, feeds: 
 
 
 def test_a_seed_is_drawn(run: Run, archive: Archive) -> None:
-    """And printed, and reported; with it the same comes out again."""
+    """A drawn seed is printed and reported; with it the output is the same."""
     first = run("shuffle", archive(TEN), "--report", "r.json")
     report = json.loads(Path("r.json").read_text())
     assert first.lines == [f"tarkit: seed: {report['seed']}"]
@@ -97,7 +97,7 @@ def test_a_seed_is_drawn(run: Run, archive: Archive) -> None:
     ],
 )
 def test_dsort(seed: str, items: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """--rng pcg is dSort's shuffle, whose records are in order of input."""
+    """--rng pcg is dSort's shuffle, applied to samples in the order of the input."""
     members = {f"{key}.x": key.encode() for key in items.split()}
     for feed in feeds:
         word = feed(archive({"README": b"", **members}))
@@ -106,14 +106,14 @@ def test_dsort(seed: str, items: str, expected: str, run: Run, archive: Archive,
 
 @each_row("seed", ["-1", str(1 << 63)])
 def test_seeds_of_dsort(seed: str, run: Run, archive: Archive) -> None:
-    """It takes none below 0, nor above 63 bits."""
+    """dSort's seeds have at most 63 bits, and are not negative."""
     ran = run("shuffle", archive(TEN), "--rng", "pcg", "--seed", seed, exit=2)
     assert ran.lines == [f"tarkit: --seed {seed}: with --rng pcg a seed is from 0 to 9223372036854775807"]
 
 
 @each_feed
 def test_sort_at_random(run: Run, archive: Archive, feed: Feed) -> None:
-    """What tarp calls so is the same."""
+    """`-s __random__`, as in tarp, is the same shuffle."""
     word = feed(archive([("README", b""), *TEN.items()]))
     out = run("sort", word, "-s", "__random__", "--seed", "9").stdout
     assert out == run("shuffle", feed("in.tar"), "--seed", "9").stdout
@@ -135,7 +135,7 @@ def test_sort_at_random(run: Run, archive: Archive, feed: Feed) -> None:
 def test_buffer(
     options: list[str], seed: int, size: int, initial: int, run: Run, archive: Archive, feeds: list[Feed]
 ) -> None:
-    """The order is webdataset's, for each size and start."""
+    """The order equals webdataset's, for each size of the buffer and its start."""
     numbers = " ".join(f"{number:03}" for number in range(120))
     members = {f"{key}.x": key.encode() for key in numbers.split()}
     expected = tar(pick(members, like_webdataset(numbers, seed, size, initial)))
@@ -148,7 +148,7 @@ def test_buffer(
 
 
 def test_buffer_vector(run: Run, archive: Archive) -> None:
-    """The order is that of webdataset's shuffle buffer."""
+    """The order equals that of webdataset's shuffle buffer."""
     members = {f"{number:02}.x": b"" for number in range(12)}
     out = run("shuffle", archive(members), "--seed", "0", "--buffer", "4", "--initial", "2").stdout
     assert keys(out) == "01 02 00 04 07 08 06 10 09 11 05 03"
@@ -159,7 +159,7 @@ def test_buffer_vector(run: Run, archive: Archive) -> None:
 
 @each_row("seed", range(4))
 def test_entries_without_key_come_first(seed: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """In the order in which they were; those inside a sample stay there."""
+    """Entries without a key come first, in their order; those inside a sample stay there."""
     inside = [("b.jpg", b"1"), ("b.d/.hidden", b"2"), ("b.txt", b"3")]
     members: list[tuple[str, Content]] = [
         ("d", None), ("a.x", b"a"), ("README", b"r"), *inside, ("c.x", b"c"), (".end", b"e"), ("last", None)
@@ -174,7 +174,7 @@ def test_entries_without_key_come_first(seed: int, run: Run, archive: Archive, f
 
 @each_feed
 def test_no_samples(run: Run, archive: Archive, feed: Feed) -> None:
-    """Entries without key alone, and an archive without entries, come out as they are."""
+    """An archive with only entries without a key, or without entries, is copied unchanged."""
     word = feed(archive([("d", None), ("README", b"1")]))
     assert run("shuffle", word, "--seed", "1").stdout == tar([("d", None), ("README", b"1")])
     assert run("shuffle", feed(archive({})), "--seed", "1").stdout == tar({})
@@ -182,7 +182,7 @@ def test_no_samples(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_one_key_in_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
-    """Where they become neighbours they would be one sample: an error, unless it is wanted."""
+    """Neighbours with one key would be one sample: an error, unless it is allowed."""
     words = [feed(archive({"a.x": b"1"}, "1.tar")), feed(archive({"a.y": b"2"}, "2.tar"))]
     ran = run("shuffle", *words, "--seed", "1", "-o", "out.tar", exit=1)
     assert "[joined-sample]" in ran.stderr
@@ -194,8 +194,8 @@ def test_one_key_in_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_feed
-def test_a_key_that_comes_back(run: Run, archive: Archive, feed: Feed) -> None:
-    """Where a key of two inputs comes back later it is an error in one archive, a warning in shards."""
+def test_repeated_keys(run: Run, archive: Archive, feed: Feed) -> None:
+    """A repeated key of two inputs is an error in one archive, a warning in shards."""
     rows = [f"{n:02}.x" for n in range(20)]
     one = feed(archive(dict.fromkeys(rows, b"1"), "1.tar"))
     two = feed(archive({"07.y": b"2", **dict.fromkeys([f"z{row}" for row in rows], b"3")}, "2.tar"))
@@ -220,15 +220,15 @@ def test_a_key_that_comes_back(run: Run, archive: Archive, feed: Feed) -> None:
                 )
             ]
     whole = [feed(archive(dict.fromkeys(rows, b"1"), f"{number}.tar")) for number in (1, 2)]
-    for seed in range(5):  # neighbours of one key are another problem, and what is skipped makes none
+    for seed in range(5):  # neighbours with one key are another problem, and skipped samples cause none
         out = run("shuffle", *whole, "--seed", str(seed), "-q", "--skip", "repeated-key,joined-sample").stdout
         assert sorted(name for name, _ in entries(out)) == rows
     words = ["shuffle", one, two, "--seed", "1", "-q", "--epochs", "2", "-o", "e-{epoch}.tar"]
     assert "[repeated-key]" in run(*words, exit=1).stderr
 
 
-def test_a_key_comes_back_after_any_number(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which keys are there twice is known beforehand, so none is missed, however many lie between the two."""
+def test_repeated_keys_at_any_distance(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Duplicate keys are known in advance, so none is missed, for any number of samples between them."""
     monkeypatch.setattr(Recent.__init__, "__defaults__", (2,))
     rows = [f"{number:02}.x" for number in range(40)]
     one = archive(dict.fromkeys(rows, b"1"), "1.tar")
@@ -240,8 +240,8 @@ def test_a_key_comes_back_after_any_number(run: Run, archive: Archive, monkeypat
 
 
 @each_feed
-def test_new_keys_know_their_archive(run: Run, archive: Archive, feed: Feed) -> None:
-    """Also that of the first sample, in front of which entries without key of another archive are."""
+def test_new_keys_have_the_name_of_their_archive(run: Run, archive: Archive, feed: Feed) -> None:
+    """{stem} is the archive of the sample, even if entries without a key of another archive come before it."""
     archive([("README", b""), ("k.x", b"1")], "1.tar")
     archive({"k.y": b"2"}, "2.tar")
     expected: list[tuple[str, Content]] = [("README", b""), ("1/k.x", b"1"), ("2/k.y", b"2")]
@@ -257,15 +257,15 @@ def test_new_keys_know_their_archive(run: Run, archive: Archive, feed: Feed) -> 
 
 @each_feed
 def test_index_counts_in_the_new_order(run: Run, archive: Archive, feed: Feed) -> None:
-    """So that shuffled keys can ascend."""
+    """{index} counts in the new order, so that shuffled keys can ascend."""
     out = entries(run("shuffle", feed(archive(TEN)), "--seed", "4", "-f", "jpg", "-R", "{index:03d}").stdout)
     assert [name for name, _ in out] == [f"{number:03}.jpg" for number in range(10)]
     assert [content for _, content in out] == [TEN[f"{key}.jpg"] for key in by_seed(LETTERS, 4).split()]
 
 
 @each_feed
-def test_selected_samples_alone_count(run: Run, archive: Archive, feed: Feed) -> None:
-    """The order is that of an archive of just these."""
+def test_selected_samples_determine_the_order(run: Run, archive: Archive, feed: Feed) -> None:
+    """The order is that of an archive of the selected samples."""
     word = feed(archive(TEN))
     assert keys(run("shuffle", word, "--seed", "4", "--slice", "2:7").stdout) == by_seed("c d e f g", 4)
     assert keys(run("shuffle", word, "--seed", "4", "--match", "[bdf]").stdout) == by_seed("b d f", 4)
@@ -277,14 +277,14 @@ def test_selected_samples_alone_count(run: Run, archive: Archive, feed: Feed) ->
 
 @each_feed
 def test_links_cannot_move(run: Run, archive: Archive, feed: Feed) -> None:
-    """A hard link may come before what it is a link to."""
+    """A hard link might come before its target, and is an error."""
     ran = run("shuffle", feed(archive([("a.x", b"1"), ("b.x", Link("a.x"))])), "--seed", "1", exit=1)
     assert "[unmovable-entry]" in ran.stderr
 
 
 @each_feed
 def test_damage_is_an_error(run: Run, archive: Archive, feed: Feed) -> None:
-    """Nothing is written under its name; with --skip what is good is shuffled."""
+    """Damage leaves no output; with --skip the good samples are shuffled."""
     cut = tar(TEN)[: 512 * 2 * 19 + 100]
     word = feed(archive(cut))
     ran = run("shuffle", word, "--seed", "1", "-o", "out.tar", exit=1)
@@ -298,7 +298,7 @@ def test_damage_is_an_error(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_damaged_samples_move_whole(run: Run, archive: Archive, feed: Feed) -> None:
-    """What damage left of a sample goes with it, without what lies between."""
+    """The remaining parts of a damaged sample move together, without the damage between them."""
     data = tar(TEN)
     word = feed(archive(data[: 512 * 3] + b"x" * 512 + data[512 * 3 :]))
     ran = run("shuffle", word, "--seed", "1", "--allow", "bad-header", "-f", "cls", "-q")
@@ -311,7 +311,7 @@ def test_damaged_samples_move_whole(run: Run, archive: Archive, feed: Feed) -> N
 def test_large_samples(
     options: str, run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of a stream are handed out before their end is known, with entries without key behind them."""
+    """Large samples of a stream, with entries without a key after them, are complete."""
     monkeypatch.setattr(reader, "LARGE", 1 << 14)
     draw = random.Random(3).randbytes
     members: list[tuple[str, Content]] = [("d", None)]
@@ -338,7 +338,7 @@ def test_large_samples(
 
 @each_feed
 def test_shards(run: Run, archive: Archive, feed: Feed) -> None:
-    """-c and --size cut the shuffled stream as split would."""
+    """-c and --size split the shuffled stream as split does."""
     word = feed(archive(TEN))
     order = by_seed(LETTERS, 2).split()
     run("shuffle", word, "--seed", "2", "-c", "4", "-o", "s-%d.tar")
@@ -367,7 +367,7 @@ def test_shards(run: Run, archive: Archive, feed: Feed) -> None:
     ],
 )
 def test_epochs(rng: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """Each has an order of its own; the first is that of one alone; shards and single archives."""
+    """Each epoch has its own order; the first equals that of a single run; for shards and single archives."""
     options = ["--seed", "6", *(["--buffer", "5"] if rng == "buffer" else ["--rng", rng])]
     word = feed(archive(TEN))
     run("shuffle", word, *options, "--epochs", "3", "-o", "e{epoch}-%d.tar", "-c", "5", "--report", "r.json")
@@ -385,8 +385,8 @@ def test_epochs(rng: str, run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_feed
-def test_problems_are_told_once(run: Run, archive: Archive, feed: Feed) -> None:
-    """Whatever the number of passes."""
+def test_problems_are_printed_once(run: Run, archive: Archive, feed: Feed) -> None:
+    """Problems are printed once for any number of passes."""
     word = feed(archive(tar(TEN)[: 512 * 2 * 19 + 100]))
     Path("list").write_text(LETTERS.replace(" ", "\n"))
     options = ["--epochs", "3", "--rng", "pcg", "--seed", "1", "--skip", "truncated", "--keys-from", "list"]
@@ -408,19 +408,19 @@ def test_problems_are_told_once(run: Run, archive: Archive, feed: Feed) -> None:
     ],
 )
 def test_names_of_epochs(name: str, expected: str, run: Run, archive: Archive) -> None:
-    """{epoch} is the number, from 0; else it stands in front."""
+    """{epoch} is the number, from 0; without it the number is a prefix of the name."""
     Path("a").mkdir()
     run("shuffle", archive(TEN), "--seed", "1", "--epochs", "2", "-o", name)
     found = {str(path) for path in Path().rglob("*.tar*")} - {"in.tar"}
     assert found == set(expected.split())
 
 
-# ---- how mixed
+# ---- audit
 
 
 @each_feed
 def test_audit(run: Run, archive: Archive, feed: Feed) -> None:
-    """What it says of an archive that is not mixed, in exact numbers; it writes nothing."""
+    """The audit of an archive that is not mixed has exact numbers; nothing is written."""
     members = {f"{number}.cls": b"%d" % (number // 6) for number in range(12)}
     word = feed(archive(members))
     ran = run("shuffle", word, "--audit", "--by", "cls", "--report", "r.json")
@@ -452,7 +452,7 @@ def test_audit(run: Run, archive: Archive, feed: Feed) -> None:
     assert {path.suffix for path in Path().iterdir()} <= {".tar", ".gz", ".json"}
 
 
-# ---- words that do not go together
+# ---- usage errors
 
 USAGE = [
     ("--buffer 1G", "tarkit: invalid --buffer '1G'"),
@@ -483,7 +483,7 @@ USAGE = [
 
 @each_row(("words", "message"), USAGE)
 def test_usage(words: str, message: str, run: Run, archive: Archive) -> None:
-    """One line says what is wrong, and nothing is written."""
+    """A usage error is one line, and nothing is written."""
     data = tar(TEN)
     ran = run("shuffle", archive(TEN), "--seed", "1", *words.split(), exit=2)
     assert (ran.stdout, ran.lines[0]) == (b"", message)
@@ -498,14 +498,14 @@ def test_usage(words: str, message: str, run: Run, archive: Archive) -> None:
     ["shuffle in.tar -c 2", "shuffle in.tar --epochs 2 -o e{epoch}-%d.tar", "sort in.tar -s __random__ -o x-%d.tar"],
 )
 def test_no_seed_before_a_usage_error(words: str, run: Run, archive: Archive) -> None:
-    """The seed is drawn and printed when the options are known to be right."""
+    """The seed is drawn and printed after all options were checked."""
     archive(TEN)
     ran = run(*words.split(), exit=2)
     assert len(ran.lines) == 2
     assert "seed" not in ran.stderr
 
 
-# ---- ways to end
+# ---- ends of a run
 
 
 @each_row(
@@ -517,7 +517,7 @@ def test_no_seed_before_a_usage_error(words: str, run: Run, archive: Archive) ->
     ],
 )
 def test_signals(signum: int, options: str, run: Run, archive: Archive) -> None:
-    """It dies by the signal and leaves nothing, whether it reads or writes."""
+    """The process ends by the signal and leaves no file, while it reads or writes."""
     archive(many())
     Path("tmp").mkdir()
     words = ["shuffle", "-", "--seed", "1", "--memory", "1M", "--tmpdir", "tmp", *options.split()]
@@ -526,7 +526,7 @@ def test_signals(signum: int, options: str, run: Run, archive: Archive) -> None:
         assert started.stdin
         assert started.stderr
         os.write(started.stdin.fileno(), data[: 1 << 16])
-        started.stdin.write(data[1 << 16 : -(1 << 19)])  # more than memory holds, so that a run has been written
+        started.stdin.write(data[1 << 16 : -(1 << 19)])  # more than memory holds, so that a run was written
         started.stdin.flush()
         started.send_signal(signum)
         assert started.wait(20) == -signum
@@ -537,9 +537,9 @@ def test_signals(signum: int, options: str, run: Run, archive: Archive) -> None:
 
 @each_row("options", ["-c 1", "-c 4 --buffer 3", "-c 4 --rng pcg", "-c 4 --memory 1M"])
 def test_a_signal_while_it_writes(options: str, run: Run, archive: Archive) -> None:
-    """Shards that are complete stay, and nothing else does."""
+    """Complete shards are kept, and nothing else."""
     archive(many())
-    os.mkfifo("s-1.tar")  # where nobody reads, so that there it waits
+    os.mkfifo("s-1.tar")  # without a reader, so that the command waits there
     words = ["shuffle", "in.tar", "--seed", "1", "-q", "--force", "-o", "s-%d.tar", *options.split()]
     with process(*words, stderr=subprocess.PIPE) as started:
         assert happens(lambda: os.path.exists("s-0.tar"))
@@ -553,7 +553,7 @@ def test_a_signal_while_it_writes(options: str, run: Run, archive: Archive) -> N
 
 @each_row("words", ["in.tar -o out.tar", "- -o s-%d.tar --size 1M", "- -o out.tar --memory 1M"])
 def test_a_full_disk(words: str, run: Run, archive: Archive) -> None:
-    """It is said what is full, and nothing of it stays: of the output, or of the temporary space."""
+    """The error names the output or the temporary space, and nothing of either remains."""
     archive(many())
     Path("tmp").mkdir()
     small = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
@@ -565,7 +565,7 @@ def test_a_full_disk(words: str, run: Run, archive: Archive) -> None:
 
 
 def test_a_failing_output(run: Run, archive: Archive) -> None:
-    """What cannot be written is an error, and shards that are not complete are not there."""
+    """A failing output is an error, and incomplete shards are removed."""
     ran = run("shuffle", archive(TEN), "--seed", "1", "-o", "no/out.tar", exit=1)
     assert ran.lines[0].startswith("tarkit: no/")
     ran = run("shuffle", "in.tar", "--seed", "1", "-o", "pipe:head -c 100 >/dev/null; exit 3", exit=1)
@@ -575,7 +575,7 @@ def test_a_failing_output(run: Run, archive: Archive) -> None:
 
 
 def test_compressed_output(run: Run, archive: Archive) -> None:
-    """By the suffix, shards too."""
+    """The suffix compresses the output, and shards."""
     run("shuffle", archive(TEN), "--seed", "1", "-c", "5", "-o", "s-%d.tar.gz")
     first, second = (gzip.decompress(Path(f"s-{number}.tar.gz").read_bytes()) for number in range(2))
     assert f"{keys(first)} {keys(second)}" == by_seed(LETTERS, 1)

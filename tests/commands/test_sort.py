@@ -1,4 +1,4 @@
-"""tarkit sort: the order, whole samples, nothing lost, from every feed and with every amount of memory."""
+"""tarkit sort: the order, whole samples, no losses, from every feed and with every amount of memory."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, ea
 
 @contextmanager
 def machine(way: str) -> Iterator[None]:
-    """Memory for everything; or so little that all goes through runs that are merged, files too, and keys to the disk.
+    """Provide enough memory, or so little that everything goes through merged runs on disk.
 
-    Whether it is used up is looked at after a few samples, not thousands.
+    Memory is checked after a few samples, not thousands.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order, "OFTEN", 16)
@@ -42,7 +42,7 @@ def machine(way: str) -> Iterator[None]:
 
 
 def ways(*named: str) -> list[tuple[str, Feed]]:
-    """Each a pair of memory and feed, such as `plenty file`."""
+    """Return pairs of memory and feed, such as `plenty file`."""
     return [(way, Feed(kind)) for way, kind in map(str.split, named)]
 
 
@@ -50,7 +50,7 @@ WAYS = ("plenty file", "plenty pipe", "little gzip")
 
 
 def each_way(test: Callable[..., None]) -> Callable[..., None]:
-    """Have a test run where samples stay in their file, where memory holds those of a stream, and through runs."""
+    """Run a test with samples in their file, in memory, and through runs on disk."""
 
     @functools.wraps(test)
     def on_machine(way: str, **given: Any) -> None:
@@ -61,12 +61,12 @@ def each_way(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def rows(text: str) -> list[tuple[str, Content]]:
-    """Entries by their names; the content is the name's, so that it shows where it went."""
+    """Return entries with these names; the content repeats the name."""
     return [(name, name.encode() * 3) for name in text.split()]
 
 
 def sorted_to(run: Run, words: list[str], **settings: Any) -> list[str]:
-    """The names that come out."""
+    """Return the names in the output."""
     return [name for name, _ in entries(run("sort", *words, **settings).stdout)]
 
 
@@ -77,21 +77,21 @@ def sorted_to(run: Run, words: list[str], **settings: Any) -> list[str]:
     ("before", "after"),
     [
         ("b.x a.x c.x", "a.x b.x c.x"),
-        ("b.x b.y a.y a.x", "a.y a.x b.x b.y"),  # a sample stays as it is
+        ("b.x b.y a.y a.x", "a.y a.x b.x b.y"),  # a sample is not changed
         ("a.x a-1.x a/b.x a.d/c.x", "a.x a-1.x a.d/c.x a/b.x"),  # by key: the dot does not count
-        ("img10.x img9.x Img.x \u00e9.x", "Img.x img10.x img9.x \u00e9.x"),  # bytes, not a language
-        ("a.jpg a.d/x.jpg a.cls", "a.jpg a.cls a.d/x.jpg"),  # the folder a.d stands between a.cls and a.jpg by name
+        ("img10.x img9.x Img.x \u00e9.x", "Img.x img10.x img9.x \u00e9.x"),  # by bytes, not by language
+        ("a.jpg a.d/x.jpg a.cls", "a.jpg a.cls a.d/x.jpg"),  # by name, the directory a.d is between a.cls and a.jpg
         ("ab.x a.x abc.x a.y ab.y", "a.x a.y ab.x ab.y abc.x"),
         ("a.x", "a.x"),
         ("", ""),
-        ("README b.x .hidden a.x a.y LAST", "README .hidden LAST a.x a.y b.x"),  # what has no key comes first
-        ("b.x README b.y a.x", "a.x b.x README b.y"),  # but for what stands inside a sample
+        ("README b.x .hidden a.x a.y LAST", "README .hidden LAST a.x a.y b.x"),  # entries without a key come first
+        ("b.x README b.y a.x", "a.x b.x README b.y"),  # except those inside a sample
         ("README LICENSE", "README LICENSE"),
         ("a.x b.x a.y b.y a.z c.x", "a.x a.y a.z b.x b.y c.x"),  # scattered
     ],
 )
 def test_by_key(before: str, after: str, run: Run, archive: Archive) -> None:
-    """Whole samples in the order of their keys, each entry as it was, and the usual end."""
+    """Whole samples are in the order of their keys, entries are unchanged, and the end is the usual one."""
     members = dict(rows(before))
     for way, feed in ways("plenty file", "little pipe"):
         with machine(way):
@@ -102,7 +102,7 @@ def test_by_key(before: str, after: str, run: Run, archive: Archive) -> None:
 
 @each_row("way,feed", ways(*WAYS, "little file"))
 def test_reversed(way: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """The greatest first; a key that begins another is the smaller one; what has no key is first in any case."""
+    """The greatest key comes first; a prefix of a key is smaller; entries without a key are first in any case."""
     word = feed(archive(rows("README a.x ab.x b.x a-1.x b.y")))
     with machine(way):
         assert sorted_to(run, [word, "-r"]) == ["README", "b.x", "b.y", "ab.x", "a-1.x", "a.x"]
@@ -110,7 +110,7 @@ def test_reversed(way: str, run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_way
 def test_headers_stay(run: Run, archive: Archive, feed: Feed) -> None:
-    """Long names, PAX records, links inside of samples: entries are copied to the last byte."""
+    """Long names, PAX records and links inside samples are copied to the last byte."""
     long = "n" * 150
     for format in (GNU, PAX):
         one = tar([(f"{long}.x", b"1"), (f"{long}.l", Link(f"{long}.x"))], format)
@@ -124,7 +124,7 @@ def test_headers_stay(run: Run, archive: Archive, feed: Feed) -> None:
 @each_way
 @each_row("by", ["-s __key__", "-s cls -t int"])
 def test_sorted_twice(by: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """sort(sort(x)) = sort(x), and --check-only knows it."""
+    """sort(sort(x)) = sort(x), and --check-only succeeds."""
     draw = random.Random(1)
     samples = [(f"{number:03}", draw.randrange(9)) for number in range(40)]
     draw.shuffle(samples)
@@ -139,7 +139,7 @@ def test_sorted_twice(by: str, run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_way
 def test_equal_values(run: Run, archive: Archive, feed: Feed) -> None:
-    """Many samples, all or many with equal values: every one comes out, ties in the order of the input."""
+    """Of many samples with equal values all are in the output, ties in the order of the input."""
     count = 600 if feed.kind == "gzip" else 100  # with little memory, long lists are merged
     names = [b"%05d" % (number * 7919 % count) for number in range(count)]
     data = b"".join(member(name + b".cls", b"%d" % (index % 3)) for index, name in enumerate(names))
@@ -154,7 +154,7 @@ def test_equal_values(run: Run, archive: Archive, feed: Feed) -> None:
     assert found("-s", "size", "-r") == names
 
 
-# ---- by what is in the samples
+# ---- by content
 
 VALUES: dict[str, Content] = {
     "a.n": b"10\n",
@@ -176,7 +176,7 @@ VALUES: dict[str, Content] = {
         ("-s n -t float -r", "a d b c"),
         ("-s n -t str", "c a b d"),
         ("--sortfield n", "c b d a"),
-        ("-s N", "c b d a"),  # names of fields match whatever their case
+        ("-s N", "c b d a"),  # names of fields match in any case
         ("-s json.w", "d a c b"),
         ("-s json.w -r", "b a c d"),
         ("-s json.w,json.t", "d c a b"),
@@ -192,7 +192,7 @@ VALUES: dict[str, Content] = {
     ],
 )
 def test_by_value(options: str, expected: str, run: Run, archive: Archive) -> None:
-    """All that one can sort by."""
+    """Samples are sorted by all kinds of values."""
     Path("list").write_text("b\nd\na\nc\n")
     words = options.split()
     for way, feed in ways("plenty file", "little pipe"):
@@ -207,7 +207,7 @@ def test_by_value(options: str, expected: str, run: Run, archive: Archive) -> No
 
 @each_feed
 def test_the_examples_of_dsort(run: Run, archive: Archive, feed: Feed) -> None:
-    """DS-ALG-1 and DS-ALG-4 of AIStore's dSort."""
+    """The output has the orders DS-ALG-1 and DS-ALG-4 of AIStore's dSort."""
     word = feed(archive(rows("A.jpg a1.jpg img10.jpg a.jpg img2.jpg a-1.jpg")))
     assert sorted_to(run, [word, "--by", "name"]) == ["A.jpg", "a-1.jpg", "a.jpg", "a1.jpg", "img10.jpg", "img2.jpg"]
     word = feed(archive({"a.cls": b"10", "b.cls": b"9", "c.cls": b"-1"}, "b.tar"))
@@ -218,7 +218,7 @@ def test_the_examples_of_dsort(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_way
 def test_missing_field(run: Run, archive: Archive, feed: Feed) -> None:
-    """An error; allowed, such samples come first, in their order; skipped, they are left out and counted."""
+    """A missing field is an error; --allow puts such samples first, in their order; --skip drops and counts them."""
     word = feed(archive(rows("d.x b.n b.x a.n c.x")))
     ran = run("sort", word, "-s", "n", exit=1)
     assert "[missing-field]" in ran.stderr
@@ -234,8 +234,8 @@ def test_missing_field(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_way
-def test_the_field_is_read_before_fields_are_chosen(run: Run, archive: Archive, feed: Feed) -> None:
-    """What one sorts by need not come out; a new key is numbered in the new order."""
+def test_the_field_is_read_before_selection_of_fields(run: Run, archive: Archive, feed: Feed) -> None:
+    """The sort field need not be in the output; {index} counts in the new order."""
     word = feed(archive({"a.n": b"2", "a.x": b"a", "b.n": b"1", "b.x": b"b"}))
     assert entries(run("sort", word, "-s", "n", "-f", "x").stdout) == [("b.x", b"b"), ("a.x", b"a")]
     ran = run("sort", word, "-s", "n", "-f", "y:x", "-R", "{index:02d}")
@@ -245,7 +245,7 @@ def test_the_field_is_read_before_fields_are_chosen(run: Run, archive: Archive, 
 
 @each_way
 def test_selection(run: Run, archive: Archive, feed: Feed) -> None:
-    """Only what was chosen, counted as it comes in."""
+    """Only selected samples are sorted, selected in the order of the input."""
     word = feed(archive(rows("d.x b.x a.x c.x e.x")))
     Path("list").write_text("e\na\nz\n")
     assert sorted_to(run, [word, "--match", "[abd]"]) == ["a.x", "b.x", "d.x"]
@@ -258,12 +258,12 @@ def test_selection(run: Run, archive: Archive, feed: Feed) -> None:
     assert not os.path.exists("no.tar")
 
 
-# ---- samples that are put together
+# ---- gathered samples
 
 
 @each_way
 def test_gathering(run: Run, archive: Archive, feed: Feed) -> None:
-    """Entries of a key come together in the order of the input, whatever is sorted by."""
+    """Entries with one key are gathered in the order of the input, for any sort key."""
     members: list[tuple[str, Content]] = [
         ("a.x", b"1"), ("b.n", b"1"), ("a.y", b"2"), ("b.x", b"3"), ("c.n", b"0"), ("a.n", b"2"), ("c.x", b"4"),
     ]  # fmt: skip
@@ -276,8 +276,8 @@ def test_gathering(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_way
-def test_values_of_what_was_scattered(run: Run, archive: Archive, feed: Feed) -> None:
-    """Sizes, contents and paths are those of the whole sample, once it is gathered."""
+def test_values_of_scattered_samples(run: Run, archive: Archive, feed: Feed) -> None:
+    """Sizes, contents and paths are those of the whole sample, after gathering."""
     name = feed(
         archive(
             [
@@ -293,7 +293,7 @@ def test_values_of_what_was_scattered(run: Run, archive: Archive, feed: Feed) ->
 
 @each_way
 def test_everything_is_scattered(run: Run, archive: Archive, feed: Feed) -> None:
-    """Images first, then labels, then more: 25 samples of three parts, in another order each time."""
+    """25 samples of three scattered parts, each in another order, are gathered and sorted."""
     draw = random.Random(2)
     names = [f"{number:03}" for number in range(25)]
     members = []
@@ -313,8 +313,8 @@ def test_everything_is_scattered(run: Run, archive: Archive, feed: Feed) -> None
 
 
 @each_way
-def test_duplicates_in_what_was_scattered(run: Run, archive: Archive, feed: Feed) -> None:
-    """A name twice in a gathered sample: error, both, or without the sample."""
+def test_duplicates_in_scattered_samples(run: Run, archive: Archive, feed: Feed) -> None:
+    """A duplicate name in a gathered sample is an error; --allow keeps both entries, --skip drops the sample."""
     word = feed(archive([("a.x", b"1"), ("b.x", b"2"), ("a.x", b"3"), ("c.x", b"4")]))
     ran = run("sort", word, "-o", "no.tar", exit=1)
     assert "at 2048: 'a.x' occurs twice" in ran.stderr
@@ -329,12 +329,12 @@ def test_duplicates_in_what_was_scattered(run: Run, archive: Archive, feed: Feed
 
 @each_way
 def test_joining(run: Run, archive: Archive, feed: Feed) -> None:
-    """Equal keys of two inputs: an error, one sample if that is wanted, or without those of the later one."""
+    """Equal keys of two inputs are an error; --allow joins the samples, --skip drops the later one."""
     images = feed(archive(rows("b.jpg a.jpg c.jpg"), "images.tar"))
     labels = feed(archive([("c.cls", b"1"), ("a.cls", b"3"), ("b.cls", b"2"), ("d.cls", b"0")], "labels.tar"))
     ran = run("sort", images, labels, "-o", "no.tar", exit=1)
     assert "[joined-sample]" in ran.stderr
-    assert "tarkit cat --rekey" in ran.stderr  # that of sort itself comes after the order
+    assert "tarkit cat --rekey" in ran.stderr  # --rekey of sort itself applies after sorting
     assert os.path.basename(labels) in ran.stderr
     assert not os.path.exists("no.tar")
     ran = run("sort", images, labels, "--allow", "joined-sample")
@@ -351,8 +351,8 @@ def test_joining(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_way
-def test_what_cannot_move(run: Run, archive: Archive, feed: Feed) -> None:
-    """A hard link to another sample, and a global header that says more than a comment, by name."""
+def test_unmovable_entries(run: Run, archive: Archive, feed: Feed) -> None:
+    """A hard link to another sample, and a global header that is not only a comment, are errors."""
     word = feed(archive([("b.x", b"1"), ("a.x", Link("b.x"))]))
     ran = run("sort", word, exit=1)
     assert "'a.x' is a hard link to 'b.x'" in ran.stderr
@@ -370,7 +370,7 @@ def test_what_cannot_move(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_way
 def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
-    """As in cat: an error, or what can be saved."""
+    """Damage is an error, or handled by --allow and --skip, as in cat."""
     data = bytearray(tar(rows("d.x c.x c.y c.z b.x a.x")))
     data[1024 + 1024] ^= 1  # the header of c.y
     word = feed(archive(bytes(data)))
@@ -387,7 +387,7 @@ def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_way
 def test_large_samples(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is handed out before its end is known, with entries without key around it."""
+    """Large samples of a stream, with entries without a key around them, are complete."""
     monkeypatch.setattr(reader, "LARGE", 1 << 12)
     monkeypatch.setattr(source, "HELD", 1 << 12)
     monkeypatch.setattr(source, "CHUNK", 1 << 11)
@@ -420,12 +420,12 @@ def test_large_samples(run: Run, archive: Archive, feed: Feed, monkeypatch: pyte
         assert run("sort", word, *options.split()).stdout == tar([(name, found[name]) for name in names]), options
 
 
-# ---- where it goes
+# ---- outputs
 
 
 @each_way
 def test_shards(run: Run, archive: Archive, feed: Feed) -> None:
-    """With a limit there are numbered shards, as split has them."""
+    """With a limit there are numbered shards, as by split."""
     word = feed(archive(rows("e.x d.x README c.x b.x a.x")))
     ran = run("sort", word, "-o", "s-%d.tar", "-c", "2", "-v")
     assert [entries(f"s-{number}.tar") for number in range(3)] == [
@@ -440,7 +440,7 @@ def test_shards(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 def test_the_output_is_an_input(run: Run, archive: Archive) -> None:
-    """It is refused, and nothing happens to it."""
+    """An output that is an input is refused, and the input is unchanged."""
     name = archive(rows("b.x a.x"))
     before = Path(name).read_bytes()
     assert "is both input and output" in run("sort", name, "-o", name, exit=2).stderr
@@ -462,7 +462,7 @@ def test_the_output_is_an_input(run: Run, archive: Archive) -> None:
     ],
 )
 def test_usage(options: str, says: str, run: Run, archive: Archive) -> None:
-    """Words that make no sense together."""
+    """Options that cannot be combined are usage errors."""
     Path("list").write_text("a\n")
     assert says in run("sort", archive(rows("a.x")), *options.split(), exit=2).stderr
     assert not os.path.exists("x.tar")
@@ -470,7 +470,7 @@ def test_usage(options: str, says: str, run: Run, archive: Archive) -> None:
 
 @each_way
 def test_order_file(run: Run, archive: Archive, feed: Feed) -> None:
-    """A key that is not in it is an error."""
+    """A key that is not in the list is an error."""
     Path("list").write_text("c\na\nz\n")
     word = feed(archive(rows("a.x b.x c.x")))
     ran = run("sort", word, "--order-file", "list", "-o", "no.tar", exit=1)
@@ -483,7 +483,7 @@ def test_order_file(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_way
 def test_random(run: Run, archive: Archive, feed: Feed) -> None:
-    """`-s __random__` is a shuffle: by the seed, which is told when it was drawn; scattered samples are an error."""
+    """`-s __random__` is a shuffle by the seed, which is printed if it was drawn; scattered samples are an error."""
     members = rows(" ".join(f"{number}.x" for number in range(50)))
     word = feed(archive(members))
     one = run("sort", word, "-s", "__random__", "--seed", "3").stdout
@@ -498,8 +498,8 @@ def test_random(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_way
-def test_scattered_samples_are_not_torn(run: Run, archive: Archive, feed: Feed) -> None:
-    """What counts or draws samples as they come does not take one part of a sample without the others."""
+def test_scattered_samples_cannot_be_selected(run: Run, archive: Archive, feed: Feed) -> None:
+    """With options that count or draw samples, a scattered sample is an error, so that no part is selected alone."""
     word = feed(archive(rows("a.x b.x a.y")))
     for options in ("--slice 1:", "--sample 0.5 --seed 1"):
         assert "[scattered-sample]" in run("sort", word, *options.split(), exit=1).stderr
@@ -507,7 +507,7 @@ def test_scattered_samples_are_not_torn(run: Run, archive: Archive, feed: Feed) 
 
 @each_row("way,feed", ways(*WAYS, "little file"))
 def test_verbose(way: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """-v says which way was taken, why, and what came in and out."""
+    """-v prints the method, the reason, and the numbers of samples."""
     with machine(way):
         text = run("sort", feed(archive(rows(" ".join(f"{n}.x" for n in range(40))))), "-v", "-o", "o.tar").stderr
     if way == "plenty" and feed.kind == "file":
@@ -517,12 +517,12 @@ def test_verbose(way: str, run: Run, archive: Archive, feed: Feed) -> None:
     assert "40 samples came in, 0 became parts of others, 0 were left out, and 40 came out" in text
 
 
-# ---- what ends it in the middle
+# ---- interruptions
 
 
 @functools.cache
 def many() -> bytes:
-    """Samples that a run does not hold; only where they are wanted, since each fork copies what there is."""
+    """Return samples larger than a run; made on demand, since each fork copies existing memory."""
     return b"".join(member(f"{number * 7919 % 100:05}.x", b"x" * 30_000) for number in range(100))
 
 
@@ -531,7 +531,7 @@ SORT = ["sort", "--memory", "1MB"]
 
 @each_row("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_signals(signum: int, here: Path) -> None:
-    """While it reads, with runs in temporary space: nothing is left in it, and no output under its name."""
+    """A signal while runs are in temporary space leaves no file there, and no output."""
     os.mkdir("space")
     command = process(*SORT, "-", "-o", "o.tar", "--tmpdir", "space", "-v", stdin=-1, stdout=-1, stderr=-1)
     assert command.stdin
@@ -552,7 +552,7 @@ def test_signals(signum: int, here: Path) -> None:
 
 @each_row("what", ["output", "temporary space"])
 def test_full_disk(what: str, here: Path) -> None:
-    """One line that names the place, and nothing is left."""
+    """The error is one line with the directory, and no file remains."""
     os.mkdir("space")
     Path("in.tar").write_bytes(many() + bytes(10240))
     words = ["in.tar"] if what == "output" else ["-", "-v"]
@@ -579,15 +579,15 @@ def test_full_disk(what: str, here: Path) -> None:
 
 
 @each_feed
-def test_no_room_is_needed_for_what_fits(run: Run, archive: Archive, feed: Feed) -> None:
-    """Temporary space is not touched before memory is full."""
+def test_no_space_is_needed_for_samples_that_fit(run: Run, archive: Archive, feed: Feed) -> None:
+    """Temporary space is not used before memory is full."""
     run("sort", feed(archive(rows("b.x a.x"))), "-o", "o.tar", "--tmpdir", "none")
     assert keys("o.tar") == "a b"
 
 
 @each_way
 def test_compressed_output(run: Run, archive: Archive, feed: Feed) -> None:
-    """A codec in front of the output gets the same bytes."""
+    """A compressed output has the same content."""
     word = feed(archive(rows("b.x a.x c.x")))
     plain = run("sort", word).stdout
     run("sort", word, "-o", "o.tar.gz")
@@ -620,15 +620,15 @@ def test_many_levels_of_runs(run: Run, archive: Archive, feed: Feed, monkeypatch
 
 
 @each_way
-def test_strays_of_what_is_left_out(run: Run, archive: Archive, feed: Feed) -> None:
-    """Entries without key that stand before a sample which is left out for its field come out first all the same."""
+def test_stray_entries_of_dropped_samples(run: Run, archive: Archive, feed: Feed) -> None:
+    """Entries without a key before a sample that is dropped for its field come first as well."""
     word = feed(archive(rows("README a.x b.n LAST")))
     assert sorted_to(run, [word, "-s", "n", "--skip", "missing-field"]) == ["README", "LAST", "b.n"]
 
 
 @each_way
 def test_fields_of_gathered_samples(run: Run, archive: Archive, feed: Feed) -> None:
-    """Fields are chosen after a sample is whole; --require finds those that came later."""
+    """Fields are selected after a sample is gathered; --require finds fields that came later."""
     word = feed(archive(rows("b.x a.x b.y a.y")))
     ran = run("sort", word, "-f", "y x", "--require", "x,y")
     assert entries(ran.stdout) == [(name, dict(rows("b.x a.x b.y a.y"))[name]) for name in ["a.y", "a.x", "b.y", "b.x"]]

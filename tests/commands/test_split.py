@@ -1,4 +1,4 @@
-"""tarkit split: where shards end, what they are called, what is there after success and after failure."""
+"""tarkit split: where shards end, their names, and the files after success and after failure."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ REMOVED = "removed: --force leaves no other shards of this name"
 
 
 def shards(pattern: str = "out-*") -> dict[str, str]:
-    """The keys in each file that matches."""
+    """Return the keys in each matching file."""
     return {path.name: keys(path) for path in sorted(Path.cwd().glob(pattern))}
 
 
 def numbered(*groups: str) -> dict[str, str]:
-    """The shards out-0.tar .. with these keys."""
+    """Return shards out-0.tar ... with these keys."""
     return {f"out-{number}.tar": group for number, group in enumerate(groups)}
 
 
-# ---- where a shard ends
+# ---- the end of a shard
 
 
 @each_row(
@@ -60,7 +60,7 @@ def numbered(*groups: str) -> dict[str, str]:
             ("-c 3 --max-shards 2", ["0 1 2", "3 4 5"]),
             ("-c 5 --maxshards 2", ["0 1 2 3 4", "5 6 7 8 9"]),
             ("-c 5 --max-shards 9", ["0 1 2 3 4", "5 6 7 8 9"]),
-            # selection comes first
+            # selection is applied first
             ("-c 2 --match [1357]", ["1 3", "5 7"]),
             ("-c 2 --slice 1:8:2", ["1 3", "5 7"]),
             ("-c 2 --shard-slice :3", ["0 1", "2"]),
@@ -71,7 +71,7 @@ def numbered(*groups: str) -> dict[str, str]:
     ),
 )
 def test_limits(options: str, expected: list[str], run: Run, archive: Archive, feed: Feed) -> None:
-    """A shard ends where a limit says; each is an archive of its own, the samples with their headers."""
+    """A shard ends at a limit; each is a complete archive, and samples keep their headers."""
     Path("list").write_text("8\n4\n0\n")
     run("split", feed(archive(TEN)), *options.split(), "-o", "out-%d.tar")
     made = {path.name: path.read_bytes() for path in Path.cwd().glob("out-*")}
@@ -79,7 +79,7 @@ def test_limits(options: str, expected: list[str], run: Run, archive: Archive, f
 
 
 def members(*sizes: int) -> dict[str, Content]:
-    """Samples a, b, c .. that take so many KiB of a tar."""
+    """Return samples a, b, c ... that take these numbers of KiB in a tar."""
     return {f"{key}.bin": b"x" * (1024 * size - 512) for key, size in zip("abcdefgh", sizes, strict=False)}
 
 
@@ -95,7 +95,7 @@ def members(*sizes: int) -> dict[str, Content]:
             ([4, 6, 4, 5], "20480", ["a b c d"]),
             ([4, 6, 4, 6], "20480", ["a b c", "d"]),
             ([4, 5, 1, 9, 9], "10KiB", ["a b", "c", "d", "e"]),
-            ([1, 30, 1, 1], "10240", ["a", "b", "c d"]),  # what is larger has a shard to itself
+            ([1, 30, 1, 1], "10240", ["a", "b", "c d"]),  # a larger sample has its own shard
             ([30, 1, 30, 1], "10240", ["a", "b", "c", "d"]),
             ([1, 29, 1], "30720", ["a", "b", "c"]),
             ([1, 28, 1], "30720", ["a b", "c"]),
@@ -104,14 +104,14 @@ def members(*sizes: int) -> dict[str, Content]:
     ),
 )
 def test_size(sizes: list[int], limit: str, expected: list[str], run: Run, archive: Archive, feed: Feed) -> None:
-    """A tar of exactly SIZE bytes fits, one byte less does not; a larger sample has a shard of its own."""
+    """A tar of exactly SIZE bytes fits, one more byte does not; a larger sample has its own shard."""
     run("split", feed(archive(members(*sizes))), "-s", limit, "-o", "out-%d.tar")
     assert shards() == numbered(*expected)
 
 
 @each_feed
 def test_size_is_that_before_compression(run: Run, archive: Archive, feed: Feed) -> None:
-    """The limit is about the tar, however small the file gets."""
+    """The limit is the size of the tar before compression."""
     word = feed(archive(members(4, 5, 4, 5)))
     for limit, expected in (("10240", ["a b", "c d"]), ("10239", ["a", "b", "c", "d"])):
         run("split", word, "-s", limit, "-o", "gz-%d.tar.gz", "--force")
@@ -133,14 +133,14 @@ def test_size_is_that_before_compression(run: Run, archive: Archive, feed: Feed)
 def test_size_of_the_contents(
     sizes: list[int], limit: str, expected: list[str], run: Run, archive: Archive, feed: Feed
 ) -> None:
-    """With `--size-rule content` a shard closes once the contents in it have reached SIZE: tarp's and webdataset's."""
+    """With `--size-rule content` a shard closes once its contents have SIZE bytes, as in tarp and webdataset."""
     run("split", feed(archive(members(*sizes))), "-s", limit, "--size-rule", "content", "-o", "out-%d.tar")
     assert shards() == numbered(*expected)
 
 
 @each_feed
 def test_entries_without_key_go_along(run: Run, archive: Archive, feed: Feed) -> None:
-    """Shards together are the archive: directories and notes stand before the sample that follows, or at the end."""
+    """The shards together are the archive: stray entries are before the next sample, or at the end."""
     rows: list[tuple[str, Content]] = [("d", None), ("d/a.x", b"1"), ("README", b"2"), ("d/b.x", b"3"), ("LAST", None)]
     run("split", feed(archive(rows)), "-c", "1", "-o", "out-%d.tar")
     assert entries("out-0.tar") == rows[:2]
@@ -149,17 +149,17 @@ def test_entries_without_key_go_along(run: Run, archive: Archive, feed: Feed) ->
 
 @each_feed
 def test_several_inputs(run: Run, archive: Archive, feed: Feed) -> None:
-    """A shard goes on over the end of an input."""
+    """A shard continues across inputs."""
     words = [feed(archive([*TEN.items()][at : at + 3], f"{at}.tar")) for at in (0, 3, 6)]
     run("split", *words, "-c", "4", "-o", "out-%d.tar")
     assert shards() == numbered("0 1 2 3", "4 5 6 7", "8")
     ran = run("split", *words, "-n", "2", "-o", "n-%d.tar")
-    assert ran.stderr == ""  # a second pass is no second input
+    assert ran.stderr == ""  # a second pass is not a second input
     assert [*shards("n-*").values()] == ["0 1 2 3 4", "5 6 7 8"]
 
 
 def test_no_limit(run: Run, archive: Archive) -> None:
-    """Without any limit it is 1G, and that is said."""
+    """The default limit is 1G, which is printed."""
     ran = run("split", archive(TEN))
     assert ran.lines == ["tarkit: no limit is given: shards of at most 1G (10^9 bytes); -c and -s set others"]
     assert shards("split-*") == {"split-000000.tar": "0 1 2 3 4 5 6 7 8 9"}
@@ -169,7 +169,7 @@ def test_no_limit(run: Run, archive: Archive) -> None:
 
 
 def test_require_all(run: Run, archive: Archive) -> None:
-    """A wanted key that is not found ends the run before the last shard is complete."""
+    """A requested key that is missing ends the run before the last shard is complete."""
     Path("list").write_text("1\n2\n3\nnone\n")
     options = ("--keys-from", "list", "-c", "2", "-o", "out-%d.tar", "--manifest", "m.tsv")
     ran = run("split", archive(TEN), *options, "--require-all", exit=1)
@@ -181,7 +181,7 @@ def test_require_all(run: Run, archive: Archive) -> None:
 
 
 def test_no_sample_no_shard(run: Run, archive: Archive) -> None:
-    """An archive without samples makes no shard, says so, and that is no error."""
+    """An archive without samples has no shard and a message, and is no error."""
     for rows, said in (({}, 0), ([("README", b"1"), ("d", None)], 1)):
         word = archive(rows)
         ran = run("split", word, "-c", "1", "--manifest", "m.tsv")
@@ -197,7 +197,7 @@ def test_no_sample_no_shard(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_what_is_left_is_told(run: Run, archive: Archive, feed: Feed) -> None:
-    """Samples that are left out or come twice are told and reported; a stop at --max-shards too, with status 0."""
+    """Samples that are left out or repeated are printed and reported; so is a stop at --max-shards, with status 0."""
     word = feed(archive(TEN))
     report = ("--report", "r.json")
     ran = run("split", word, "-n", "3", "--remainder", "drop", "-o", "a-%d.tar", *report)
@@ -222,7 +222,7 @@ def test_what_is_left_is_told(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_what_is_left_is_not_judged(run: Run, archive: Archive, feed: Feed) -> None:
-    """Damage in what is not written ends the count; the shards, and the keys that were found, are of what is."""
+    """Damage after the last written sample ends the count; shards and found keys are those that were written."""
     members = {**TEN, "big.bin": b"x" * (17 << 20), "z.cls": b"", "zz.cls": b""}
     words = ("-c", "2", "--max-shards", "2", "-o", "a-%d.tar", "--manifest", "m.tsv")
     ran = run("split", feed(archive(members)), *words)
@@ -230,7 +230,7 @@ def test_what_is_left_is_not_judged(run: Run, archive: Archive, feed: Feed) -> N
     made = {"a-0.tar": "0 1", "a-1.tar": "2 3"}
     assert shards("a-*") == made
     ran = run("split", feed(archive(tar(members)[: 8 * 1024 + 700], "short.tar")), *words, "--force")
-    least = 3 if feed.kind == "file" else 4  # where a header is read ahead, the sample before the damage is not closed
+    least = 3 if feed.kind == "file" else 4  # if a header is read ahead, the sample before the damage is incomplete
     what = f"stopped at --max-shards 2: at least {least} samples not written; the count ended at "
     assert ran.lines[0].startswith(f"tarkit: {what}")
     assert ran.lines[0].endswith("[truncated]")
@@ -243,7 +243,7 @@ def test_what_is_left_is_not_judged(run: Run, archive: Archive, feed: Feed) -> N
 
 
 def test_more_samples_than_were_counted(run: Run, archive: Archive) -> None:
-    """An input that grows between the two passes of -n is an error, and no stop."""
+    """An input that grows between the two passes of -n is an error, not a stop."""
     archive(pick(TEN, "0 1 2 3"), "a.tar")
     archive(pick(TEN, "4 5"), "b.tar")
     archive(pick(TEN, "4 5 6"), "longer")
@@ -253,7 +253,7 @@ def test_more_samples_than_were_counted(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_too_few_samples_for_the_shards(run: Run, archive: Archive, feed: Feed) -> None:
-    """No shard is empty: fewer samples than shards is an error, unless some are used again."""
+    """No shard is empty: fewer samples than shards are an error, unless some are repeated."""
     ran = run("split", feed(archive(TEN)), "-n", "11", exit=1)
     assert ran.lines == [
         "tarkit: 10 samples cannot fill 11 shards",
@@ -270,7 +270,7 @@ def test_too_few_samples_for_the_shards(run: Run, archive: Archive, feed: Feed) 
 def test_equal_shards_of_a_damaged_archive(
     remainder: str, expected: str, run: Run, archive: Archive, feed: Feed
 ) -> None:
-    """What was counted is what is written: the policy is the same in each pass, but only one of them tells."""
+    """The samples that were counted are written: each pass has the same policy, and only one prints."""
     word = feed(archive(tar(TEN)[:9300]))
     for number, policy in enumerate((["--maxerr", "1"], ["--skip", "truncated"])):
         name = f"{number}out-%d.tar"
@@ -305,7 +305,7 @@ def test_equal_shards_of_a_damaged_archive(
     ],
 )
 def test_templates(template: str, names: str, run: Run, archive: Archive) -> None:
-    """printf, bash and at count in the last component of the path; a bare name is completed."""
+    """printf, bash and at notations number the last component of the path; a bare name is completed."""
     archive(TEN, "a.in")
     os.mkdir("sub")
     os.mkdir("{x..y}")
@@ -316,7 +316,7 @@ def test_templates(template: str, names: str, run: Run, archive: Archive) -> Non
 
 
 def test_a_template_of_commands(run: Run, archive: Archive) -> None:
-    """pipe: with a number in it is a command for each shard; one that fails ends the run."""
+    """pipe: with a number is a command for each shard; one that fails ends the run."""
     word = archive(TEN)
     run("split", word, "-c", "4", "-o", "pipe:gzip > out-%02d.tar.gz")
     assert shards() == {"out-00.tar.gz": "0 1 2 3", "out-01.tar.gz": "4 5 6 7", "out-02.tar.gz": "8 9"}
@@ -327,7 +327,7 @@ def test_a_template_of_commands(run: Run, archive: Archive) -> None:
 
 @each_row("codec", ["gz", "zst", "lz4", "xz", "bz2"])
 def test_compressed_shards(codec: str, run: Run, archive: Archive) -> None:
-    """The suffix of the template compresses each shard, --compress overrules it."""
+    """The suffix of the template compresses each shard, --compress overrides it."""
     word = archive(TEN)
     run("split", word, "-c", "5", "-o", f"out-%d.tar.{codec}")
     joined = run("cat", *sorted(shards_of(f"out-*.tar.{codec}"))).stdout
@@ -369,7 +369,7 @@ WRONG = [
 
 @each_row(("options", "exit", "message"), WRONG)
 def test_wrong_options(options: str, exit: int, message: str, run: Run, archive: Archive) -> None:
-    """What makes no sense is one line, and nothing is written."""
+    """A usage error is one line, and nothing is written."""
     archive(TEN)
     ran = run("split", "in.tar", *options.split(), exit=exit)
     assert ran.lines[0].startswith(f"tarkit: {message}")
@@ -378,22 +378,22 @@ def test_wrong_options(options: str, exit: int, message: str, run: Run, archive:
 
 
 def test_a_size_that_looks_like_a_count_is_asked_about(run: Run, archive: Archive) -> None:
-    """Under 512 bytes -c was meant, and the hint asks so."""
+    """For less than 512 bytes the hint asks whether -c was meant."""
     assert run("split", archive(TEN), "-s", "100", exit=2).lines[1] == "hint: was -c 100 meant?"
 
 
 def test_too_few_names_on_the_way(run: Run, archive: Archive) -> None:
-    """Where the number of shards is not known, a template that runs out ends the run; what was complete stays."""
+    """If the number of shards is unknown, a template that runs out ends the run; complete shards are kept."""
     ran = run("split", archive(TEN), "-c", "4", "-o", "out-{0..1}.tar", exit=1)
     assert ran.lines[0] == "tarkit: 'out-{0..1}.tar': too few names: the template has 2 names, shard 3 has none"
     assert shards() == numbered("0 1 2 3", "4 5 6 7")
 
 
-# ---- what is there already
+# ---- existing shards
 
 
 def test_existing_shards_are_refused(run: Run, archive: Archive) -> None:
-    """Shards of that name are an error that names the first, and they stay."""
+    """Existing shards are an error that names the first, and they are unchanged."""
     word = archive(TEN)
     for number in (3, 4):
         Path(f"out-{number}.tar").write_text("old")
@@ -410,7 +410,7 @@ def test_existing_shards_are_refused(run: Run, archive: Archive) -> None:
 
 
 def test_append(run: Run, archive: Archive) -> None:
-    """--append goes on behind the last number, gaps or not; with nothing there it begins at 0."""
+    """--append continues after the last number, with or without gaps; the first number is 0."""
     first = archive(pick(TEN, "0 1 2"), "1.tar")
     second = archive(pick(TEN, "3 4 5"), "2.tar")
     run("split", first, "-c", "2", "-o", "out-%d.tar", "--append")
@@ -421,7 +421,7 @@ def test_append(run: Run, archive: Archive) -> None:
 
 
 def test_force(run: Run, archive: Archive) -> None:
-    """--force replaces shards one by one; stale ones go, but only after the last new one is complete."""
+    """--force replaces shards one by one; old ones are removed after the last new one is complete."""
     word = archive(TEN)
     for number in (0, 2, 7):
         Path(f"out-{number}.tar").write_text("old")
@@ -440,7 +440,7 @@ def test_force(run: Run, archive: Archive) -> None:
 
 
 def test_force_says_what_it_removes(run: Run, archive: Archive) -> None:
-    """Always, in one line; under -v in one for each; not with -q. Of all series at once."""
+    """Removed shards are printed in one line for all series, with -v in one line each; not with -q."""
     word = archive(TEN)
     for option, said in (
         ((), [f"tarkit: out-4.tar and 2 more: {REMOVED}"]),
@@ -456,7 +456,7 @@ def test_force_says_what_it_removes(run: Run, archive: Archive) -> None:
 
 
 def test_force_leaves_what_is_before_the_start(run: Run, archive: Archive) -> None:
-    """Shards with numbers below --start are of another run that is not replaced; those from there on are."""
+    """Shards with numbers below --start are kept; those from --start on are replaced or removed."""
     word = archive(TEN)
     for number in (0, 1, 2, 3, 7):
         Path(f"out-{number}.tar").write_bytes(tar({f"old{number}.x": b""}))
@@ -465,7 +465,7 @@ def test_force_leaves_what_is_before_the_start(run: Run, archive: Archive) -> No
 
 
 def test_equal_shards_from_stdin(run: Run, archive: Archive) -> None:
-    """Two passes over stdin: over a file from where it stands, over a pipe by way of temporary space."""
+    """stdin is read twice: a file from its offset, a pipe through temporary space."""
     with open(archive(TEN), "rb") as file:
         file.seek(3072)
         run("split", "-n", "2", "-o", "out-%d.tar", stdin=file.fileno())
@@ -480,7 +480,7 @@ def test_equal_shards_from_stdin(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_force_that_fails_leaves_what_it_did_not_replace(run: Run, archive: Archive, feed: Feed) -> None:
-    """After an error the shards that are complete are new, the others old, and none is half of one."""
+    """After an error complete shards are new, the others old, and none is partial."""
     for number in range(4):
         Path(f"out-{number}.tar").write_text("old")
     run("split", feed(archive(tar(TEN)[:6000])), "-c", "2", "-o", "out-%d.tar", "--force", exit=1)
@@ -490,7 +490,7 @@ def test_force_that_fails_leaves_what_it_did_not_replace(run: Run, archive: Arch
 
 @each_row("option", ["--force", "--append", "-q"])
 def test_an_input_is_never_overwritten(option: str, run: Run, archive: Archive) -> None:
-    """An input that has a name which the shards may get is refused, by another name and on stdin too; it stays."""
+    """An input with a possible name of a shard is refused, also under another name and on stdin; it is unchanged."""
     archive(TEN, "out-0.tar")
     os.symlink("out-0.tar", "other.tar")
     refused = 2 if option != "-q" else 1
@@ -503,7 +503,7 @@ def test_an_input_is_never_overwritten(option: str, run: Run, archive: Archive) 
 
 
 def test_force_over_a_link_that_leads_nowhere(run: Run, archive: Archive) -> None:
-    """A broken link of a shard's name is no reason to stop."""
+    """A broken link with the name of a shard is replaced."""
     os.symlink("nowhere", "out-5.tar")
     run("split", archive(TEN), "-c", "5", "-o", "out-%d.tar", "--force")
     assert shards() == numbered("0 1 2 3 4", "5 6 7 8 9")
@@ -514,7 +514,7 @@ def test_force_over_a_link_that_leads_nowhere(run: Run, archive: Archive) -> Non
 
 @each_feed
 def test_what_was_complete_stays(run: Run, archive: Archive, feed: Feed) -> None:
-    """An error ends the run with its message; complete shards stay, the one that was not has no name."""
+    """An error ends the run with its message; complete shards are kept, the open one is removed."""
     word = feed(archive(tar(TEN)[:4200]))
     ran = run("split", word, "-c", "2", "-o", "out-%d.tar", "--manifest", "m.tsv", "--report", "r.json", exit=1)
     assert ran.lines[0] == f"tarkit: {word}: at 4200: the input ends inside a header after '3.cls' [truncated]"
@@ -565,7 +565,7 @@ def test_problems(
 
 @each_feed
 def test_a_key_of_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
-    """In shards it is a warning, and what is skipped is neither in one nor a neighbour."""
+    """In shards a repeated key is a warning; a skipped sample is neither written nor a neighbour."""
     words = [feed(archive({"a.x": b"1", "b.x": b"2"}, f"{number}.tar")) for number in (1, 2)]
     for options in ("-c 1", "-n 2"):
         ran = run("split", *words, *options.split(), "--force", "-o", "out-%d.tar")
@@ -584,7 +584,7 @@ def test_a_key_of_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_joined_samples_are_one_sample_for_the_limits(run: Run, archive: Archive, feed: Feed) -> None:
-    """What is joined on purpose is never cut apart."""
+    """A joined sample is never split."""
     one = feed(archive({"a.jpg": b"1", "b.jpg": b"2"}, "1.tar"))
     two = feed(archive({"b.cls": b"3", "c.jpg": b"4"}, "2.tar"))
     run("split", one, two, "-c", "1", "--allow", "joined-sample,repeated-key", "-o", "out-%d.tar")
@@ -610,7 +610,7 @@ def test_joined_samples_are_one_sample_for_the_limits(run: Run, archive: Archive
     ),
 )
 def test_post(command: str, seen: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """COMMAND runs after each shard is complete; {} is its name, quoted, without {} %s is; it may move the shard."""
+    """COMMAND runs after each shard is complete; {} is its quoted name, or %s without {}; it may move the shard."""
     name = "it's a shard; touch oops $(touch oops) %%-%d.tar"
     run("split", feed(archive(TEN)), "-c", "10", "-o", name, "-p", command)
     assert keys(seen) == "0 1 2 3 4 5 6 7 8 9"
@@ -618,7 +618,7 @@ def test_post(command: str, seen: str, run: Run, archive: Archive, feed: Feed) -
 
 
 def test_post_that_fails(run: Run, archive: Archive) -> None:
-    """A command that fails ends the run: its shard stays, further ones are not made."""
+    """A command that fails ends the run: its shard is kept, and no further one is written."""
     ran = run("split", archive(TEN), "-c", "4", "-o", "out-%d.tar", "--post", "test {} != out-1.tar", exit=1)
     assert ran.lines == [
         "tarkit: command ended with status 1: test out-1.tar != out-1.tar",
@@ -629,16 +629,16 @@ def test_post_that_fails(run: Run, archive: Archive) -> None:
 
 
 def test_post_reads_nothing_of_ours(run: Run, archive: Archive) -> None:
-    """The command's stdin is empty, even where the archive comes from ours."""
+    """The stdin of the command is empty, even if the archive comes from stdin."""
     run("split", "-c", "4", "-o", "out-%d.tar", "--post", "cat", stdin=Path(archive(TEN)))
     assert shards() == numbered("0 1 2 3", "4 5 6 7", "8 9")
 
 
-# ---- the list of shards
+# ---- manifest
 
 
 def test_manifest(run: Run, archive: Archive) -> None:
-    """One line for each shard: its name, samples, bytes of the file, checksum, first and last key."""
+    """There is one line for each shard: name, samples, bytes of the file, checksum, first and last key."""
     rows = {"a\tb.x": b"1", "a\\.x": b"2", "c.x": b"3", "\udce9.x": b"4"}
     word = archive(rows)
     for suffix in ("tar", "tar.gz"):
@@ -654,7 +654,7 @@ def test_manifest(run: Run, archive: Archive) -> None:
 
 
 def test_manifest_of_shards_that_move_away(run: Run, archive: Archive) -> None:
-    """The list is about the shards as they were, whatever --post does to them."""
+    """The manifest has the shards as they were written, for any effect of --post."""
     run("split", archive(TEN), "-c", "5", "-o", "out-%d.tar", "--manifest", "m.tsv", "--post", "rm {}")
     lines = Path("m.tsv").read_text().splitlines()
     assert [line.split("\t")[0] for line in lines[1:]] == ["out-0.tar", "out-1.tar"]
@@ -662,7 +662,7 @@ def test_manifest_of_shards_that_move_away(run: Run, archive: Archive) -> None:
 
 
 def test_manifest_is_written_last(run: Run, archive: Archive) -> None:
-    """While shards are made there is no list of them, or the old one."""
+    """Until the last shard is complete there is no manifest, or the old one."""
     Path("m.tsv").write_text("old")
     run("split", archive(TEN), "-c", "5", "-o", "out-%d.tar", "--manifest", "m.tsv", "--post", "cat m.tsv >> seen")
     assert Path("seen").read_text() == "oldold"
@@ -675,7 +675,7 @@ def test_manifest_is_written_last(run: Run, archive: Archive) -> None:
 
 @each_row(("before", "feed"), in_turn([True, False], 0))
 def test_verbose_quiet_and_report(before: bool, run: Run, archive: Archive, feed: Feed) -> None:
-    """-v names each shard and why it closed, -q is silent, --report writes JSON; before the command word and after."""
+    """-v prints each shard and why it closed, -q nothing, --report writes JSON; before and after the command's name."""
     word = feed(archive(members(1, 1, 1, 30, 1)))
 
     def called(*options: str) -> list[str]:
@@ -698,26 +698,26 @@ def test_verbose_quiet_and_report(before: bool, run: Run, archive: Archive, feed
     assert called() == []
 
 
-# ---- samples that do not fit into memory
+# ---- samples larger than memory
 
 
 def big(*sizes: int, seed: int = 1) -> dict[str, Content]:
-    """The sample `big`, of entries with so many bytes."""
+    """Return the sample `big`, with entries of these sizes."""
     draw = random.Random(seed)
     return {f"big.{number}": draw.randbytes(size) for number, size in enumerate(sizes)}
 
 
 @pytest.fixture
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples over 2 KiB are large, and a window of 32 KiB is all that there is; as much is spliced."""
+    """Make samples over 2 KiB large, and limit the window, and a splice, to 32 KiB."""
     monkeypatch.setattr(reader, "LARGE", 1 << 11)
     for name in ("CHUNK", "HELD", "SPLICED"):
         monkeypatch.setattr(source, name, 1 << 15)
 
 
 def test_a_huge_sample(run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """A sample over 16 MiB is written while it is read; one that makes the shard too long moves to the next."""
-    huge = {"a.x": b"1", **big(9 << 20, 9 << 20), "c.x": b"2"}  # no part of it is over 16 MiB, the sample is
+    """A sample over 16 MiB is written while it is read; one that exceeds the shard moves to the next."""
+    huge = {"a.x": b"1", **big(9 << 20, 9 << 20), "c.x": b"2"}  # the sample is over 16 MiB, its entries are not
     run("split", feeds[1](archive(huge)), "-s", "5M", "-o", "out-%d.tar")
     assert [*shards()] == ["out-0.tar", "out-1.tar", "out-2.tar"]
     for number, group in enumerate(["a", "big", "c"]):
@@ -726,7 +726,7 @@ def test_a_huge_sample(run: Run, archive: Archive, feeds: list[Feed]) -> None:
 
 @each_feed
 def test_a_huge_entry(run: Run, archive: Archive, feed: Feed, small_memory: None) -> None:
-    """An entry that is larger than what there is of memory passes through without being held."""
+    """An entry larger than memory is copied without being kept."""
     rows: dict[str, Content] = {"a.x": b"1", "big.0": bytes(70_000), "big.1": b"2", "c.x": b"3"}
     run("split", feed(archive(rows)), "-c", "2", "-o", "out-%d.tar")
     assert Path("out-0.tar").read_bytes() == tar(pick(rows, "a big"))
@@ -758,7 +758,7 @@ AHEAD = [
 def test_what_is_written_ahead(
     options: str, expected: list[str], run: Run, archive: Archive, feed: Feed, small_memory: None
 ) -> None:
-    """Samples whose end is not known yet give the shards that they give from a file."""
+    """Samples whose end is not known yet have the same shards as from a file."""
     run("split", feed(archive(SMALLER)), *options.split(), "-o", "out-%d.tar")
     found = [path.read_bytes() for path in sorted(Path.cwd().glob("out-*"))]
     assert found == [tar(pick(SMALLER, group)) for group in expected]
@@ -777,7 +777,7 @@ def test_what_is_written_ahead(
 def test_what_cannot_be_written_ahead(
     template: str, options: str, expected: list[str], run: Run, archive: Archive, feed: Feed, small_memory: None
 ) -> None:
-    """Where what was written cannot be moved to the next shard, samples wait until their end is known."""
+    """If an output cannot be truncated, samples wait until their end is known."""
     run("split", feed(archive(SMALLER)), *options.split(), "-o", template)
     found = [gzip.decompress(path.read_bytes()) for path in sorted(Path.cwd().glob("out-*"))]
     assert found == [tar(pick(SMALLER, group)) for group in expected]
@@ -787,7 +787,7 @@ def test_what_cannot_be_written_ahead(
 def test_a_cut_inside_of_what_is_written_ahead(
     cut: int, run: Run, archive: Archive, feed: Feed, small_memory: None
 ) -> None:
-    """When the input ends inside a sample that is being written, no shard has a part of it."""
+    """If the input ends inside a sample that is written, no shard has a part of it."""
     word = feed(archive(tar(SMALLER)[:cut]))
     run("split", word, "-s", "20K", "-o", "out-%d.tar", exit=1)
     assert set(shards().values()) <= {"a b"}
@@ -801,13 +801,13 @@ def test_a_cut_inside_of_what_is_written_ahead(
 
 @each_feed
 def test_a_post_that_fails_while_a_sample_moves(run: Run, archive: Archive, feed: Feed, small_memory: None) -> None:
-    """When the command after the first shard fails, what was written ahead of the second goes as well."""
+    """If the command after the first shard fails, the part written ahead for the second is removed as well."""
     run("split", feed(archive(SMALLER)), "-s", "20K", "-o", "out-%d.tar", "-p", "false", exit=1)
     assert shards() == numbered("a b")
 
 
 def test_temporary_space_is_where_it_was_asked_for(run: Run, archive: Archive, small_memory: None) -> None:
-    """--tmpdir is used and is left empty; one that is not there is an error when it is needed."""
+    """--tmpdir is used and left empty; a missing one is an error when it is needed."""
     os.mkdir("space")
     archive(SMALLER)
     run("split", "pipe:cat in.tar", "-s", "20K", "-o", "out-%d.tar.gz", "--tmpdir", "space")

@@ -1,4 +1,4 @@
-"""tarkit split into several series: --map, --parts, --folds, --stratify; and --even size. Nothing is lost or twice."""
+"""tarkit split into several series: --map, --parts, --folds, --stratify; --even size; and that no sample is lost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FIVEFOLD = {
 
 
 def shards(pattern: str = "**/*-*") -> dict[str, str]:
-    """The keys in each file that matches."""
+    """Return the keys in each matching file."""
     return {str(path.relative_to(Path.cwd())): keys(path) for path in sorted(Path.cwd().glob(pattern))}
 
 
@@ -49,7 +49,7 @@ def report() -> Any:
 
 
 def sized(*sizes: int) -> dict[str, Content]:
-    """Samples 1, 2, 3 .. with contents of so many bytes."""
+    """Return samples 1, 2, 3 ... with contents of these sizes."""
     return {f"{number}.bin": b"x" * size for number, size in enumerate(sizes, 1)}
 
 
@@ -161,7 +161,7 @@ EXAMPLES: list[tuple[str, object, str, dict[str, str] | str]] = [
 def test_examples(
     example: str, samples: Any, options: str, expected: dict[str, str] | str, run: Run, archive: Archive, feed: Feed
 ) -> None:
-    """What shards hold has its bytes."""
+    """Shards have the expected samples, with their bytes."""
     Path("cats").write_text(CATS)
     Path("bad").write_text("dog\td-%d\ncat_0.txt\n")
     inputs = samples if isinstance(samples, list) else [samples]
@@ -180,7 +180,7 @@ def test_examples(
 
 @each_feed
 def test_equal_in_bytes_may_be_fewer(run: Run, archive: Archive, feed: Feed) -> None:
-    """Where a large sample fills more than a shard, there are fewer, and that is said."""
+    """If a large sample fills more than one shard there are fewer, with a message."""
     ran = run("split", feed(archive(sized(1, 9000, 1, 1))), "-n", "3", "--even", "size", "-o", "o-%d.tar")
     assert shards() == {"o-0.tar": "1 2", "o-1.tar": "3 4"}
     assert ran.lines == ["tarkit: 2 shards and no more: so large are some samples"]
@@ -188,7 +188,7 @@ def test_equal_in_bytes_may_be_fewer(run: Run, archive: Archive, feed: Feed) -> 
 
 @each_feed
 def test_equal_in_bytes_of_a_damaged_archive(run: Run, archive: Archive, feed: Feed) -> None:
-    """What was counted is what is written, and what is wrong is told once."""
+    """The samples that were counted are written, and a problem is printed once."""
     word = feed(archive(tar(TEN)[:9300]))
     for policy in (["--maxerr", "1"], ["--skip", "truncated"]):
         ran = run("split", word, "--even", "size", "-o", "o-{0..3}.tar", *policy, "--report", "r.json", "--force")
@@ -203,14 +203,14 @@ SHELL = r"printf '%s\0%s' {} {} | sha256sum | cut -c -16"
 
 
 def reckoned(key: str, bounds: list[float], salt: str = "") -> int:
-    """The number of a part by the formula in the README, with nothing of ours."""
+    """Return the number of a part by the formula in the README, without tarkit."""
     u = int(sha256(salt.encode() + b"\0" + key.encode()).hexdigest()[:16], 16)
     return next(place for place, bound in enumerate(bounds) if u < int(bound * 2**64))
 
 
 @each_row(("salt", "feed"), in_turn(["", "again"], 1))
 def test_parts(salt: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """Each sample is in one part, by the hash that is documented, in input order, its bytes as they were."""
+    """Each sample is in one part, by the documented hash, in the order of the input, with unchanged bytes."""
     word = feed(archive(HUNDRED))
     run(
         "split",
@@ -242,7 +242,7 @@ def test_parts(salt: str, run: Run, archive: Archive, feed: Feed) -> None:
 
 
 def test_the_hash_is_what_a_shell_reckons(run: Run, archive: Archive) -> None:
-    """The command of the docstring, and numbers that must never change."""
+    """The shell command in the docstring computes the same numbers, which must never change."""
     from tarkit.shards.partition import place
 
     program("sha256sum")
@@ -261,7 +261,7 @@ def test_the_hash_is_what_a_shell_reckons(run: Run, archive: Archive) -> None:
 
 
 def test_a_set_that_grows(run: Run, archive: Archive) -> None:
-    """What is in a part stays there: with more samples, in another order, as another archive, with --append."""
+    """Samples keep their parts with more samples, in another order, in another archive, and with --append."""
     run("split", archive(pick(HUNDRED, " ".join(f"k{n:03}" for n in range(60)))), "-c", "99", "--parts", HALF)
     before = shards()
     rest = archive(pick(HUNDRED, " ".join(f"k{n:03}" for n in range(99, 59, -1))), "rest.tar")
@@ -280,7 +280,7 @@ GROUPS = [f"p{patient:02}/{visit}.x" for patient in range(30) for visit in range
 
 @each_row(("option", "feed"), in_turn(["--group ^p[0-9]+", "--group ^(p[0-9]+)/", "--group-field json.patient"], 1))
 def test_groups_stay_together(option: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """All of one patient are on one side, which the patient alone settles."""
+    """All samples of one patient are in one part, which depends on the patient only."""
     rows: list[tuple[str, Content]] = [(name, b"") for name in GROUPS]
     if "field" in option:
         rows = [(f"{name[:-1]}json", json.dumps({"patient": name[:3]}).encode()) for name in GROUPS]
@@ -293,7 +293,7 @@ def test_groups_stay_together(option: str, run: Run, archive: Archive, feed: Fee
 
 @each_feed
 def test_a_key_without_group(run: Run, archive: Archive, feed: Feed) -> None:
-    """One that does not match is an error, with a way out that the hint spells."""
+    """A key that does not match is an error, whose hint has a solution."""
     word = feed(archive({"p1/a.x": b"", "q.x": b""}))
     ran = run("split", word, "-c", "9", "--parts", HALF, "--group", "^(p[0-9])/", exit=1)
     assert ran.lines == [
@@ -322,7 +322,7 @@ def test_a_key_without_group(run: Run, archive: Archive, feed: Feed) -> None:
     ],
 )
 def test_names_of_parts(template: list[str], names: str, run: Run, archive: Archive) -> None:
-    """{part} stands for the name, which else comes before that of the file."""
+    """{part} is replaced by the name; without it the name is a prefix of the file name."""
     for folder in ("sub", "a", "b"):
         os.mkdir(folder)
     run("split", archive(TEN, "in"), "-c", "10", "--parts", HALF, *template)
@@ -333,7 +333,7 @@ def test_names_of_parts(template: list[str], names: str, run: Run, archive: Arch
 
 
 def test_what_parts_say(run: Run, archive: Archive) -> None:
-    """With -v a table; a part that gets nothing is a warning."""
+    """-v prints a table; a part without samples is a warning."""
     ran = run("-v", "split", archive(TEN), "-c", "99", "--parts", "most=0.999999,few=0.000001", "--report", "r.json")
     assert "tarkit: warning: no sample for few, so no shard" in ran.lines
     assert ran.lines[-4:-1] == [
@@ -349,7 +349,7 @@ def test_what_parts_say(run: Run, archive: Archive) -> None:
 
 @each_row(("how", "feed"), in_turn(["", "--stratify cls"], 1))
 def test_folds(how: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """Each sample is in one fold; classes are in each as they are in all."""
+    """Each sample is in one fold; classes have the same shares in each."""
     run("split", feed(archive(HUNDRED)), "-c", "999", "--folds", "4", *how.split(), "--report", "r.json")
     found = shards()
     assert [*found] == [f"fold-{number}-000000.tar" for number in range(4)]
@@ -378,7 +378,7 @@ def test_folds(how: str, run: Run, archive: Archive, feed: Feed) -> None:
     ),
 )
 def test_classes_come_in_their_shares(fields: Any, option: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """36 samples of three classes, 2/3 and 1/6 and 1/6: exactly so."""
+    """36 samples of three classes have exactly the shares 2/3, 1/6 and 1/6."""
     members = {f"{n:02}.{field}": content for n in range(36) for field, content in fields(n).items()}
     run("split", feed(archive(members)), "-c", "999", "--parts", "a=2/3,b=1/6,c", "--stratify", option)
     counts = [Counter(int(key) % 3 for key in held.split()) for held in shards().values()]
@@ -386,7 +386,7 @@ def test_classes_come_in_their_shares(fields: Any, option: str, run: Run, archiv
 
 
 def test_a_sample_without_class(run: Run, archive: Archive) -> None:
-    """It is an error, or left out, or one class of its own; and counted in any case."""
+    """A sample without a class is an error, dropped, or in a class of its own; and counted in each case."""
     members = {"1.cls": b"1", "2.txt": b"2", "3.cls": b"1", "4.cls": b"1"}
     word = archive(members)
     words = ("split", word, "-c", "9", "--parts", HALF, "--stratify", "cls", "--report", "r.json")
@@ -405,7 +405,7 @@ def test_a_sample_without_class(run: Run, archive: Archive) -> None:
 
 
 def test_what_maps_say(run: Run, archive: Archive) -> None:
-    """What is in no category is counted, and what no sample is in as well."""
+    """Samples without a category are counted, and so are categories without samples."""
     word = archive(CLASSES)
     text = '{"a-%d": ["n01440764"], "b-%d": ["bird"], "c-%d": ["n0144"]}'
     Path("m.json").write_text(text)
@@ -433,7 +433,7 @@ def test_what_maps_say(run: Run, archive: Archive) -> None:
 
 
 def test_maps_and_folders(run: Run, archive: Archive) -> None:
-    """-o is the folder; the codec is in the suffix that is added; all folders must be there."""
+    """-o is the directory; the added suffix determines the codec; all directories must exist."""
     word = archive(CLASSES)
     os.mkdir("out")
     for codec, name in (("zst", "x-0.tar.zst"), ("zip", "x-0.zip"), ("none", "x-0.tar")):
@@ -449,7 +449,7 @@ def test_maps_and_folders(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_torn_and_untorn_samples(run: Run, archive: Archive, feed: Feed) -> None:
-    """A sample is of the category of its files; entries without key go along and are not asked."""
+    """A sample has the category of its files; entries without a key are not matched."""
     rows: list[tuple[str, Content]] = [
         ("a", None),
         ("a/1.jpg", b""),
@@ -462,7 +462,7 @@ def test_torn_and_untorn_samples(run: Run, archive: Archive, feed: Feed) -> None
     assert entries("b-0.tar") == rows[4:]
 
 
-# ---- what goes with what
+# ---- combinations of options
 
 
 WRONG = [
@@ -507,7 +507,7 @@ WRONG = [
 
 @each_row(("options", "message"), WRONG)
 def test_wrong_options(options: str, message: str, run: Run, archive: Archive) -> None:
-    """What makes no sense is one line, and nothing is read or written."""
+    """A usage error is one line, and nothing is read or written."""
     ran = run("split", archive(TEN), "-c", "9", *options.split(), exit=2)
     assert ran.lines[0].startswith(f"tarkit: {message}")
     assert os.listdir() == ["in.tar"]
@@ -539,7 +539,7 @@ def test_more_wrong_options(options: str, exit: int, message: str, run: Run, arc
 
 
 def test_what_is_there(run: Run, archive: Archive) -> None:
-    """Shards of any part are an error; --force replaces those of each, --append goes on behind those of each."""
+    """Existing shards of any part are an error; --force replaces those of each, --append continues after them."""
     word = archive(TEN)
     for name in ("a-3.tar", "b-1.tar", "b-9.tar"):
         Path(name).write_bytes(tar({f"old{name}": b""}))
@@ -568,7 +568,7 @@ def test_an_input_among_the_shards(run: Run, archive: Archive) -> None:
 @each_row("cut", ["--parts a=0.5,b=0.5", '--map {"a-%d":["[02468]"],"b-%d":["."]} --first-match'])
 @each_feed
 def test_damage_leaves_nothing_half(cut: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """Shards that were complete stay, those that were open go; --skip keeps what is whole."""
+    """Complete shards are kept, open ones removed; --skip keeps whole samples."""
     word = feed(archive(tar(TEN)[:9300]))
     ran = run("split", word, "-c", "3", *cut.split(), exit=1)
     assert "[truncated]" in ran.lines[0]
@@ -578,7 +578,7 @@ def test_damage_leaves_nothing_half(cut: str, run: Run, archive: Archive, feed: 
 
 
 def test_names_that_meet_later(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two templates whose names meet where nobody looked before: an error, and no shard is written over."""
+    """Two templates with a common name later in the series are an error, and no shard is overwritten."""
     monkeypatch.setattr(categories, "_COMPARED", 4)
     cut = '{"x-%d":["[0-4]"],"x-{3..5}":["[5-9]"]}'
     ran = run("split", archive(TEN), "-c", "1", "--map", cut, exit=1)
@@ -587,7 +587,7 @@ def test_names_that_meet_later(run: Run, archive: Archive, monkeypatch: pytest.M
 
 
 def test_more_categories_than_files(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system does not let all shards be open at once, that is said before anything is read."""
+    """If the system does not allow all shards to be open at once, there is an error before anything is read."""
     monkeypatch.setattr(categories, "_COMPARED", 4)
     monkeypatch.setattr(resource, "getrlimit", lambda what: (200, 200))
     monkeypatch.setattr(resource, "setrlimit", lambda what, limits: None)
@@ -597,7 +597,7 @@ def test_more_categories_than_files(run: Run, archive: Archive, monkeypatch: pyt
 
 
 def test_many_encoders_take_memory(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """xz has 95 MiB for each shard that is open; it is said when that is much for this machine."""
+    """xz needs 95 MiB for each open shard; a warning is printed if that is much for this machine."""
     monkeypatch.setattr(memory, "parse_memory", lambda text: 500 << 20)
     for folds, said in ((6, ["tarkit: warning: 6 compressed shards at once take about 570 MiB of memory"]), (5, [])):
         ran = run(
@@ -617,7 +617,7 @@ def test_many_encoders_take_memory(run: Run, archive: Archive, monkeypatch: pyte
 
 @each_feed
 def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples that a window does not hold go to shards in turn, as they came; small ones wait in several shards."""
+    """Large samples go to shards in turn, unchanged; small ones wait in several shards."""
     monkeypatch.setattr(reader, "LARGE", 1 << 13)
     monkeypatch.setattr(source, "CHUNK", 1 << 14)
     monkeypatch.setattr(source, "HELD", 1 << 15)
@@ -637,7 +637,7 @@ def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkey
 
 @each_feed
 def test_samples_of_one_key_that_meet(run: Run, archive: Archive, feed: Feed) -> None:
-    """Two inputs have a key, and what stood between goes elsewhere: they would be one sample without a word."""
+    """Samples of two inputs with one key are an error if those between them go to another series."""
     words = [feed(archive({"a.x": b"1", "b.x": b"2"}, "1.tar")), feed(archive({"a.x": b"3", "c.x": b""}, "2.tar"))]
     cut = ("--map", '{"a-%d":["a","c"],"b-%d":["b"]}', "-c", "9", "--report", "r.json")
     ran = run("split", *words, *cut, exit=1)
@@ -653,7 +653,7 @@ def test_samples_of_one_key_that_meet(run: Run, archive: Archive, feed: Feed) ->
 
 
 def test_templates_without_part(run: Run, archive: Archive) -> None:
-    """It is said which shards are written where the template does not say where the name of a part goes."""
+    """The names of shards are printed if the template does not have {part}."""
     archive(TEN)
     ran = run("split", "in.tar", "-c9", "--parts", "train,val=30%", "-o", "x-%06d.tar")
     assert ran.lines[0] == "tarkit: writes train-x-%06d.tar, val-x-%06d.tar"

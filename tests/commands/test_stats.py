@@ -1,4 +1,4 @@
-"""tarkit stats: exact counts from every kind of input, from the headers alone, and the same at any -p."""
+"""tarkit stats: exact counts from every kind of input, from headers only, and the same for any -p."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ FIELDS = {"jpg": (3, 1610, 10, 600, 1000), "cls": (3, 4, 1, 1, 2), "seg.png": (1
 
 
 def told(run: Run, *words: str, **settings: Any) -> Any:
-    """What --json says."""
+    """Return the output of --json."""
     return json.loads(run("stats", *words, "--json", **settings).stdout)
 
 
 @each_feed
 def test_counts(run: Run, archive: Archive, feed: Feed) -> None:
-    """Samples, entries, fields, sets, and each byte of the archive under one head."""
+    """Samples, entries, fields and sets are counted, and each byte of the archive in one category."""
     found = told(run, feed(archive(ROWS)))
     assert (found["samples"], found["entries"], found["strays"]) == (3, 9, 2)
     content = sum(len(data) for _, data in ROWS if isinstance(data, bytes))
@@ -76,7 +76,7 @@ def test_counts(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_text(run: Run, archive: Archive, feed: Feed) -> None:
-    """Plain lines in a pipe."""
+    """A pipe gets plain lines."""
     lines = run("stats", feed(archive(ROWS))).stdout.decode().splitlines()
     assert lines[:10] == [
         "Summary",
@@ -97,7 +97,7 @@ def test_text(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_extensions_links_and_sparse_files(run: Run, archive: Archive, feed: Feed) -> None:
-    """Long names cost more headers, links have no content; a sparse file has the size that its records say."""
+    """Long names have more header bytes, links no content; a sparse file has the size in its records."""
     rows: list[tuple[str, Content]] = [("x" * 120 + ".a", b"1"), ("x" * 120 + ".b", Link("x" * 120 + ".a"))]
     for format, extensions in ((GNU, 3 * 1024), (PAX, 2 * 1024)):
         found = told(run, feed(archive(rows, format=format)))
@@ -117,7 +117,7 @@ def test_extensions_links_and_sparse_files(run: Run, archive: Archive, feed: Fee
 
 @each_feed
 def test_global_headers(run: Run, archive: Archive, feed: Feed) -> None:
-    """They are no entries, and cost what extensions cost; the same when samples are chosen or faults allowed."""
+    """Global headers are no entries, and count as extensions, also with selected samples or allowed problems."""
     name = feed(archive(tar(ROWS, PAX, pax_headers={"comment": "x" * 600})))
     found = told(run, name)
     assert (found["entries"], found["strays"], found["samples"]) == (9, 2, 3)
@@ -129,7 +129,7 @@ def test_global_headers(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 def by_tarfile(data: bytes) -> dict[str, Any]:
-    """The same counts from the entries that Python's tarfile lists."""
+    """Return the same counts from the entries that Python's tarfile lists."""
     found: list[tuple[str, str, int]] = []
     with tarfile.open(fileobj=io.BytesIO(data), encoding="utf-8") as file:
         for info in file:
@@ -152,7 +152,7 @@ def by_tarfile(data: bytes) -> dict[str, Any]:
 @settings(max_examples=20)
 @given(archives())
 def test_counted_as_tarfile_sees_it(data: bytes) -> None:
-    """Headers alone, or sample by sample: the counts are those of Python's tarfile."""
+    """Counts from headers, or sample by sample, equal those of Python's tarfile."""
     expected = by_tarfile(data)
     fast, slow = count(on_disk(data), Policy()), count_samples(on_disk(data), Policy(allow=["all"]))
     for found in (fast, slow):
@@ -170,7 +170,7 @@ def test_counted_as_tarfile_sees_it(data: bytes) -> None:
 
 
 class Headers(Peeked):
-    """A source that shows no byte more than it is asked for, and notes which."""
+    """A source that returns only the requested bytes, and records which."""
 
     seekable, failure = True, None
 
@@ -187,7 +187,7 @@ class Headers(Peeked):
 
 
 def test_headers_only() -> None:
-    """No byte of any content is looked at."""
+    """No byte of any content is read."""
     data = tar(ROWS)
     source = Headers(data)
     assert count(source, Policy()).samples == 3  # type: ignore[arg-type]
@@ -197,7 +197,7 @@ def test_headers_only() -> None:
 
 
 def test_few_bytes_are_read(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a file whose large entries have small ones beside them, under 5 % is read."""
+    """Of a file with large entries between small ones under 5 % is read."""
     rows = {f"{n:04}.{field}.npy": bytes(size) for n in range(200) for field, size in (("a", 32896), ("b", 136))}
     read = 0
     fill = FileSource._read_into
@@ -218,7 +218,7 @@ def test_few_bytes_are_read(run: Run, archive: Archive, monkeypatch: pytest.Monk
 
 @pytest.mark.forks
 def test_shards(run: Run, archive: Archive) -> None:
-    """Counts of each and of all, the same at any -p, in the order of the inputs."""
+    """Counts of each input and of all are the same for any -p, in the order of the inputs."""
     names = [archive({f"{s}{n}.cls": b"x" * (s + 1) for n in range(s + 1)}, f"{s}.tar") for s in range(3)]
     found = told(run, *names)
     assert [(each["name"], each["samples"]) for each in found["shards"]] == [(f"{s}.tar", s + 1) for s in range(3)]
@@ -234,7 +234,7 @@ def test_shards(run: Run, archive: Archive) -> None:
 @pytest.mark.forks
 @each_row("parallel", ["1", "2"])
 def test_errors_of_any_process(parallel: str, run: Run, archive: Archive) -> None:
-    """The first input that is bad ends the run with its message, nothing on stdout; --skip goes on, and says so."""
+    """The first bad input ends the run with its message and without an output; --skip continues with a warning."""
     good = archive(ROWS)
     bad = archive(tar(ROWS)[:3700], "bad.tar")
     lone = archive({"d/a.x": b"1"}, "lone.tar")
@@ -267,7 +267,7 @@ def test_errors_of_any_process(parallel: str, run: Run, archive: Archive) -> Non
     ],
 )
 def test_problems(members: Any, problem: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """What would be miscounted is an error; with --skip and --allow the samples are those that cat lets through."""
+    """Problems of counting are errors; with --skip and --allow the samples are those that cat would write."""
     for feed in feeds:
         ran = run("stats", feed(archive(members)), exit=1)
         assert ran.stdout == b""
@@ -284,7 +284,7 @@ def test_problems(members: Any, problem: str, run: Run, archive: Archive, feeds:
 
 @each_feed
 def test_unsafe_names_are_told_of(run: Run, archive: Archive, feed: Feed) -> None:
-    """As everywhere: a warning."""
+    """Unsafe names are warnings, as in other commands."""
     for options in ((), ("--allow", "truncated"), ("--match", "")):
         ran = run("stats", feed(archive({"../a.x": b"1"})), "--total", *options)
         assert (ran.stdout, len(ran.lines)) == (b"1\n", 1)
@@ -293,7 +293,7 @@ def test_unsafe_names_are_told_of(run: Run, archive: Archive, feed: Feed) -> Non
 
 @each_feed
 def test_select(run: Run, archive: Archive, feed: Feed) -> None:
-    """Options that choose samples count those, each under its input."""
+    """Only selected samples are counted, for each input."""
     one, two = feed(archive(ROWS, "1.tar")), feed(archive({"e.cls": b"5", "f.cls": b"66"}, "2.tar"))
     found = told(run, one, two, "--match", "[abf]$", *(["-p", "2"] if feed.kind == "file" else []))
     assert [each["samples"] for each in found["shards"]] == [2, 1]
@@ -307,7 +307,7 @@ def test_select(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_no_samples(run: Run, archive: Archive, feed: Feed) -> None:
-    """An empty archive, or one without samples, is no error."""
+    """An archive without entries, or without samples, is no error."""
     name = feed(archive({}))
     assert run("stats", name, "--total").stdout == b"0\n"
     assert told(run, name)["bytes"] == 10240
@@ -317,7 +317,7 @@ def test_no_samples(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 def test_the_bar_knows_its_end(run: Run, archive: Archive) -> None:
-    """Bytes of all inputs, of plain files; how far it came of them."""
+    """The bar shows bytes out of those of all inputs, if these are plain files."""
     names = [archive(ROWS, "1.tar"), archive(ROWS, "2.tar")]
     for words in (("stats",), ("stats", "--match", ""), ("check",)):
         stderr = run(*words, "--progress", *names, exit=None).stderr
@@ -338,7 +338,7 @@ CLASSED: dict[str, Content] = {
 
 @each_feed
 def test_by(run: Run, archive: Archive, feed: Feed) -> None:
-    """The values of a field and how many samples have each, the most frequent first; names from classes.txt."""
+    """The values of a field are counted, the most frequent first; classes.txt has their names."""
     name = feed(archive(sorted(CLASSED.items())))
     by = told(run, name, "--by", "cls")["by"]
     counts = [{"value": "0", "samples": 3}, {"value": "1", "samples": 3}, {"value": "2", "samples": 2}]
@@ -365,7 +365,7 @@ def test_by(run: Run, archive: Archive, feed: Feed) -> None:
 
 @pytest.mark.forks
 def test_by_counts_the_same_otherwise(run: Run, archive: Archive) -> None:
-    """What is counted without --by is counted with it, in several processes too; classes.txt lies beside a shard."""
+    """--by does not change other counts, in several processes as well; classes.txt is beside a shard."""
     names = [archive(ROWS, "1.tar"), archive(tar(sorted(CLASSED.items()), PAX), "2.tar")]
     plain = told(run, *names)
     Path("classes.txt").write_text("cat\ndog\n")
@@ -379,7 +379,7 @@ def test_by_counts_the_same_otherwise(run: Run, archive: Archive) -> None:
 
 
 def test_by_what_is_not_there(run: Run, archive: Archive) -> None:
-    """A field that no sample has is told of; one that is not text is an error that can be allowed."""
+    """A field that no sample has is a warning; one that is not text is an error that can be allowed."""
     name = archive({"a.cls": b"1", "a.jpg": b"\xff\xd8\xff"})
     ran = run("stats", name, "--by", "clss")
     assert ran.lines == ["tarkit: warning: no sample has 'clss'"]
@@ -388,7 +388,7 @@ def test_by_what_is_not_there(run: Run, archive: Archive) -> None:
 
 
 def test_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many are told apart; the rest is counted together, whatever is merged."""
+    """The number of classes is limited, also after merging; the others are counted together."""
     monkeypatch.setattr(classes, "MOST", 3)
     one, other = ClassCounts(), ClassCounts()
     for value in "aabcde":
@@ -399,11 +399,11 @@ def test_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (dict(one.counts), one.others) == ({"a": 4, "b": 3, "c": 1}, 4)
 
 
-# ---- who gets what
+# ---- shares of nodes and workers
 
 
 def test_shares(run: Run, archive: Archive) -> None:
-    """Shard i goes to node i mod W, of these shard j to worker j mod K; who gets nothing is told."""
+    """Shard i goes to node i mod W, of these shard j to worker j mod K; a node without a shard is reported."""
     names = [archive({f"{s}{n}.x": b"" for n in range(s + 1)}, f"{s}.tar") for s in range(5)]
     shares = told(run, *names, "--world", "2", "--workers", "2")["shares"]
     assert [tuple(each.values()) for each in shares] == [
@@ -420,7 +420,7 @@ def test_shares(run: Run, archive: Archive) -> None:
 
 
 def test_shares_are_those_of_webdataset() -> None:
-    """webdataset's own functions deal the same."""
+    """webdataset's own functions assign the same shards."""
     wds = pytest.importorskip("webdataset.shardlists")
     urls = list(range(20))
     for world, workers in ((3, 2), (1, 4), (7, 1), (4, 4)):
@@ -442,7 +442,7 @@ def test_shares_are_those_of_webdataset() -> None:
     ],
 )
 def test_usage(words: tuple[str, ...], run: Run) -> None:
-    """One output at a time."""
+    """Only one output can be selected."""
     assert run("stats", "pipe:touch read", *words, exit=2).stdout == b""
     assert not Path("read").exists()
 
@@ -453,7 +453,7 @@ def test_usage(words: tuple[str, ...], run: Run) -> None:
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=100), st.integers(1, 50), st.integers(1, 9))
 def test_sizes(values: list[int], distinct: int, pieces: int) -> None:
-    """Exact while few differ; then the median is at most 1/256 too small, and all else stays exact."""
+    """Few different sizes are exact; of many the median is at most 1/256 too small, and all else is exact."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(census, "DISTINCT", distinct)
         found = Sizes()
@@ -477,7 +477,7 @@ def test_sizes(values: list[int], distinct: int, pieces: int) -> None:
      (1200, 1399, "1.2 to 1.4 kB"), (112_600, 112_799, "112.6 to 112.8 kB"), (10**18, 2 * 10**18 - 1, "1 to 2 EB")],
 )  # fmt: skip
 def test_range_words(low: int, high: int, words: str) -> None:
-    """As short as it can be."""
+    """A range is as short as possible."""
     assert range_words(low, high) == words
 
 
@@ -497,12 +497,12 @@ def test_range_words(low: int, high: int, words: str) -> None:
     ],
 )  # fmt: skip
 def test_round_bins(sizes: dict[int, int], bins: list[tuple[int, int, int]]) -> None:
-    """Of equal width for sizes that differ little, else by 1, 2, 5; no gaps."""
+    """Bins have equal width for similar sizes, else factors of 1, 2, 5; there are no gaps."""
     assert round_bins(sizes) == bins
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many sizes, fields and sets there are, so many are held."""
+    """Sizes, fields and sets are kept up to a limit."""
     monkeypatch.setattr(census, "DISTINCT", 1 << 12)
     found = Sizes()
     found.add(list(range(0, 400_000, 25)))
@@ -519,14 +519,14 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_amounts() -> None:
-    """Three digits."""
+    """An amount has three digits."""
     cases = {0: "0 B", 999: "999 B", 1000: "1.00 kB", 9994: "9.99 kB", 9995: "10.0 kB", 99_949: "99.9 kB"}
     cases |= {99_950: "100 kB", 999_499: "999 kB", 999_500: "1.00 MB", 5 * 10**21: "5000 EB"}
     for value, expected in cases.items():
         assert amount(value) == expected
 
 
-# ---- what it looks like
+# ---- text and pages
 
 HOSTILE = {
     "<script>alert(1)</script>": b"1",
@@ -554,7 +554,7 @@ class Page(HTMLParser):
 
 
 def test_html(run: Run, archive: Archive) -> None:
-    """One page without scripts and without anything from elsewhere; names are text."""
+    """There is one page without scripts and external addresses; names are text."""
     name = archive(HOSTILE, "<b>&.tar")
     assert run("stats", name, "--html", "page.html").stdout == b""
     text = Path("page.html").read_text()
@@ -570,7 +570,7 @@ def test_html(run: Run, archive: Archive) -> None:
 
 
 def test_html_has_the_report(run: Run, archive: Archive) -> None:
-    """Each section with its rows, classes among them."""
+    """Each section has its rows, including classes."""
     run("stats", archive(ROWS), "--by", "cls", "--html", "page.html")
     text = Path("page.html").read_text()
     titles = ["Summary", "Fields", "Classes by cls", "Sets of fields", "Sizes of jpg", "Sizes of cls"]
@@ -581,7 +581,7 @@ def test_html_has_the_report(run: Run, archive: Archive) -> None:
 
 
 def test_html_is_complete_or_absent(run: Run, archive: Archive) -> None:
-    """It gets its name at the end, and is none of the inputs."""
+    """The page gets its name at the end, and cannot be one of the inputs."""
     name = archive(tar(ROWS)[:3000])
     run("stats", name, "--html", "page.html", exit=1)
     assert not Path("page.html").exists()
@@ -595,14 +595,14 @@ def test_html_is_complete_or_absent(run: Run, archive: Archive) -> None:
 
 
 def test_names_in_text_are_escaped(run: Run, archive: Archive) -> None:
-    """No name reaches a terminal as more than text; JSON has the bytes."""
+    """Names are escaped on a terminal; JSON has the bytes."""
     name = archive(HOSTILE)
     assert b"\x1b" not in run("stats", name).stdout
     assert set(told(run, name)["fields"]) == {'"><img src=x onerror=alert(1)>', "\x1b[31m", "\udce9"}
 
 
 def test_a_terminal(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Colours for a terminal, unless they are not wanted; the words are the same."""
+    """A terminal has colours unless disabled; the text is the same."""
     name = archive([*ROWS, ("e.\x1b[31m", b"1")])
 
     def shown() -> str:
@@ -612,8 +612,8 @@ def test_a_terminal(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch)
         finally:
             os.close(theirs)
         text = b""
-        with open(ours, "rb", buffering=0) as screen, suppress(OSError):  # what Linux has behind the last byte
-            while piece := screen.read(1 << 16):  # the system hands over what was written when it has time
+        with open(ours, "rb", buffering=0) as screen, suppress(OSError):  # the error on Linux after the last byte
+            while piece := screen.read(1 << 16):  # the system may deliver output late
                 text += piece
         return text.decode()
 
@@ -628,13 +628,13 @@ def test_a_terminal(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_empty_report() -> None:
-    """Nothing to draw is drawn."""
+    """An empty report has no charts."""
     assert report_lines([]) == ""
 
 
 @each_feed
 def test_formats_are_counted_alike(run: Run, archive: Archive, feed: Feed) -> None:
-    """USTAR, GNU and PAX hold the same."""
+    """USTAR, GNU and PAX have the same counts."""
     rows = {f"{'n' * 90}{n}.{field}": b"x" * n for n in range(5) for field in ("a", "b")}
     found = [told(run, feed(archive(rows, format=format))) for format in (USTAR, GNU, PAX)]
     assert found[0]["fields"] == found[1]["fields"] == found[2]["fields"]
@@ -642,7 +642,7 @@ def test_formats_are_counted_alike(run: Run, archive: Archive, feed: Feed) -> No
 
 
 def test_a_sample_of_many_fields(run: Run, archive: Archive) -> None:
-    """In no order, each counted once, one that is there twice found; the time does not grow with their square."""
+    """Fields in any order are counted once, duplicates found; the time is linear in their number."""
     names = [f"k.{number * 7919 % 307:03d}" for number in range(306)]
     members = [(name, b"x" * (number % 3)) for number, name in enumerate(names)]
     counted = json.loads(run("stats", archive([("j.a", b"1"), *members, ("l.a", b"22")]), "--json").stdout)
@@ -654,7 +654,7 @@ def test_a_sample_of_many_fields(run: Run, archive: Archive) -> None:
 
 
 def test_colours_of_classes(run: Run, archive: Archive) -> None:
-    """A class has the same colour in the report and in the gallery, also where several are equally frequent."""
+    """A class has the same colour in the report and in the gallery, also among equally frequent ones."""
     name = archive(
         {f"{number}.cls": value for number, value in enumerate((b"10", b"9", b"2", b"2", b"9", b"10", b"2"))}
     )

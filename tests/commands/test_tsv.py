@@ -1,4 +1,4 @@
-"""tarkit tsv: every kind of column and format, what is missing, and that a table reads back to the last byte."""
+"""tarkit tsv: every kind of column and format, missing values, and tables that are read back to the last byte."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS: dict[str, Content] = {
     "d/a.json": b'{"label": "x\\ty", "n": [1, 2.5, {"z": null}], "q": null, "ok": true}',  # at 1024
     "d/a.jpg": b"\xff\xd8\xff\0\t\n\r\\",  # at 2048
     "README": b"r",
-    "d/b.cls": b"",  # at 4096, its sample at 3072
+    "d/b.cls": b"",  # at 4096; its sample begins at 3072
     "d/b.JSON": b'{"label": "\xc3\xa9", "n": 12345678901234567890, "q": {}, "ok": false}',
     "d/b.txt": b"b\\N",
 }
@@ -54,14 +54,14 @@ ROWS: dict[str, Content] = {
     ),
 )
 def test_columns(columns: str, expected: list[str], run: Run, archive: Archive, feed: Feed) -> None:
-    """A row for each sample, in order, whatever the input comes from."""
+    """There is a row for each sample, in order, from every feed."""
     word = feed(archive(ROWS))
     out = run("tsv", word, "--no-key", "-f", columns).stdout.decode()
     assert out.replace(f"{word}\n", "in.tar\n") == "".join(f"{line}\n" for line in expected)
 
 
 def test_key_and_header(run: Run, archive: Archive) -> None:
-    """The key comes first and the names of the columns above, unless they are not wanted or come elsewhere."""
+    """The key comes first and the header has the names of columns, unless options change that."""
     name = archive(ROWS)
     assert run("tsv", name, "-f", "cls").stdout == b"__key__\tcls\nd/a\t3\\n\nd/b\t\n"
     assert run("tsv", name, "-f", "cls", "--no-header").stdout == b"d/a\t3\\n\nd/b\t\n"
@@ -72,7 +72,7 @@ def test_key_and_header(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_without_columns(run: Run, archive: Archive, feed: Feed) -> None:
-    """Short texts of the first sample, sizes of the rest; a field that only others have is told of."""
+    """Default columns are short texts of the first sample and sizes of other fields; a warning names missing fields."""
     ran = run("tsv", feed(archive({**ROWS, "c.x": b"1"})))
     lines = ran.stdout.decode().splitlines()
     assert lines[0] == "__key__\tcls\tjson\tsize.jpg"
@@ -86,7 +86,7 @@ def test_without_columns(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_available(run: Run, archive: Archive, feed: Feed) -> None:
-    """The fields, one a line, as they come."""
+    """--available lists the fields, one a line, in the order of occurrence."""
     rows = {**ROWS, "c.a\tb": b"", "d.\udce9": b""}
     assert run("tsv", feed(archive(rows)), "--available").stdout == b"cls\njson\njpg\ntxt\na\\tb\n\xe9\n"
     assert run("tsv", feed(archive(rows)), "--available", "--match", "c").stdout == b"a\\tb\n"
@@ -94,7 +94,7 @@ def test_available(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_select_and_fields(run: Run, archive: Archive, feed: Feed) -> None:
-    """Samples are chosen before, keys changed too."""
+    """Samples are selected first; keys can be changed."""
     name = feed(archive({f"{n}.cls": str(n).encode() for n in range(9)}))
     ran = run(
         "tsv", name, "-f", "cls", "--where", "cls > 3", "--slice", "1:", "-c", "2", "-R", "k{index}", "--no-header"
@@ -131,7 +131,7 @@ COLUMNS = ["-f", "cls json.label json.n json.q jpg size.cls", "--on-missing-fiel
 
 @each_feed
 def test_a_key_of_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
-    """Two rows of one key are a warning, neighbours or not; what was not chosen is no row."""
+    """Two rows with one key are a warning, adjacent or not; samples that were not selected have no row."""
     words = [feed(archive({"a.x": b"1", "b.x": b"2"}, "1.tar")), feed(archive({"b.x": b"3", "a.x": b"4"}, "2.tar"))]
     ran = run("tsv", *words, "-f", "x", "--no-header")
     assert ran.stdout == b"a\t1\nb\t2\nb\t3\na\t4\n"
@@ -144,7 +144,7 @@ def test_a_key_of_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 def test_json(run: Run, archive: Archive) -> None:
-    """Content is a string, or base64 of a source; what a path leads to is what JSON has there."""
+    """Content is a string, or a source in base64; the value of a path is the JSON value."""
     name = archive(ROWS)
     lines = run("tsv", name, *COLUMNS, "--format", "jsonl").stdout.decode().splitlines()
     assert [json.loads(line) for line in lines] == OBJECTS
@@ -155,13 +155,13 @@ def test_json(run: Run, archive: Archive) -> None:
 
 
 def test_csv(run: Run, archive: Archive) -> None:
-    """Quoted where it must be, bytes as they are, what is missing empty."""
+    """Values are quoted if necessary, bytes are unchanged, missing values are empty."""
     out = run("tsv", archive(ROWS), "-f", "cls json.label jpg", "--format", "csv", *COLUMNS[2:]).stdout
     assert out == b'__key__,cls,json.label,jpg\nd/a,"3\n",x\ty,"\xff\xd8\xff\0\t\n\r\\"\nd/b,,\xc3\xa9,\n'
 
 
 def test_yaml(run: Run, archive: Archive) -> None:
-    """What is not text is binary."""
+    """Values that are no text are binary."""
     yaml = pytest.importorskip("yaml")
     out = run("tsv", archive(ROWS), *COLUMNS, "--format", "yaml").stdout
     expected: list[dict[str, Any]] = [dict(row) for row in OBJECTS]
@@ -171,7 +171,7 @@ def test_yaml(run: Run, archive: Archive) -> None:
 
 
 def test_by_suffix(run: Run, archive: Archive) -> None:
-    """The name of the output says which format."""
+    """The suffix of the output determines the format."""
     name = archive(ROWS)
     for suffix, begin in (
         ("csv", b"__key__,cls\n"),
@@ -186,7 +186,7 @@ def test_by_suffix(run: Run, archive: Archive) -> None:
 
 
 def test_parquet(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns have types, by the first rows; a later value that does not fit is an error and there is no file."""
+    """The first rows determine the types of columns; a later value that does not fit is an error without a file."""
     pyarrow = pytest.importorskip("pyarrow.parquet")
     run("tsv", archive(ROWS), *COLUMNS, "-o", "t.parquet")
     found = pyarrow.read_table("t.parquet")
@@ -216,7 +216,7 @@ def test_parquet(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_terminal(run: Run, archive: Archive) -> None:
-    """A table is for eyes, but Parquet and what is compressed are not."""
+    """Text tables may be written to a terminal, Parquet and compressed tables may not."""
     name = archive({"a.cls": b"1"})
     ours, theirs = pty.openpty()
     try:
@@ -229,11 +229,11 @@ def test_a_terminal(run: Run, archive: Archive) -> None:
         os.close(theirs)
 
 
-# ---- what is missing, or no cell
+# ---- missing and invalid values
 
 
 def test_missing(run: Run, archive: Archive) -> None:
-    """An error, a warning, a row less, or a cell that says so, which an empty one does not."""
+    """A missing field is an error, a warning, a dropped row, or a marked cell that differs from an empty one."""
     name = archive(ROWS)
     ran = run("tsv", name, "-f", "txt", "-o", "t.tsv", exit=1)
     assert (
@@ -251,8 +251,8 @@ def test_missing(run: Run, archive: Archive) -> None:
     assert "'d/a' has no 'x' in its field 'json'" in run("tsv", name, "-f", "json.x", exit=1).stderr
 
 
-def test_no_cell(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bad JSON, no picture, too large, sparse: an error that names sample and field, or as --allow and --skip say."""
+def test_invalid_values(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Invalid JSON, no picture, a large field and a sparse file are errors, unless --allow or --skip is given."""
     monkeypatch.setattr("tarkit.export.columns.CELL", 1000)
     rows = {"a.json": b"{", "a.jpg": b"x" * 1001, "b.json": b'{"x": 1}', "b.jpg": b"x" * 1000}
     name = archive(rows)
@@ -274,8 +274,8 @@ def test_no_cell(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) ->
     assert ran.stdout.split()[3] == str(entries_of("sparse.tar")[0].size).encode()
 
 
-def test_what_a_format_cannot_say(run: Run, archive: Archive) -> None:
-    """An error that names the sample; nothing is made of it that was not there."""
+def test_values_that_a_format_cannot_store(run: Run, archive: Archive) -> None:
+    """A value that a format cannot store is an error with the sample; it is not replaced by another value."""
     name = archive({"a.json": b'{"x": 1e999, "y": NaN}', "a.deep.json": b'{"x": ' + b"[" * 900 + b"]" * 900 + b"}"})
     for column in ("json.x", "json.y"):
         for format in ("json", "jsonl"):
@@ -288,7 +288,7 @@ def test_what_a_format_cannot_say(run: Run, archive: Archive) -> None:
 
 
 def entries_of(name: str) -> list[tarfile.TarInfo]:
-    """The entries of an archive as Python's tarfile sees them."""
+    """Return the entries of an archive as Python's tarfile sees them."""
     with tarfile.open(name) as file:
         return file.getmembers()
 
@@ -302,7 +302,7 @@ def test_hard_links(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
-    """As in cat: an error without an output, or the samples before it."""
+    """Damage is an error without an output, or the samples before it are written, as in cat."""
     data = tar({f"{n}.cls": str(n).encode() for n in range(9)})
     name = feed(archive(data[:5000], "cut.tar"))
     assert "[truncated]" in run("tsv", name, "-f", "cls", "-o", "t.tsv", exit=1).stderr
@@ -325,12 +325,12 @@ def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
     ],
 )
 def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:
-    """What makes no sense is said before anything is read."""
+    """A usage error is reported before anything is read."""
     assert run("tsv", "pipe:touch read", *words, exit=2).lines[0] == f"tarkit: {message}"
     assert not Path("read").exists()
 
 
-# ---- back again
+# ---- round trips
 
 CONTENT = st.one_of(
     st.binary(max_size=6),
@@ -348,26 +348,26 @@ KEYS = ["a", "d.1/b", "\udce9", "é", "x\ty", "n\nn", "r\rr", "b\\n", '"q",', "\
 @example([(b"\xef\xbb\xbf", b"", None, b"\\N")], True)
 @example([(None, None, None, None)], True)
 def test_a_table_reads_back(rows: list[tuple[bytes | None, ...]], sparse: bool) -> None:
-    """create makes of the table what it was made of: TSV and JSON lines with what is missing, CSV with all fields."""
+    """create restores samples from the table: from TSV and JSON lines with missing fields, from CSV with all fields."""
     samples: list[tuple[str, Content]] = []
     for key, contents in zip(KEYS, rows, strict=False):
         cells = [content if content is not None or sparse else b"" for content in contents]
         samples += [(f"{key}.{name}", cell) for name, cell in zip(NAMES, cells, strict=True) if cell is not None]
-    with TemporaryDirectory() as folder:
-        Path(folder, "in.tar").write_bytes(tar(samples))
+    with TemporaryDirectory() as directory:
+        Path(directory, "in.tar").write_bytes(tar(samples))
         for format in ("tsv", "jsonl") if sparse else ("tsv", "jsonl", "csv"):
-            table, again = f"{folder}/t.{format}", f"{folder}/again.tar"
+            table, again = f"{directory}/t.{format}", f"{directory}/again.tar"
             words = ["-f", " ".join(NAMES), "--on-missing-field", "keep", "--format", format]
-            tarkit("tsv", f"{folder}/in.tar", *words, "-o", table)
+            tarkit("tsv", f"{directory}/in.tar", *words, "-o", table)
             tarkit("create", "--format", format, table, "-o", again)
             assert entries(again) == samples
-            words = ["cat", f"{folder}/in.tar", "--keys-from", f"{table}:__key__", "--require-all"]
-            ran = tarkit(*words, exit=0 if samples else 1)  # a table without rows is no list of keys
+            words = ["cat", f"{directory}/in.tar", "--keys-from", f"{table}:__key__", "--require-all"]
+            ran = tarkit(*words, exit=0 if samples else 1)  # a table without rows is not a list of keys
             assert ran.stdout == (tar(samples) if samples else b"")
 
 
 def test_rows_of_one_column(run: Run, archive: Archive) -> None:
-    """A table without keys and with one column, which may be empty or begin with the mark of a byte order."""
+    """A column without keys may have empty values, or values that begin with a byte order mark."""
     for first in (b"", b"\xef\xbb\xbfx", b"\\N"):
         name = archive({"a.cls": first, "b.cls": b"", "c.cls": b"1"})
         for format in ("tsv", "csv"):
@@ -376,8 +376,8 @@ def test_rows_of_one_column(run: Run, archive: Archive) -> None:
             assert [content for _, content in entries("again.tar")] == [first, b"", b"1"]
 
 
-def test_memory_is_that_of_a_row(run: Run, archive: Archive) -> None:
-    """Rows are written as they come: a failure late in the table finds the first ones written to stdout."""
+def test_rows_are_written_as_they_are_read(run: Run, archive: Archive) -> None:
+    """Rows are written as they are read: after a failure late in the table the first ones are in the output."""
     rows = {f"{n:02}.txt": b"x" * 10000 for n in range(100)}
     ran = run("tsv", archive({**rows, "z.x": b""}), "-f", "txt", exit=1)
     assert ran.stdout.count(b"\n") > 50
@@ -404,13 +404,13 @@ TIFF = [
 
 
 def picture_size(head: bytes) -> tuple[int, int] | None:
-    """Of the bytes of a picture."""
+    """Return the size of a picture in bytes."""
     return picture_of(lambda pos, count: head[pos : pos + count], b"x", len(head))
 
 
 @each_row("head", [PNG, JPEG, *WEBP, *BMP[:1], *TIFF])
 def test_picture_size(head: bytes) -> None:
-    """Width and height of what begins so; nothing of what is cut anywhere before they are said."""
+    """The size is read from the head; from a head that is cut before it, nothing is."""
     assert picture_size(head + bytes(20)) == (513, 259)
     for stop in range(len(head)):
         assert picture_size(head[:stop]) in (None, (513, 259))
@@ -418,7 +418,7 @@ def test_picture_size(head: bytes) -> None:
 
 
 def test_small_pictures() -> None:
-    """Two bytes each."""
+    """Sizes of two bytes are read; invalid headers have no size."""
     assert picture_size(GIF) == (513, 259)
     assert picture_size(BMP[1]) == (513, 259)
     for head in (
@@ -436,7 +436,7 @@ def test_small_pictures() -> None:
 
 @each_feed
 def test_pixels(run: Run, archive: Archive, feed: Feed) -> None:
-    """A frame behind a long comment is found too."""
+    """A frame after a long comment is found."""
     far = b"\xff\xd8" + (b"\xff\xfe\xff\xff" + bytes(65533)) * 5 + JPEG[2:]
     name = feed(archive({"a.png": PNG, "a.jpg": far, "b.png": GIF, "b.jpg": JPEG}))
     out = run("tsv", name, "-f", "width.png height.png width.jpg height.jpg", "--no-header").stdout
@@ -445,7 +445,7 @@ def test_pixels(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_row("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"])
 def test_pictures_of_a_library(kind: str) -> None:
-    """What Pillow writes, if it is here."""
+    """The size of a picture by Pillow is read."""
     from io import BytesIO
 
     image = pytest.importorskip("PIL.Image")
@@ -454,8 +454,8 @@ def test_pictures_of_a_library(kind: str) -> None:
     assert picture_size(buffer.getvalue()) == (513, 259)
 
 
-def test_a_terminal_gets_no_orders(run: Run, archive: Archive) -> None:
-    """Control bytes of keys and contents are escapes there, and themselves in a file."""
+def test_a_terminal_gets_no_control_characters(run: Run, archive: Archive) -> None:
+    """Control characters of keys and contents are escaped on a terminal, not in a file."""
     name = archive({"k\x1b[2J.txt": b"a\x1b]0;x\x07b\tc\n\xff"})
     master, slave = os.openpty()
     try:
@@ -470,7 +470,7 @@ def test_a_terminal_gets_no_orders(run: Run, archive: Archive) -> None:
 
 
 def test_suffixes_of_other_formats(run: Run, archive: Archive) -> None:
-    """TSV is not written under the name of a format that is not there, but for --format."""
+    """Suffixes of unsupported formats are refused, unless --format is given."""
     name = archive(ROWS, "r.tar")
     for suffix in ("xlsx", "XLS", "ods", "feather", "arrow"):
         ran = run("tsv", name, "-o", f"t.{suffix}", exit=2)
@@ -494,6 +494,6 @@ def test_suffixes_of_other_formats(run: Run, archive: Archive) -> None:
     ],
 )
 def test_hints_of_columns(column: str, hint: str, run: Run, archive: Archive) -> None:
-    """A word behind the field, and the key without its underscores."""
+    """The hint has the correct column if the property follows the field, or the underscores of the key are missing."""
     ran = run("tsv", archive({"a.png": b"\x89PNG", "a.txt": b"x"}), "-f", column, exit=1)
     assert ran.lines[-1] == f"hint: {hint}"

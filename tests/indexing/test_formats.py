@@ -1,4 +1,4 @@
-"""Layouts of index files: their exact bytes, what they cannot say, and what is read back from them."""
+"""Layouts of index files: their exact bytes, their limits, and reading them back."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EXACT = {
 
 
 def index(format: str, name: str = "in.tar", **policy: list[str]) -> bytes:
-    """The index of a shard in this folder."""
+    """Return the index of a shard in the current directory."""
     source = open_shard(Location("path", name, name))
     return index_bytes(source, make_layout(format, name, source.size or 0), format, Policy(**policy))
 
@@ -53,7 +53,7 @@ def test_exact_bytes(format: str, archive: Archive) -> None:
 
 
 def all_kinds() -> bytes:
-    """Names of every kind that headers have, and what no index lists."""
+    """Return an archive with all kinds of names, and entries that no index lists."""
     rows: list[tuple[str, Content]] = [
         ("a.x", b"1"),
         ("n" * 130 + ".txt", b"long"),
@@ -70,7 +70,7 @@ def all_kinds() -> bytes:
 @pytest.mark.parametrize("format", ["dali", "webshart", "tsv", "parquet"])
 @each_row("kind", [PAX, GNU])
 def test_read_back_at_the_offsets(format: str, kind: int, archive: Archive) -> None:
-    """What an index leads to is what `tarfile` reads."""
+    """The bytes at the offsets of an index are the contents that `tarfile` reads."""
     if format == "parquet":
         pytest.importorskip("pyarrow")
     data = all_kinds()
@@ -90,8 +90,8 @@ def test_read_back_at_the_offsets(format: str, kind: int, archive: Archive) -> N
     assert found == expected
 
 
-def test_energon_as_tarfile_counts(archive: Archive) -> None:
-    """Offsets are those of the first header of an entry, as Python's `tarfile`, which Energon uses, has them."""
+def test_energon_offsets_equal_tarfile(archive: Archive) -> None:
+    """Offsets are those of the first header of an entry, as in Python's `tarfile`, which Energon uses."""
     data = all_kinds()
     archive(data)
     starts: dict[str, int] = {}
@@ -115,8 +115,8 @@ def test_energon_as_tarfile_counts(archive: Archive) -> None:
         ("parquet", {"\udcff.x": b""}, "is not UTF-8"),
     ],
 )
-def test_what_a_layout_cannot_say(format: str, members: dict[str, Content], words: str, archive: Archive) -> None:
-    """Then no index, rather than one that its reader takes for something else."""
+def test_limits_of_layouts(format: str, members: dict[str, Content], words: str, archive: Archive) -> None:
+    """If a layout cannot store an entry there is no index, so that its reader finds no wrong data."""
     if format == "parquet":
         pytest.importorskip("pyarrow")
     archive(members)
@@ -124,8 +124,8 @@ def test_what_a_layout_cannot_say(format: str, members: dict[str, Content], word
         index(format)
 
 
-def test_energon_wants_the_whole_archive(archive: Archive) -> None:
-    """Its samples lie one behind the other, up to an end."""
+def test_energon_needs_the_whole_archive(archive: Archive) -> None:
+    """Samples of Energon are adjacent and need the end of the archive; a cut archive has no index."""
     archive(tar(SMALL)[:6656])
     assert index("dali", allow=["no-end-marker"]) == EXACT["dali"]
     with pytest.raises(Unsupported, match="not read whole"):
@@ -133,7 +133,7 @@ def test_energon_wants_the_whole_archive(archive: Archive) -> None:
 
 
 def test_names_with_tabs(archive: Archive) -> None:
-    """The table escapes them, and they come back."""
+    """The table escapes names, and reading restores them."""
     archive({"a\tb.x\\y": b"1", "\udcff\n.z": b"2"})
     assert [field.name for _, fields in read_index("tsv", index("tsv")) for field in fields] == [
         b"a\tb.x\\y",
@@ -150,7 +150,7 @@ def test_names_with_tabs(archive: Archive) -> None:
     ],
 )
 def test_sparse(name: str, words: str) -> None:
-    """No offset leads to the content of a sparse file."""
+    """A sparse file, whose content has no offset, is an error."""
     path = str(Path(__file__).parents[1] / "data" / name)
     with pytest.raises(Problem, match=words):
         index("dali", path)
@@ -176,13 +176,13 @@ def test_sparse(name: str, words: str) -> None:
     ],
 )
 def test_no_index(format: str, data: bytes) -> None:
-    """What is not of the layout is not taken for it."""
+    """Data that do not have the layout are an invalid index."""
     with pytest.raises(InvalidIndex):
         read_index(format, data)
 
 
 def test_wids_exact() -> None:
-    """The list is in the order of names, as widsindex writes it."""
+    """The list is sorted by name, as widsindex writes it."""
     shards = [IndexedShard("t-1.tar", 3, 2048), IndexedShard("t-0.tar", 2, 1024, "ab")]
     data = encode_wids(shards)
     assert json.loads(data) == {
@@ -200,6 +200,6 @@ def test_wids_exact() -> None:
 
 
 def test_paths() -> None:
-    """Each has a name of its own; those of other tools are where these look."""
+    """Each layout has its own path; those of other tools are at the expected paths."""
     names = {index_path(format, "d/a.b.tar") for format in FORMATS if format != "wids"}
     assert names == {"d/a.b.idx", "d/a.b.tar.idx", "d/a.b.json", "d/a.b.index.tsv", "d/a.b.index.parquet"}

@@ -1,4 +1,4 @@
-"""Laws that hold for any archive: hypothesis makes small ones and looks for one that breaks a law."""
+"""Laws that hold for any archive: hypothesis generates small ones and searches for a counterexample."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STRAYS = ["README", "d/.hidden", ".x", "d/e"]
 
 @st.composite
 def samples(draw: st.DrawFn, at_least: int = 0) -> Members:
-    """Samples of different keys, each with different fields, and a link now and then."""
+    """Samples of different keys, each with different fields, and sometimes a link."""
     rows: Members = []
     for key in draw(st.lists(st.sampled_from(KEYS), unique=True, min_size=at_least, max_size=6)):
         first = f"{key}.{draw(st.sampled_from(FIELDS))}"
@@ -46,7 +46,7 @@ def samples(draw: st.DrawFn, at_least: int = 0) -> Members:
 
 @st.composite
 def archives(draw: st.DrawFn, at_least: int = 0) -> bytes:
-    """An archive of samples, notes and folders, in any format that can hold them, its end of any length."""
+    """An archive of samples, stray entries and directories, in any suitable format, with any length of its end."""
     rows = draw(samples(at_least))
     for stray in draw(st.lists(st.sampled_from(STRAYS), unique=True, max_size=2)):
         rows.insert(draw(st.integers(0, len(rows))), (stray, draw(st.sampled_from([None, b"note"]))))
@@ -56,16 +56,16 @@ def archives(draw: st.DrawFn, at_least: int = 0) -> bytes:
 
 
 def ended(data: bytes) -> bytes:
-    """Entries with the end that tarkit gives an archive."""
+    """Return entries with the end that tarkit gives an archive."""
     return data + bytes(1024 + -(len(data) + 1024) % 10240)
 
 
 def grouped(rows: Members) -> list[tuple[str | None, Members]]:
-    """Entries by key; those without go with the one that follows, at the end with the last."""
+    """Group entries by key; those without a key belong to the next sample, at the end to the last."""
 
     def key(name: str) -> str | None:
-        folder, slash, base = name.rpartition("/")
-        return None if base.find(".") < 1 else folder + slash + base.partition(".")[0]
+        directory, slash, base = name.rpartition("/")
+        return None if base.find(".") < 1 else directory + slash + base.partition(".")[0]
 
     groups: list[tuple[str | None, Members]] = []
     waiting: Members = []
@@ -89,16 +89,16 @@ def flat(groups: list[tuple[str | None, Members]]) -> Members:
 
 @contextmanager
 def stored(data: bytes) -> Iterator[tuple[Path, list[str]]]:
-    """A folder with this archive, and the words for it: a file, and a compressed file, which is read as a stream."""
+    """Make a directory with this archive; yield it and the inputs: a file, and a compressed file, read as a stream."""
     with TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "in.tar").write_bytes(data)
-        (folder / "in.tar.gz").write_bytes(gzip.compress(data, 1))
-        yield folder, [f"{folder}/in.tar", f"{folder}/in.tar.gz"]
+        directory = Path(name)
+        (directory / "in.tar").write_bytes(data)
+        (directory / "in.tar.gz").write_bytes(gzip.compress(data, 1))
+        yield directory, [f"{directory}/in.tar", f"{directory}/in.tar.gz"]
 
 
 def piped(data: bytes) -> int:
-    """A pipe that has these bytes in it and ends."""
+    """Return a pipe with these bytes and an end."""
     read, write = os.pipe()
     with os.fdopen(write, "wb", buffering=0) as pipe:
         if len(data) > 65536:
@@ -107,8 +107,8 @@ def piped(data: bytes) -> int:
     return read
 
 
-def shards(folder: Path) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(folder.glob("out-*"))]
+def shards(directory: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(directory.glob("out-*"))]
 
 
 @laws
@@ -127,23 +127,23 @@ def test_cat_changes_nothing(data: bytes) -> None:
 @given(archives(at_least=1), st.sampled_from(["-c 1", "-c 2", "-s 1K", "-s 10240", "-s 20K", "-n 1", "-c 3 -s 20480"]))
 def test_shards_together_are_the_archive(data: bytes, limits: str) -> None:
     """cat(split(x)) has the entries of x to the last byte, from any feed."""
-    with stored(data) as (folder, words):
+    with stored(data) as (directory, words):
         made = []
         for word in words:
-            tarkit("split", word, *limits.split(), "-o", f"{folder}/out-%03d.tar", "--force")
-            assert tarkit("cat", f"{folder}/out-*.tar").stdout == ended(body(data))
-            made.append(shards(folder))
+            tarkit("split", word, *limits.split(), "-o", f"{directory}/out-%03d.tar", "--force")
+            assert tarkit("cat", f"{directory}/out-*.tar").stdout == ended(body(data))
+            made.append(shards(directory))
         assert made[0] == made[1]
         assert b"".join(map(body, made[0])) == body(data)
 
 
 @laws
 @given(archives(at_least=2), st.integers(1, 4), st.integers(1, 5))
-def test_shards_are_as_full_as_they_may_be(data: bytes, count: int, records: int) -> None:
-    """No shard is over a limit, unless it is one sample; the first of the next would not have fitted."""
-    with stored(data) as (folder, words):
-        tarkit("split", words[0], "-c", str(count), "-s", str(records * 10240), "-o", f"{folder}/out-%03d.tar")
-        made = shards(folder)
+def test_shards_are_as_full_as_the_limits_allow(data: bytes, count: int, records: int) -> None:
+    """No shard exceeds a limit, unless it is one sample; the first sample of the next shard would exceed it."""
+    with stored(data) as (directory, words):
+        tarkit("split", words[0], "-c", str(count), "-s", str(records * 10240), "-o", f"{directory}/out-%03d.tar")
+        made = shards(directory)
         groups = [grouped(entries(shard)) for shard in made]
         assert flat([group for each in groups for group in each]) == entries(data)
         for number, shard in enumerate(made):
@@ -172,7 +172,7 @@ def test_cat_of_two(one: bytes, two: bytes, parallel: str) -> None:
 @laws
 @given(archives(), st.integers(0, 5), st.integers(0, 7), st.integers(1, 3), st.sampled_from(["a", "0|b", "/", ""]))
 def test_selection(data: bytes, low: int, high: int, step: int, pattern: str) -> None:
-    """--match and --slice choose as Python does, whole samples with what goes along."""
+    """--match and --slice select as Python does, whole samples with their entries without a key."""
     parts = pattern.split("|")
     chosen = [(key, rows) for key, rows in grouped(entries(data)) if any(part in str(key) for part in parts)]
     with stored(data) as (_, words):
@@ -184,7 +184,7 @@ def test_selection(data: bytes, low: int, high: int, step: int, pattern: str) ->
 @laws
 @given(archives(), st.lists(st.sampled_from(FIELDS[:4]), min_size=1, max_size=3, unique_by=str.lower))
 def test_fields(data: bytes, fields: list[str]) -> None:
-    """-f gives just these fields, in this order, with their bytes; --drop the others, and both have all."""
+    """-f keeps just these fields, in this order and with their bytes."""
     rows = [(name, content) for name, content in entries(data) if not isinstance(content, Link)]
     expected = []
     for key, members in grouped(rows):
@@ -221,7 +221,7 @@ def test_rekey(data: bytes, spec: str) -> None:
 @laws
 @given(archives(), st.integers(1, 8), st.integers(0, 99))
 def test_shuffle(data: bytes, size: int, seed: int) -> None:
-    """A shuffle loses nothing, keeps samples whole, and depends on the seed alone."""
+    """A shuffle keeps all entries, keeps samples together, and depends on the seed alone."""
     with stored(data) as (_, words):
         outs = {tarkit("cat", word, "-s", str(size), "--seed", str(seed)).stdout for word in words}
         assert len(outs) == 1
@@ -236,27 +236,27 @@ def test_shuffle(data: bytes, size: int, seed: int) -> None:
 @laws
 @given(archives(), st.integers(-99, 99), st.integers(0, 3))
 def test_full_shuffle(data: bytes, seed: int, count: int) -> None:
-    """It loses nothing, keeps samples whole, puts what has no key first; sort(shuffle(x)) = sort(x)."""
-    with stored(data) as (folder, words):
+    """A full shuffle keeps all samples, and puts entries without a key first; sort(shuffle(x)) = sort(x)."""
+    with stored(data) as (directory, words):
         outs = {tarkit("shuffle", word, "--seed", str(seed)).stdout for word in words}
         assert len(outs) == 1
-        (folder / "out.tar").write_bytes(outs.pop())
-        out = entries(folder / "out.tar")
+        (directory / "out.tar").write_bytes(outs.pop())
+        out = entries(directory / "out.tar")
         assert sorted(map(str, out)) == sorted(map(str, entries(data)))
         groups = [without_edges(rows) for _, rows in grouped(entries(data))]
         assert all(out[(at := out.index(rows[0])) : at + len(rows)] == rows for rows in groups)
         inside = flat([(None, rows) for rows in groups])
         strays = [row for row in entries(data) if row not in inside]
         assert out[: len(strays)] == strays
-        assert tarkit("sort", folder / "out.tar").stdout == tarkit("sort", words[0]).stdout
+        assert tarkit("sort", directory / "out.tar").stdout == tarkit("sort", words[0]).stdout
         if count:
-            tarkit("shuffle", words[1], "--seed", str(seed), "-c", str(count), "-o", folder / "out-%d.tar", "-q")
-            parts = [path.read_bytes() for path in sorted(folder.glob("out-*"))]
+            tarkit("shuffle", words[1], "--seed", str(seed), "-c", str(count), "-o", directory / "out-%d.tar", "-q")
+            parts = [path.read_bytes() for path in sorted(directory.glob("out-*"))]
             assert [row for part in parts for row in entries(part)] == (out if groups else [])
 
 
 def without_edges(rows: Members) -> Members:
-    """A sample without the entries before and behind it that have no key."""
+    """Return a sample without the entries before and after it that have no key."""
     keyed = [index for index, row in enumerate(rows) if grouped([row])]
     return rows[keyed[0] : keyed[-1] + 1]
 
@@ -264,8 +264,8 @@ def without_edges(rows: Members) -> Members:
 # ---- damage
 
 
-def worth(ran: Ran) -> Members | None:
-    """What a run that ended well gave; None for an error, which has said why in one line."""
+def checked_output(ran: Ran) -> Members | None:
+    """Return the output of a run that succeeded; None after an error, which is one line."""
     if ran.status == 0:
         return entries(ran.stdout)
     assert ran.status == 1
@@ -275,7 +275,7 @@ def worth(ran: Ran) -> Members | None:
 
 
 def first_stop(archive: bytes) -> int:
-    """Where the first entry ends; of an archive without any, the archive."""
+    """Return the archive up to the end of its first entry; all of an archive without entries."""
     with tarfile.open(fileobj=io.BytesIO(archive), encoding="utf-8") as file:
         stops = (info.offset_data + info.size for info in file)
         return next((stop + -stop % 512 for stop in stops), len(archive))
@@ -283,19 +283,19 @@ def first_stop(archive: bytes) -> int:
 
 @laws
 @given(archives(), st.data())
-def test_a_cut_is_never_passed_over(data: bytes, more: st.DataObject) -> None:
-    """An archive that was cut before its end is an error; with --skip what comes out is whole samples of it."""
+def test_a_cut_is_always_noticed(data: bytes, more: st.DataObject) -> None:
+    """An archive that was cut before its end is an error; with --skip the output has whole samples of it."""
     stop = len(body(data)) + 1024
     cut = more.draw(st.integers(0, stop - 1))
     groups = grouped(entries(data))
     with stored(data[:cut]) as (_, words):
         pipe = piped(data[:cut])
-        assert worth(tarkit("cat", stdin=pipe, exit=None)) is None
+        assert checked_output(tarkit("cat", stdin=pipe, exit=None)) is None
         os.close(pipe)
-        assert worth(tarkit("cat", words[0], exit=None)) is None
+        assert checked_output(tarkit("cat", words[0], exit=None)) is None
         rans = [tarkit("cat", word, "--skip", "truncated,no-end-marker", exit=None) for word in words]
         [(status, given)] = {(ran.status, ran.stdout) for ran in rans}
-        assert (status == 1) == (0 < cut < first_stop(data))  # bytes, and no whole entry in them
+        assert (status == 1) == (0 < cut < first_stop(data))  # bytes, but no whole entry
         if status:
             assert all("no whole entry was found" in ran.stderr for ran in rans)
             return
@@ -303,34 +303,34 @@ def test_a_cut_is_never_passed_over(data: bytes, more: st.DataObject) -> None:
         assert out == groups[: len(out)] or not groups
         assert len(out) < len(groups) or not groups
     with stored(data[: more.draw(st.integers(stop, len(data)))]) as (_, words):
-        assert worth(tarkit("cat", more.draw(st.sampled_from(words)), exit=None)) == entries(data)
+        assert checked_output(tarkit("cat", more.draw(st.sampled_from(words)), exit=None)) == entries(data)
 
 
 @laws
 @given(archives(at_least=1), st.data())
-def test_a_flipped_header_is_never_passed_over(data: bytes, more: st.DataObject) -> None:
-    """A byte of a header that changed is an error, or what comes out is still the same."""
+def test_a_flipped_header_is_always_noticed(data: bytes, more: st.DataObject) -> None:
+    """A changed byte of a header is an error, or the output is the same."""
     starts = [at for at in range(0, len(body(data)), 512) if data[at + 257 : at + 262] == b"ustar"]
     at = more.draw(st.sampled_from(starts)) + more.draw(st.integers(0, 511))
     flipped = bytearray(data)
     flipped[at] ^= more.draw(st.integers(1, 255))
     with stored(bytes(flipped)) as (_, words):
-        outs = [worth(tarkit("cat", word, exit=None)) for word in words]
+        outs = [checked_output(tarkit("cat", word, exit=None)) for word in words]
         assert outs[0] == outs[1]
         assert outs[0] in (None, entries(data))
 
 
 @laws
 @given(archives(at_least=1), st.data())
-def test_damage_of_the_compression_is_never_passed_over(data: bytes, more: st.DataObject) -> None:
-    """A compressed archive that was cut or changed anywhere is an error, or it is still the same."""
+def test_damage_of_the_compression_is_always_noticed(data: bytes, more: st.DataObject) -> None:
+    """A compressed archive that was cut or changed anywhere is an error, or the output is the same."""
     packed = gzip.compress(data, 1, mtime=0)
     at = more.draw(st.integers(0, len(packed) - 1))
     flipped = bytearray(packed)
     flipped[at] ^= more.draw(st.integers(1, 255))
     for damaged in (packed[:at], bytes(flipped)):
         with stored(damaged) as (_, words):
-            out = worth(tarkit("cat", words[0], exit=None))
+            out = checked_output(tarkit("cat", words[0], exit=None))
             assert out in (None, entries(data))
             assert out is None or damaged == bytes(flipped)
 
@@ -341,27 +341,27 @@ def test_damage_of_the_compression_is_never_passed_over(data: bytes, more: st.Da
 @laws
 @given(samples(), st.sampled_from(["1", "3"]))
 def test_create(rows: Members, parallel: str) -> None:
-    """Whatever names and contents a recipe has, they are in the archive; and split and cat take it as it is."""
+    """All names and contents of a recipe are in the archive, which split and cat accept unchanged."""
     rows = [(name, content) for name, content in rows if isinstance(content, bytes)]
     with TemporaryDirectory() as name:
-        folder = Path(name)
+        directory = Path(name)
         lines = []
         for number, (entry, content) in enumerate(rows):
-            (folder / f"{number}").write_bytes(content)
+            (directory / f"{number}").write_bytes(content)
             source = (f"{number}", f"hex:{content.hex()}", f"pipe:cat {shlex.quote(name)}/{number}")[number % 7 % 3]
             lines.append(f"{entry}\t{source}\n")
         recipe = os.fsencode("".join(lines))
-        out = tarkit("create", "-C", folder, "-p", parallel, stdin=recipe).stdout
-        assert parallel == "1" or out == tarkit("create", "-C", folder, stdin=recipe).stdout
+        out = tarkit("create", "-C", directory, "-p", parallel, stdin=recipe).stdout
+        assert parallel == "1" or out == tarkit("create", "-C", directory, stdin=recipe).stdout
         assert entries(out) == rows
-        (folder / "made.tar").write_bytes(out)
-        assert tarkit("cat", folder / "made.tar").stdout == out
+        (directory / "made.tar").write_bytes(out)
+        assert tarkit("cat", directory / "made.tar").stdout == out
 
 
 @laws
 @given(samples())
 def test_group(rows: Members) -> None:
-    """--group of a recipe in any order has each sample's entries together, in the order of the recipe."""
+    """--group keeps the entries of each sample of a recipe together, in the order of the recipe."""
     rows = [(name, content) for name, content in rows if isinstance(content, bytes)]
     mixed = sorted(rows, key=lambda row: (len(row[0]), row[0]))
     recipe = os.fsencode(

@@ -1,4 +1,4 @@
-"""Far more inputs than may be open at once: every command gives what it gives without a limit."""
+"""Many more inputs than may be open at once: every command has the same output as without a limit."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ KINDS = {"plain": "p-*.tar", "gzip": "z-*.tar.gz"}
 
 @pytest.fixture
 def inputs(archive: Archive, run: Run) -> None:
-    """Archives of a few samples each, and the same compressed."""
+    """Write archives of a few samples each, and the same compressed."""
     for number in range(COUNT):
         rows = {f"{number:03}-{n}.{field}": b"%d\n" % number for n in range(3) for field in ("cls", "txt")}
         name = archive(rows, f"p-{number:03}.tar")
@@ -63,7 +63,7 @@ def inputs(archive: Archive, run: Run) -> None:
 
 
 def words_of(line: str, kind: str) -> list[str]:
-    """The words of a row."""
+    """Return the arguments of a row."""
     pattern = KINDS[kind]
     every = sorted(path.name for path in Path().glob(pattern))
     swapped = {"IN": [pattern], "ALL": every}
@@ -71,7 +71,7 @@ def words_of(line: str, kind: str) -> list[str]:
 
 
 def limited(*words: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a command as a process that may have few files open."""
+    """Run a command as a process with a low limit on open files."""
     few = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
     pipe = subprocess.PIPE
     with process(*words, first=few, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as started:
@@ -82,7 +82,7 @@ def limited(*words: str) -> subprocess.CompletedProcess[bytes]:
 @pytest.mark.forks
 @pytest.mark.parametrize("kind", KINDS)
 def test_commands(kind: str, inputs: None, run: Run) -> None:
-    """Those that write to stdout."""
+    """Commands that write to stdout have the same output."""
 
     @each_row("line", COMMANDS)
     def same(line: str) -> None:
@@ -96,7 +96,7 @@ def test_commands(kind: str, inputs: None, run: Run) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_series(kind: str, inputs: None, run: Run) -> None:
-    """Those that write files."""
+    """Commands that write files have the same output."""
 
     @each_row("line", SERIES)
     def same(line: str) -> None:
@@ -129,7 +129,7 @@ CHANGED = [
 
 @pytest.mark.parametrize("command", ["mv new p-000.tar; cat last", "cat new > p-000.tar; cat last"])
 def test_a_file_that_is_changed_while_it_is_closed(command: str, inputs: None) -> None:
-    """A sample that outlives its archive is never read from another one; there is no output."""
+    """A file that was replaced or changed while it was closed is an error; there is no output."""
     shutil.copy("p-000.tar", "kept")
     os.rename(f"p-{COUNT - 1:03}.tar", "last")
 
@@ -146,7 +146,7 @@ def test_a_file_that_is_changed_while_it_is_closed(command: str, inputs: None) -
 
 
 def test_pipes_need_a_descriptor_each(inputs: None) -> None:
-    """What cannot be opened again is said, with the repair."""
+    """Pipes, which cannot be reopened, cause an error with a hint to raise the limit."""
     words = [f"pipe:cat p-{number:03}.tar" for number in range(COUNT)]
     done = limited("cat", "-m", "40", *words, "-o", "out.tar")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, b"hint: raise the limit with ulimit -n")

@@ -1,4 +1,4 @@
-"""Memory does not grow with the data: each command's peak, over streams of several times that."""
+"""Memory does not grow with the data: the peak of each command, over streams several times as large."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import pytest
 from tarkit.tar.header import encode
 from tests._tools import MARKER, each_row, member, with_field
 
-LIMIT = 28 << 10  # KiB: a window takes 16 MiB, a spool 8
-WINDOW = 16 << 10  # KiB of one more stream
-SMALL = {  # a quarter of all this, for a quarter of the data
+LIMIT = 28 << 10  # KiB: a window takes 16 MiB, a spool 8 MiB
+WINDOW = 16 << 10  # KiB for each further stream
+SMALL = {  # a quarter of all these, for a quarter of the data
     "tarkit.streams.source.HELD": 4 << 20,
     "tarkit.samples.reader.LARGE": 4 << 20,
     "tarkit.tables.content.HELD": 4 << 20,
 }
 SIZE = 24_000_000
 
-# Each run is a fork of a process that has loaded the commands and done nothing yet, so that this is done once. Its peak
-# as `wait4` has it would count the process that it was forked from, so it says it by itself.
+# Each run is a fork of a process that has loaded the commands and nothing else, so that they are loaded once. Its peak
+# according to `wait4` would include the process that it was forked from, so the run reports it itself.
 CODE = """
 import hashlib, json, os, resource, shlex, signal, subprocess, sys, traceback
 from importlib import import_module
@@ -72,21 +72,21 @@ for line in sys.stdin:
     print(json.dumps([status, bash.wait()]), flush=True)
 """
 
-pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not tell the peak")
+pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not report the peak")
 
 Growth = Callable[..., int]
 
 
 @pytest.fixture(scope="module")
 def peak() -> Iterator[Growth]:
-    """Have a run forked, here; its peak in KiB. It has `limits` in place of the constants that tarkit has."""
+    """Yield a function that forks a run and returns its peak in KiB; `limits` replace constants of tarkit."""
     with subprocess.Popen([sys.executable, "-c", CODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
         assert it.stdin is not None
         assert it.stdout is not None
 
         def peak(words: str, producer: str = ":", limits: Mapping[str, int] | None = None) -> int:
             print(json.dumps([os.getcwd(), producer, words, limits or {}]), file=it.stdin, flush=True)
-            assert json.loads(it.stdout.readline()) == [0, 0]  # of the run, and of what wrote its stdin
+            assert json.loads(it.stdout.readline()) == [0, 0]  # statuses of the run and of the producer
             found = int(Path("peak").read_text())
             Path("peak").unlink()
             return found
@@ -96,8 +96,8 @@ def peak() -> Iterator[Growth]:
 
 
 @pytest.fixture(scope="module")
-def least(peak: Growth, tmp_path_factory: pytest.TempPathFactory) -> int:
-    """The peak of a run that has next to nothing to do."""
+def baseline(peak: Growth, tmp_path_factory: pytest.TempPathFactory) -> int:
+    """Return the peak of a run with one tiny sample."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("least"))
         Path("few.tar").write_bytes(member("a.txt", b"x") + MARKER)
@@ -105,12 +105,11 @@ def least(peak: Growth, tmp_path_factory: pytest.TempPathFactory) -> int:
 
 
 @pytest.fixture
-def growth(here: Path, peak: Growth, least: int) -> Growth:
-    """Run `PRODUCER | tarkit WORDS > /dev/null`; its peak in KiB, less what a run takes that has next to nothing to do:
-    of many small things each counts."""
+def growth(here: Path, peak: Growth, baseline: int) -> Growth:
+    """Return a function that runs `PRODUCER | tarkit WORDS > /dev/null`: its peak in KiB less that of a tiny run."""
 
     def growth(*run: Any) -> int:
-        return peak(*run) - least
+        return peak(*run) - baseline
 
     return growth
 
@@ -128,7 +127,7 @@ def many(count: int, size: int, name: bytes = b"%06d.x") -> str:
         for number in range(count):
             file.write(encode(name % number, size))
             if size:
-                file.seek(size + -size % 512, os.SEEK_CUR)  # a hole has zeros and takes no time
+                file.seek(size + -size % 512, os.SEEK_CUR)  # a hole reads as zeros and is written at once
         file.write(MARKER)
     return "cat many.tar"
 
@@ -138,31 +137,31 @@ STREAMED = ["", "--allow truncated", "--shuffle 3 --seed 1", "-p 2", "--allow jo
 
 @each_row("options", STREAMED)
 def test_cat_of_a_large_sample(options: str, here: Path, growth: Growth) -> None:
-    """One that memory does not hold, passed on, read ahead, or kept until its end is known; also through a codec."""
+    """A sample larger than memory is copied, read ahead, or kept until its end is known; a codec changes nothing."""
     assert growth(f"cat - -o - {options}", one(), SMALL) < LIMIT // 4
 
 
-def test_windows_as_they_are(growth: Growth) -> None:
-    """The same with the constants that tarkit has."""
+def test_windows_of_the_real_size(growth: Growth) -> None:
+    """Memory is bounded with the constants that tarkit has."""
     assert growth("cat - -o - --allow truncated", one(60_000_000)) < LIMIT
 
 
 @each_row(("options", "shards"), [("-c 200", 3), ("-s 9M", 3), ("-n 3", 3)])
 def test_split_of_a_stream(options: str, shards: int, here: Path, growth: Growth) -> None:
-    """By count, by size, and in equal parts, for which all of the stream is spooled."""
+    """split by count, by size, and in equal parts, which spools all of the stream, has bounded memory."""
     assert growth(f"split - {options} -o 's-%d.tar' -q", many(600, 40_000), SMALL) < LIMIT // 4
     assert len(list(Path().glob("s-*.tar"))) == shards
 
 
 @each_row("options", ["-s 9M", "-s 9M --compress lz4"])
 def test_split_of_a_large_sample(options: str, here: Path, growth: Growth) -> None:
-    """One that is larger than a shard, written ahead or, for what cannot be taken back, spooled."""
+    """A sample larger than a shard is written ahead or, if the output cannot be truncated, spooled."""
     assert growth(f"split - {options} -o 's-%d.tar' -q", one(), SMALL) < LIMIT // 4
     assert len(list(Path().glob("s-*.tar"))) == 3
 
 
 def test_create_of_a_large_file(growth: Growth) -> None:
-    """From a file, and from a command whose output has no size beforehand."""
+    """create reads a large file, and a command whose output size is unknown, in bounded memory."""
     with open("big", "wb") as file:
         file.truncate(SIZE)
     Path("recipe").write_text(f"a.bin big\nb.bin pipe:head -c {SIZE} /dev/zero\n")
@@ -170,25 +169,25 @@ def test_create_of_a_large_file(growth: Growth) -> None:
 
 
 def test_create_of_many(growth: Growth) -> None:
-    """A long recipe is not held: 10 000 lines, of which one that is held takes more than 150 bytes."""
+    """A long recipe is not kept: 10 000 lines, each of which would take more than 150 bytes."""
     assert growth("create - -o -", "seq 1000000 1010000 | sed 's/$/.txt text:x/'") < 1 << 10
 
 
 def test_cat_of_many_entries(growth: Growth) -> None:
-    """15 000 tiny ones, from a file and from a stream: fewer than 150 bytes for each."""
+    """15 000 tiny entries, from a file and from a stream, take fewer than 150 bytes each."""
     producer = many(15_000, 0)
     assert growth("cat many.tar -o -") < 3 << 10
     assert growth("cat - -o -", producer) < 3 << 10
 
 
 def test_a_large_sample_of_many_entries(growth: Growth) -> None:
-    """What is not known whole is not looked through again for each of its entries."""
+    """An incomplete sample is not searched again for each of its entries."""
     assert growth("cat - -o -", many(10_000, 600, b"k.%06d"), SMALL) < LIMIT // 2
 
 
 @each_row("kind", [b"x", b"g"])
 def test_many_records(kind: bytes, here: Path, growth: Growth) -> None:
-    """Extension headers with 500 000 small PAX records: what says nothing of name or size is not held."""
+    """Of extension headers with 500 000 small PAX records, only those with a name or size are kept."""
     header = with_field(member("PaxHeaders/x", b"12 comment=\n" * 125_000), 156, kind)
     with open("many.tar", "wb") as file:
         file.write(header * 4 + member("a.txt", b"1") + MARKER)
@@ -197,7 +196,7 @@ def test_many_records(kind: bytes, here: Path, growth: Growth) -> None:
 
 @each_row("options", ["--until all", "--repeat --total 9", "--until all -p 2"])
 def test_mix_of_streams(options: str, here: Path, growth: Growth) -> None:
-    """Two at once, each with a sample that memory does not hold, of which it holds a window."""
+    """Two streams with a sample larger than memory each take one window each."""
     producer = one()
     Path("more").write_text(producer)
     words = f"mix - 'pipe:bash more' {options} --rekey '{{key}}-{{index}}' --seed 1 -q -o -"
@@ -205,25 +204,25 @@ def test_mix_of_streams(options: str, here: Path, growth: Growth) -> None:
 
 
 def test_mix_of_many_samples(growth: Growth) -> None:
-    """As many as there are, in an order that is none: 12 000, fewer than 300 bytes for each."""
+    """12 000 samples in a random order take fewer than 300 bytes each."""
     for letter in "ab":
         many(6000, 0, letter.encode() + b"%06d.x")
         Path("many.tar").rename(f"{letter}.tar")
     assert growth("mix a.tar@2 'pipe:cat b.tar' --until all --seed 1 -q -o -") < 6 << 10
 
 
-SHUFFLED = (2_000_000 >> 10) + (5 << 10)  # KiB: --memory 2M, and what comes to it
+SHUFFLED = (2_000_000 >> 10) + (5 << 10)  # KiB: --memory 2M, and the overhead
 
 
 @each_row("words", ["-", "many.tar", "- -c 100 -o s-%d.tar"])
 def test_shuffle_is_bounded(words: str, here: Path, growth: Growth) -> None:
-    """Of samples of several times --memory, from a stream and from a file."""
+    """shuffle of samples several times as large as --memory, from a stream and from a file, stays within it."""
     producer = many(200, 60_000)
     assert growth(f"shuffle {words} --memory 2M --seed 1 --tmpdir .", producer if "-" in words else ":") < SHUFFLED
 
 
 def test_shuffle_of_many(growth: Growth) -> None:
-    """Tiny ones, whose list alone is several times --memory."""
+    """shuffle of tiny samples, whose list alone is several times --memory, stays within it."""
     many(4000, 0)
     assert (
         growth("shuffle many.tar --memory 200K --seed 1 --tmpdir .", ":", {"tarkit.sorting.memory.LEAST": 0}) < 4 << 10
@@ -231,19 +230,19 @@ def test_shuffle_of_many(growth: Growth) -> None:
 
 
 def test_shuffle_of_a_large_sample(growth: Growth) -> None:
-    """One that memory does not hold."""
+    """shuffle of a sample larger than memory has bounded memory."""
     assert growth("shuffle - --memory 2M --seed 1 --tmpdir .", one(), SMALL) < SHUFFLED
 
 
 @each_row("words", ["-", "many.tar", "- -s x -t str -r", "many.tar -s x -t str -r", "- -c 100 -o s-%d.tar"])
 def test_sort_is_bounded(words: str, here: Path, growth: Growth) -> None:
-    """Of samples of several times --memory, by key and by what is in them."""
+    """sort of samples several times as large as --memory, by key and by content, stays within it."""
     producer = many(200, 60_000)
     assert growth(f"sort {words} --memory 2M --tmpdir .", producer if "-" in words.split() else ":") < SHUFFLED
 
 
-def test_sort_of_what_is_scattered(growth: Growth) -> None:
-    """When every sample is in two parts the lists of what is put together are bounded too."""
+def test_sort_of_scattered_samples(growth: Growth) -> None:
+    """If every sample is in two parts, the lists of the gathered parts are bounded as well."""
     many(800, 0)
     Path("two.tar").write_bytes(Path("many.tar").read_bytes()[: -len(MARKER)] + Path("many.tar").read_bytes())
     words = "sort two.tar --memory 100K --tmpdir . -s size --allow duplicate-entry -q"
@@ -251,20 +250,19 @@ def test_sort_of_what_is_scattered(growth: Growth) -> None:
 
 
 def test_sort_of_a_large_sample(growth: Growth) -> None:
-    """One that memory does not hold."""
+    """sort of a sample larger than memory has bounded memory."""
     assert growth("sort - --memory 2M --tmpdir . -r", one(), SMALL) < SHUFFLED
 
 
 @each_row("words", ["get b.bin -", "get b -", "get -f bin -", "extract - -C out --force"])
 def test_a_large_field_of_a_stream(words: str, here: Path, growth: Growth) -> None:
-    """One that memory does not hold goes on as it comes."""
+    """A field larger than memory is written as it arrives."""
     assert growth(words, one(), SMALL) < LIMIT // 4
 
 
 @each_row(("shards", "rows", "most"), [(1, 6000, 4600), (100, 12000, 2000)])
 def test_a_plan_in_any_order(shards: int, rows: int, most: int, here: Path, growth: Growth) -> None:
-    """Rows of a plan, wherever they stand, wait in a file and not in memory; those of one shard that is out of order,
-    some 400 bytes each, do."""
+    """Rows of a plan in any order wait in a file, not in memory; rows of one unordered shard take about 400 bytes."""
     with open("p.tsv", "wb") as file:
         file.write(b"shard\tposition\tname\tsource\tsize\n")
         for row in range(rows):

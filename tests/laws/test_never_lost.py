@@ -1,4 +1,4 @@
-"""Nothing is lost, taken for something else or left lying without a word: rare archives, each with its law."""
+"""No entry is lost, misinterpreted or left behind silently: rare archives, each with its law."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from tests._tools import each_row, stream
 from tests.conftest import PAX, Archive, Feed, Link, Run, body, each_feed, entries, tar
 from tests.tar.test_writer import Log
 
-BIG = bytes(range(250)) * 20  # makes a sample a large one
+BIG = bytes(range(250)) * 20  # makes a sample large
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a stream, a sample over 4 KiB is large, a buffer has it in a file, and so much is held in memory."""
+    """Make samples of a stream over 4 KiB large, buffer them in a file, and keep at most 4 KiB in memory."""
     monkeypatch.setattr(reader, "LARGE", 1 << 12)
     monkeypatch.setattr(pipeline, "SPOOLED", 1 << 12)
     monkeypatch.setattr(sources, "HELD", 1 << 12)
     monkeypatch.setattr(sources, "CHUNK", 1 << 11)
 
 
-# ---- archives that were glued together, or are damaged
+# ---- concatenated or damaged archives
 
 
 @each_feed
-def test_large_sample_behind_the_glue(run: Run, archive: Archive, feed: Feed) -> None:
-    """A large sample that begins before the glue, with an entry without key, has all its entries behind it."""
+def test_large_sample_in_concatenated_archives(run: Run, archive: Archive, feed: Feed) -> None:
+    """A large sample that begins before the end of the first archive, with an entry without a key, is complete."""
     one = [("a.x", b"1"), ("README", b"r")]
     two = [("b.bin", BIG), ("b.cls", b"2"), ("b.txt", BIG), ("c.x", b"3")]
     ran = run("cat", feed(archive(tar(one) + tar(two))), "--allow", "trailing-data")
@@ -47,8 +47,8 @@ def test_large_sample_behind_the_glue(run: Run, archive: Archive, feed: Feed) ->
 
 
 @each_feed
-def test_keyless_entries_behind_the_glue(run: Run, archive: Archive, feed: Feed) -> None:
-    """Entries without key that are all there is behind the glue go with the last sample, large or not."""
+def test_keyless_entries_in_concatenated_archives(run: Run, archive: Archive, feed: Feed) -> None:
+    """Entries without a key, alone in the second archive, belong to the last sample of the first, large or not."""
     for payload in (b"1", BIG):
         one, two = [("a.x", b"0"), ("b.bin", payload), ("b.cls", b"2")], [("README", b"r"), ("LICENSE", b"l")]
         ran = run("cat", feed(archive(tar(one) + tar(two))), "--allow", "trailing-data")
@@ -56,7 +56,7 @@ def test_keyless_entries_behind_the_glue(run: Run, archive: Archive, feed: Feed)
 
 
 def test_large_last_sample_before_other_data(run: Run, archive: Archive) -> None:
-    """What is no gzip behind the gzip is the same to a large last sample as to any."""
+    """Data after gzip that is not gzip has the same effect on a large last sample as on any other."""
     for payload in (b"1", BIG):
         rows = [("a.x", b"0"), ("b.bin", payload), ("b.cls", b"2")]
         name = archive(gzip.compress(tar(rows)) + b"hello", "in.tar.gz")
@@ -71,10 +71,10 @@ GAPS = [("", "a.x a.z b.x b.z c.x c.z"), ("-f x", "a.x b.x c.x"), ("-f 'z x'", "
     ("payload", "rekey", "options", "expected", "feed"),
     in_turn(((payload, rekey, *row) for payload in (BIG, b"1") for rekey in (False, True) for row in GAPS), len(GAPS)),
 )
-def test_shuffle_of_what_damage_left(
+def test_shuffle_of_samples_with_gaps(
     payload: bytes, rekey: bool, options: str, expected: str, run: Run, archive: Archive, feed: Feed
 ) -> None:
-    """Samples with gaps wait in the buffer of a shuffle whole, whatever is done to them afterwards."""
+    """Samples with gaps stay complete in the buffer of a shuffle, with any change of fields or keys."""
     rows = [(f"{key}.{field}", key.encode() + field.encode() + payload) for key in "abc" for field in "xyz"]
     damaged = bytearray(tar(rows))
     size = len(body(bytes(damaged))) // len(rows)
@@ -93,19 +93,19 @@ def test_shuffle_of_what_damage_left(
 
 @each_feed
 def test_joined_with_its_fields_in_another_order(run: Run, archive: Archive, feed: Feed) -> None:
-    """Whoever keeps a sample of a stream keeps all its entries, in whatever order they are to be written."""
+    """A joined sample of a stream has all its entries, written in any order."""
     for payload in (b"1", BIG):
         rows = {f"{key}.{field}": key.encode() + payload for key in "ab" for field in "xyz"}
         ran = run("cat", feed(archive(rows)), "--allow", "joined-sample", "-f", "y z x")
         assert ran.stdout == tar([(f"{key}.{field}", rows[f"{key}.{field}"]) for key in "ab" for field in "yzx"])
 
 
-# ---- what is a field, and what is there twice
+# ---- fields, and duplicates
 
 
 @each_row(("type", "feed"), in_turn([b"V", b"D"], 1))
-def test_no_field(type: bytes, run: Run, archive: Archive, feed: Feed) -> None:
-    """A volume label has a name like a field's and is none: it is neither chosen, dropped nor renamed for one."""
+def test_labels_are_not_fields(type: bytes, run: Run, archive: Archive, feed: Feed) -> None:
+    """A volume label with a name like a field's is not a field: it is neither selected, dropped nor renamed as one."""
     label, rows = ("abc.jpg", Link("", type)), [("k00.jpg", b"1"), ("k00.cls", b"2")]
     name = feed(archive([label, *rows]))
     assert run("cat", name, "-f", "jpg").stdout == tar(rows[:1])
@@ -116,16 +116,16 @@ def test_no_field(type: bytes, run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_feed
-def test_folders_of_joined_samples(run: Run, archive: Archive, feed: Feed) -> None:
-    """Two samples that both bring their folder along can be joined, as one sample may have a folder twice."""
+def test_directories_of_joined_samples(run: Run, archive: Archive, feed: Feed) -> None:
+    """Two samples that both include their directory can be joined, as one sample may have a directory twice."""
     one, two = [("d", None), ("d/k.jpg", b"1")], [("d", None), ("d/k.cls", b"2")]
     names = [feed(archive(one, "1.tar")), feed(archive(two, "2.tar"))]
     assert run("cat", *names, "--allow", "joined-sample,repeated-key").stdout == tar([*one, *two])
 
 
 @each_row("length", [2, 3, 4])
-def test_twice_wherever_it_stands(length: int) -> None:
-    """A name that is there twice is noticed in any order of entries, in the last sample and in any other."""
+def test_duplicates_in_any_position(length: int) -> None:
+    """A duplicate name is noticed in any order of entries, in the last sample and in any other."""
     for fields in product("abc", repeat=length):
         rows = [(f"k.{field}", b"") for field in fields]
         good = len(set(fields)) == length
@@ -137,8 +137,8 @@ def test_twice_wherever_it_stands(length: int) -> None:
 
 
 @each_feed
-def test_unsafe_name_in_any_place(run: Run, archive: Archive, feed: Feed) -> None:
-    """A NUL in a name is told of in whichever entry of a sample it is."""
+def test_unsafe_name_in_any_position(run: Run, archive: Archive, feed: Feed) -> None:
+    """A NUL in a name is reported for any entry of a sample."""
     for names in ("a.xß a.y", "a.x a.yß", "a.x a.y a.zß"):
         data = tar(dict.fromkeys([*names.split(), "b.x"], b"1"), PAX)
         data = re.sub(rb"(path=a\.[xyz])\xc3\x9f", rb"\1\0z", data)
@@ -150,19 +150,19 @@ def test_unsafe_name_in_any_place(run: Run, archive: Archive, feed: Feed) -> Non
         assert run("cat", name, "--skip", "unsafe-name").stdout == tar({"b.x": b"1"}, PAX)
 
 
-# ---- what is left lying, and how long it takes
+# ---- leftover files, and running time
 
 
 @each_feed
 def test_no_file_is_left(run: Run, archive: Archive, feed: Feed) -> None:
-    """A --post that fails while a large sample is moved on to the next shard leaves nothing of that shard."""
+    """A --post that fails while a large sample moves to the next shard leaves no file of that shard."""
     name = feed(archive([("a.x", bytes(20_000)), ("b.bin", bytes(8000)), ("b.txt", bytes(8000))]))
     ran = run("split", name, "-s", "30720", "-o", "out-%d.tar", "--post", "false", exit=1)  # a.x and b.bin alone fit
     assert "out-0.tar" in ran.stderr  # and `run` looks for unfinished files
 
 
 def steps(do: Callable[[], None]) -> int:
-    """How many functions are called meanwhile."""
+    """Return how many functions are called by `do`."""
     count = 0
 
     def counted(*_: object) -> None:
@@ -179,7 +179,7 @@ def steps(do: Callable[[], None]) -> int:
 
 
 def test_steps_of_a_large_sample() -> None:
-    """A large sample of twice as many entries takes twice as long, and not four times."""
+    """The time for a large sample is linear in its number of entries."""
 
     def copy(data: bytes) -> None:
         with EntryWriter(Log()) as writer:
@@ -192,7 +192,7 @@ def test_steps_of_a_large_sample() -> None:
 
 
 def test_problems_of_a_large_sample_count_once() -> None:
-    """What is wrong with an entry of a large sample is judged once, however many entries follow it."""
+    """A problem of an entry of a large sample is counted once, for any number of entries after it."""
     policy = Policy(allow=["duplicate-entry"])
     rows = [("a.bin", BIG), ("a.x", b""), ("a.x", b""), *((f"a.{n}", b"") for n in range(9))]
     for sample in SampleReader(stream(packed(rows)), policy):
@@ -201,10 +201,10 @@ def test_problems_of_a_large_sample_count_once() -> None:
 
 
 def test_steps_between_large_samples() -> None:
-    """One large sample after the other leaves nothing behind that the next must go through."""
+    """Large samples in sequence leave no chain of sources that the next one must traverse."""
     alive = []
     gc.collect()
-    gc.freeze()  # what is there already is not looked at; nor afterwards, as conftest has it
+    gc.freeze()  # existing objects are not searched, now or later: conftest freezes them as well
     for sample in SampleReader(stream(packed([(f"{n:03}.bin", BIG) for n in range(40)])), Policy()):
         sample.complete()
         alive.append(sum(type(thing) is chain for thing in gc.get_objects()))

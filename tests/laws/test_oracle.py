@@ -1,4 +1,4 @@
-"""What tarkit writes is read by others, Python's tarfile, GNU tar, bsdtar and webdataset, and what they write by it."""
+"""Python's tarfile, GNU tar, bsdtar and webdataset read what tarkit writes, and tarkit reads what they write."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ FILES: Tree = {
 
 
 def by_tarfile(path: str) -> Tree:
-    """Python's tarfile."""
+    """Read with Python's tarfile."""
     with tarfile.open(path, encoding="utf-8", errorlevel=2) as file:
         members = [(info, file.extractfile(info)) for info in file if info.isreg()]
         return {info.name: opened.read() for info, opened in members if opened}
 
 
 def by_program(path: str) -> Callable[[str], Tree]:
-    """Unpacks with GNU tar or bsdtar; neither may say a word."""
+    """Return a reader that unpacks with GNU tar or bsdtar; neither may print a message."""
 
     def read(archive: str) -> Tree:
         os.mkdir("unpacked")
@@ -67,21 +67,21 @@ def by_program(path: str) -> Callable[[str], Tree]:
     return read
 
 
-ARCHIVERS = {"tar": "GNU tar", "bsdtar": ""}  # and what each says that it is
+ARCHIVERS = {"tar": "GNU tar", "bsdtar": ""}  # and the word in each `--version`
 
 
 def archiver(name: str) -> str:
-    """The path of GNU tar or bsdtar."""
+    """Return the path of GNU tar or bsdtar."""
     return program(name, version=ARCHIVERS[name])
 
 
 READERS: dict[str, Callable[[str], Tree]] = {"tarfile": by_tarfile}
 for name in ARCHIVERS:
-    with suppress(pytest.skip.Exception, pytest.fail.Exception):  # test_create says so
+    with suppress(pytest.skip.Exception, pytest.fail.Exception):  # test_create reports it
         READERS[name] = by_program(archiver(name))
 
 
-# ---- what create, cat and split write
+# ---- archives written by create, cat and split
 
 
 def write_recipe() -> str:
@@ -93,8 +93,9 @@ def write_recipe() -> str:
 
 @pytest.mark.parametrize("reader", ["tarfile", *ARCHIVERS])
 def test_create(reader: str, run: Run) -> None:
-    """Names short and long, in any encoding, and contents of all sizes are read by all. Where one of them is not there,
-    that is said here; the tests below go on without.
+    """All readers accept short and long names, in any encoding, and contents of all sizes.
+
+    If a reader is missing this test reports it; the tests below continue without it.
     """
     if reader not in READERS:
         archiver(reader)
@@ -104,12 +105,12 @@ def test_create(reader: str, run: Run) -> None:
 
 @each_row(("suffix", "codec"), [("gz", "gzip"), ("xz", "xz"), ("bz2", "bzip2"), ("zst", "zstd"), ("lz4", "lz4")])
 def test_compressed(suffix: str, codec: str, run: Run) -> None:
-    """Compressed outputs are read by those who know the codec, some of which call its program."""
+    """Readers that know a codec, some of them by calling its program, accept compressed outputs."""
     run("create", write_recipe(), "-o", f"out.tar.{suffix}")
     if suffix in ("gz", "xz", "bz2"):
         assert by_tarfile(f"out.tar.{suffix}") == FILES
     decoder = program(codec)
-    if suffix == "lz4":  # which no tar knows
+    if suffix == "lz4":  # no tar knows it
         data = subprocess.run([decoder, "-dc", "out.tar.lz4"], capture_output=True, check=True).stdout
         Path("out.tar.lz4").write_bytes(data)
     for name, reader in READERS.items():
@@ -123,7 +124,7 @@ def test_compressed(suffix: str, codec: str, run: Run) -> None:
     [("x/{key}", "x/{}"), ("{key}" + "k" * 100, "{}" + "k" * 100), ("y" * 130 + "/{index}", None)],
 )
 def test_renamed(format: int, spec: str, new: str | None, run: Run, archive: Archive) -> None:
-    """Headers that were renamed, in the dialect they had, are read by all."""
+    """All readers accept renamed headers of each dialect."""
     rows: dict[str, Content] = {"a.x": b"1", "b" * 98 + ".x": b"2", "c" * 120 + ".x": b"3", "é.x": b"4", "d/e.x": b"5"}
     run("cat", archive(rows, format=format), "--rekey", spec, "-o", "out.tar")
     renamed = {}
@@ -135,7 +136,7 @@ def test_renamed(format: int, spec: str, new: str | None, run: Run, archive: Arc
 
 
 def test_split_and_cat(run: Run) -> None:
-    """Each shard is an archive for all, and so is what cat makes of them."""
+    """Each shard, and their concatenation by cat, is an archive for all readers."""
     run("create", write_recipe(), "-o", "in.tar")
     run("split", "in.tar", "-c", "2", "-o", "out-%d.tar")
     run("cat", "out-*.tar", "-s", "3", "--seed", "1", "-o", "all.tar")
@@ -147,14 +148,14 @@ def test_split_and_cat(run: Run) -> None:
 
 
 def golden() -> list[Path]:
-    """Archives that Python's tarfile reads right: not those with its own view of GNU's incremental headers."""
+    """Return the archives that Python's tarfile reads correctly: all but those with GNU's incremental headers."""
     skip = ("multivolume", "incremental", "label")
     return [path for path in sorted(DATA.glob("*.tar")) if not any(word in path.name for word in skip)]
 
 
 @each_row("path", golden())
 def test_renaming_changes_the_name_alone(path: Path, run: Run) -> None:
-    """Whoever wrote an archive: with other keys all else that tarfile sees of it is as before."""
+    """A change of keys leaves everything else that tarfile sees unchanged, for archives of all writers."""
 
     def seen(data: str | Path) -> list[tuple[str, dict[str, Any]]]:
         with tarfile.open(data, encoding="utf-8") as file:
@@ -170,7 +171,7 @@ def test_renaming_changes_the_name_alone(path: Path, run: Run) -> None:
 
 
 def facts(info: tarfile.TarInfo) -> dict[str, Any]:
-    """What a header says besides the name and where it stands."""
+    """Return what a header has besides the name and its offset."""
     names = (
         "mode",
         "uid",
@@ -190,7 +191,7 @@ def facts(info: tarfile.TarInfo) -> dict[str, Any]:
     return said
 
 
-# ---- what GNU tar and bsdtar write
+# ---- archives written by GNU tar and bsdtar
 
 
 PROGRAMS = [
@@ -204,7 +205,7 @@ PROGRAMS = [
 
 @each_row(("name", "options"), PROGRAMS)
 def test_archives_of_programs(name: str, options: list[str], run: Run) -> None:
-    """What they pack is what cat and split give out."""
+    """cat and split return what these programs packed."""
     packer = archiver(name)
     os.mkdir("tree")
     for name, content in FILES.items():
@@ -224,18 +225,18 @@ def test_archives_of_programs(name: str, options: list[str], run: Run) -> None:
 
 @pytest.fixture
 def webdataset() -> Any:
-    """The library, which is imported without torch."""
+    """Return the library, imported without torch."""
     return pytest.importorskip("webdataset", reason="webdataset is not installed")
 
 
 def samples_of(webdataset: Any, path: str) -> list[dict[str, Any]]:
-    """The samples of a shard, without what the library adds to them."""
+    """Return the samples of a shard, without the items that the library adds."""
     found = webdataset.WebDataset(path, shardshuffle=False, empty_check=False)
     return [{k: v for k, v in sample.items() if k not in ("__url__", "__local_path__")} for sample in found]
 
 
-def test_webdataset_reads_what_we_write(webdataset: Any, run: Run) -> None:
-    """The same keys and fields, from create, split and cat."""
+def test_webdataset_reads_what_tarkit_writes(webdataset: Any, run: Run) -> None:
+    """webdataset finds the same keys and fields in archives by create, split and cat."""
     rows = ["a.jpg", "a.json", "a.seg.png", "d/b.jpg", "d/b.seg.png", "c.1/x.json", "c.1/x.tar.gz", "./e.txt"]
     recipe = "".join(f"{name}\ttext:{name}\n" for name in rows)
     run("create", "-o", "in.tar", stdin=recipe.encode())
@@ -255,8 +256,8 @@ def test_webdataset_reads_what_we_write(webdataset: Any, run: Run) -> None:
     ]
 
 
-def test_we_read_what_webdataset_writes(webdataset: Any, run: Run) -> None:
-    """A shard of TarWriter is copied and split as it is, header for header (docs/formats/webdataset.md, TarWriter)."""
+def test_tarkit_reads_what_webdataset_writes(webdataset: Any, run: Run) -> None:
+    """A shard by TarWriter is copied and split unchanged, header for header (docs/formats/webdataset.md, TarWriter)."""
     with webdataset.TarWriter("in.tar", mtime=1234567890, encoder=False) as writer:
         for number in range(5):
             writer.write({"__key__": f"d/{number}", "txt": b"x" * number, "B.TXT": b"b", "cls": b"1"})
@@ -284,7 +285,7 @@ def test_we_read_what_webdataset_writes(webdataset: Any, run: Run) -> None:
 def test_shards_end_where_those_of_webdataset_do(
     limits: dict[str, int], options: list[str], webdataset: Any, run: Run
 ) -> None:
-    """Limits of ShardWriter and of split, by count and by the size of the contents (docs/formats/webdataset.md)."""
+    """split ends shards where ShardWriter does, by count and by size of the contents (docs/formats/webdataset.md)."""
     sizes = [1000, 1000, 500, 500, 3000, 1, 2999, 1, 1000, 1000]
     with webdataset.ShardWriter("wds-%d.tar", encoder=False, mtime=0, verbose=0, **limits) as writer:
         for number, size in enumerate(sizes):
@@ -297,7 +298,7 @@ def test_shards_end_where_those_of_webdataset_do(
 
 
 def test_names_are_split_as_webdataset_does() -> None:
-    """Key and field are webdataset's, but for hidden files: a key that ends with a slash, or is nothing, is none."""
+    """Keys and fields are webdataset's, except for hidden files: a key that is empty or ends with a slash is no key."""
     split = pytest.importorskip("webdataset.tariterators", reason="webdataset is not installed").base_plus_ext
     for length in range(1, 6):
         for name in map("".join, product(["a", ".", "/", "b.c", "é"], repeat=length)):

@@ -1,4 +1,4 @@
-"""Values of fields: what each field decodes to, what it takes back, and that nothing is written anew without need."""
+"""Values of fields: decoding and encoding, and that unchanged values keep their bytes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Image = pytest.importorskip("PIL.Image")
 
 
 def npy(array: Any) -> bytes:
-    """The bytes of an npy file, by numpy itself."""
+    """Return the bytes of an npy file, written by numpy."""
     file = io.BytesIO()
     numpy.save(file, array)
     return file.getvalue()
 
 
 def npz(compressed: bool = False, **arrays: Any) -> bytes:
-    """The bytes of an npz file, by numpy itself."""
+    """Return the bytes of an npz file, written by numpy."""
     file = io.BytesIO()
     (numpy.savez_compressed if compressed else numpy.savez)(file, **arrays)
     return file.getvalue()
 
 
 def picture(format: str, mode: str = "RGB", size: tuple[int, int] = (16, 8), **settings: Any) -> bytes:
-    """A picture that is not of one colour, so that a lossy format changes it each time."""
+    """Return a picture with several colours, so that a lossy format changes it each time."""
     image = Image.linear_gradient("L").resize(size).convert(mode)
     file = io.BytesIO()
     image.save(file, format, **settings)
@@ -41,12 +41,12 @@ def picture(format: str, mode: str = "RGB", size: tuple[int, int] = (16, 8), **s
 
 
 def opened(data: bytes) -> Image.Image:
-    """The picture in some bytes."""
+    """Return the picture in some bytes."""
     return Image.open(io.BytesIO(data))
 
 
 def coded(field: str, data: bytes, pickles: bool = False) -> tuple[Coded, Any]:
-    """One field, decoded."""
+    """Return one field, decoded."""
     sample = Coded(Coder(pickles), {field: data})
     return sample, sample.values[field]
 
@@ -73,7 +73,7 @@ def coded(field: str, data: bytes, pickles: bool = False) -> tuple[Coded, Any]:
     ],
 )
 def test_decode_and_back(field: str, data: bytes, value: object) -> None:
-    """What a field decodes to; handed back as it is, or as an equal one, it is the same bytes again."""
+    """A decoded value, or an equal one, is encoded to the same bytes."""
     sample, decoded = coded(field, data)
     assert (type(decoded), decoded) == (type(value), value) or decoded == value
     assert sample.encode(field, decoded) == data
@@ -96,8 +96,8 @@ def test_decode_and_back(field: str, data: bytes, value: object) -> None:
         ("npy", pickle.dumps({1}), "field 'npy' cannot be decoded: ValueError: "),
     ],
 )
-def test_what_cannot_be_decoded(field: str, data: bytes, said: str) -> None:
-    """It is one line that names the field."""
+def test_decoding_errors(field: str, data: bytes, said: str) -> None:
+    """A decoding error is one line that names the field."""
     with pytest.raises(TarkitError) as raised:
         Coded(Coder(), {field: data})
     assert str(raised.value).startswith(said)
@@ -125,7 +125,7 @@ def test_what_cannot_be_decoded(field: str, data: bytes, said: str) -> None:
     ],
 )
 def test_new_values(field: str, value: object, data: bytes) -> None:
-    """By the field and the type of the value; bytes go as they are into every field."""
+    """New values are encoded by the field and the type of the value; bytes are stored unchanged in every field."""
     assert Coded(Coder(), {}).encode(field, value) == data
     assert Coded(Coder(), {field: b"7"} if field in ("txt", "cls", "json", "x") else {}).encode(field, value) == data
 
@@ -160,8 +160,8 @@ def test_new_values(field: str, value: object, data: bytes) -> None:
         ("pgm", Image.new("RGB", (2, 2)), "field 'pgm': a picture of mode RGB, where pgm has L or I or I;16"),
     ],
 )
-def test_what_cannot_be_encoded(field: str, value: object, said: str) -> None:
-    """It is one line that names the field, whatever the field had before."""
+def test_encoding_errors(field: str, value: object, said: str) -> None:
+    """An encoding error is one line that names the field, for any previous content."""
     before = {"json": b"1", "jpg": picture("JPEG"), "npy": npy(numpy.ones(1)), "txt": b"x", "cls": b"1"}
     for raw in ({}, {field: before[field]} if field in before else {}):
         with pytest.raises(TarkitError) as raised:
@@ -181,14 +181,14 @@ def test_what_cannot_be_encoded(field: str, value: object, said: str) -> None:
     ],
 )
 def test_json_that_was_changed_in_place(data: bytes, change: Any, new: bytes) -> None:
-    """The object is the same, what it says is not; then it is written anew, and only then."""
+    """JSON is encoded anew if and only if the object was changed in place."""
     sample, value = coded("json", data)
     change(value)
     assert sample.encode("json", value) == new
 
 
 def test_arrays_that_were_changed_in_place() -> None:
-    """An array is compared with what it was; a header in another style, or compression, stays."""
+    """An array is compared with its original; unchanged, it keeps an unusual header or compression."""
     odd = npy(numpy.arange(3)).replace(b", }", b",}", 1).replace(b" \n", b"  \n", 1)
     assert odd != npy(numpy.arange(3))
     sample, value = coded("npy", odd)
@@ -217,8 +217,8 @@ FORMATS = {
 
 
 @each_row("field", FORMATS)
-def test_pictures_that_nobody_changed(field: str) -> None:
-    """The bytes stay, whether the pixels were looked at, copied or made an array of; under a new name too."""
+def test_unchanged_pictures(field: str) -> None:
+    """Unchanged pictures keep their bytes after loading, copying, conversion to an array, and under a new name."""
     data = picture(FORMATS[field])
     sample, image = coded(field, data)
     assert image.size == (16, 8)
@@ -233,8 +233,8 @@ def test_pictures_that_nobody_changed(field: str) -> None:
 
 
 @each_row("field", FORMATS)
-def test_pictures_that_were_changed(field: str) -> None:
-    """They are encoded in the format of the field."""
+def test_changed_pictures(field: str) -> None:
+    """Changed pictures are encoded in the format of the field."""
     sample, image = coded(field, picture(FORMATS[field]))
     image.paste(image.crop((15, 7, 16, 8)), (0, 0))
     new = opened(sample.encode(field, image))
@@ -244,17 +244,17 @@ def test_pictures_that_were_changed(field: str) -> None:
 
 
 def test_a_picture_in_another_format() -> None:
-    """What goes to a field of another format is converted, also when nobody touched it."""
+    """A picture for a field of another format is converted, even if it is unchanged."""
     sample, image = coded("jpg", picture("JPEG"))
     assert opened(sample.encode("png", image)).format == "PNG"
     assert sample.encode("jpeg", image) == picture("JPEG")
-    sample, image = coded("jpg", picture("PNG"))  # a field says one thing, the content another: it happens
+    sample, image = coded("jpg", picture("PNG"))  # the content may be in another format than the field says
     assert sample.encode("jpg", image) == picture("PNG")
     assert opened(sample.encode("jpg", image.rotate(180))).format == "JPEG"
 
 
 def test_a_changed_picture_keeps_its_profile_and_orientation() -> None:
-    """A picture that was only made smaller is not turned, and its colours stay."""
+    """A resized picture keeps its orientation and colour profile."""
     exif = Image.Exif()
     exif[0x0112] = 6
     sample, image = coded("jpg", picture("JPEG", exif=exif, icc_profile=b"profile"))
@@ -263,8 +263,8 @@ def test_a_changed_picture_keeps_its_profile_and_orientation() -> None:
         assert (new.getexif()[0x0112], new.info["icc_profile"]) == (6, b"profile")
 
 
-def test_moving_pictures() -> None:
-    """Unchanged they stay; one frame of them is a picture; to write one in place of all is refused."""
+def test_animations() -> None:
+    """An animation is kept if unchanged; a single frame is a picture; replacing all frames by one is refused."""
     file = io.BytesIO()
     Image.new("L", (4, 4), 0).save(file, "GIF", save_all=True, append_images=[Image.new("L", (4, 4), 255)])
     sample, image = coded("gif", file.getvalue())
@@ -277,7 +277,7 @@ def test_moving_pictures() -> None:
 
 
 def test_arrays_as_pictures() -> None:
-    """Bytes, numbers from 0 to 1 as webdataset's writer takes them, one colour, sixteen bits."""
+    """Arrays of bytes, of numbers from 0 to 1 as in webdataset, of one channel and of 16 bits are pictures."""
     coder = Coder()
     pixels = numpy.arange(24, dtype="uint8").reshape(2, 4, 3)
     assert numpy.array_equal(numpy.asarray(opened(coder.encode("png", pixels))), pixels)
@@ -288,7 +288,7 @@ def test_arrays_as_pictures() -> None:
 
 
 def test_pickles_only_when_allowed() -> None:
-    """They can run any code; so can arrays of objects."""
+    """Pickles and arrays of objects, which can run code, are decoded only if allowed."""
     data = pickle.dumps({"a": 1})
     sample, value = coded("pyd", data, pickles=True)
     assert value == {"a": 1}
@@ -310,7 +310,7 @@ def test_pickles_only_when_allowed() -> None:
     ],
 )
 def test_without_a_library(module: str, field: str, said: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what to install."""
+    """The error names the library, the hint the extra to install."""
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(TarkitError) as raised:
         Coder().decode(field, b"x")
@@ -318,7 +318,7 @@ def test_without_a_library(module: str, field: str, said: str, hint: str, monkey
 
 
 def test_two_fields_that_decode_to_one_object() -> None:
-    """Small integers are one object; each field keeps its own bytes."""
+    """Fields that decode to one object, such as a small integer, keep their own bytes."""
     sample = Coded(Coder(), {"cls": b"3\n", "index": b"003", "json": json.dumps(3).encode()})
     assert {field: sample.encode(field, value) for field, value in sample.values.items()} == {
         "cls": b"3\n",

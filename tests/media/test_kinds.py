@@ -1,4 +1,4 @@
-"""Kinds of content by first bytes; sizes of pictures, lengths of sounds, shapes of arrays by their headers."""
+"""Kinds of content by first bytes; sizes of pictures, lengths of sounds and shapes of arrays from headers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VP8X = b"RIFF\x40\0\0\0WEBPVP8X" + bytes(8) + (639).to_bytes(3, "little") + (479
 
 
 def tiff(order: str, width: int, height: int) -> bytes:
-    """The header of a TIFF, its directory behind some data; width is a SHORT, height a LONG."""
+    """Return the header of a TIFF with its directory after some data; width is a SHORT, height a LONG."""
     short = struct.pack(f"{order}HHIHH", 256, 3, 1, width, 0)
     long = struct.pack(f"{order}HHII", 257, 4, 1, height)
     head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}I", 100)
@@ -41,7 +41,7 @@ def tiff(order: str, width: int, height: int) -> bytes:
 
 
 def reader(data: bytes) -> headers.Read:
-    """What reads from bytes."""
+    """Return a function that reads from bytes."""
     return lambda pos, n: data[pos : pos + n]
 
 
@@ -91,12 +91,12 @@ KINDS: list[tuple[bytes, bytes, str]] = [
 
 @each_row(("head", "field", "kind"), KINDS)
 def test_kind(head: bytes, field: bytes, kind: str) -> None:
-    """By magic numbers, else by what decodes; the name decides for pickles alone."""
+    """The kind is determined by magic bytes, else by decoding; by name for pickles only."""
     assert kinds.kind_of(head, field, len(head)) == kind
 
 
-def test_text_that_goes_on() -> None:
-    """The head of a longer text may end inside a character; JSON that is cut is JSON by its first character."""
+def test_cut_text() -> None:
+    """The head of a longer text may end inside a character; cut JSON is recognized by its first character."""
     text = "\u00e9" * 5000
     assert kinds.kind_of(text.encode()[:8191], b"txt", 10_000) == "text"
     assert kinds.decode(text.encode()[:8191], False) == "\u00e9" * 4095
@@ -120,8 +120,8 @@ def test_text_that_goes_on() -> None:
         (b"ppm", "netpbm", None),
     ],
 )
-def test_named_for(field: bytes, kind: str, said: str | None) -> None:
-    """A name that says something else is worth a word."""
+def test_names_of_another_kind(field: bytes, kind: str, said: str | None) -> None:
+    """A name with the extension of another kind is reported."""
     assert kinds.named_for(field, kind) == said
 
 
@@ -145,7 +145,7 @@ SIZES = [
 
 @each_row(("kind", "data", "size"), SIZES)
 def test_picture_size(kind: str, data: bytes, size: tuple[int, int]) -> None:
-    """Width and height; a header that is cut anywhere says nothing, and raises nothing."""
+    """Width and height are read; a header that is cut anywhere has no size, and raises nothing."""
     assert headers.picture_size(kind, reader(data)) == size
     for length in [*range(min(len(data), 120)), len(data) // 2]:
         assert headers.picture_size(kind, reader(data[:length])) in (None, size)
@@ -164,12 +164,12 @@ def test_picture_size(kind: str, data: bytes, size: tuple[int, int]) -> None:
     ],
 )
 def test_no_picture_size(kind: str, data: bytes) -> None:
-    """Nonsense has no size."""
+    """An invalid header has no size."""
     assert headers.picture_size(kind, reader(data)) is None
 
 
 def test_picture_sizes_of_pillow() -> None:
-    """What another program writes, in many forms."""
+    """The sizes of pictures that Pillow writes in many forms are read."""
     images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     forms: list[tuple[str, str, dict[str, Any]]] = [
         ("jpeg", "RGB", {"progressive": True, "exif": b"Exif\0\0" + bytes(50_000)}),
@@ -197,7 +197,7 @@ def test_picture_sizes_of_pillow() -> None:
 
 
 def wav(seconds: float, rate: int = 8000, channels: int = 2) -> bytes:
-    """A WAV file of silence."""
+    """Return a WAV file of silence."""
     out = io.BytesIO()
     with wave.open(out, "wb") as file:
         file.setnchannels(channels)
@@ -208,13 +208,13 @@ def wav(seconds: float, rate: int = 8000, channels: int = 2) -> bytes:
 
 
 def flac(samples: int, rate: int = 44_100, channels: int = 2) -> bytes:
-    """The header of a FLAC file."""
+    """Return the header of a FLAC file."""
     bits = rate << 44 | (channels - 1) << 41 | 15 << 36 | samples
     return b"fLaC\x80\0\0\x22" + bytes(10) + bits.to_bytes(8, "big") + bytes(16)
 
 
 def test_sound() -> None:
-    """Length, rate, channels; also where the length was not known when the header was written."""
+    """Length, rate and channels are read, also if the length was unknown when the header was written."""
     data = wav(1.5)
     assert headers.sound("wav", reader(data), len(data)) == (1.5, 8000, 2)
     streamed = data[:40] + b"\xff\xff\xff\xff" + data[44:]
@@ -238,13 +238,13 @@ def test_sound() -> None:
 
 
 def npy(header: str, version: int = 1, payload: bytes = b"") -> bytes:
-    """A .npy file with this header."""
+    """Return an .npy file with this header."""
     length = struct.pack("<H" if version == 1 else "<I", len(header))
     return b"\x93NUMPY" + bytes([version, 0]) + length + header.encode() + payload
 
 
 def test_npy_by_hand() -> None:
-    """Each version; headers of other writers; nonsense is no array."""
+    """Headers of each version and of other writers are read; invalid ones are no array."""
     plain = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }\n"
     assert arrays.npy(reader(npy(plain))) == ("float32", (3, 4), False, 10 + len(plain) + 48)
     assert arrays.npy(reader(npy(plain, 2))) == ("float32", (3, 4), False, 12 + len(plain) + 48)
@@ -273,7 +273,7 @@ def test_npy_by_hand() -> None:
 
 @each_row("dtype", ["float32", ">f8", "int8", "uint16", "bool", "complex64", "O", "S5", "f4,i8"])
 def test_npy_of_numpy(dtype: str) -> None:
-    """What numpy itself writes."""
+    """Arrays that numpy writes are read."""
     numpy = pytest.importorskip("numpy")
     array = numpy.zeros((3, 0, 5) if dtype == "int8" else (2, 3), dtype)
     out = io.BytesIO()
@@ -289,7 +289,7 @@ def test_npy_of_numpy(dtype: str) -> None:
 
 @each_row("save", ["savez", "savez_compressed"])
 def test_npz_of_numpy(save: str) -> None:
-    """All arrays of it, stored or packed."""
+    """All arrays of an npz are listed, stored or compressed."""
     numpy = pytest.importorskip("numpy")
     out = io.BytesIO()
     getattr(numpy, save)(out, a=numpy.zeros((300, 40)), b=numpy.arange(5, dtype="<i4"), c=numpy.array([{}]))
@@ -303,7 +303,7 @@ def test_npz_of_numpy(save: str) -> None:
 
 
 def test_zip() -> None:
-    """Names of members; one that was written to a pipe hides where the next begins; damage ends the list."""
+    """Names of members are listed; in a streamed zip only the first is known; damage ends the list."""
 
     class Pipe(io.BytesIO):
         def seekable(self) -> bool:
@@ -330,7 +330,7 @@ def test_zip() -> None:
 
 
 def test_safetensors() -> None:
-    """Tensors by name; a header that is no such thing is none."""
+    """Tensors are listed by name; an invalid header yields None."""
     header = {"__metadata__": {"a": "b"}, "w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
     text = json.dumps(header).encode()
     data = struct.pack("<Q", len(text)) + text + bytes(24)
@@ -339,7 +339,7 @@ def test_safetensors() -> None:
         assert arrays.safetensors(reader(bad), len(bad)) is None
 
 
-class Held:
+class CountingSource:
     """A source of bytes that counts how many are read."""
 
     name, seekable = "x.tar", True
@@ -354,8 +354,8 @@ class Held:
 
 
 def seen(data: bytes, field: bytes = b"x", reach: int | None = None) -> tuple[Item, int]:
-    """An item as it is seen, and how many bytes were read for it."""
-    source = Held(data)
+    """Return the item with its description, and how many bytes were read for it."""
+    source = CountingSource(data)
     payload = Payload(source, 0, len(data), len(data) if reach is None else reach)  # type: ignore[arg-type]
     return describe(Item(b"a." + field, field, len(data), ""), payload), source.count
 
@@ -386,14 +386,14 @@ SEEN: list[tuple[bytes, bytes, str, dict[str, Any]]] = [
 
 
 @each_row(("data", "field", "kind", "about"), SEEN)
-def test_see(data: bytes, field: bytes, kind: str, about: dict[str, Any]) -> None:
-    """Kind and header in one."""
+def test_describe(data: bytes, field: bytes, kind: str, about: dict[str, Any]) -> None:
+    """An item has its kind and the facts of its header."""
     item, _ = seen(data, field)
     assert (item.kind, item.about, item.text) == (kind, about, None)
 
 
-def test_see_zip() -> None:
-    """Nothing but arrays: npz. Pickles in it are named, and not opened."""
+def test_describe_zip() -> None:
+    """A zip of arrays is an npz. Members that are pickles are listed, not opened."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as file:
         file.writestr("w/data.pkl", b"\x80\x04.")
@@ -420,8 +420,8 @@ def test_see_zip() -> None:
         (b"caf\xe9 au lait", "caf\udce9 au lait", False, 100),
     ],
 )
-def test_see_text(data: bytes, text: str, cut: bool, most: int) -> None:
-    """The beginning of a text; only heads are read."""
+def test_describe_text(data: bytes, text: str, cut: bool, most: int) -> None:
+    """An item has the beginning of its text; only its head is read."""
     item, count = seen(data)
     assert (item.text, item.cut) == (text, cut)
     assert count <= most
@@ -429,7 +429,7 @@ def test_see_text(data: bytes, text: str, cut: bool, most: int) -> None:
 
 @each_row("make", [lambda: wav(100.0), lambda: EXIF + bytes(1 << 18), lambda: PNG + bytes(1 << 18)])
 def test_only_heads_are_read(make: Callable[[], bytes]) -> None:
-    """A large payload is looked at, not read."""
+    """Of a large payload only the head is read."""
     data = make()
     item, count = seen(data)
     assert item.about
@@ -437,7 +437,7 @@ def test_only_heads_are_read(make: Callable[[], bytes]) -> None:
 
 
 def packed_arrays() -> bytes:
-    """An .npz file, packed."""
+    """Return a compressed .npz file."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("a.npy", npy("{'descr': '<f4', 'shape': (2,)}"))
@@ -459,8 +459,10 @@ WHOLE = [PNG, JPEG, EXIF[-400:], GIF, BMP, VP8, VP8L, VP8X, tiff("<", 3, 4), tif
     st.binary(max_size=20),
     st.sampled_from([b"x", b"json", b"npz", b"safetensors", b"jpg", b"pkl"]),
 )
-def test_nothing_makes_it_fail(data: bytes, flips: list[tuple[int, int]], cut: int, more: bytes, field: bytes) -> None:
-    """Whatever the bytes are, they are looked at: some changed, some missing, some added."""
+def test_any_bytes_are_described(
+    data: bytes, flips: list[tuple[int, int]], cut: int, more: bytes, field: bytes
+) -> None:
+    """Any bytes, changed, cut or extended, are described without an error."""
     changed = bytearray(data)
     for place, value in flips:
         changed[place % len(data)] = value
@@ -471,6 +473,6 @@ def test_nothing_makes_it_fail(data: bytes, flips: list[tuple[int, int]], cut: i
 
 
 def test_reach() -> None:
-    """Nothing behind what may be looked at is read."""
+    """Nothing is read beyond the reach of an item."""
     item, _ = seen(EXIF, reach=30_000)
     assert item.about == {"note": "no size in the header"}

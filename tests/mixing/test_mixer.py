@@ -1,4 +1,4 @@
-"""Drawing from several sources, and what says which: mixer.py, spec.py, source.py."""
+"""Drawing from several sources: mixing/mixer.py, and the specification of a mix: mixing/spec.py."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tarkit.api.dataset import open as open_dataset
+from tarkit.api.mix import Laps, MixReader, Mixture, open_sources
+from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage
-from tarkit.mixing.mixer import Laps, Mix, Stock, Until, derived, locate
+from tarkit.mixing.mixer import Mix, Stock, Until, derived, locate
 from tarkit.mixing.spec import MixSpec, SourceSpec, parse_mix, parse_source, read_spec
-from tarkit.problems import Policy
 from tests._tools import each_row
 from tests.conftest import Archive
 
-# ---- words
+# ---- arguments
 
 
 @each_row(
@@ -55,7 +57,7 @@ from tests.conftest import Archive
     ],
 )
 def test_parse_source(word: str, expected: tuple[str, float] | str, here: Path) -> None:
-    """A weight is what follows the last @, if that is a number; a file that is there wins."""
+    """A number after the last @ is the weight; an existing file takes precedence."""
     Path("there@7").touch()
     if isinstance(expected, str):
         with pytest.raises(Usage) as error:
@@ -74,8 +76,8 @@ def test_parse_source(word: str, expected: tuple[str, float] | str, here: Path) 
         (["m.yaml", "m.json"], "'m.yaml' describes a whole mix: only one can be given"),
     ],
 )
-def test_words_that_make_no_mix(words: list[str], message: str) -> None:
-    """A file that describes a mix stands alone."""
+def test_invalid_arguments(words: list[str], message: str) -> None:
+    """A file that describes a mix has no weight and no other sources beside it."""
     with pytest.raises(Usage) as error:
         parse_mix(words)
     assert str(error.value) == message
@@ -117,20 +119,20 @@ TARMIX_SOURCES = [
 
 
 def test_tarmix(here: Path) -> None:
-    """All that tarmix's form has; the example in its help is such a file."""
+    """A specification may use everything in tarmix's format; the example in its help is one."""
     Path("mix.yaml").write_text(TARMIX)
     assert parse_mix(["mix.yaml"]) == MixSpec(TARMIX_SOURCES, 1000, "mix.yaml")
 
 
 def test_json(here: Path) -> None:
-    """The same in JSON, for which no package is needed."""
+    """The same specification in JSON needs no package."""
     yaml = pytest.importorskip("yaml")
     Path("mix.json").write_text(json.dumps(yaml.safe_load(TARMIX)))
     assert parse_mix(["mix.json"]) == MixSpec(TARMIX_SOURCES, 1000, "mix.json")
 
 
 def test_datasets(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """webdataset's form: prefix + bucket/shard, names, ~ and variables; without weights the shards count."""
+    """webdataset's format: prefix + bucket/shard, names, ~ and variables; without weights the shards count."""
     monkeypatch.setenv("ROOT_OF_IT", "data")
     monkeypatch.setenv("HOME", "/home/me")
     text = """
@@ -202,8 +204,8 @@ datasets:
         ("\x00", "mix.yaml: invalid YAML: unacceptable character"),
     ],
 )
-def test_files_that_make_no_mix(text: str, message: str, here: Path) -> None:
-    """One line says where; nothing is guessed, and no tag of YAML runs anything."""
+def test_invalid_specifications(text: str, message: str, here: Path) -> None:
+    """The error is one line with the position; unknown entries are errors, and no tag of YAML runs code."""
     Path("mix.yaml").write_text(text)
     with pytest.raises(TarkitError) as error:
         read_spec("mix.yaml")
@@ -212,7 +214,7 @@ def test_files_that_make_no_mix(text: str, message: str, here: Path) -> None:
 
 
 def test_files_that_cannot_be_read(here: Path) -> None:
-    """Not there, not UTF-8, no JSON."""
+    """A missing file, one that is not UTF-8, and invalid JSON are errors."""
     Path("b.yaml").write_bytes(b"a: \xff")
     Path("c.json").write_text("{")
     Path("d.json").write_text('{"sources": [{"shards": "a", "weight": 1, "weight": 2}]}')
@@ -228,7 +230,7 @@ def test_files_that_cannot_be_read(here: Path) -> None:
 
 
 def test_yaml_is_an_extra(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without PyYAML the message says what to install, and that JSON needs nothing."""
+    """Without PyYAML the error names the extra to install, and JSON as the alternative."""
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
@@ -248,7 +250,7 @@ def test_yaml_is_an_extra(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stocks(sizes: list[int], weights: list[float]) -> list[Stock[str]]:
-    """Sources A, B, .. with the items A0, A1, .."""
+    """Return sources A, B, ... with the items A0, A1, ..."""
 
     def begin(name: str, size: int) -> Callable[[], Iterator[str]]:
         return lambda: (f"{name}{n}" for n in range(size))
@@ -258,14 +260,14 @@ def stocks(sizes: list[int], weights: list[float]) -> list[Stock[str]]:
 
 
 def draws(seed: int, weights: list[float]) -> Iterator[int]:
-    """What `random.Random(seed).choices` gives."""
+    """Yield what `random.Random(seed).choices` draws."""
     rng = random.Random(seed)
     while True:
         yield rng.choices(range(len(weights)), weights)[0]
 
 
 EXACT = [
-    # sizes, weights, options, what comes out for seed 1
+    # sizes, weights, options, output for seed 1
     ([9, 9], [1, 1], {"until": "first", "total": 6}, "A0 B0 B1 A1 A2 A3"),
     ([2, 9], [1, 1], {"until": "first"}, "A0 B0 B1 A1"),
     ([2, 3], [1, 1], {"until": "all"}, "A0 B0 B1 A1 B2"),
@@ -279,7 +281,7 @@ EXACT = [
 
 @each_row(("sizes", "weights", "options", "expected"), EXACT)
 def test_exact_order(sizes: list[int], weights: list[float], options: dict[str, Any], expected: str) -> None:
-    """The same seed gives the same order, now and for ever."""
+    """The order for a seed is fixed, in every version."""
     assert " ".join(Mix(stocks(sizes, weights), 1, **options)) == expected
 
 
@@ -290,10 +292,10 @@ def test_exact_order(sizes: list[int], weights: list[float], options: dict[str, 
     st.sampled_from(["first", "all"]),
     st.none() | st.integers(0, 40),
 )
-def test_draws_are_those_of_random_choices(
+def test_draws_equal_random_choices(
     sources: list[tuple[int, float]], seed: int, until: Until, total: int | None
 ) -> None:
-    """The model in a few lines: choices over what is left, one after the other. Each source keeps its order."""
+    """The draws equal a simple model: choices among the remaining sources. Each source keeps its order."""
     sizes, weights = [size for size, _ in sources], [weight for _, weight in sources]
     rng, expected, live = random.Random(seed), list[str](), list(range(len(sizes)))
     given = [0] * len(sizes)
@@ -315,7 +317,7 @@ def test_draws_are_those_of_random_choices(
 
 
 def chi_square(counts: list[int], shares: list[float]) -> float:
-    """How far counts are from what was asked."""
+    """Return the chi-square statistic of counts."""
     total = sum(counts)
     return sum((count - total * share) ** 2 / (total * share) for count, share in zip(counts, shares, strict=True))
 
@@ -325,7 +327,7 @@ def chi_square(counts: list[int], shares: list[float]) -> float:
     [([1, 1], [1, 1]), ([1.45, 1], [1, 1]), ([1, 10, 100], [1, 1, 1]), ([1, 2, 3], [1, 0.5, 0.25])],
 )
 def test_shares(weights: list[float], probabilities: list[float]) -> None:
-    """Over twenty seeds the statistic is where chi-square has it: 99.9 % bounds of the sum of twenty."""
+    """Over twenty seeds the sum of the statistics is within the 99.9 % bounds of chi-square."""
     bound = {2: 45.3, 3: 73.4}[len(weights)]
     sum_of_all = 0.0
     for seed in range(20):
@@ -340,8 +342,8 @@ def test_shares(weights: list[float], probabilities: list[float]) -> None:
     assert 0.1 * bound < sum_of_all < bound
 
 
-def test_shares_that_are_asked() -> None:
-    """Weight times probability."""
+def test_requested_shares() -> None:
+    """The requested share of a source is its weight times its probability."""
     sources = stocks([1, 1, 1], [1, 2, 1])
     sources[0].probability = 0.5
     mix = Mix(sources, 1, until="all")
@@ -349,8 +351,8 @@ def test_shares_that_are_asked() -> None:
     assert mix.got() == [0, 0, 0]
 
 
-def test_probability_leaves_the_draws_alone() -> None:
-    """What is kept is decided by a generator of its own."""
+def test_probability_does_not_change_the_draws() -> None:
+    """A separate generator decides what is kept, so the draws are the same."""
     sources = stocks([50, 50], [1, 1])
     sources[1].probability = 0.3
     out = list(Mix(sources, 5, until="first"))
@@ -360,8 +362,8 @@ def test_probability_leaves_the_draws_alone() -> None:
     assert 5 < sum(item[0] == "B" for item in out) < 30
 
 
-def test_what_ended_it() -> None:
-    """The source that ended the mix, and those with something left."""
+def test_the_source_that_ended_the_mix() -> None:
+    """A mix reports the source that ended it, and those with samples left."""
     mix = Mix(stocks([2, 9, 1], [10, 1, 1]), 3, until="first")
     list(mix)
     assert mix.ended is mix.stocks[0]
@@ -371,8 +373,8 @@ def test_what_ended_it() -> None:
     assert mix.ended is None
 
 
-def test_a_source_without_anything(here: Path) -> None:
-    """It is an error before anything is drawn, also when nothing is left of it; and it may not end when repeated."""
+def test_a_source_without_samples(here: Path) -> None:
+    """A source without samples is an error before anything is drawn, and so is one that is empty when repeated."""
     for size, change in ((0, lambda items: items), (3, lambda items: iter(()))):
         for repeat in (False, True):
             [source] = stocks([size], [1])
@@ -386,7 +388,7 @@ def test_a_source_without_anything(here: Path) -> None:
 
 
 def test_seeds_of_parts() -> None:
-    """They are the same for ever, and differ."""
+    """Derived seeds are fixed in every version, and different."""
     assert derived(7, "order") == 9238645892645975328
     assert len({derived(seed, word, n) for seed in range(9) for word in ("a", "b") for n in range(9)}) == 162
 
@@ -394,42 +396,43 @@ def test_seeds_of_parts() -> None:
 # ---- one source
 
 
-def samples(spec: SourceSpec, **settings: Any) -> Laps:
+def samples(spec: SourceSpec, again: bool = False) -> Laps:
     """The laps of a source."""
-    return Laps(spec, locate(spec, lambda line: None), Policy(), 1, **settings)
+    [source] = open_sources(MixSpec([spec]), lambda locations, turns: open_dataset(locations, interleave=turns))
+    return Laps(source, 1, MixReader(Mixture([source], 1, None, "all", again), Run(), None))
 
 
 def lap(laps: Laps) -> str:
-    """The keys of one lap."""
+    """Return the keys of one lap."""
     return " ".join((sample.key or b"?").decode() for sample in laps())
 
 
 @pytest.fixture
 def shards(archive: Archive) -> str:
-    """Four shards of two samples, a0 a1 to d0 d1."""
+    """Write four shards of two samples, a0 a1 to d0 d1."""
     for name in "abcd":
         archive({f"{name}{n}.x": b"" for n in range(2)}, f"{name}.tar")
     return "{a,b,c,d}.tar"
 
 
 def test_laps(shards: str) -> None:
-    """Each call gives all from the start; what comes again has ~2, ~3 behind its key."""
+    """Each call yields all samples from the start; repeated keys end with ~2, ~3."""
     laps = samples(SourceSpec("s", [shards]), again=True)
     assert lap(laps) == "a0 a1 b0 b1 c0 c1 d0 d1"
-    assert not laps.repeated
+    assert not laps.reader.repeated
     assert lap(laps) == "a0~2 a1~2 b0~2 b1~2 c0~2 c1~2 d0~2 d1~2"
     assert lap(laps) == "a0~3 a1~3 b0~3 b1~3 c0~3 c1~3 d0~3 d1~3"
-    assert laps.repeated
+    assert laps.reader.repeated
 
 
 def test_nstreams_and_nrepeats(shards: str) -> None:
-    """So many shards in turn; so many times within a lap."""
+    """nstreams shards are read in turn; nrepeats repeats within a lap."""
     assert lap(samples(SourceSpec("s", [shards], nstreams=3))) == "a0 b0 c0 a1 b1 c1 d0 d1"
     assert lap(samples(SourceSpec("s", ["a.tar"], nrepeats=2))) == "a0 a1 a0~2 a1~2"
 
 
 def test_shuffle(shards: str) -> None:
-    """Shards in random order, samples through a buffer: all of them, and another order in each lap."""
+    """Shards in random order, samples through a buffer: all are yielded, in another order in each lap."""
     laps = samples(SourceSpec("s", [shards], shuffle=4, any_order=True), again=True)
     every = "a0 a1 b0 b1 c0 c1 d0 d1"
     first, second = lap(laps), lap(laps).replace("~2", "")
@@ -439,7 +442,7 @@ def test_shuffle(shards: str) -> None:
 
 
 def test_choose_and_resample(shards: str) -> None:
-    """N shards without replacement, anew in each lap; N with it, and then one may come several times."""
+    """choose draws N shards without replacement, anew in each lap; resample draws N with replacement."""
     laps = samples(SourceSpec("s", [shards], choose=2), again=True)
     assert laps.shards == 2
     rounds = [lap(laps).split() for _ in range(6)]
@@ -456,11 +459,14 @@ def test_choose_and_resample(shards: str) -> None:
 
 
 def test_missing(shards: str) -> None:
-    """With allow_missing files that are not there are left out, and counted; not when none is there."""
+    """allow_missing leaves out missing files and counts them; it is an error if all are missing."""
     said: list[str] = []
     spec = SourceSpec("s", ["{a..f}.tar", "none.tar", "*.tar"], allow_missing=True)
     assert [location.text for location in locate(spec, said.append)] == [*(f"{name}.tar" for name in "abcd")] * 2
-    assert said == ["s: 3 of 8 are missing, and left out"]
+    assert said == ["s: 3 of 11 are missing, and left out"]
+    spec.words = ["a.tar::none.tar::file:b.tar::file:{a,b}.tar"]
+    assert [location.text for location in locate(spec, said.append)] == ["a.tar", "b.tar"]
+    assert said[1:] == ["s: 2 of 4 are missing, and left out"]
     with pytest.raises(TarkitError, match=r"^s: none of its files exists$"):
         locate(SourceSpec("s", ["{x..z}.tar"], allow_missing=True), said.append)
     with pytest.raises(TarkitError, match=r"^e.tar: No such file or directory \(2 of the 6 names of"):

@@ -1,4 +1,4 @@
-"""Functions of the running process: called in it, or in copies of it, from samples to samples."""
+"""Functions of the running process, from samples to samples: called in it, or in forked copies of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.forks
 
 
 def found(samples: Iterator[TarSample]) -> Found:
-    """Keys and fields of samples."""
+    """Return keys and fields of samples."""
     return [
         (
             (sample.key or b"").decode(),
@@ -62,7 +62,7 @@ def mapped(
     retries: int = 0,
     **settings: Any,
 ) -> Found:
-    """What a function makes of DATA; neither threads nor processes are left."""
+    """Return the results of a function for DATA; no thread or process is left."""
     before = threading.active_count()
     policy = Policy()
     options = FunctionOptions(function, batches=batch is not None, **settings)
@@ -77,27 +77,27 @@ def mapped(
 
 
 class Scale:
-    """A method, and a callable object, with a state."""
+    """A class with a method, whose instances are callable and have a state."""
 
     def __init__(self, factor: int) -> None:
         self.factor = factor
 
     def times(self, sample: Sample) -> Sample:
-        """The method."""
+        """Return the sample with its class times the factor."""
         return {**sample, "cls": str(int(sample["cls"]) * self.factor)}
 
     __call__ = times
 
 
 def several(sample: Sample) -> Iterator[Sample]:
-    """A generator function."""
+    """Yield several samples, or none."""
     for number in range(int(sample["cls"]) % 3):
         yield {"__key__": f"{sample['__key__']}/{number}", "n": str(number)}
 
 
 @pytest.mark.parametrize("processes", PROCESSES)
 def test_every_kind_of_callable(processes: int) -> None:
-    """Lambdas, closures, methods, objects, functions of others: none needs to be pickled."""
+    """Lambdas, closures, methods, objects and builtins work: none needs to be pickled."""
     factor = 3
     tripled = [(key, {**fields, "cls": b"%d" % (3 * int(fields["cls"]))}) for key, fields in IN]
 
@@ -118,7 +118,7 @@ def test_every_kind_of_callable(processes: int) -> None:
 
 @pytest.mark.parametrize("processes", PROCESSES)
 def test_batches(processes: int) -> None:
-    """The function gets lists of the same samples, whatever the number of processes."""
+    """The function gets the same lists of samples for any number of processes."""
     sizes = mapped(lambda samples: [{"n": str(len(samples))} for _ in samples], processes, batch=16)
     assert [fields["n"] for _, fields in sizes] == [b"16"] * 32 + [b"8"] * 8
 
@@ -141,8 +141,8 @@ def test_an_exception_ends_the_run(processes: int) -> None:
 
 @pytest.mark.parametrize("processes", PROCESSES)
 @pytest.mark.parametrize("batch", [None, 8])
-def test_failures_are_judged(processes: int, batch: int | None) -> None:
-    """As those of commands: left out, tried again, counted; a batch is halved until the one that fails is alone."""
+def test_failures_are_handled(processes: int, batch: int | None) -> None:
+    """Failures are handled as those of commands: skipped, retried, counted; a batch is halved down to one sample."""
 
     def fails(given: Any) -> Any:
         for sample in given if batch else [given]:
@@ -159,8 +159,8 @@ def test_failures_are_judged(processes: int, batch: int | None) -> None:
         mapped(fails, processes, batch, FailurePolicy("skip", ErrorLimit(count=1)))
 
 
-def test_where_it_is_called() -> None:
-    """One process: here, in the thread that takes the results; several: in as many copies, none of them here."""
+def test_where_the_function_is_called() -> None:
+    """With one process the function is called in the thread that takes the results, else in forked processes only."""
     pids = lambda processes: {fields["n"] for _, fields in mapped(lambda _: {"n": str(os.getpid())}, processes)}  # noqa: E731
     here = b"%d" % os.getpid()
     assert pids(1) == {here}
@@ -171,7 +171,7 @@ def test_where_it_is_called() -> None:
 
 
 def test_copies_have_the_state_of_their_start() -> None:
-    """What is in memory when the run begins is there in each process; what changes there is not seen here."""
+    """A process has the state at the start of the run; its changes are not visible here."""
     state = {"word": "before"}
 
     def function(sample: Sample) -> Sample:
@@ -186,7 +186,7 @@ def test_copies_have_the_state_of_their_start() -> None:
 
 
 def test_init_is_called_in_each_process() -> None:
-    """Before the first sample, once; what it raises is an error of the run."""
+    """`init` is called once in each process before the first sample; its exception is an error of the run."""
     calls: list[int] = []
     numbers = mapped(lambda sample: {"n": str(len(calls))}, 4, init=lambda: calls.append(1))
     assert {fields["n"] for _, fields in numbers} == {b"1"}
@@ -203,8 +203,8 @@ KILLED = "the process that calls the function was ended by SIGKILL"
 
 @pytest.mark.parametrize("processes", [2, 4])
 @pytest.mark.parametrize(("batch", "size"), [(None, 1), (1, 1), (3, 3)])
-def test_a_process_that_dies(processes: int, batch: int | None, size: int) -> None:
-    """The sample that it worked on has failed, or all of one call; other copies go on with the rest."""
+def test_a_process_that_ends(processes: int, batch: int | None, size: int) -> None:
+    """The sample, or batch, of a process that ends has failed; the other processes continue."""
 
     def dies(given: Any) -> Any:
         if any(sample["cls"] == b"3" for sample in ([given] if batch is None else given)):
@@ -223,7 +223,7 @@ def test_a_process_that_dies(processes: int, batch: int | None, size: int) -> No
 def together(
     function: Callable[[Sample], Any], processes: int, size: int, killed: int = 0, retries: int = 0, **settings: Any
 ) -> list[tuple[str, str]]:
-    """Keys and reasons of failures, if `size` samples at a time are sent; some copies are killed before the first."""
+    """Return keys and reasons of failures if `size` samples are sent at a time; some processes are killed first."""
     executors = FunctionExecutors(FunctionOptions(function, **settings))
     executors.prepare(processes)
     for executor in executors._prepared[:killed]:
@@ -252,8 +252,8 @@ def together(
         (4, 1, {36, 37, 38, 39}),
     ],
 )
-def test_others_do_what_is_left(tmp_path: Path, processes: int, size: int, bad: set[int]) -> None:
-    """Copies die one by one: only the samples that they died of fail, in order, wherever in the input they are.
+def test_other_processes_continue(tmp_path: Path, processes: int, size: int, bad: set[int]) -> None:
+    """If processes end one by one only the current samples fail, in order, anywhere in the input.
 
     The function is called again only for samples whose results were lost.
     """
@@ -274,8 +274,8 @@ def test_others_do_what_is_left(tmp_path: Path, processes: int, size: int, bad: 
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
-def test_nobody_is_left(size: int) -> None:
-    """The run ends, and tells what the last copy died of."""
+def test_no_process_is_left(size: int) -> None:
+    """If all processes have ended, the run ends with the reason of the last one."""
     with pytest.raises(TarkitError, match=r"^samples are left, but all worker processes have died: 2$") as raised:
         together(lambda sample: os.kill(os.getpid(), signal.SIGKILL), 2, size)
     assert raised.value.hint in [f"the last one at '{number:03}': {KILLED}" for number in range(2 * size)]
@@ -284,14 +284,14 @@ def test_nobody_is_left(size: int) -> None:
 @pytest.mark.parametrize("killed", [1, 2, 3])
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_copies_that_are_killed_while_they_are_idle(killed: int, size: int) -> None:
-    """No sample fails as long as a copy is left."""
+    """No sample fails as long as one process is left."""
     with pytest.raises(TarkitError, match=r"all worker processes have died: 3$") if killed == 3 else nullcontext():
         assert together(lambda sample: sample, 3, size, killed) == [(key, "") for key, _ in IN]
 
 
 @pytest.mark.parametrize("last", [6, 34, 39])
 def test_a_timeout_at_the_end_of_a_batch(last: int) -> None:
-    """It costs its sample and a copy; the other copy does the rest."""
+    """A timeout costs one sample and one process; the other process continues."""
 
     def hangs(sample: Sample) -> Sample:
         if int(sample["cls"]) == last:
@@ -302,8 +302,8 @@ def test_a_timeout_at_the_end_of_a_batch(last: int) -> None:
     assert found == [(key, "took longer than 0.5 s" if number == last else "") for number, (key, _) in enumerate(IN)]
 
 
-def test_attempts_of_innocent_samples(tmp_path: Path) -> None:
-    """A sample that failed before its copy died has the rest of its attempts elsewhere; others have all of theirs."""
+def test_attempts_of_other_samples(tmp_path: Path) -> None:
+    """A sample that failed before its process ended keeps its remaining attempts; later samples keep all of theirs."""
 
     def function(sample: Sample) -> Sample:
         with open(tmp_path / sample["__key__"], "a") as file:
@@ -312,7 +312,7 @@ def test_attempts_of_innocent_samples(tmp_path: Path) -> None:
         if sample["cls"] == b"9":
             os.kill(os.getpid(), signal.SIGKILL)
         if sample["cls"] in (b"8", b"10") and tries < 3:
-            time.sleep(0.1)  # so that the result before it is sent
+            time.sleep(0.1)  # so that the previous result is sent
             raise ValueError
         if sample["cls"] == b"11":
             raise ValueError
@@ -327,8 +327,8 @@ def test_attempts_of_innocent_samples(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("processes", [2, 4])
 @pytest.mark.parametrize("batch", [None, 2])
-def test_all_processes_die(processes: int, batch: int | None) -> None:
-    """Nobody is left to work on the rest: the run ends, after a failure for each copy at least."""
+def test_all_processes_end(processes: int, batch: int | None) -> None:
+    """If all processes end, the run ends after at least one failure for each."""
     lines: list[str] = []
     failures = FailurePolicy("skip", warn=lines.append, every=True)
     with pytest.raises(TarkitError, match=f"^samples are left, but all worker processes have died: {processes}$"):
@@ -338,8 +338,8 @@ def test_all_processes_die(processes: int, batch: int | None) -> None:
         mapped(lambda given: os.kill(os.getpid(), signal.SIGKILL), processes, batch)
 
 
-def test_a_process_that_dies_idle() -> None:
-    """Nobody is to blame: the samples that it is sent next have no outcome, and it says that it takes no more."""
+def test_a_process_that_ends_while_it_is_idle() -> None:
+    """If an idle process ended, the next samples have no outcome, and the executor is lost."""
     executor = FunctionExecutor(FunctionOptions(lambda sample: sample))
     jobs = list(number_jobs(iter(SampleReader(on_disk(DATA), Policy())), Policy()))
     assert all(outcome and outcome.failure is None for outcome in executor.run(jobs))
@@ -355,7 +355,7 @@ def test_a_process_that_dies_idle() -> None:
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_timeout(processes: int) -> None:
-    """A call that takes too long is ended, with its process: with a timeout there is one."""
+    """A call that takes too long is ended with its process; with a timeout there is always one."""
 
     def hangs(sample: Sample) -> Sample:
         if sample["cls"] == b"3":
@@ -373,8 +373,8 @@ def test_timeout(processes: int) -> None:
     assert [line.partition(": ")[2] for line in lines] == ["'003' took longer than 0.5 s"]
 
 
-def test_output_of_copies_is_handed_over() -> None:
-    """It comes with the results and not in the middle of ours; what we had not yet written is written once."""
+def test_output_of_copies_is_passed_on() -> None:
+    """Output of processes comes with their results; buffered output of this process is written once."""
     printed: list[tuple[bytes, str]] = []
 
     def prints(sample: Sample) -> Sample:
@@ -401,8 +401,8 @@ def test_output_of_copies_is_handed_over() -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_the_argument_and_the_values_may_be_others(processes: int) -> None:
-    """`wrap` makes what the function gets, whose attribute `key` names the result; `encode` takes what it returns."""
+def test_wrap_and_encode(processes: int) -> None:
+    """`wrap` makes the argument, whose attribute `key` names the result; `encode` encodes the returned values."""
 
     class Wrapped(dict[str, bytes]):
         key = ""
@@ -427,11 +427,11 @@ def test_the_argument_and_the_values_may_be_others(processes: int) -> None:
         f"{number:03}@{2048 * number}" for number in range(COUNT)
     ]
     plain = mapped(lambda sample: wrap_other({**sample}), processes)
-    assert [key for key, _ in plain] == [key for key, _ in IN]  # without `wrap` an attribute means nothing
+    assert [key for key, _ in plain] == [key for key, _ in IN]  # without `wrap` the attribute is ignored
 
 
 def wrap_other(sample: Sample) -> Sample:
-    """A dict with an attribute that is not for us."""
+    """Return a dict with an unrelated attribute `key`."""
 
     class Other(dict[str, Any]):
         key = "other"
@@ -439,19 +439,19 @@ def wrap_other(sample: Sample) -> Sample:
     return Other(sample)
 
 
-def test_pipes_of_others_are_not_kept_open() -> None:
-    """Each copy closes what it has of the others: leaving early ends all at once, by the end of their input."""
+def test_pipes_of_other_processes_are_closed() -> None:
+    """Each process closes the pipes of the others, so that all end at once when their input ends."""
     policy = Policy()
     started = time.monotonic()
     with function_runner(FunctionOptions(lambda sample: sample), None, RunOptions(4)) as runner:
         samples = run_samples(iter(SampleReader(on_disk(DATA), policy)), runner, policy)
         assert len(found(samples)) == COUNT
-    assert time.monotonic() - started < PATIENT / 6  # nobody was waited for
+    assert time.monotonic() - started < PATIENT / 6  # without waiting for a process
     assert not [each for each in ForkedProcess.running if each.returncode is None]
 
 
 def test_leaving_early_ends_the_copies() -> None:
-    """Nothing runs on after the block, whoever works."""
+    """No process is left after the block."""
     policy = Policy()
     with function_runner(FunctionOptions(lambda sample: time.sleep(PATIENT)), None, RunOptions(2)) as runner:
         samples = runner(iter([]))
@@ -467,8 +467,8 @@ def test_leaving_early_ends_the_copies() -> None:
         os.waitpid(-1, os.WNOHANG)
 
 
-def test_a_copy_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is an error of the system, and no pipe stays open."""
+def test_a_fork_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed fork is an error of the system, and no pipe stays open."""
 
     def refuses() -> int:
         raise OSError(errno.EAGAIN, "no more processes")
@@ -496,7 +496,7 @@ with function_runner(FunctionOptions(lambda sample: sample), None, RunOptions(3)
 
 
 def test_copies_end_with_the_process_that_made_them(tmp_path: Path) -> None:
-    """Even when that is killed: their input ends."""
+    """The processes end with the one that forked them, even if it is killed, as their input ends."""
     (tmp_path / "in.tar").write_bytes(DATA)
     done = subprocess.run([sys.executable, "-c", PARENT], cwd=tmp_path, stdout=subprocess.PIPE, check=False)
     assert done.returncode == -signal.SIGKILL
@@ -509,7 +509,7 @@ def test_copies_end_with_the_process_that_made_them(tmp_path: Path) -> None:
 
 
 def test_commands_and_programs(tmp_path: Path) -> None:
-    """The same from samples to samples with a command for each, and with programs that stay."""
+    """A command for each sample and long-lived programs work in the same way, from samples to samples."""
     environment, policy = dict(os.environb), Policy()
     with command_runner(
         "tr 0-4 5-9 <sample.cls >new; mv new sample.cls", RunOptions(2), environment=environment, tmpdir=str(tmp_path)

@@ -1,4 +1,4 @@
-"""The engine with executors of its own: order, batches that are halved, bounds, and what happens when it breaks."""
+"""The engine with test executors: order, halved batches, limits, and failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DATA = archive({f"{index:05d}.x": b"%d" % index for index in range(500)})
 
 
 def jobs(count: int, pulled: list[int] | None = None) -> Iterator[Job]:
-    """Jobs with the samples of an archive; `pulled` is told of each that is asked for."""
+    """Yield jobs with the samples of an archive; the index of each is appended to `pulled`."""
     for index, sample in enumerate(SampleReader(on_disk(DATA), Policy())):
         if index == count:
             return
@@ -56,14 +56,14 @@ class Recorder:
 
 
 def good(jobs: Sequence[Job]) -> list[Outcome]:
-    """Each as it came in."""
+    """Return each sample unchanged."""
     return [Outcome((job.sample,)) for job in jobs]
 
 
 @pytest.mark.parametrize("parallel", [1, 2, 16])
 @pytest.mark.parametrize("batch", [1, 7, 1000])
 def test_order(parallel: int, batch: int) -> None:
-    """Results come in the order of the input, also when the first are the slowest, each with its own."""
+    """Results come in the order of the input, even if the first jobs are the slowest."""
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
         time.sleep(0.01 if jobs[0].index in (0, 50) else 0)
@@ -75,7 +75,7 @@ def test_order(parallel: int, batch: int) -> None:
 
 
 def test_unordered() -> None:
-    """Whoever is slow is waited for last."""
+    """Without order, a slow job does not delay the others."""
     gate = threading.Event()
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
@@ -95,7 +95,7 @@ def test_unordered() -> None:
 
 @pytest.mark.parametrize("bad", [{5}, {0}, {99}, {5, 6, 70}, set(range(100))])
 def test_batches_are_halved(bad: set[int]) -> None:
-    """Until what spoils them is alone: all others have their results, in order."""
+    """A failed batch is halved until the bad job is alone: all others have their results, in order."""
     calls = []
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
@@ -114,8 +114,8 @@ def test_batches_are_halved(bad: set[int]) -> None:
         assert len(calls) <= 2 + 2 * 6 + 1
 
 
-def test_batches_grow_while_they_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slow jobs are submitted one by one, so that all workers have something to do."""
+def test_batches_grow_while_jobs_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow jobs are submitted one by one, so that all workers have work."""
     sizes: list[int] = []
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
@@ -134,7 +134,7 @@ def test_batches_grow_while_they_are_quick(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_retries() -> None:
-    """So often and no more; an attempt that succeeds is as good as the first; what all of them said is kept."""
+    """A job is retried up to the limit; a later success counts; the logs of all attempts are kept."""
     tries: dict[int, int] = {}
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
@@ -149,8 +149,8 @@ def test_retries() -> None:
     assert found == [(None, "t"), (None, "st"), (None, "sst"), (3, "sss"), (3, "sss")]
 
 
-def test_so_many_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the first is not done, or results are not taken, no more than a few are read."""
+def test_pending_jobs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the first job runs, or results are not taken, only a few jobs are read."""
     pulled: list[int] = []
     gate = threading.Event()
 
@@ -175,8 +175,8 @@ def test_so_many_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(pulled) <= 5
 
 
-def test_what_passes() -> None:
-    """No executor gets it, and it stays in its place."""
+def test_jobs_that_pass() -> None:
+    """A job that passes goes to no executor, and keeps its position."""
 
     def some() -> Iterator[Job]:
         for job in jobs(20):
@@ -192,8 +192,8 @@ def test_what_passes() -> None:
     assert found == [(index, int(index % 3 == 0)) for index in range(20)]
 
 
-def test_executors_are_made_when_they_are_needed() -> None:
-    """No more than there are jobs; each is closed."""
+def test_executors_are_created_on_demand() -> None:
+    """No more executors are created than there are jobs; each is closed."""
     made: list[Recorder] = []
 
     def start() -> Recorder:
@@ -211,7 +211,7 @@ def test_executors_are_made_when_they_are_needed() -> None:
 
 @pytest.mark.parametrize("well", [True, False])
 def test_executors_end_at_the_same_time(well: bool) -> None:
-    """Each may take its time to end, but not after the others have taken theirs."""
+    """Executors are closed at the same time, not one after another."""
     together = threading.Barrier(4)
     started = threading.Barrier(4)
 
@@ -231,8 +231,8 @@ def test_executors_end_at_the_same_time(well: bool) -> None:
     assert not together.broken
 
 
-def test_what_goes_wrong_at_the_end() -> None:
-    """An executor that ends badly is an error when all is done."""
+def test_an_error_of_close() -> None:
+    """An exception of `close` is raised at the end."""
 
     def start() -> Recorder:
         executor = Recorder(good)
@@ -247,8 +247,8 @@ def test_what_goes_wrong_at_the_end() -> None:
         list(engine(jobs(3)))
 
 
-def test_an_error_of_all() -> None:
-    """What an executor raises is raised by the engine, and the others are told to end."""
+def test_an_error_of_an_executor() -> None:
+    """An exception of an executor is raised by the engine, and the others are cancelled."""
     made: list[Recorder] = []
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
@@ -267,7 +267,7 @@ def test_an_error_of_all() -> None:
 
 
 def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaving the block ends all that runs; an executor that ignores `cancel` is killed."""
+    """Leaving the block ends all executors; one that ignores `cancel` is killed."""
     monkeypatch.setattr(engines, "PATIENCE", 0.2)
     made: list[Recorder] = []
     deaf: list[Recorder] = []
@@ -307,7 +307,7 @@ def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_samples_of_streams() -> None:
-    """They are kept for as long as their jobs are under way, and read from other threads."""
+    """Samples of a stream are kept while their jobs are pending, and read in other threads."""
     keep = keeper()
     seen = []
 
@@ -325,7 +325,7 @@ def test_samples_of_streams() -> None:
 
 
 def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a limit on threads fewer workers do the work; without any it is an error, and no executor is left open."""
+    """With a limit on threads fewer workers do the work; without any it is an error, and all executors are closed."""
     executors: list[Recorder] = []
 
     def start() -> Recorder:
@@ -356,7 +356,7 @@ def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("before", [True, False])
 def test_a_signal_while_a_worker_is_added(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends that worker too, whether its thread runs already or not; an idle one is not waited for."""
+    """A signal ends the new worker, whether its thread runs or not, without waiting for an idle one."""
 
     class Thread(threading.Thread):
         def start(self) -> None:

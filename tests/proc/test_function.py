@@ -1,4 +1,4 @@
-"""proc --map below the command: what goes to the function, what may come back, and what becomes of a process."""
+"""proc --map below the command: arguments of the function, its results, and the end of its process."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ MODULE = """
 
 
 def jobs(data: bytes) -> list[Job]:
-    """A job for each sample of an archive."""
+    """Return a job for each sample of an archive."""
     return [Job(index, sample) for index, sample in enumerate(SampleReader(on_disk(data), Policy()))]
 
 
 def written(outcomes: list[Outcome]) -> list[tuple[str, bytes]]:
-    """Names and contents of what came of some jobs, as Python's `tarfile` reads it."""
+    """Return names and contents of the results of jobs, as Python's `tarfile` reads them."""
     sink = Collected()
     with EntryWriter(sink) as writer:
         for outcome in outcomes:
@@ -141,19 +141,19 @@ Start = Callable[..., FunctionExecutor]
 
 @pytest.fixture(autouse=True)
 def copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs in Python are copies of this process."""
+    """Run Python programs as forks of this process."""
     monkeypatch.setattr(subprocess, "Popen", Copied)
 
 
 @pytest.fixture
 def python(copies: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But those of the test that asks for this: they are started as they are for users."""
+    """Run Python programs as new processes, as users do."""
     monkeypatch.setattr(subprocess, "Popen", Popen)
 
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Make an executor for a function of the module above, which ends with the test."""
+    """Yield a function that returns an executor for a function of the module above; it ends with the test."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fun.py").write_text(textwrap.dedent(MODULE))
     made: list[FunctionExecutor] = []
@@ -170,24 +170,24 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     assert [path.name for path in tmp_path.iterdir() if path.name == "__pycache__" or ".part" in path.name] == []
 
 
-def calls(name: str) -> None:
-    """From now on the function `named` calls that one, so that one process shows what becomes of several functions."""
+def set_named(name: str) -> None:
+    """Make `named` call this function, so that one process can test several functions."""
     Path("name").write_text(name)
 
 
 def said(outcome: Outcome) -> str:
-    """What was said about a job."""
+    """Return the output of a job."""
     return "".join(each.read(0, 1 << 30).decode() for each in outcome.log)
 
 
 def fields(*templates: str) -> list[tuple[str, bytes]]:
-    """Names and contents of the samples a, b and c."""
+    """Return names and contents for the samples a, b and c."""
     words = [template.format(key).split(" ") for key in "abc" for template in templates]
     return [(name, content.encode()) for name, content in words]
 
 
-def test_what_comes_back(start: Start) -> None:
-    """A dict, several, or none; an iterable is taken item by item, so that one dict may be used again."""
+def test_results_of_functions(start: Start) -> None:
+    """A function may return a dict, several, or None; an iterable is read item by item, so a dict may be reused."""
     some = [(name, data) for name, data in ABC.items() if name[0] != "b"]
     executor = start("named")
     for function, out in {
@@ -200,7 +200,7 @@ def test_what_comes_back(start: Start) -> None:
         "many": fields(*(f"{{0}}/{n}.{f}" for n in "01" for f in ("cls {0}cls", "txt {0}txt", f"n {n}"))),
         "other": fields("d.x/{0}.cls 1", "d.x/{0}.txt é", "d.x/{0}.bin 2"),
     }.items():
-        calls(function)
+        set_named(function)
         outcomes = executor.run(jobs(archive(ABC)))
         assert [outcome.failure for outcome in outcomes] == [None] * 3
         assert written(outcomes) == out, function
@@ -208,12 +208,12 @@ def test_what_comes_back(start: Start) -> None:
 
 @pytest.mark.parametrize("spec", ["fun.py:same", "fun.py:Space.inner", "fun:same", "./fun.py:same"])
 def test_names_of_functions(spec: str, start: Start) -> None:
-    """Of a file, of a class in it, of a module."""
+    """A function is named by file, by class and file, or by module."""
     assert written(start(spec).run(jobs(archive(ABC)))) == list(ABC.items())
 
 
-def test_what_did_not_change_is_as_it_was(start: Start) -> None:
-    """The sample itself comes back, header and all, and entries without key with it."""
+def test_unchanged_samples(start: Start) -> None:
+    """An unchanged sample is returned itself, with its headers and entries without a key."""
     data = member("a.txt", b"x", mtime=77) + member("README", b"r") + member("a.cls", b"3", mode=0o600) + bytes(1024)
     [job] = jobs(data)
     [outcome] = start("same").run([job])
@@ -227,7 +227,7 @@ def test_names_that_are_no_utf8(start: Start) -> None:
     assert b"udcff" in outcome.samples[0].source.read(0, 2000)
 
 
-RUBBISH = {
+INVALID = {
     "3": "returned an int, not a dict, several dicts or None",
     "'abc'": "returned a str, not a dict, several dicts or None",
     "[s, 3]": "returned an int among several, not a dict",
@@ -251,23 +251,23 @@ RUBBISH = {
 }
 
 
-def test_rubbish(start: Start, tmp_path: Path) -> None:
-    """What is no sample is a failure that says so, of that one sample."""
-    functions = "\n".join(f"def f{n}(s): return {text}" for n, text in enumerate(RUBBISH))
+def test_invalid_results(start: Start, tmp_path: Path) -> None:
+    """An invalid result is a failure, with the reason, of that sample only."""
+    functions = "\n".join(f"def f{n}(s): return {text}" for n, text in enumerate(INVALID))
     all_of_them = "def each(s): return globals()['f' + s['n'].decode()]({'__key__': 'a', 'x': s['x']})\n"
     (tmp_path / "rubbish.py").write_text(f"{functions}\n{all_of_them}")
     data = archive(
-        {f"{n:03}.{field}": value for n in range(len(RUBBISH)) for field, value in (("n", b"%d" % n), ("x", b""))}
+        {f"{n:03}.{field}": value for n in range(len(INVALID)) for field, value in (("n", b"%d" % n), ("x", b""))}
     )
     outcomes = start("rubbish.py:each").run(jobs(data))
-    for text, outcome in zip(RUBBISH, outcomes, strict=True):
+    for text, outcome in zip(INVALID, outcomes, strict=True):
         assert outcome.failure is not None, text
-        assert outcome.failure.reason.startswith(RUBBISH[text]), text
+        assert outcome.failure.reason.startswith(INVALID[text]), text
         assert not outcome.samples
 
 
-def test_what_no_dict_can_hold(start: Start) -> None:
-    """Two fields of one name, a field of the key's name, a link: failures of that sample."""
+def test_samples_that_are_not_dicts(start: Start) -> None:
+    """Two fields of one name, a field named __key__, and a link are failures of that sample."""
     data = member("a.txt", b"1") + member("b.__key__", b"2") + member("c.txt", typeflag=b"2", linkname=b"x")
     data += member("d.txt", b"1") + member("d.txt", b"2") + bytes(1024)
     each = [Job(n, sample) for n, sample in enumerate(SampleReader(on_disk(data), Policy(allow=["duplicate-entry"])))]
@@ -284,7 +284,7 @@ DIED = "the process that calls the function "
 
 
 def test_failures(start: Start) -> None:
-    """Whatever happens to one sample is its failure, and the others are worked on; a traceback has no frame of ours."""
+    """Any failure concerns one sample, and the others are processed; a traceback has no frame of tarkit."""
     executor = start("named")
     for function, status, reason, tail in (
         (
@@ -298,7 +298,7 @@ def test_failures(start: Start) -> None:
         ("kills", -9, DIED + "was ended by SIGKILL", ""),
         ("kills", -9, DIED + "was ended by SIGKILL", ""),
     ):
-        calls(function)
+        set_named(function)
         outcomes = executor.run(jobs(archive(ABC)))
         assert [outcome.failure is None for outcome in outcomes] == [True, False, True]
         failure = outcomes[1].failure
@@ -310,8 +310,8 @@ def test_failures(start: Start) -> None:
         assert written(outcomes) == [(name, data) for name, data in ABC.items() if name[0] != "b"]
 
 
-def test_the_last_words_of_a_process(start: Start, python: None) -> None:
-    """What it said before it died is not lost, nor where it was; of our frames nothing is told."""
+def test_output_of_a_crashed_process(start: Start, python: None) -> None:
+    """The output and traceback of a process that crashes are kept, without frames of tarkit."""
     outcomes = start("crashes").run(jobs(archive(ABC)))
     assert said(outcomes[1]).startswith("before\nFatal Python error: Segmentation")
     assert [outcome.failure is None for outcome in outcomes] == [True, False, True]
@@ -326,7 +326,7 @@ def test_the_last_words_of_a_process(start: Start, python: None) -> None:
 def test_a_process_that_does_not_end(
     function: str, good: int, start: Start, python: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread of the user's that waits for ever, or a call whose pipes are closed, is not waited for for ever."""
+    """A process with a thread that never ends, or a call without pipes, is ended after a time limit."""
     monkeypatch.setattr(caller, "PATIENCE", 0.1)
     told: list[str] = []
     executor = start(function if function == "stays" else "cut_b", tell=told.append)
@@ -337,7 +337,7 @@ def test_a_process_that_does_not_end(
 
 
 def test_a_call_that_takes_too_long(start: Start) -> None:
-    """It is ended, and fails; the others are worked on."""
+    """A call that takes too long is ended and has failed; the other samples are processed."""
     outcomes = start("hangs", timeout=1).run(jobs(archive(ABC)))
     failure = outcomes[1].failure
     assert failure is not None
@@ -346,36 +346,36 @@ def test_a_call_that_takes_too_long(start: Start) -> None:
     assert written(outcomes) == [(name, data) for name, data in ABC.items() if name[0] != "b"]
 
 
-def test_what_the_function_prints(start: Start) -> None:
-    """It does not get in the way of the samples, and belongs to its own; stdin is empty."""
+def test_output_of_the_function(start: Start) -> None:
+    """The output of the function is logged with its sample, separate from results; stdin is empty."""
     outcomes = start("talk").run(jobs(archive(ABC)))
     assert [said(outcome) for outcome in outcomes] == [f"out {key}\nerr {key}\nraw {key}\nno end" for key in "abc"]
     assert written(outcomes) == [(f"{key}.in", b"|") for key in "abc"]
 
 
-def test_a_function_that_says_too_much(start: Start) -> None:
-    """A megabyte of it is kept, and it is said that there was more."""
+def test_a_function_that_prints_too_much(start: Start) -> None:
+    """A megabyte of output is kept, with a note that there was more."""
     [outcome, *_] = start("loud").run(jobs(archive(ABC)))
     assert said(outcome) == "x" * (1 << 20) + f"\n... {3_000_001 - (1 << 20)} bytes more\n"
 
 
 @pytest.mark.forks
 def test_a_function_that_forks(start: Start) -> None:
-    """The copy of the process does not answer a second time."""
+    """The forked child does not return a second result."""
     outcomes = start("forks").run(jobs(archive(ABC)))
     assert written(outcomes)[2:3] == [("b.txt", b"parent")]
     assert [outcome.failure for outcome in outcomes] == [None] * 3
 
 
 def test_a_function_that_closes_descriptors(start: Start) -> None:
-    """Ours are others."""
+    """The function may close descriptors 0 to 2, which the results do not use."""
     executor = start("closes")
     assert written(executor.run(jobs(archive(ABC))))[2:3] == [("b.txt", b"x")]
     assert len(written(executor.run(jobs(archive(ABC))))) == 5
 
 
-def test_once_a_process(start: Start) -> None:
-    """--init is called once, before the first sample, in the process that goes on to the end."""
+def test_init_is_called_once(start: Start) -> None:
+    """--init is called once, before the first sample, in a process that lasts to the end."""
     executor = start("count", init="fun.py:load")
     first = executor.run(jobs(archive(ABC)))
     second = executor.run(jobs(archive(ABC)))
@@ -386,7 +386,7 @@ def test_once_a_process(start: Start) -> None:
 
 
 def test_batches(start: Start) -> None:
-    """A list goes in, a list comes back."""
+    """A batch is passed as a list, and a list is returned."""
     executor = start("batch", batches=True)
     each = jobs(archive(ABC))
     for size, sizes in ((1, "111"), (2, "221"), (3, "333")):
@@ -396,12 +396,12 @@ def test_batches(start: Start) -> None:
 
 
 def test_items_of_a_batch(start: Start) -> None:
-    """Each is what one call may return, and a bad one is the failure of its own sample."""
+    """An item of a batch may be anything that a call may return; a bad one is the failure of its sample."""
     executor = start("named", batches=True)
-    calls("lazy")
+    set_named("lazy")
     keys = [[sample.key for sample in outcome.samples] for outcome in executor.run(jobs(archive(ABC)))]
     assert keys == [[b"a", b"a2"], [], [b"c", b"c2"]]
-    calls("one_bad")
+    set_named("one_bad")
     outcomes = executor.run(jobs(archive(ABC)))
     assert [outcome.failure and outcome.failure.reason for outcome in outcomes] == [
         None,
@@ -411,7 +411,7 @@ def test_items_of_a_batch(start: Start) -> None:
 
 
 def test_a_batch_that_fails(start: Start) -> None:
-    """It fails as one, for the engine to halve; the executor can be used again."""
+    """A failed batch is one failure, for the engine to halve; the executor can be used again."""
     more = "def same_key(l): return l[0]\ndef short(l): return l[:1]\ndef long(l): return l * 2\ndef none(l): pass\n"
     with open("fun.py", "a") as file:
         file.write(more)
@@ -425,11 +425,11 @@ def test_a_batch_that_fails(start: Start) -> None:
         ("long", "returned more items than the batch of 3 has"),
         ("none", "returned None for a batch, not a list"),
     ):
-        calls(function)
+        set_named(function)
         with pytest.raises(BatchFailed) as raised:
             executor.run(jobs(archive(ABC)))
         assert raised.value.failure.reason.startswith(reason)
-    calls("poison")
+    set_named("poison")
     assert executor.run(jobs(archive(ABC))[:1])[0].failure is None
 
 
@@ -449,8 +449,8 @@ def test_a_batch_that_fails(start: Start) -> None:
         ("dies.py:f", "--map dies.py:f: the process ended with status 4 before it had loaded the function: so long"),
     ],
 )
-def test_what_cannot_be_imported(spec: str, said: str, start: Start, tmp_path: Path) -> None:
-    """One line, before there is any output."""
+def test_import_errors(spec: str, said: str, start: Start, tmp_path: Path) -> None:
+    """An import error is one line, before there is any output."""
     (tmp_path / "syntax.py").write_text("x = 1\nf(\n")
     (tmp_path / "needs.py").write_text("import nope\n")
     (tmp_path / "exits.py").write_text("import sys; sys.exit(3)\n")
@@ -462,8 +462,8 @@ def test_what_cannot_be_imported(spec: str, said: str, start: Start, tmp_path: P
 
 
 @each_row("spec", ["fun", "fun.py", ":f", "fun:", "fun:a b", "fun:f()", "fun:a..b"])
-def test_what_names_no_function(spec: str) -> None:
-    """It is said before anything is started."""
+def test_invalid_names_of_functions(spec: str) -> None:
+    """An invalid name of a function is reported before anything is started."""
     with pytest.raises(TarkitError, match="is not the name of a function"):
         FunctionOptions(spec)
     with pytest.raises(TarkitError, match="is not the name of a function"):
@@ -471,14 +471,14 @@ def test_what_names_no_function(spec: str) -> None:
 
 
 def test_init_that_fails(start: Start) -> None:
-    """It is as an import that fails."""
+    """A failure of --init is an error, as a failed import is."""
     executors = FunctionExecutors(FunctionOptions("fun.py:same", init="fun.py:fails"))
     with pytest.raises(TarkitError, match=r"--map: fun.py:fails raised TypeError: fails\(\) missing 1 required"):
         executors.prepare()
 
 
 def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> None:
-    """FILE.py finds what lies beside it, also where a library has its name; the folder where we are is for modules."""
+    """FILE.py can import modules beside it, even with the name of a library."""
     there = tmp_path / "there"
     there.mkdir()
     (there / "helper.py").write_text("word = 'helped'\n")
@@ -492,7 +492,7 @@ def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> 
 
 
 def test_prepared_and_not_needed(start: Start) -> None:
-    """A process that is not asked for ends."""
+    """A prepared process that is not used ends."""
     executors = FunctionExecutors(FunctionOptions("fun.py:pid"))
     executors.prepare()
     [first] = executors._prepared
@@ -501,8 +501,8 @@ def test_prepared_and_not_needed(start: Start) -> None:
     assert first._process is None
 
 
-def test_a_process_that_dies_between_samples(start: Start) -> None:
-    """Nobody failed: a new one goes on."""
+def test_a_process_that_ends_between_samples(start: Start) -> None:
+    """If a process ends between samples, no sample fails, and a new process continues."""
     executor = start("pid")
     first = written(executor.run(jobs(archive(ABC))))
     assert executor._process is not None
@@ -514,7 +514,7 @@ def test_a_process_that_dies_between_samples(start: Start) -> None:
 
 
 def test_cancel_ends_what_runs(start: Start) -> None:
-    """From another thread; nothing more is started."""
+    """Cancelling from another thread ends the running call, and no new one starts."""
     import threading
 
     executor = start("hangs")
@@ -530,14 +530,14 @@ def test_cancel_ends_what_runs(start: Start) -> None:
 
 
 def test_large_samples(start: Start) -> None:
-    """More than pipes and buffers hold, both ways."""
+    """Samples larger than pipes and buffers are sent both ways."""
     big = os.urandom(1 << 20) * 2
     outcomes = start("swap").run(jobs(archive({"a.cls": big, "a.txt": b"x", "b.cls": b"", "b.txt": big[:-1]})))
     assert written(outcomes) == [("a.cls", b"x"), ("a.txt", big), ("b.cls", big[:-1]), ("b.txt", b"")]
 
 
 def test_decoded_values(tmp_path: Path, start: Start) -> None:
-    """--decode: what is not changed keeps its bytes; what cannot be decoded is a failure of that sample."""
+    """--decode: an unchanged value keeps its bytes; a decoding error is a failure of that sample."""
     (tmp_path / "values.py").write_text(
         "def f(s):\n    s['json']['n'] += s['cls']\n    s['new.json'] = [s['txt']]\n    return s\n"
         "def g(s): return {**s, 'cls': '3'}\n"
@@ -568,8 +568,8 @@ def test_decoded_values(tmp_path: Path, start: Start) -> None:
     assert outcome.failure.reason == "field 'cls': it takes an integer, not str (int() makes one of it)"
 
 
-def test_too_many_deaths_deaths(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that end before they begin anything do not go on for ever."""
+def test_too_many_ended_processes(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that end before they begin a sample are an error after a few attempts."""
     executor = start("same")
     real = caller.FunctionProcess
 
@@ -598,10 +598,10 @@ def test_too_many_deaths_deaths(start: Start, monkeypatch: pytest.MonkeyPatch) -
     ),
     kinds=strategies.lists(strategies.sampled_from([b"0", b"\0", b"7"]), min_size=len(FIELDS), max_size=len(FIELDS)),
 )
-def test_the_short_way_makes_the_same(
+def test_the_fast_path_builds_the_same(
     mtime: int, before: dict[str, bytes], after: dict[str, bytes | None], kinds: list[bytes]
 ) -> None:
-    """What is made of plain samples is what is made of all others, entries and bytes."""
+    """The fast path builds the same entries and bytes as the reference."""
     after = {field: None if content is None and field in before else content or b"" for field, content in after.items()}
     head = member("first.x", b"1")
     data = head + b"".join(
@@ -622,8 +622,8 @@ def test_the_short_way_makes_the_same(
 
 
 @each_row("at", [0, 3, 4, 8, 9, None])
-def test_contents_are_compared_to_their_end(at: int | None) -> None:
-    """A field that is not held is the input's only if all of it is, not the first look alone."""
+def test_contents_are_compared_completely(at: int | None) -> None:
+    """A field equals that of the input only if all of its content does, not just the beginning."""
     [job] = jobs(archive({"a.x": b"0123456789"}))
     content = bytearray(b"0123456789")
     if at is not None:
@@ -645,6 +645,6 @@ def test_contents_are_compared_to_their_end(at: int | None) -> None:
     ],
 )
 def test_samples_that_are_not_plain(data: bytes) -> None:
-    """Other entries between the fields, links, two fields of one name: the short way is not for them."""
+    """Samples with other entries, links or duplicate fields do not take the fast path."""
     [sample] = SampleReader(on_disk(data + bytes(1024)), Policy(allow=["duplicate-entry"]), moves=False)
     assert result.plain_fields(b"a", list(map(tuple, sample.entries)), data, 0) is None

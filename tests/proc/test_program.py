@@ -1,4 +1,4 @@
-"""Which commands need no shell: what runs without one does the same as with one."""
+"""Commands that need no shell: the result is the same as with one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = {b"PATH": os.fsencode(os.defpath)}
 
 @pytest.mark.parametrize("command", ["wc -c sample.x", "/bin/ls", " cat  a=b @x 50% -- ", "sort -k2,2 -t: +x"])
 def test_plain(command: str) -> None:
-    """A program and words that mean nothing to a shell."""
+    """A program with arguments that have no meaning to a shell is started directly."""
     found = direct(command, HERE)
     assert found is not None
     assert os.access(found[0], os.X_OK)
@@ -37,7 +37,7 @@ OUT = os.O_WRONLY | os.O_CREAT
     ],
 )
 def test_files(command: str, words: str, files: list[tuple[int, int, str]]) -> None:
-    """Files in the folder where it runs, for stdin and stdout."""
+    """Files in the current directory can be stdin and stdout."""
     found = direct(command, HERE)
     assert found is not None
     assert (found[1], found[2]) == (words.split(), files)
@@ -65,7 +65,7 @@ def test_files(command: str, words: str, files: list[tuple[int, int, str]]) -> N
     ],
 )
 def test_files_that_bash_opens(command: str) -> None:
-    """All other forms, which mean more, or look as if they did."""
+    """All other forms of redirection, and what looks like one, go to bash."""
     found = direct(command, HERE)
     assert found is None or (command == "wc < a\n" and found[2] == [(0, os.O_RDONLY, "a")])
 
@@ -89,7 +89,7 @@ def test_files_that_bash_opens(command: str) -> None:
 )
 @pytest.mark.parametrize("allowed", [0o022, 0o077])
 def test_files_are_the_same(command: str, allowed: int, run: Run, archive: Archive) -> None:
-    """What comes out, what is said and the status are those of bash."""
+    """Output, messages and status are those of bash."""
     archive({"a.x": b"one\n", "a.z": b"two\n"})
     before = os.umask(allowed)
     try:
@@ -111,20 +111,20 @@ def test_files_are_the_same(command: str, allowed: int, run: Run, archive: Archi
     ],
 )
 def test_not_plain(command: str) -> None:
-    """All that a shell does itself, or would say."""
+    """Builtins, syntax of the shell and errors go to bash."""
     assert direct(command, HERE) is None
 
 
 @pytest.mark.parametrize(
     "more", [{b"BASH_ENV": b"x"}, {b"BASH_FUNC_ls%%": b"() { :; }"}, {b"SHELLOPTS": b"xtrace"}, {b"PATH": b"/bin:."}]
 )
-def test_what_the_environment_can_change(more: dict[bytes, bytes]) -> None:
-    """Functions, options, and folders that depend on where it runs."""
+def test_environments_that_need_bash(more: dict[bytes, bytes]) -> None:
+    """Functions, options and relative directories in the environment require bash."""
     assert direct("ls", {**HERE, **more}) is None
 
 
-def test_it_is_the_same(run: Run, archive: Archive) -> None:
-    """The environment too, but for what bash says of itself."""
+def test_the_environment_is_the_same(run: Run, archive: Archive) -> None:
+    """The environment is the same, except for variables that bash sets for itself."""
     archive({"a.x": b"1"})
     own = {"SHLVL", "_", "OLDPWD"}
     said = []
@@ -133,7 +133,7 @@ def test_it_is_the_same(run: Run, archive: Archive) -> None:
         said.append(sorted(line.replace("-1/", "-0/") for line in lines if line.partition("=")[0] not in own))
     assert said[0] == said[1]
     assert [name for name, _ in entries(run("proc", "-c", "cp sample.x sample.y", "in.tar").stdout)] == ["a.x", "a.y"]
-    Path("plain").write_text("echo $0 > sample.z")  # bash runs it all the same
+    Path("plain").write_text("echo $0 > sample.z")  # a script without #!, which bash runs
     os.chmod("plain", 0o755)
     out = run("proc", "-c", os.path.abspath("plain"), "in.tar").stdout
     assert [name for name, _ in entries(out)] == ["a.x", "a.z"]

@@ -1,4 +1,4 @@
-"""proc --worker below the command: what programs may do, what they may not, and what is known of each sample then."""
+"""proc --worker below the command: what programs may do, what is an error, and the outcome of each sample."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.proc.test_function import Collected
 ABC = {f"{key}.{field}": f"{key}{field}".encode() for key in "abc" for field in ("cls", "txt")}
 MANY = {f"{number:04}.{field}": b"%d" % number for number in range(40) for field in ("cls", "txt")}
 
-# A program in Python: what FILTER makes of each entry is a list of (name, content).
+# A program in Python: its body handles each entry.
 PROGRAM = """
 import io, os, signal, sys, tarfile, time
 source = tarfile.open(fileobj=sys.stdin.buffer, mode="r|")
@@ -53,22 +53,22 @@ target.close()
 
 @pytest.fixture(autouse=True)
 def copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such programs are copies of this process."""
+    """Run these programs as forks of this process."""
     monkeypatch.setattr(subprocess, "Popen", Copied)
 
 
 def python(body: str, end: str = "") -> list[str]:
-    """The words of such a program; `body` handles one entry."""
+    """Return the command of such a program; `body` handles one entry."""
     return [sys.executable, "-I", "-S", "-c", PROGRAM.format(body.replace("\n", "\n    "), end)]
 
 
 def shell(text: str) -> list[str]:
-    """The words of a command."""
+    """Return the arguments of a shell command."""
     return ["bash", "-o", "pipefail", "-c", text]
 
 
 def jobs(data: bytes) -> Iterator[Job]:
-    """A job for each sample of an archive."""
+    """Yield a job for each sample of an archive."""
     for index, sample in enumerate(SampleReader(on_disk(data), Policy())):
         yield Job(index, sample, passes=sample.key is None)
 
@@ -82,7 +82,7 @@ def run(
     retries: int = 0,
     timeout: float | None = None,
 ) -> list[tuple[Job, Outcome]]:
-    """Run programs over an archive; nothing is left of them."""
+    """Run programs over an archive; no thread is left."""
     before = threading.active_count()
     options = WorkerOptions(words, "it", SampleBuilder(), timeout)
     with WorkerPool(options, RunOptions(parallel, retries, ordered, stops=not isolate)) as pool:
@@ -92,7 +92,7 @@ def run(
 
 
 def written(finished: list[tuple[Job, Outcome]]) -> list[tuple[str, bytes]]:
-    """Names and contents of what came of it, as Python's `tarfile` reads it."""
+    """Return names and contents of the results, as Python's `tarfile` reads them."""
     sink = Collected()
     with EntryWriter(sink) as writer:
         for _, outcome in finished:
@@ -102,7 +102,7 @@ def written(finished: list[tuple[Job, Outcome]]) -> list[tuple[str, bytes]]:
 
 
 def failed(finished: list[tuple[Job, Outcome]]) -> dict[str, str]:
-    """Why samples failed, by their keys."""
+    """Return the reasons of failed samples, by key."""
     return {job.key.decode(): outcome.failure.reason for job, outcome in finished if outcome.failure}
 
 
@@ -110,7 +110,7 @@ ECHO = "put(entry.name, data)"
 UPPER = "put(entry.name, data.upper())"
 TEXT = "if field == 'txt': put(entry.name, data)"
 NEW = "put(key + '.new', data) if field == 'cls' else None"
-GLUED = "put(entry.name, data); target.close(); target = tarfile.open(fileobj=sys.stdout.buffer, mode='w|')"
+CONCATENATED = "put(entry.name, data); target.close(); target = tarfile.open(fileobj=sys.stdout.buffer, mode='w|')"
 
 
 @each_row(
@@ -123,25 +123,25 @@ GLUED = "put(entry.name, data); target.close(); target = tarfile.open(fileobj=sy
         (python("if key == 'c': put(entry.name, data)"), 2, lambda name, data: [(name, data)] * (name[0] == "c")),
         (python("pass"), 1, lambda name, data: []),
         (python(NEW), 1, lambda name, data: [(name[:2] + "new", data)] * name.endswith("cls")),
-        (python(GLUED), 2, lambda name, data: [(name, data)]),
+        (python(CONCATENATED), 2, lambda name, data: [(name, data)]),
         (shell("cat | cat"), 1, lambda name, data: [(name, data)]),
         (shell("tar -f - --delete --wildcards '*.cls'"), 1, lambda name, data: [(name, data)] * name.endswith("txt")),
     ],
 )  # fmt: skip
-def test_what_programs_do(
+def test_valid_programs(
     words: list[str],
     parallel: int,
     out: Callable[[str, bytes], list[tuple[str, bytes]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Pass on, change, add, leave out fields and samples; glue archives; in any number of processes."""
+    """Programs may copy, change, add and drop fields and samples, and concatenate archives, in several processes."""
     monkeypatch.setattr(worker, "RUN", 1)
     for number in {1, parallel}:
         assert written(run(words, archive(ABC), number)) == [pair for each in ABC.items() for pair in out(*each)]
 
 
-def test_what_did_not_change_is_as_it_was() -> None:
-    """The sample itself comes back, with its entries without key, whatever header the program made."""
+def test_unchanged_samples() -> None:
+    """An unchanged sample is returned itself, with its entries without a key, for any headers by the program."""
     data = member("a.txt", b"x", mtime=77) + member("README", b"r") + member("a.cls", b"3", mode=0o600) + bytes(1024)
     [(job, outcome)] = run(python(ECHO), data)
     assert outcome.samples == (job.sample,)
@@ -150,7 +150,7 @@ def test_what_did_not_change_is_as_it_was() -> None:
 
 
 def test_the_order_of_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is slow, and however much is held back: the same for every number of processes."""
+    """The output has the order of the input for any number of processes, with slow and buffered results."""
     monkeypatch.setattr(worker, "RUN", 3)
     slow = "time.sleep(0.001 * (int(key) % 20 == 0)); put(entry.name, data * 2)"
     results = [written(run(python(slow), archive(MANY), parallel)) for parallel in (1, 4)]
@@ -161,26 +161,26 @@ def test_the_order_of_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_programs_that_read_all_before_they_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They get all, and nobody waits for ever; also where others have answered more than is held."""
+    """Programs that read all input before they answer get all of it, without a deadlock."""
     for name, value in {"RUN": 5, "HELD": 10_000, "RUN_BYTES": 5_000, "WAITING": 10_000}.items():
         monkeypatch.setattr(worker, name, value)
     for words in (
         shell("cat > all; cat all; rm all"),
         python("held = globals().setdefault('held', [])\nheld.append(1)\nput(entry.name, data)"),
     ):
-        folder = os.getcwd()
+        directory = os.getcwd()
         try:
             os.chdir("/tmp")
             assert written(
                 run([*words[:-1], words[-1].replace("all", f"/tmp/all.{os.getpid()}")], archive(MANY))
             ) == list(MANY.items())
         finally:
-            os.chdir(folder)
+            os.chdir(directory)
     assert written(run(python(ECHO), archive(MANY), 3)) == list(MANY.items())
 
 
 def test_large_samples() -> None:
-    """More than pipes and buffers hold; large answers go to temporary files."""
+    """Samples larger than pipes and buffers are sent; large answers go to temporary files."""
     big = os.urandom(1 << 20) * 3
     data = {"a.bin": b"x", "b.bin": big, "b.txt": b"y", "c.bin": big[:-5]}
     assert written(run(["cat"], archive(data), 2)) == list(data.items())
@@ -189,7 +189,7 @@ def test_large_samples() -> None:
 
 
 def test_no_samples() -> None:
-    """Then no program is started; what has no key passes."""
+    """Without samples no program is started; entries without a key pass."""
     assert run(["/no/such/program"], archive({})) == []
     finished = run(["/no/such/program"], archive({"README": b"x"}))
     assert written(finished) == [("README", b"x")]
@@ -227,32 +227,32 @@ RULES = [
 
 
 @each_row(("words", "said"), RULES)
-def test_what_programs_must_not_do(words: list[str], said: str) -> None:
-    """It ends the run, with their pending samples, and is never the end of a stream."""
+def test_invalid_programs(words: list[str], said: str) -> None:
+    """A violation ends the run with the pending samples in the message; it is never taken for the end of the stream."""
     with pytest.raises(TarkitError) as raised:
         run(words, archive(ABC))
     assert re.match(f"--worker it: ({said})", str(raised.value)), raised.value
     assert "\n" not in str(raised.value)
     if "had read all" in said or "exit" not in words[-1]:
-        # what was not sent yet when a program ended is not among them
+        # samples that were not sent when the program ended are not pending
         assert re.search("pending samples: '[abc]'(, '[bc]')*|SIGKILL|status 1$|status 127", str(raised.value))
 
 
 def test_a_program_that_cannot_be_started() -> None:
-    """It is said once."""
+    """A program that cannot be started is reported once."""
     with pytest.raises(TarkitError, match="'/no/such/program' cannot be started: No such file"):
         run(["/no/such/program"], archive(ABC))
 
 
 def test_answers_in_another_order() -> None:
-    """What was passed over counts as removed, so this ends every run."""
+    """A late answer ends every run, since the skipped sample counts as removed."""
     late = python("pass", "put('b.x', b'1')\nput('a.x', b'1')")
     with pytest.raises(TarkitError, match="the program answered 'a' too late: a later sample was answered before it"):
         run(late, archive(ABC), isolate=True)
 
 
 def test_a_program_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where failures do not end the run it is asked for some samples one by one, and then no more."""
+    """If failures do not end the run, some samples are sent one by one, and then the run ends."""
     monkeypatch.setattr(worker, "MAX_FAILURES", 5)
     for words in (shell("exit 3"), shell("sleep 0.02; exit 3"), shell("head -c 100 > /dev/null; exit 3")):
         with pytest.raises(TarkitError, match="--worker it: the program ended with status 3"):
@@ -261,14 +261,14 @@ def test_a_program_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_pending_samples() -> None:
-    """Some are named, the others counted."""
+    """Some pending samples are named, the others counted."""
     with pytest.raises(
         TarkitError, match=r"pending samples: '0000', '0001', '0002', '0003', '0004' and \d+ more: oh no$"
     ):
         run(python("pass", "sys.stderr.write('oh no')\nsys.exit(4)"), archive(MANY))
 
 
-POISON = {
+BAD = {
     "exit": "if key in ('0007', '0012'): os._exit(5)\nput(entry.name, data)",
     "raise": "if key in ('0007', '0012'): raise ValueError(key)\nput(entry.name, data)",
     "kill": "if key in ('0007', '0012'): os.kill(os.getpid(), signal.SIGKILL)\nput(entry.name, data)",
@@ -278,10 +278,10 @@ POISON = {
 
 
 @pytest.mark.parametrize(("kind", "parallel"), [("exit", 1), ("rename", 2)])
-def test_which_samples_it_died_of(kind: str, parallel: int) -> None:
-    """They are found by halves; all others are done, once, in order."""
+def test_samples_that_end_the_program(kind: str, parallel: int) -> None:
+    """Samples that end the program are found by halving; all others are processed once, in order."""
     data = dict(list(MANY.items())[:26])
-    finished = run(python(POISON[kind]), archive(data), parallel, isolate=True)
+    finished = run(python(BAD[kind]), archive(data), parallel, isolate=True)
     assert list(failed(finished)) == ["0007", "0012"]
     assert written(finished) == [(name, data) for name, data in data.items() if name[:4] not in failed(finished)]
     reasons = {
@@ -292,10 +292,10 @@ def test_which_samples_it_died_of(kind: str, parallel: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["raise", "kill", "link"])
-def test_a_few_samples_one_of_which_fails(kind: str) -> None:
-    """Whatever it is that fails."""
+def test_one_of_a_few_samples_fails(kind: str) -> None:
+    """One of a few samples fails, by any kind of failure."""
     data = {f"{number:04}.txt": b"x" for number in (6, 7)}
-    finished = run(python(POISON[kind]), archive(data), isolate=True)
+    finished = run(python(BAD[kind]), archive(data), isolate=True)
     assert list(failed(finished)) == ["0007"]
     assert written(finished) == [(name, data) for name, data in data.items() if name[:4] != "0007"]
     [failure] = [outcome.failure for _, outcome in finished if outcome.failure]
@@ -304,7 +304,7 @@ def test_a_few_samples_one_of_which_fails(kind: str) -> None:
 
 
 def test_retries(tmp_path: Path) -> None:
-    """A sample is tried again, alone, and counts once."""
+    """A sample is retried alone, and counts once."""
     flaky = f"""if key == 'b':
     with open({str(tmp_path / "count")!r}, 'a') as file: file.write('x')
     if os.path.getsize({str(tmp_path / "count")!r}) < 4: os._exit(1)
@@ -320,7 +320,7 @@ put(entry.name, data)"""
 
 
 def test_a_program_that_takes_too_long() -> None:
-    """It is ended; whose fault it was is found out."""
+    """A program that takes too long is ended, and the sample responsible is found."""
     hangs = python("if key == 'b': time.sleep(60)\nput(entry.name, data)")
     with pytest.raises(TarkitError, match="--worker it: the program took too long; pending samples: 'a', 'b', 'c'"):
         run(hangs, archive(ABC), timeout=1)
@@ -330,7 +330,7 @@ def test_a_program_that_takes_too_long() -> None:
 
 
 def test_two_samples_of_one_key() -> None:
-    """In one stream they would be one sample: the second one fails; apart they are two."""
+    """A second sample with the same key fails if it follows the first; otherwise both are processed."""
     parts = [archive({"a.txt": b"1"}), archive({"b.txt": b"1"}), archive({"a.txt": b"2"})]
 
     def chosen(*numbers: int) -> Iterator[Job]:
@@ -347,8 +347,8 @@ def test_two_samples_of_one_key() -> None:
         assert written(list(pool(chosen(0, 1, 2)))) == [("a.txt", b"1"), ("b.txt", b"1"), ("a.txt", b"2")]
 
 
-def test_what_is_no_file_is_not_sent() -> None:
-    """A link fails by itself, and nobody else."""
+def test_links_are_not_sent() -> None:
+    """A link fails without being sent, and no other sample does."""
     data = member("a.txt", b"1") + member("b.txt", typeflag=b"2", linkname=b"x") + member("c.txt", b"1") + bytes(1024)
     finished = run(["cat"], data)
     assert failed(finished) == {"b": "has 'b.txt', a symbolic link, which has no content to work on"}
@@ -357,7 +357,7 @@ def test_what_is_no_file_is_not_sent() -> None:
 
 @pytest.mark.parametrize("isolate", [False, True])
 def test_a_sample_that_cannot_be_read(isolate: bool, tmp_path: Path) -> None:
-    """What is wrong is said, and not what the program made of an input that ends there."""
+    """The read error is reported, not the effect of truncated input on the program."""
     path = tmp_path / "x.tar"
     path.write_bytes(archive(ABC))
     source = FileSource(File(Descriptor(os.open(path, os.O_RDONLY)), "x.tar", str(path)), "x.tar")
@@ -377,7 +377,7 @@ def test_a_sample_that_cannot_be_read(isolate: bool, tmp_path: Path) -> None:
 
 
 def test_leaving_early_ends_all() -> None:
-    """Nothing goes on after the block."""
+    """No program is left after the block."""
     before = threading.active_count()
     began = time.monotonic()
     with WorkerPool(WorkerOptions(python("time.sleep(60)"), "it", SampleBuilder()), RunOptions(2)) as pool:

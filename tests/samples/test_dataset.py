@@ -1,4 +1,4 @@
-"""Opening inputs, one after another or several at a time: dataset.py."""
+"""Opening inputs, one after another or several at a time: samples/dataset.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tarkit.streams.source import FileSource, StreamSource
 from tests._tools import each_row, program
 from tests.conftest import Archive, Content, Feed, Run, keys, tar
 
-# As in the tests of commands, but a command in place of the pipe, so that an input can be read more than once.
+# As in the tests of commands, but with a command instead of the pipe, so that an input can be read more than once.
 each_way = each_row("feed", [Feed("file"), "pipe:cat {}".format, Feed("gzip")])
 Way: TypeAlias = Callable[[str], str]
 AB: dict[str, Content] = {"a.x": b"1" * 700, "b.x": b"2"}
@@ -38,7 +38,7 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
     "bz2": bz2.compress,
     "lzma": lambda data: lzma.compress(data, lzma.FORMAT_ALONE),
 }
-FOREIGN = {  # the first bytes that each writes, and what decodes them
+FOREIGN = {  # the first bytes of each, and the command that decodes it
     "a.tar.Z": (b"\x1f\x9d\x90", "compress (.Z)", "gzip -dc"),
     "a.tar.lz": (b"LZIP\x01\x0c", "lzip", "lzip -dc"),
     "a.tar.lzo": (b"\x89LZO\x00\r\n\x1a\n", "lzop", "lzop -dc"),
@@ -48,13 +48,13 @@ FOREIGN = {  # the first bytes that each writes, and what decodes them
 
 
 def names(*words: str, policy: Policy | None = None, **settings: object) -> str:
-    """The keys that come out of these inputs."""
+    """Return the keys of the samples in these inputs."""
     inputs = DatasetReader(expand_inputs(words), policy or Policy(), **settings)  # type: ignore[arg-type]
     return " ".join((sample.key or b"-").decode() for sample in inputs)
 
 
 def whole(word: str) -> bytes:
-    """All bytes of an input, decompressed."""
+    """Return all bytes of an input, decompressed."""
     [location] = expand_inputs([word])
     source = open_source(location)
     data = b""
@@ -66,7 +66,7 @@ def whole(word: str) -> bytes:
 
 
 def test_kinds(archive: Archive) -> None:
-    """A plain file is read in any order, all else forward; the name is what the user typed."""
+    """A plain file is read in any order, all else forward; the name is the one that the user typed."""
     archive(AB)
     Path("in.tar.gz").write_bytes(gzip.compress(tar(AB)))
     os.mkfifo("fifo")
@@ -82,8 +82,8 @@ def test_kinds(archive: Archive) -> None:
 
 
 @each_row("codec", CODECS)
-def test_compression_is_seen_by_content(codec: str, here: Path) -> None:
-    """The suffix does not matter; several members or frames in a row are one input."""
+def test_compression_is_detected_by_content(codec: str, here: Path) -> None:
+    """The suffix has no effect; several members or frames in sequence are one input."""
     pack = CODECS[codec]
     data = tar(AB)
     Path("in.tar").write_bytes(pack(data))
@@ -97,8 +97,8 @@ def test_compression_is_seen_by_content(codec: str, here: Path) -> None:
 
 
 @each_row("magic", [b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh91AY&SY", b"\x04\x22\x4d\x18"])
-def test_a_header_beats_any_magic(magic: bytes, here: Path) -> None:
-    """A tar whose first name looks like a compressed stream is a tar."""
+def test_a_header_takes_precedence_over_magic_bytes(magic: bytes, here: Path) -> None:
+    """A tar whose first name looks like the magic bytes of a codec is a tar."""
     data = tar({os.fsdecode(magic) + ".x": b"1", "b.x": b"2"})
     Path("in.tar").write_bytes(data)
     assert whole("in.tar") == whole("pipe:cat in.tar") == data
@@ -106,7 +106,7 @@ def test_a_header_beats_any_magic(magic: bytes, here: Path) -> None:
 
 @each_row("size", [0, 1, 2, 9, 100, 511, 512, 513])
 def test_short_inputs(size: int, here: Path) -> None:
-    """What is shorter than one block comes out as it is, from a file and from a pipe that gives a byte at a time."""
+    """An input shorter than one block is read unchanged, from a file and from a pipe that delivers single bytes."""
     data = tar(AB)[:size]
     Path("in.tar").write_bytes(data)
     assert whole("in.tar") == data
@@ -120,7 +120,7 @@ def test_short_inputs(size: int, here: Path) -> None:
 
 @each_row("name", FOREIGN)
 def test_codecs_that_are_not_decoded(name: str, run: Run) -> None:
-    """An error that names the codec and what decodes it, whatever is allowed and however it comes in."""
+    """An unsupported codec is an error with its name and a program that decodes it, for all policies and inputs."""
     head, codec, command = FOREIGN[name]
     Path(name).write_bytes(head + b"\x55" * 3000)
     Path("d").mkdir()
@@ -142,8 +142,8 @@ def test_codecs_that_are_not_decoded(name: str, run: Run) -> None:
     assert run("stats", name, exit=1).lines[0].startswith(f"tarkit: {name}: this is {codec}")
 
 
-def test_a_tar_whatever_its_suffix(archive: Archive) -> None:
-    """Where the content is a tar, or a codec that is known by its content, the suffix does not matter."""
+def test_a_tar_with_any_suffix(archive: Archive) -> None:
+    """If the content is a tar, or a codec with magic bytes, the suffix has no effect."""
     assert names(archive(AB, "a.tar.br")) == names(archive(AB, "a.tar.lz")) == "a b"
     assert names(archive(bytes(1024), "empty.tar.br")) == ""
     Path("b.tar.br").write_bytes(gzip.compress(tar(AB)))
@@ -158,7 +158,7 @@ def test_a_tar_whatever_its_suffix(archive: Archive) -> None:
     ],
 )  # fmt: skip
 def test_the_command_of_the_hint_decodes(command: str, name: str, run: Run, archive: Archive) -> None:
-    """What a program wrote is refused, and read by the words of the hint."""
+    """The output of a program is refused, and the command in the hint reads it."""
     program(command.split()[0])
     archive(AB)
     subprocess.run(f"{command} -c < in.tar > {name}", shell=True, check=True)
@@ -168,13 +168,13 @@ def test_the_command_of_the_hint_decodes(command: str, name: str, run: Run, arch
 
 
 def test_a_long_skippable_frame_before_lz4(archive: Archive) -> None:
-    """It hides which codec follows; the frames behind it say so."""
+    """A skippable frame hides which codec follows; the frames after it determine it."""
     Path("in.tar").write_bytes(b"\x53\x2a\x4d\x18\x00\x10\0\0" + bytes(4096) + lz4.frame.compress(tar(AB)))
     assert names("in.tar") == names("pipe:cat in.tar") == "a b"
 
 
-def test_stdin_from_where_it_stands(run: Run) -> None:
-    """A regular file on stdin is as good as a path, from its offset on, plain or compressed."""
+def test_stdin_from_its_offset(run: Run) -> None:
+    """A regular file on stdin is read as a path is, from its offset on, plain or compressed."""
     for data in (tar(AB), gzip.compress(tar(AB))):
         with open("file", "w+b") as file:
             file.write(b"before" + data)
@@ -182,8 +182,8 @@ def test_stdin_from_where_it_stands(run: Run) -> None:
             assert run("cat", stdin=file.fileno()).stdout == tar(AB)
 
 
-def test_what_cannot_be_opened(here: Path) -> None:
-    """A file that went away, a command that fails, a scheme that nobody serves."""
+def test_inputs_that_cannot_be_opened(here: Path) -> None:
+    """A missing file, a command that fails, and an unknown scheme are errors."""
     with pytest.raises(FileNotFoundError):
         open_source(Location("path", "none", "none"))
     with pytest.raises(CommandFailed):
@@ -193,8 +193,8 @@ def test_what_cannot_be_opened(here: Path) -> None:
 
 
 @each_way
-def test_many_words(archive: Archive, feed: Way) -> None:
-    """Braces, globs, directories and words are one list, in order; several inputs of one name too."""
+def test_many_names(archive: Archive, feed: Way) -> None:
+    """Braces, globs, directories and names form one list, in order; an input may occur in it several times."""
     for number in (1, 2, 10):
         archive({f"{number}.x": b""}, f"d/{number}.tar")
     assert names("d/{1..2}.tar", "d/1*.tar", "d") == "1 2 1 10 1 2 10"
@@ -203,7 +203,7 @@ def test_many_words(archive: Archive, feed: Way) -> None:
 
 @each_way
 def test_mix(archive: Archive, feed: Way) -> None:
-    """Inputs take turns; no more are open than asked for."""
+    """Inputs alternate; no more are open than requested."""
     words = [
         feed(archive({f"{name}{n}.x": b"" for n in range(count)}, f"{name}.tar"))
         for name, count in (("a", 3), ("b", 1), ("c", 0), ("d", 2))
@@ -219,10 +219,8 @@ def test_mix(archive: Archive, feed: Way) -> None:
 
 @each_row("ahead", [0, 1, 5])
 @each_way
-def test_inputs_are_opened_in_their_turn(
-    ahead: int, archive: Archive, feed: Way, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One after another; `ahead` opens so many before their turn. An input that is not reached is not opened."""
+def test_inputs_are_opened_in_order(ahead: int, archive: Archive, feed: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs are opened one after another, `ahead` of them in advance; an input that is not reached is not opened."""
     words = [feed(archive({f"{number}.x": b""}, f"{number}.tar")) for number in range(4)]
     told: list[str] = []
     opened: list[str] = []
@@ -242,7 +240,7 @@ def test_inputs_are_opened_in_their_turn(
 
 
 def test_a_missing_file_that_is_not_reached(run: Run, archive: Archive) -> None:
-    """Only what is needed is opened: with a count, a later input may be unreadable."""
+    """Only the inputs that are needed are opened: with a count, a later input may be unreadable."""
     archive({"a.x": b"1"}, "1.tar")
     archive(b"this is no archive at all", "2.tar")
     assert keys(run("cat", "1.tar", "2.tar", "-c", "1").stdout) == "a"
@@ -251,7 +249,7 @@ def test_a_missing_file_that_is_not_reached(run: Run, archive: Archive) -> None:
 
 @each_way
 def test_spool(archive: Archive, feed: Way) -> None:
-    """Spooled inputs can be iterated over again and again, and give the same each time."""
+    """Spooled inputs can be iterated over repeatedly, with the same result each time."""
     words = [feed(archive(AB, "1.tar")), feed(archive({"c.x": b"3"}, "2.tar"))]
     inputs = DatasetReader(expand_inputs(words), Policy(), spool=True)
     for _ in range(3):
@@ -261,8 +259,8 @@ def test_spool(archive: Archive, feed: Way) -> None:
 
 
 @each_way
-def test_the_end_of_one_whole_archive(archive: Archive, feed: Way) -> None:
-    """How many zeros end the archive is known if there is one and all of it was given out without loss."""
+def test_zeros_at_the_end_of_one_whole_archive(archive: Archive, feed: Way) -> None:
+    """The number of zeros at the end is known for a single archive of which all was returned without loss."""
     word = feed(archive(tar(AB)[:2560] + bytes(5000)))
 
     def zeros(*words: str, **settings: object) -> int | None:
@@ -280,7 +278,7 @@ def test_the_end_of_one_whole_archive(archive: Archive, feed: Way) -> None:
 
 @each_way
 def test_dropped_samples_are_counted(archive: Archive, feed: Way) -> None:
-    """How many samples the policy left out is known afterwards."""
+    """The number of samples that the policy dropped is known afterwards."""
     words = [feed(archive(AB, "1.tar")), feed(archive([*AB.items(), ("c.x", b""), ("c.x", b"")], "2.tar"))]
     inputs = DatasetReader(expand_inputs(words), Policy(skip=["all"]))
     assert [sample.key for sample in inputs] == [b"a", b"b", b"a", b"b"]

@@ -1,4 +1,4 @@
-"""Which entries, in what order and under what name: fields.py. What comes of it is in tests/commands/test_cat.py."""
+"""Which entries, in which order and under which name: samples/fields.py; see also tests/commands/test_cat.py."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.conftest import GNU, PAX, USTAR, Content, entries, tar
     ],
 )
 def test_parse_fields(text: str, expected: list[tuple[str | None, str]] | str) -> None:
-    """Blanks separate fields, : or = renames, commas are alternatives."""
+    """Spaces separate fields, : or = renames, commas separate alternatives."""
     result: list[tuple[str | None, str]] | str
     try:
         result = [
@@ -75,12 +75,12 @@ def test_parse_fields(text: str, expected: list[tuple[str | None, str]] | str) -
     ],
 )
 def test_stem(name: str, expected: str) -> None:
-    """A shard's name without folders and suffixes; never nothing."""
+    """The stem is the name of a shard without directories and suffixes; it is never empty."""
     assert stem(name) == expected
 
 
 def test_all() -> None:
-    """Whether anything changes is known before."""
+    """`all` tells in advance whether a selection changes anything."""
     assert Fields().all
     assert Fields(on_missing="skip").all
     assert not Fields(parse_fields("jpg")).all
@@ -91,8 +91,8 @@ def test_all() -> None:
 
 @settings(max_examples=25)
 @given(st.text("#{}:!.key[]09d ", max_size=12))
-def test_any_template_is_good_or_refused(text: str) -> None:
-    """A template for keys is taken or refused with a reason, before anything is read; nothing else is raised."""
+def test_any_template_is_accepted_or_refused(text: str) -> None:
+    """A template for keys is accepted, or refused with a reason before anything is read; no other error is raised."""
     try:
         Fields(rekey=text)
     except Usage as error:
@@ -102,11 +102,11 @@ def test_any_template_is_good_or_refused(text: str) -> None:
     assert message.startswith("--rekey ")
 
 
-# ---- several changes, one after the other
+# ---- several changes in sequence
 
 
-class Kept(io.BytesIO):
-    """A sink in memory, of which there is no more to close."""
+class MemorySink(io.BytesIO):
+    """A sink in memory that stays readable after `close`."""
 
     fd = None
 
@@ -128,8 +128,8 @@ TWO: dict[str, Content] = {"a.jpg": b"A" * 600, "a.cls": b"1", "b.JPG": b"B" * 6
 
 
 def changed(data: bytes, *changes: Fields, kind: str = "file") -> bytes:
-    """An archive of the samples of `data` that all the changes were made to."""
-    policy, sink = Policy(), Kept()
+    """Return an archive of the samples of `data` after all the changes."""
+    policy, sink = Policy(), MemorySink()
     samples = iter(SampleReader(SOURCES[kind](data), policy))
     for change in changes:
         samples = change(samples, policy)
@@ -142,7 +142,7 @@ def changed(data: bytes, *changes: Fields, kind: str = "file") -> bytes:
 @each_row("kind", SOURCES)
 @each_row("format", [USTAR, GNU, PAX])
 def test_changes_add_up(kind: str, format: int) -> None:
-    """What one change renamed keeps its new name in those that follow, also where they leave it alone."""
+    """A name that one change sets is kept by those that follow, even if they leave the field unchanged."""
     long = "k" * 120
     changes = [
         Fields(rekey=f"{long}/{{key}}~2"),
@@ -159,7 +159,7 @@ def test_changes_add_up(kind: str, format: int) -> None:
 
 
 def test_rename() -> None:
-    """Old names match whatever their case, the others stay; two fields of one name are no sample."""
+    """Old names match in any case, the others are unchanged; two fields with the same new name are an error."""
     swap = Fields(rename=((b"JPG", b"cls"), (b"cls", b"jpg"), (b"none", b"x")))
     assert not swap.all
     assert [name for name, _ in entries(changed(tar(TWO), swap))] == ["a.cls", "a.jpg", "b.cls", "b.seg.png", "b.jpg"]

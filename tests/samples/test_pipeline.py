@@ -1,4 +1,4 @@
-"""Shuffling through a buffer, and neighbours of one key: pipeline.py."""
+"""Shuffling through a buffer, and neighbours with the same key: samples/pipeline.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.conftest import tar
 
 
 def numbered(count: int) -> Iterator[TarSample]:
-    """Samples 0, 1, 2 .. of a source that can be read at any time."""
+    """Return samples 0, 1, 2 ... of a source that can be read at any time."""
     for number in range(count):
         yield TarSample(b"%d" % number, HeldRange("x", 0, b""), [], 0, 0)
 
@@ -31,7 +31,7 @@ def order(samples: Iterator[TarSample]) -> list[int]:
 
 
 VECTORS = [
-    # bufsize, initial, seed; of 0..11 by webdataset's shuffle (version 1.0.2, run)
+    # bufsize, initial, seed; order of 0..11 by webdataset's shuffle (version 1.0.2)
     (4, 2, 0, [1, 2, 0, 4, 7, 8, 6, 10, 9, 11, 5, 3]),
     (4, 4, 0, [3, 4, 0, 2, 7, 8, 6, 10, 9, 11, 5, 1]),
     (4, 9, 0, [3, 4, 0, 2, 7, 8, 6, 10, 9, 11, 5, 1]),
@@ -43,22 +43,22 @@ VECTORS = [
 
 @each_row(("size", "initial", "seed", "expected"), VECTORS)
 def test_shuffle_vectors(size: int, initial: int, seed: int, expected: list[int]) -> None:
-    """The order is that of webdataset for the same seed."""
+    """The order equals webdataset's for the same seed."""
     assert order(buffer_shuffle(numbered(12), size, initial, seed)) == expected
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 25), st.integers(0, 2**32))
 def test_shuffle_like_webdataset(count: int, size: int, initial: int, seed: int) -> None:
-    """For any buffer the order is webdataset's, and nothing is lost."""
-    shuffle = pytest.importorskip("webdataset.filters", reason="no webdataset here")._shuffle
+    """For any buffer the order equals webdataset's, and no sample is lost."""
+    shuffle = pytest.importorskip("webdataset.filters", reason="webdataset is not installed")._shuffle
     ours = order(buffer_shuffle(numbered(count), size, initial, seed))
     assert ours == list(shuffle(iter(range(count)), size, initial, seed=seed))
     assert sorted(ours) == list(range(count))
 
 
 def test_shuffle_is_local() -> None:
-    """No more than the buffer is held: a sample is given out for each one or two that come in."""
+    """No more samples than the buffer are kept: one is returned for each one or two that are read."""
     source = numbered(1000)
     taken = [int(sample.key or b"") for sample, _ in zip(buffer_shuffle(source, 10, 10, 3), range(20), strict=False)]
     assert int(next(source).key or b"") == 30
@@ -66,7 +66,7 @@ def test_shuffle_is_local() -> None:
 
 
 def stream(data: bytes, name: str = "in") -> StreamSource:
-    """A stream that gives its bytes in small pieces."""
+    """Return a stream that delivers its bytes in small pieces."""
 
     class Pieces:
         at = 0
@@ -87,13 +87,13 @@ def stream(data: bytes, name: str = "in") -> StreamSource:
 
 
 def read(sample: TarSample) -> bytes:
-    """The bytes of a sample."""
+    """Return the bytes of a sample."""
     parts = sample.parts or [(sample.source, sample.start, sample.stop)]
     return b"".join(part if isinstance(part, bytes) else part[0].read(part[1], part[2]) for part in parts)
 
 
-def test_shuffled_samples_of_a_stream_stay_good() -> None:
-    """What waits in the buffer is kept, small samples in memory and large ones in a file, and let go again."""
+def test_shuffled_samples_of_a_stream_stay_readable() -> None:
+    """Samples in the buffer stay readable, small ones in memory and large ones in a file, until they are released."""
     draw = random.Random(4).randbytes
     members = {f"{n:03}.bin": draw(1_300_000 if n % 7 == 0 else 50_000) for n in range(40)}
     data = tar(members)
@@ -112,7 +112,7 @@ def keyed(*keys: str) -> Iterator[TarSample]:
 
 
 def test_neighbours() -> None:
-    """Two neighbours of one key are an error; with skip the later ones go; samples without key are never equal."""
+    """Two neighbours with the same key are an error; skip drops the later ones; samples without a key never match."""
     assert [sample.key for sample in neighbours(keyed("a", "b", "a", "", ""), Policy())] == [
         b"a",
         b"b",
@@ -127,7 +127,7 @@ def test_neighbours() -> None:
 
 
 def test_neighbours_joined() -> None:
-    """Allowed, each run of neighbours with one key is one sample, of all their bytes."""
+    """If allowed, each run of neighbours with the same key is one sample with all their bytes."""
     sources = [tar({"a.x": b"1", "b.x": b"2"}), tar({"b.y": b"3"}), tar({"b.z": b"4", "c.x": b"5"})]
 
     def samples() -> Iterator[TarSample]:

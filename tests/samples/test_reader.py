@@ -1,4 +1,4 @@
-"""Entries to samples: the key rule, what has no key, damage by every policy, samples larger than memory."""
+"""Entries to samples: the key rule, entries without a key, damage with every policy, samples larger than memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.tar.test_writer import Log
 
 @each_row(
     ("name", "key", "field"),
-    [  # as webdataset gives it
+    [  # as webdataset splits it
         ("a.jpg", "a", "jpg"),
         ("a.seg.png", "a", "seg.png"),
         ("d/a.jpg", "d/a", "jpg"),
@@ -55,7 +55,7 @@ from tests.tar.test_writer import Log
     ],
 )
 def test_split_name(name: str, key: str | None, field: str | None) -> None:
-    """The path up to the first dot after the last slash, and what follows it."""
+    """The key is the path up to the first dot after the last slash, the field is the rest."""
     expected = None if key is None or field is None else (key.encode(), field.encode())
     assert split_name(name.encode()) == expected
 
@@ -66,7 +66,7 @@ WEBDATASET = re.compile(rb"^((?:.*/|)[^.]+)[.]([^/]*)$")
 @settings(max_examples=30)
 @given(st.text("ab./é", max_size=12).map(str.encode))
 def test_split_name_is_webdatasets(name: bytes) -> None:
-    """The regular expression of webdataset says the same, except of names that begin with a dot."""
+    """The regular expression of webdataset splits names the same way, except names that begin with a dot."""
     match = WEBDATASET.match(name)
     if name.rpartition(b"/")[2].startswith(b"."):
         assert split_name(name) is None
@@ -90,7 +90,7 @@ def test_split_name_is_webdatasets(name: bytes) -> None:
     ],
 )
 def test_is_safe(name: bytes, safe: bool) -> None:
-    """Absolute names, `..` as a component and NULs leave the folder."""
+    """Absolute names, `..` as a component and NULs are unsafe."""
     assert is_safe(name) == safe
 
 
@@ -98,12 +98,12 @@ def test_is_safe(name: bytes, safe: bool) -> None:
 
 
 def names(sample: TarSample) -> str:
-    """The names in a sample, for people."""
+    """Return the names in a sample, separated by spaces."""
     return " ".join(entry.name.decode() or entry.type.decode() for entry in sample.entries)
 
 
 def grouped(data: bytes, kind: str = "file", **policy: list[str]) -> list[str]:
-    """The samples of an archive as `key: names`; what they cover must be what their entries cover, end to end."""
+    """Return the samples of an archive as `key: names`, and check that each covers its entries without gaps."""
     source = SOURCES[kind](data)
     found, samples = [], SampleReader(source, Policy(**policy))  # type: ignore[arg-type]
     for sample in samples:
@@ -115,7 +115,7 @@ def grouped(data: bytes, kind: str = "file", **policy: list[str]) -> list[str]:
 
 
 def of_names(words: str) -> bytes:
-    """An archive of entries with these names; those that end in a slash are directories."""
+    """Return an archive of entries with these names; those that end with a slash are directories."""
     return b"".join(
         member(name, typeflag=b"5") if name.endswith("/") else member(name, name.encode()) for name in words.split()
     )
@@ -135,7 +135,7 @@ def of_names(words: str) -> bytes:
         ("a.x a.d/b.x", ["a: a.x", "a.d/b: a.d/b.x"]),
         ("d.1/a.x d.1/a.y", ["d.1/a: d.1/a.x d.1/a.y"]),
         ("a.x a. a..", ["a: a.x a. a.."]),
-        # no key: inside, with the one that follows, at the end with the last
+        # no key: part of the sample around it, else of the next one, at the end of the last one
         ("a.x README a.y", ["a: a.x README a.y"]),
         ("a.x README b.x", ["a: a.x", "b: README b.x"]),
         ("README LICENSE a.x", ["a: README LICENSE a.x"]),
@@ -149,7 +149,7 @@ def of_names(words: str) -> bytes:
     ],
 )
 def test_grouping(words: str, samples: list[str] | None, kind: str) -> None:
-    """Consecutive entries of equal key; each entry is in one sample, wherever it has no key."""
+    """Consecutive entries with the same key are a sample; every entry is in one sample, with or without a key."""
     data = of_names(words) + MARKER
     if samples is None:
         with pytest.raises(Problem, match="scattered-sample"):
@@ -160,14 +160,14 @@ def test_grouping(words: str, samples: list[str] | None, kind: str) -> None:
 
 @each_row("typeflag", ["0", "\0", "7", "2", "3", "4", "6", "A"])
 def test_every_type_but_directories_can_have_a_key(typeflag: str) -> None:
-    """A link or a device belongs to the sample of its name; so does what nobody knows."""
+    """A link or a device belongs to the sample of its name, and so does an entry of unknown type."""
     link = with_field(member("a.lnk"), 156, typeflag.encode())
     assert grouped(member("a.x") + link + member("a.y") + MARKER) == ["a: a.x a.lnk a.y"]
 
 
 @each_row("typeflag", ["5", "D", "V"])
 def test_types_without_key(typeflag: str) -> None:
-    """Directories, dump directories and labels have no key, whatever their name."""
+    """Directories, dump directories and labels have no key, for any name."""
     special = with_field(member("q.x"), 156, typeflag.encode())
     assert grouped(member("a.x") + special + member("b.x") + MARKER) == ["a: a.x", "b: q.x b.x"]
 
@@ -179,14 +179,14 @@ NAMES = st.one_of(
 
 
 def of_words(words: list[str]) -> bytes:
-    """An archive of entries with these names, where those that begin with `l` are links."""
+    """Return an archive of entries with these names, where those that begin with `l` are links."""
     return b"".join(with_field(member(word), 156, b"2") if word[0] == "l" else of_names(word) for word in words)
 
 
 @settings(max_examples=50)
 @given(NAMES)
-def test_samples_are_those_of_the_definition(words: list[str]) -> None:
-    """Any names in any order: the samples of `group_entries` and as many problems, from a file and from a stream."""
+def test_samples_equal_the_reference(words: list[str]) -> None:
+    """For any names in any order, samples and problems are those of `group_entries`, from a file and from a stream."""
     data = of_words(words) + MARKER
     expected = list(group_entries(TarReader(on_disk(data)).raw()))
     keys = [key for key, _ in expected]
@@ -202,8 +202,8 @@ def test_samples_are_those_of_the_definition(words: list[str]) -> None:
 
 @settings(max_examples=50)
 @given(NAMES, st.lists(st.integers(0, 10), max_size=3), st.integers(0, 4000))
-def test_groups_are_those_of_the_definition(words: list[str], stops: list[int], limit: int) -> None:
-    """Wherever reading is interrupted, or a large sample is taken; `plain` holds for plain samples alone."""
+def test_groups_equal_the_reference(words: list[str], stops: list[int], limit: int) -> None:
+    """Groups are the same for any pauses of reading and any large samples; `plain` holds for plain samples only."""
     entries = list(TarReader(on_disk(of_words(words) + MARKER)).raw())
     expected = list(group_entries(entries))
     groups, found = EntryGroups(), []
@@ -228,7 +228,7 @@ def test_groups_are_those_of_the_definition(words: list[str], stops: list[int], 
 
 
 def global_header(records: dict[bytes, bytes]) -> bytes:
-    """A global PAX header."""
+    """Return a global PAX header."""
     return with_field(member("PaxHeaders/g", pax.format_records(records)), 156, b"g")
 
 
@@ -238,7 +238,7 @@ def global_header(records: dict[bytes, bytes]) -> bytes:
     st.integers(1, 3000),
 )
 def test_samples_cover_the_archive(words: list[str], step: int) -> None:
-    """All bytes before the end are in exactly one sample, in order, from a file and from a stream alike."""
+    """All bytes before the end are in exactly one sample, in order, from a file and from a stream."""
     data = of_names(" ".join(words)) + MARKER
     allowed = {"allow": ["scattered-sample", "duplicate-entry"]}
     for source in (on_disk(data), stream(data, step)):
@@ -249,7 +249,7 @@ def test_samples_cover_the_archive(words: list[str], step: int) -> None:
         assert pos == len(data) - 1024
 
 
-# ---- what a sample may not be
+# ---- problems of samples
 
 DUPLICATE = member("a.x") + member("b.x", b"1") + member("b.x", b"2") + member("c.x")
 SCATTERED = of_names("a.x b.x c.x a.y d.x")
@@ -265,7 +265,7 @@ CASES = {
 
 
 def keys(data: bytes, kind: str = "file", policy: Policy | None = None, **settings: object) -> list[str]:
-    """The keys of the samples of an archive."""
+    """Return the keys of the samples of an archive."""
     samples = SampleReader(SOURCES[kind](data), policy or Policy(), **settings)  # type: ignore[arg-type]
     found = [(sample.key or b"-").decode() for sample in samples]
     assert samples.dropped == (policy.dropped.total() if policy else 0)
@@ -275,7 +275,7 @@ def keys(data: bytes, kind: str = "file", policy: Policy | None = None, **settin
 @each_row("kind", SOURCES)
 @each_row("problem", CASES)
 def test_policies(problem: str, kind: str) -> None:
-    """An error by default, which names the place and a repair; --allow keeps, --skip and --maxerr drop the sample."""
+    """A problem is an error with its offset and a repair; --allow keeps, --skip and --maxerr drop the sample."""
     data, kept, left = CASES[problem]
     data += MARKER
     with pytest.raises(Problem) as error:
@@ -293,8 +293,8 @@ def test_policies(problem: str, kind: str) -> None:
     assert keys(data, kind, Policy(maxerr=1)) == left
 
 
-def test_names_inside_a_sample_are_told_apart() -> None:
-    """A name that comes again is found wherever it stands in the sample, and not across samples."""
+def test_duplicate_names_in_a_sample() -> None:
+    """A duplicate name is found anywhere in the sample, and not across samples."""
     for words in ("a.x a.x", "a.b a.a a.b", "a.a a.b a.a", "a.x R a.x"):
         for more in ("", " z.x"):
             with pytest.raises(Problem, match="duplicate-entry"):
@@ -306,7 +306,7 @@ def test_names_inside_a_sample_are_told_apart() -> None:
 
 
 def test_unsafe_names() -> None:
-    """A warning, on which --skip leaves the sample out; also where the entry has no key."""
+    """An unsafe name is a warning; --skip drops the sample, also for an entry without a key."""
     for data, left in ((UNSAFE, ["a", "c"]), (of_names("a.x ../b.y ../b.z c.x"), ["a", "c"])):
         warnings: list[str] = []
         assert len(keys(data + MARKER, policy=Policy(warn=warnings.append))) == 3
@@ -319,7 +319,7 @@ def test_unsafe_names() -> None:
 
 
 def test_unmovable_entries() -> None:
-    """Hard links to elsewhere and global headers, but only where samples move."""
+    """Hard links to other samples and global headers are problems only if samples move."""
     assert keys(LINKED + MARKER) == ["a", "b"], "a link inside its sample moves with it"
     for data in (HARD, GLOBAL):
         with pytest.raises(Problem, match="unmovable-entry"):
@@ -340,18 +340,18 @@ WHOLE = b"".join(GOOD) + MARKER
 
 
 def broken(number: int) -> bytes:
-    """The archive of a, b, c, d with the header of entry `number` damaged."""
+    """Return the archive of a, b, c, d with the header of entry `number` damaged."""
     data = bytearray(WHOLE)
     data[number * SIZE + 7] ^= 1
     return bytes(data)
 
 
-DAMAGE = {  # problem: the archive, keys (and fields) that --allow leaves, that --skip leaves
+DAMAGE = {  # problem: the archive, the keys (and fields) left by --allow, those left by --skip
     "cut in c.x": ("truncated", WHOLE[: 4 * SIZE + 700], "a: xy b: xy", "a: xy b: xy"),
     "cut before c.x": ("truncated", WHOLE[: 4 * SIZE + 100], "a: xy b: xy", "a: xy"),
     "cut in c.y": ("truncated", WHOLE[: 5 * SIZE + 700], "a: xy b: xy c: x", "a: xy b: xy"),
     "cut in a header": ("truncated", WHOLE[: 5 * SIZE + 100], "a: xy b: xy c: x", "a: xy b: xy"),
-    "cut in the first": ("truncated", WHOLE[:100], None, None),  # nothing is left, whatever is allowed
+    "cut in the first": ("truncated", WHOLE[:100], None, None),  # nothing is left with any policy
     "no marker": ("no-end-marker", WHOLE[:-1024], "a: xy b: xy c: xy d: xy", "a: xy b: xy c: xy"),
     "half a marker": ("no-end-marker", WHOLE[:-512], "a: xy b: xy c: xy d: xy", "a: xy b: xy c: xy"),
     "cut on a border": ("no-end-marker", WHOLE[: 5 * SIZE], "a: xy b: xy c: x", "a: xy b: xy"),
@@ -367,7 +367,7 @@ DAMAGE = {  # problem: the archive, keys (and fields) that --allow leaves, that 
 
 
 def fields(data: bytes, kind: str, policy: Policy) -> str:
-    """Keys with the last letters of their names."""
+    """Return keys with the last letters of their names."""
     samples = SampleReader(SOURCES[kind](data), policy)
     found = [f"{(s.key or b'-').decode()}: {''.join(e.name.decode()[-1] for e in s.entries)}" for s in samples]
     assert samples.zeros is None or len(found) == 4
@@ -377,7 +377,7 @@ def fields(data: bytes, kind: str, policy: Policy) -> str:
 @each_row("kind", SOURCES)
 @each_row("case", DAMAGE)
 def test_damage(case: str, kind: str) -> None:
-    """Each damage is an error unless allowed or skipped; then what is left is what the table of problems promises."""
+    """Each damage is an error unless allowed or skipped; the samples that the table of problems promises remain."""
     problem, data, allowed, skipped = DAMAGE[case]
     given: list[str] = []
     with pytest.raises(Problem) as error:
@@ -394,8 +394,8 @@ def test_damage(case: str, kind: str) -> None:
 
 
 @each_row("kind", SOURCES)
-def test_archives_that_were_glued_together(kind: str) -> None:
-    """--allow trailing-data reads on; a sample never goes over the seam."""
+def test_concatenated_archives(kind: str) -> None:
+    """--allow trailing-data reads the next archive; no sample spans the boundary."""
     more = of_names("d.z e.x")
     for zeros in (1024, 1536, 10_240):
         data = WHOLE[:-1024] + bytes(zeros) + more + MARKER
@@ -406,14 +406,14 @@ def test_archives_that_were_glued_together(kind: str) -> None:
 
 
 @each_row("kind", SOURCES)
-def test_old_archives_that_were_glued_together(kind: str) -> None:
-    """Entries of V7 take the careful way, behind the seam as before it."""
+def test_concatenated_v7_archives(kind: str) -> None:
+    """V7 entries are read by the slow path, before and after the boundary."""
     old = b"".join(with_field(member(name, b"v7"), 156, b"\0") for name in ("e.x", "e.y", "f.x", "f.y"))
     assert keys(WHOLE + old + MARKER, kind, Policy(allow=["trailing-data"])) == ["a", "b", "c", "d", "e", "f"]
 
 
 def test_zeros() -> None:
-    """How long the end was is known of an archive that was read whole, and of no other."""
+    """The number of zeros at the end is known for an archive that was read without loss, and for no other."""
     for data, policy, zeros in (
         (WHOLE, Policy(), 1024),
         (WHOLE + bytes(9000), Policy(), 10_024),
@@ -439,7 +439,7 @@ def test_zeros() -> None:
     ],
 )
 def test_a_stream_that_fails(end: int, allowed: str | None, skipped: str | None, problem: str) -> None:
-    """When decompression fails the reason is told, not what it did to the archive; what came before is still there."""
+    """If decompression fails, its error is reported, not its effect on the archive; earlier samples are returned."""
     failure = Problem(problem, "x.tar.gz", None, "why")
 
     def source() -> StreamSource:
@@ -463,8 +463,8 @@ def test_a_stream_that_fails(end: int, allowed: str | None, skipped: str | None,
 
 @each_row("kind", SOURCES)
 @each_row("problem_is", ["allow", "skip"])
-def test_global_headers_apply_behind_damage(kind: str, problem_is: str) -> None:
-    """What a global PAX header says of all entries that follow holds behind a damaged header, too."""
+def test_global_headers_apply_after_damage(kind: str, problem_is: str) -> None:
+    """A global PAX header applies to entries after a damaged header as well."""
     entries = [with_field(member(f"{key}.x", bytes(700)), 124, b"%011o" % 0) for key in "abcde"]
     entries[1] = b"?" + entries[1][1:]
     data = global_header({b"size": b"700"}) + b"".join(entries) + MARKER
@@ -475,7 +475,7 @@ def test_global_headers_apply_behind_damage(kind: str, problem_is: str) -> None:
 
 
 def test_maxerr_runs_out() -> None:
-    """So many problems are passed over, and the next is an error."""
+    """--maxerr problems are skipped, and the next one is an error."""
     data = bytearray(WHOLE)
     for number in (0, 4):
         data[number * SIZE + 7] ^= 1
@@ -486,8 +486,8 @@ def test_maxerr_runs_out() -> None:
 
 @settings(max_examples=30)
 @given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255), st.booleans())
-def test_nothing_is_lost_in_silence(at: int, flip: int, file: bool) -> None:
-    """Whatever byte is damaged: all samples, or an error; with --skip all, no sample that is none of the archive's."""
+def test_no_sample_is_lost_silently(at: int, flip: int, file: bool) -> None:
+    """With any damaged byte there are all samples or an error; with --skip all, only samples of the archive."""
     data = bytearray(WHOLE)
     data[at] ^= flip
     make: Callable[[bytes], FileSource | StreamSource] = on_disk if file else stream
@@ -504,19 +504,19 @@ def test_nothing_is_lost_in_silence(at: int, flip: int, file: bool) -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows and samples of kilobytes behave as those of megabytes do."""
+    """Windows and samples of kilobytes, which behave as those of megabytes."""
     shrink(monkeypatch)
 
 
 def shrink(patch: pytest.MonkeyPatch) -> None:
-    """What the fixture `small` does."""
+    """Shrink windows and samples; the fixture `small` does it for one test."""
     patch.setattr(reader, "LARGE", 8192)
     patch.setattr(sources, "CHUNK", 2048)
     patch.setattr(sources, "HELD", 4096)
 
 
 def test_large(small: None) -> None:
-    """A sample of a stream that is large is handed out before its end is known, and written as it comes."""
+    """A large sample of a stream is returned before its end is known, and written as it arrives."""
     data = archive([("a.0", b"s"), *((f"b.{n}", bytes([n]) * 3000) for n in range(9)), ("c.0", b"s")])
     sizes = []
     sink = Log()
@@ -528,11 +528,11 @@ def test_large(small: None) -> None:
         writer.finish(1024)
     assert sink.data == data
     assert sizes == [(b"a", 1, False), (b"b", 3, True), (b"c", 1, False)]
-    assert [s.more for s in SampleReader(on_disk(data), Policy())] == [None] * 3, "a file's samples are known whole"
+    assert [s.more for s in SampleReader(on_disk(data), Policy())] == [None] * 3, "samples of a file are complete"
 
 
 def test_large_with_strays_at_its_end(small: None) -> None:
-    """Entries without key inside it and behind it go with it, or with the next."""
+    """Entries without a key in and after a large sample belong to it, or to the next."""
     big = [(f"b.{n}", bytes(4000)) for n in range(5)]
     for pairs, expected in (
         ([*big, ("README", b"r")], ["b: 6"]),
@@ -548,7 +548,7 @@ def test_large_with_strays_at_its_end(small: None) -> None:
 
 @pytest.mark.parametrize("cut", [-1, 1, 3000, 9000, 20_000])
 def test_large_and_cut(cut: int, small: None) -> None:
-    """It raises while it is written: the output must not be taken for whole."""
+    """A cut large sample raises while it is written, so that the output is not taken for complete."""
     data = archive([("a.0", b"s"), *((f"b.{n}", bytes([n]) * 3000) for n in range(9))])
     sink = Log()
 
@@ -563,7 +563,7 @@ def test_large_and_cut(cut: int, small: None) -> None:
 
 
 def test_one_huge_entry(small: None) -> None:
-    """A single entry larger than all windows passes through without being held."""
+    """A single entry larger than all windows is copied without being kept."""
     data = archive([("a.0", bytes(100_000)), ("b.0", b"s"), ("c.0", bytes(50_000))])
     source = stream(data, 700)
     sink = Log()
@@ -590,17 +590,17 @@ LONG = {
 
 @each_row("kind", LONG)
 @each_row(("act", "step"), [("write", 700), ("leave", 1 << 20)])
-def test_what_is_done_with_is_let_go(kind: str, act: str, step: int) -> None:
-    """Nothing of a stream goes to temporary space that is written, left out or skipped."""
+def test_used_samples_are_released(kind: str, act: str, step: int) -> None:
+    """Samples of a stream that are written, ignored or skipped do not go to temporary space."""
     with pytest.MonkeyPatch.context() as patch:
-        passed_on(kind, act, step, patch)
+        read_without_spooling(kind, act, step, patch)
 
 
-def passed_on(kind: str, act: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Go through it."""
+def read_without_spooling(kind: str, act: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read all samples, and check that none is spooled."""
     shrink(monkeypatch)
     monkeypatch.setattr(sources, "HELD", 1 << 16)
-    monkeypatch.setattr(sources, "TemporaryFile", lambda *_: pytest.fail("it was kept"))
+    monkeypatch.setattr(sources, "TemporaryFile", lambda *_: pytest.fail("the sample was spooled"))
     source, count = stream(LONG[kind], step), 0
     policy = Policy(skip=["bad-header"]) if "damage" in kind else Policy()
     for sample in SampleReader(source, policy):
@@ -620,10 +620,10 @@ Act = str
     st.integers(200, 5000),
     st.booleans(),
 )
-def test_whatever_is_done_with_samples(plan: list[tuple[list[int], Act]], step: int, lenient: bool) -> None:
-    """Written at once, completed first, left out, or looked at and left: the bytes of the others are right.
+def test_any_use_of_samples(plan: list[tuple[list[int], Act]], step: int, lenient: bool) -> None:
+    """Any use of samples (written, completed first, or ignored) leaves the bytes of the others correct.
 
-    From a stream in pieces of `step` bytes, with windows of a few kilobytes, as policies make it read ahead or not.
+    The stream arrives in pieces of `step` bytes, with windows of a few kilobytes; a lenient policy makes it read ahead.
     """
     with pytest.MonkeyPatch.context() as patch:
         shrink(patch)
@@ -649,34 +649,34 @@ def test_whatever_is_done_with_samples(plan: list[tuple[list[int], Act]], step: 
         )
 
 
-# ---- keys that are remembered
+# ---- remembered keys
 
 
 def test_recent() -> None:
-    """The last so many keys are known, the ones before are forgotten, and memory stays bounded."""
+    """The most recent keys are known, earlier ones are forgotten, and memory stays bounded."""
     recent = Recent(3)
     assert [recent.add(key) for key in (b"a", b"b", b"a", b"c", b"a")] == [False, False, True, False, True]
     assert not recent.add(b"d")
     assert recent.add(b"b"), "a, b, c, d: the last three are known"
-    assert not recent.add(b"a"), "and a, the oldest, is not"
+    assert not recent.add(b"a"), "a, the oldest, is forgotten"
     assert not any(recent.add(b"%d" % number) for number in range(1000))
     assert [recent.add(b"%d" % number) for number in (997, 998, 999)] == [True] * 3
     assert not recent.add(b"996")
 
 
 @each_row("ascending", [True, False])
-def test_keys_come_back_within_the_bound(ascending: bool) -> None:
-    """At least the last 200 000 keys of an input are remembered, and memory for them is bounded: here by 2000."""
+def test_repeated_keys_within_the_bound(ascending: bool) -> None:
+    """At least the last 200 000 keys of an input are remembered, in bounded memory; here 2000."""
     assert Recent()._order.maxlen == REMEMBERED >= 200_000
     order = range(2500) if ascending else [*range(1, 2500), 0]
     recent = Recent(2000)
     assert not any(recent.add(b"%04d.x" % number) for number in order)
     assert recent.add(b"0500.x" if ascending else b"0501.x")
-    assert not recent.add(b"0499.x"), "what is older may be forgotten"
+    assert not recent.add(b"0499.x"), "older keys may be forgotten"
 
 
-def test_a_files_samples_are_good_for_ever() -> None:
-    """Of a file all can be kept; of a stream the one before is gone."""
+def test_samples_of_a_file_stay_readable() -> None:
+    """Samples of a file stay readable; in a stream the previous sample is released."""
     kept = list(SampleReader(on_disk(WHOLE), Policy()))
     assert b"".join(s.source.read(s.start, s.stop) for s in reversed(kept)) == b"".join(
         WHOLE[s.start : s.stop] for s in reversed(kept)

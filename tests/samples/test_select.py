@@ -1,4 +1,4 @@
-"""Which samples: select.py, and the lists of keys of keys.py."""
+"""Selection of samples: samples/select.py, and the lists of keys of samples/keys.py."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MOST = 2**63 - 2
     ],
 )
 def test_slices(text: str, expected: Slice | str) -> None:
-    """LO:HI:STEP as Python has it, but counted from the start alone."""
+    """LO:HI:STEP is a slice as in Python, but with indices from the start only."""
     result: Slice | str
     try:
         result = parse_slice(text)
@@ -55,7 +55,7 @@ def test_slices(text: str, expected: Slice | str) -> None:
 
 
 def samples(keys: str) -> Iterator[TarSample]:
-    """Samples with these keys; `-` is one without."""
+    """Return samples with these keys; `-` is a sample without a key."""
     for key in keys.split():
         yield TarSample(None if key == "-" else key.encode(), None, [], 0, 0)  # type: ignore[arg-type]
 
@@ -81,28 +81,28 @@ def chosen(select: Select, keys: str) -> str:
     ],
 )
 def test_select(settings: dict[str, Any], expected: str) -> None:
-    """match, keys, sample, slice, count, in this order; whoever selects does not get what has no key."""
+    """match, keys, sample, slice and count apply in this order; a selection drops entries without a key."""
     assert chosen(Select(**settings), "a b - c d e") == expected
 
 
 def test_all() -> None:
-    """Whether a selection changes anything is known before."""
+    """`all` tells in advance whether a selection changes anything."""
     assert Select().all
     assert Select(seed=3).all
     assert not any(Select(**{name: 1}).all for name in ("sample", "count"))
     assert not Select(match="").all
 
 
-def test_keys_that_came_by() -> None:
-    """What is found counts where it comes by, after --match and before --slice."""
+def test_keys_found() -> None:
+    """A key counts as found when its sample is read, after --match and before --slice."""
     keys = KeyList("list", frozenset((b"a", b"b", b"c", b"x")))
     assert chosen(Select(keys=keys, match="[ab]", slice=(0, 1, 1)), "a b c") == "a"
-    assert keys.found == {b"a"}  # b was not asked for any more
+    assert keys.found == {b"a"}  # b is not searched any more
     assert keys.missing() == [b"b", b"c", b"x"]
 
 
 def test_sampling_draws_once_for_each_sample() -> None:
-    """Sample i is taken if the i-th draw of Python's random with that seed is below P."""
+    """Sample i is selected if the i-th draw of Python's random with that seed is below P."""
     names = " ".join(map(str, range(1000)))
     draw = random.Random(3).random
     assert chosen(Select(sample=0.3, seed=3), names) == " ".join(name for name in names.split() if draw() < 0.3)
@@ -113,8 +113,8 @@ def test_sampling_draws_once_for_each_sample() -> None:
     assert chosen(Select(sample=1, seed=3), names) == names
 
 
-def test_only_what_is_needed_is_read() -> None:
-    """With a count the rest of the input is not asked for."""
+def test_the_rest_is_not_read() -> None:
+    """With a count the rest of the input is not read."""
     several = samples("a b c d e")
     assert [sample.key for sample in Select(count=2)(several)] == [b"a", b"b"]
     assert next(several).key == b"c"

@@ -1,4 +1,4 @@
-"""One field model: what a name means in a sample is the same for every command, and so is what it cannot mean."""
+"""One field model: a name has the same value in a sample for every command, and causes the same problems."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ FAULTS: list[tuple[str, Members, str]] = [
 
 
 def expression(name: str) -> str:
-    """A name as --where takes it: dots and words, or subscripts for numbers."""
+    """Return a name as --where takes it: dots and names, or subscripts for numbers."""
     head, *rest = name.split(".")
     return head + "".join(f"[{int(step)}]" if step.isdigit() else f".{step}" for step in rest)
 
@@ -96,7 +96,7 @@ def test_values(name: str, members: Members, value: Any, run: Run, archive: Arch
 
 @each_row(("name", "members", "fault"), FAULTS)
 def test_faults(name: str, members: Members, fault: str, run: Run, archive: Archive) -> None:
-    """Every command sees the same problem in the same sample, and leaves that out or keeps it when it is told to."""
+    """Every command reports the same problem in the same sample, and drops or keeps that sample if requested."""
     word = archive(members)
     commands = [
         ["tsv", word, "-f", name, "-o", "out", "--format", "tsv"],
@@ -104,7 +104,7 @@ def test_faults(name: str, members: Members, fault: str, run: Run, archive: Arch
         ["sort", word, "-s", f"__key__ {name}", "-r", "-o", "out"],
         ["split", word, "--parts", "a=0.5,b=0.5", "--group-field", name, "-c", "9", "-o", "out-{part}-%d.tar"],
     ]
-    if "0" not in name and "9" not in name:  # steps of digits are subscripts, and numbers, there
+    if "0" not in name and "9" not in name:  # --where takes digits as subscripts, which are numbers
         commands.append(["cat", word, "--where", f"{expression(name)} == 1", "-o", "out"])
     for command in commands:
         ran = run(*command, "--allow", "unmovable-entry", exit=1)
@@ -121,8 +121,8 @@ def test_faults(name: str, members: Members, fault: str, run: Run, archive: Arch
 
 
 @each_row(("name", "content"), [row for row in BAD if b"\\u" in row[1]])
-def test_text_that_is_none(name: str, content: bytes, run: Run, archive: Archive) -> None:
-    """Half of a surrogate pair goes into no table of any format: an error, or no cell, but never other bytes."""
+def test_invalid_text(name: str, content: bytes, run: Run, archive: Archive) -> None:
+    """Half of a surrogate pair is no text in any format of tables: an error or an empty cell, but never other bytes."""
     word = archive({"a.json": content, "b.json": b'{"a": ["x"]}'})
     for format in ("tsv", "csv", "jsonl", "json", "yaml", "parquet"):
         if format in ("yaml", "parquet"):
@@ -142,8 +142,8 @@ def test_text_that_is_none(name: str, content: bytes, run: Run, archive: Archive
     assert run("cat", word, "--where", "str(json.a) == ''", exit=1).lines[0].endswith(" [bad-field]")
 
 
-def test_text_that_is_none_inside_a_value(run: Run, archive: Archive) -> None:
-    """Where an expression goes into a value by itself, it is noticed too."""
+def test_invalid_text_inside_a_value(run: Run, archive: Archive) -> None:
+    """A surrogate inside a value that an expression uses is an error as well."""
     word = archive({"a.json": b'{"a": "\\ud800", "b": ["\\ud800"]}'})
     for where in ("json['a'] == 'x'", "json['b'][0] == 'x'", "field('json')['a'] != 'x'"):
         line = run("cat", word, "--where", where, exit=1).lines[0]

@@ -1,4 +1,4 @@
-"""--where: what an expression chooses, what it says of samples that it cannot judge, and what it refuses."""
+"""--where: which samples an expression selects, errors in samples, and refused expressions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CHOSEN = [
     ("cls in {3}", "d/a"),
     ("-8 < cls < 1", "d/b c"),
     ("cls == 3 and json.width > 512", "d/a"),
-    ("json.width > 512", "d/a c"),  # b has a field of that very name, and it is 9
+    ("json.width > 512", "d/a c"),  # b has a field with exactly this name, and its value is 9
     ("json.width == 9", "d/b"),
     ("json.tags[0] == 'x' if json.tags else False", "d/a c"),
     ("json.tags and json.tags[-1] == 'y'", "d/a"),
@@ -95,14 +95,14 @@ CHOSEN = [
 
 
 @each_row(("feed", "expression", "expected"), [(Feed(KINDS[number % 3]), *row) for number, row in enumerate(CHOSEN)])
-def test_what_is_chosen(feed: Feed, expression: str, expected: str | None, run: Run, archive: Archive) -> None:
-    """Fields are numbers, text or JSON; sizes, places and keys have their words. Each feed has a third of the rows."""
+def test_selected_samples(feed: Feed, expression: str, expected: str | None, run: Run, archive: Archive) -> None:
+    """Fields are numbers, text or JSON; sizes, offsets and keys have names. Each feed has a third of the rows."""
     ran = run("cat", feed(archive(ROWS)), "--where", expression, exit=2 if expected is None else 0)
     assert expected is None or keys(ran.stdout) == expected
 
 
 ACCENTS: dict[str, Content] = {
-    "a.e\u0301": b"1",  # as macOS writes it
+    "a.e\u0301": b"1",  # decomposed, as macOS writes it
     "b.\xe9": b"1",
     "c.json": '{"e\u0301": 1}'.encode(),
     "d.json": '{"\xe9": 1, "x": {"\ufb01": 2}}'.encode(),
@@ -135,20 +135,20 @@ ACCENTS: dict[str, Content] = {
     ],
 )
 def test_names_are_not_normalised(expression: str, expected: str | None, run: Run, archive: Archive) -> None:
-    """Names match as they are written, as in -f, whatever Python makes of words."""
+    """Names match as they are written, as in -f, although Python normalizes identifiers."""
     ran = run("cat", archive(ACCENTS), "--where", expression, exit=2 if expected is None else 0)
     assert expected is None or keys(ran.stdout) == expected
 
 
-def test_places_are_characters() -> None:
-    """In messages, where the parser has bytes."""
+def test_positions_are_characters() -> None:
+    """Positions in messages count characters, although the parser counts bytes."""
     for expression, place in (("'\xe9' == 3j", 8), ("\xe9 and len == 3", 7), ("(\xe9 and\nlen == 3)", 8)):
         with pytest.raises(Usage, match=f" at character {place}$"):
             Where(expression)
 
 
-def test_in_its_place(run: Run, archive: Archive) -> None:
-    """After --match and --keys-from, before --slice and --count; split selects too, also when it counts first."""
+def test_order_of_selections(run: Run, archive: Archive) -> None:
+    """--where applies after --match and --keys-from, before --slice and --count; split applies it as well."""
     name = archive({f"{n:02}.cls": str(n % 3).encode() for n in range(30)})
     ran = run("cat", name, "--match", "[0-4]$", "--where", "cls == 1", "--slice", "1:", "--count", "2")
     assert keys(ran.stdout) == "04 10"
@@ -209,8 +209,8 @@ ONE_BAD = tar({**BAD, "b.json": b'{"w": 2, "s": "y", "n": 1}'})
         ("sym == 1", "bad-field", "the field 'sym' of 'a' is not a regular file"),
     ],
 )
-def test_what_cannot_be_judged(expression: str, problem: str, message: str, run: Run, archive: Archive) -> None:
-    """The message names the sample and the field; --skip leaves the sample out, --allow keeps it."""
+def test_errors_in_samples(expression: str, problem: str, message: str, run: Run, archive: Archive) -> None:
+    """The message has the sample and the field; --skip drops the sample, --allow keeps it."""
     name = archive(ONE_BAD)
     allow = ["--allow", "unmovable-entry"]
     ran = run("cat", name, "--where", expression, *allow, "-o", "out.tar", exit=1)
@@ -228,14 +228,14 @@ def test_what_cannot_be_judged(expression: str, problem: str, message: str, run:
 
 
 def test_hard_links(run: Run, archive: Archive) -> None:
-    """One to an entry of the sample is as good as that."""
+    """A hard link to an entry of the sample has its value."""
     ran = run("cat", archive(BAD), "--where", "same == 0 and size.same == 1", "--allow", "unmovable-entry")
     assert keys(ran.stdout) == "a"
 
 
 @each_feed
 def test_large_fields_are_not_decoded(feed: Feed, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over 1 MiB is an error that names field and sample; its size can be asked for, and samples of any size chosen."""
+    """A field over 1 MiB is an error with field and sample; its size can be used, and samples may have any size."""
     monkeypatch.setattr(sources, "HELD", 2 << 20)
     monkeypatch.setattr(reader, "LARGE", 2 << 20)
     most = values.SMALL
@@ -304,8 +304,8 @@ REFUSED = [
 
 
 @each_row(("expression", "message"), REFUSED)
-def test_what_is_refused(expression: str, message: str | None, run: Run) -> None:
-    """A usage error that shows the place, before anything is read: the input is not there."""
+def test_refused_expressions(expression: str, message: str | None, run: Run) -> None:
+    """A refused expression is a usage error that shows the position, before anything is read: there is no input."""
     if message is None:
         Where(expression)
         return
@@ -319,19 +319,19 @@ def test_what_is_refused(expression: str, message: str | None, run: Run) -> None
 
 
 def test_text_does_not_grow(run: Run, archive: Archive) -> None:
-    """Joined text has a limit."""
+    """Concatenated text has a limit."""
     name = archive({"a.txt": b"x" * values.SMALL})
     line = run("cat", name, "--where", "txt + txt + txt + txt + txt == ''", exit=1).lines[0]
     assert line.endswith("the text is too long [bad-field]")
 
 
 def test_fields_are_read_on_demand(archive: Archive, run: Run) -> None:
-    """What an expression does not get to is not read: here it could not be."""
+    """A field that the expression does not reach is not read: here reading it would fail."""
     name = archive({"a.json": b"{", "a.cls": b"1", "b.json": json.dumps({"x": 1}).encode(), "b.cls": b"2"})
     assert keys(run("cat", name, "--where", "cls == 2 and json.x == 1").stdout) == "b"
 
 
-def test_names_that_are_no_text(run: Run, archive: Archive) -> None:
-    """Bytes that are no UTF-8 in a key or a field come through."""
+def test_names_that_are_no_utf8(run: Run, archive: Archive) -> None:
+    """Bytes that are no UTF-8 in a key or a field are kept."""
     name = archive({"\udce9.x": b"1", "b.\udce9": b"2"})
     assert keys(run("cat", name, "--where", "__key__ == 'b' and field('\\udce9') == 2").stdout) == "b"

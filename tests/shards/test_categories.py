@@ -1,4 +1,4 @@
-"""Maps from names to categories and patterns, with the examples of ishard and dSort."""
+"""Maps from names to categories, and patterns, with the examples of ishard and dSort."""
 
 import json
 import os
@@ -27,8 +27,8 @@ def category(found: Map, *names: str, key: str | None = None) -> str | None:
     return None if own is None else own.text
 
 
-def judged(text: str, names: list[str], key: str | None = None, **options: Any) -> str | None:
-    """The category of a sample with these names; the error where there is one."""
+def category_or_error(text: str, names: list[str], key: str | None = None, **options: Any) -> str | None:
+    """Return the category of a sample with these names, or the error."""
     try:
         return category(read_map(text, **options), *names, key=key)
     except TarkitError as error:
@@ -36,7 +36,7 @@ def judged(text: str, names: list[str], key: str | None = None, **options: Any) 
 
 
 ROWS: list[tuple[str, object, dict[str, Any], dict[str, str | None]]] = [
-    # the example, the map (JSON, or lines), options, names of one sample and its category
+    # name of the example, the map (JSON, or lines), options, names of one sample and its category
     (
         "Ex-EKM-1",
         FISH,
@@ -46,7 +46,7 @@ ROWS: list[tuple[str, object, dict[str, Any], dict[str, str | None]]] = [
             "train/n01443537/b.JPEG": "fish-%d.tar",
             "train/n02084071/c.JPEG": "dog-%d.tar",
             "train/n09999999/z.JPEG": None,
-            "deep/train/n02084071/c.JPEG": "dog-%d.tar",  # searched anywhere
+            "deep/train/n02084071/c.JPEG": "dog-%d.tar",  # found anywhere in the name
         },
     ),
     ("Ex-EKM-3", {"x-%d.tar": ["a.*", "ab.*"]}, {}, {"abc.jpg": "x-%d.tar"}),
@@ -60,7 +60,7 @@ ROWS: list[tuple[str, object, dict[str, Any], dict[str, str | None]]] = [
     ("Ex-EKM-a, blanks by themselves", CATS, {}, {"cat_0.txt": "shard-cats-%d", "dog_1.txt": "shard-dogs-%d"}),
     ("Ex-EKM-d", CATS, {}, {"bird.txt": None}),
     ("Ex-EKM-d, collected", CATS, {"unmatched": "rest"}, {"bird.txt": "rest", "dog_0.txt": "shard-dogs-%d"}),
-    # DS-EKM-3: the name itself, then the whole name, then a part of it
+    # DS-EKM-3: the exact name first, then the whole name, then a part of it
     ("exact", "1.txt\ta-%d\n11.txt\tb-%d", {}, {"1.txt": "a-%d", "11.txt": "b-%d", "x/1.txt": "a-%d"}),
     ("exact in JSON", {"a-%d": ["1.txt"], "b-%d": ["11.txt"]}, {}, {"1.txt": "a-%d", "11.txt": "b-%d"}),
     (
@@ -92,7 +92,7 @@ ROWS: list[tuple[str, object, dict[str, Any], dict[str, str | None]]] = [
         {},
         {
             "x/1.jpg x/1.cls": "a-%d.tar",
-            "y/1.txt y/1.jpg": "b-%d.tar",  # what has none follows
+            "y/1.txt y/1.jpg": "b-%d.tar",  # a sample without a category follows the one before it
             "y/1.jpg y/1.txt": "b-%d.tar",
             "y/1.jpg y/1.cls": None,
             "x/1.txt": "error: --map: 'x/1.txt' is of 'a-%d.tar' and of 'b-%d.tar'",
@@ -123,8 +123,8 @@ ROWS: list[tuple[str, object, dict[str, Any], dict[str, str | None]]] = [
 ]
 
 
-def spelled(given: object, tmp_path: Path) -> str:
-    """The map as it is given to --map: JSON itself, or a file of lines."""
+def map_argument(given: object, tmp_path: Path) -> str:
+    """Return the argument of --map: JSON itself, or a file of lines."""
     if isinstance(given, dict):
         return json.dumps(given)
     assert isinstance(given, str)
@@ -141,12 +141,12 @@ def test_categories(
     expected: dict[str, str | None],
     here: Path,
 ) -> None:
-    text = spelled(given, here)
-    assert {names: judged(text, names.split(" "), **options) for names in expected} == expected
+    text = map_argument(given, here)
+    assert {names: category_or_error(text, names.split(" "), **options) for names in expected} == expected
 
 
-def test_a_key_is_as_good_as_a_name(tmp_path: Path) -> None:
-    """A list of keys is a map; an expression is about names of files alone."""
+def test_keys_match_like_names(tmp_path: Path) -> None:
+    """A list of keys is a map; an expression applies to names of files only."""
     (tmp_path / "map").write_text("x/cat_1\ta\nx/cat_11\tb\nx/dog$\tc\n")
     found = read_map(str(tmp_path / "map"))
     assert category(found, "x/cat_1.jpg", key="x/cat_1") == "a"
@@ -158,7 +158,7 @@ def test_a_key_is_as_good_as_a_name(tmp_path: Path) -> None:
     ("template", "names"),
     [
         ("shard-{0..100..3}-cats", "shard-0-cats.tar shard-3-cats.tar shard-6-cats.tar"),  # Ex-EKM-c
-        ("shard-%06d-cars", "shard-000000-cars.tar shard-000001-cars.tar shard-000002-cars.tar"),  # and its note
+        ("shard-%06d-cars", "shard-000000-cars.tar shard-000001-cars.tar shard-000002-cars.tar"),  # and its remark
         ("shard-%d.tar.gz", "shard-0.tar.gz shard-1.tar.gz shard-2.tar.gz"),
         ("shard-%d.ZIP", "shard-0.ZIP shard-1.ZIP shard-2.ZIP"),
         ("cats", "cats-000000.tar cats-000001.tar cats-000002.tar"),
@@ -166,7 +166,7 @@ def test_a_key_is_as_good_as_a_name(tmp_path: Path) -> None:
     ],
 )
 def test_templates(template: str, names: str) -> None:
-    """Each is completed, and stands below the folder."""
+    """Each template is completed, and is relative to the directory."""
     [own] = read_map(json.dumps({template: ["cat"]})).categories
     assert [own.template.name(index) for index in range(3)] == names.split()
     [own] = read_map(json.dumps({"x-%d": ["cat"]}), extension=".tgz", directory="out/").categories
@@ -221,7 +221,7 @@ ERRORS = [
 
 @each_row(("given", "message"), ERRORS)
 def test_errors(given: str | None, message: str, here: Path) -> None:
-    """One line that names the place, before anything is written."""
+    """An error is one line with the position, before anything is written."""
     if given is not None and not given.startswith("{"):
         (here / "map").write_text(given)
         given = None
@@ -231,8 +231,8 @@ def test_errors(given: str | None, message: str, here: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_lines_that_are_none_may_be_skipped(tmp_path: Path) -> None:
-    """Ex-EKM-e with a warning; DS-EKM-8 in place of a crash, or of the first two of three fields."""
+def test_bad_lines_may_be_skipped(tmp_path: Path) -> None:
+    """A bad line is an error, or a warning with `bad_line`; dSort (DS-EKM-8) crashes or takes two of three fields."""
     path = tmp_path / "map"
     path.write_text("cat_0.txt\ndog a-%d\nx y z\n")
     said: list[str] = []
@@ -245,8 +245,8 @@ def test_lines_that_are_none_may_be_skipped(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_is_read_by_what_is_in_it(tmp_path: Path) -> None:
-    """JSON under any name, with a byte order mark; a name in .json is never lines."""
+def test_the_format_is_detected_by_content(tmp_path: Path) -> None:
+    """JSON is recognized under any name, with a byte order mark; a .json file is never read as lines."""
     for name, text in (("m.txt", '\ufeff// x\n{"a-%d": ["x"],}'), ("m.map", "\ufeffx\ta-%d\r\n"), ("m", "x,a-%d")):
         (tmp_path / name).write_text(text, "utf-8")
         found = read_map(str(tmp_path / name), sep="," if name == "m" else None)
@@ -271,7 +271,7 @@ def test_names_of_several_templates() -> None:
 
 
 REGEXES = [
-    # expression, names in which it is found, names in which it is not: RE2's reading
+    # expression, names that match, names that do not, as RE2 reads it
     (r"a$", ["a", "ba"], ["a\n", "ab"]),
     (r"(?m)a$", ["a", "a\n", "a\nb"], ["ab"]),
     (r"a\z", ["a"], ["a\n"]),
@@ -301,15 +301,15 @@ def test_regexes(regex: str, found: list[str], missed: list[str]) -> None:
 
 
 @each_row("regex", [r"\pL", r"\Qa\E", r"\C", "a(?i)b", "(", "[z-a]", "a**", "[[:x:]]", "\\"])
-def test_what_is_refused(regex: str) -> None:
+def test_unsupported_regexes(regex: str) -> None:
     with pytest.raises(re.error):
         compile_regex(regex)
 
 
 @given(st.lists(st.text("ab.", min_size=1, max_size=12), max_size=12, unique=True), st.text("ab.x", max_size=20))
 @settings(max_examples=25)
-def test_what_is_found_does_not_depend_on_how_it_is_looked_up(patterns: list[str], name: str) -> None:
-    """By a few characters, or one after the other."""
+def test_the_index_finds_all_matches(patterns: list[str], name: str) -> None:
+    """The index of literal parts finds the same patterns as trying each of them."""
     finder = Finder()
     for pattern in patterns:
         finder.add(pattern)

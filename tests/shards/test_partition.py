@@ -1,4 +1,4 @@
-"""Parts by a hash that stays, and classes dealt in their shares: partition.py and strata.py."""
+"""Parts by a stable hash, and classes dealt by shares: shards/partition.py."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tarkit.shards import partition as strata
 from tarkit.shards.partition import ByHash, Dealer, Part, folds, parse_parts, place
 from tests._tools import each_row
 
-# salt, key, the first eight bytes of SHA-256(SALT NUL KEY): never to change
-PLACES = [
+# salt, key, the first eight bytes of SHA-256(SALT NUL KEY); these must never change
+HASHES = [
     ("", "", "6e340b9cffb37a98"),
     ("", "a", "022a6979e6dab7aa"),
     ("s", "n/a", "d051d67f4f2d579d"),
     ("salt", "train/0001", "e31ac2391e9f5797"),
 ]
 
-# which of train=0.9,val=0.1 and of five folds, with no salt and with salt: never to change
+# the part in train=0.9,val=0.1 and in five folds, without and with salt; these must never change
 GOLDEN = {
     "0": "0 0 4 0",
     "1": "0 1 0 4",
@@ -37,15 +37,15 @@ GOLDEN = {
 }
 
 
-@each_row(("salt", "key", "expected"), PLACES)
-def test_places(salt: str, key: str, expected: str) -> None:
-    """Golden vectors of the hash."""
+@each_row(("salt", "key", "expected"), HASHES)
+def test_hashes(salt: str, key: str, expected: str) -> None:
+    """The hash has these golden vectors."""
     assert f"{place(salt.encode(), key.encode()):016x}" == expected
 
 
 @each_row(("key", "expected"), GOLDEN.items())
 def test_parts_of_keys(key: str, expected: str) -> None:
-    """Golden vectors of the parts."""
+    """The parts have these golden vectors."""
     ways = [ByHash(parts, salt) for parts in (parse_parts("train=0.9,val=0.1"), folds(5)) for salt in ("", "x")]
     assert " ".join(str(way.part_of(key.encode())) for way in ways) == expected
 
@@ -57,7 +57,7 @@ def test_parts_of_keys(key: str, expected: str) -> None:
         ("train,val=0.1", {"train": Fraction(9, 10), "val": Fraction(1, 10)}),
         (" a = 1/3 , b=1/3,c ", {"a": Fraction(1, 3), "b": Fraction(1, 3), "c": Fraction(1, 3)}),
         ("a=.5,b=0.50", {"a": Fraction(1, 2), "b": Fraction(1, 2)}),
-        ("a=0.1,b=0.2,c=0.7", {"a": Fraction(1, 10), "b": Fraction(1, 5), "c": Fraction(7, 10)}),  # no floats
+        ("a=0.1,b=0.2,c=0.7", {"a": Fraction(1, 10), "b": Fraction(1, 5), "c": Fraction(7, 10)}),  # exact
         ("train,val=10%", {"train": Fraction(9, 10), "val": Fraction(1, 10)}),
         ("a=99.5%,b=.5 %", {"a": Fraction(199, 200), "b": Fraction(1, 200)}),
         ("all=1", {"all": Fraction(1)}),
@@ -76,8 +76,8 @@ def test_folds_are_parts() -> None:
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=8), st.binary())
-def test_the_place_decides(weights: list[int], key: bytes) -> None:
-    """The part is the one whose piece of the line has the place in it, borders below."""
+def test_the_hash_determines_the_part(weights: list[int], key: bytes) -> None:
+    """The part is the one whose interval contains the hash, with the lower bound included."""
     parts = [Part(str(number), Fraction(weight, sum(weights))) for number, weight in enumerate(weights)]
     number = ByHash(parts, "s").part_of(key)
     u = int(sha256(b"s\0" + key).hexdigest()[:16], 16)
@@ -85,7 +85,7 @@ def test_the_place_decides(weights: list[int], key: bytes) -> None:
     assert before * 2**64 // sum(weights) <= u < (before + weights[number]) * 2**64 // sum(weights)
 
 
-def test_a_part_that_is_taken_from_another_moves_no_others() -> None:
+def test_a_new_part_takes_samples_from_one_part_only() -> None:
     keys = [b"%d" % number for number in range(2000)]
     two, three = (ByHash(parse_parts(text)) for text in ("train=0.8,val=0.2", "train=0.8,val=0.1,test"))
     pairs = {(two.part_of(key), three.part_of(key)) for key in keys}
@@ -98,7 +98,7 @@ def test_a_part_that_is_taken_from_another_moves_no_others() -> None:
 
 
 def dealt(parts: list[Part], labels: list[bytes]) -> Dealer:
-    """A dealer that has dealt them; at any time each class is in its shares, rounded down or up."""
+    """Return a dealer that dealt these labels; at any time each class is within one of its shares."""
     dealer = Dealer(parts, lambda sample: None)
     for label in labels:
         dealer.deal(label)
@@ -114,14 +114,14 @@ def dealt(parts: list[Part], labels: list[bytes]) -> Dealer:
     st.lists(st.integers(1, 50), min_size=1, max_size=6),
     st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=80),
 )
-def test_classes_are_in_their_shares(weights: list[int], labels: list[bytes]) -> None:
-    """Whatever the shares and the order."""
+def test_classes_have_their_shares(weights: list[int], labels: list[bytes]) -> None:
+    """Each class has its shares, for any shares and order."""
     dealt([Part(str(number), Fraction(weight, sum(weights))) for number, weight in enumerate(weights)], labels)
 
 
 @each_row("text", ["train=0.9,val=0.1", "a=0.8,b=0.1,c", "a=0.34,b=0.33,c", "a=0.123457,b=0.5,c"])
-def test_all_together_are_in_their_shares(text: str) -> None:
-    """Many small classes: each is rounded, and yet the whole comes out nearly right."""
+def test_the_total_has_its_shares(text: str) -> None:
+    """Many small classes, each of which is rounded, have nearly the right total."""
     parts = parse_parts(text)
     labels = [b"%d" % (number % 150) for number in range(450)]
     random.Random(1).shuffle(labels)
@@ -130,14 +130,14 @@ def test_all_together_are_in_their_shares(text: str) -> None:
         assert abs(sum(each[number] for each in counts) - 450 * part.share) <= 14
 
 
-def test_the_same_again_and_more_behind_it() -> None:
-    """Dealing depends on what came before alone."""
+def test_dealing_depends_on_the_past_only() -> None:
+    """A label is dealt by what came before it only."""
     labels = [b"%d" % (number * number % 11) for number in range(200)]
     longer, shorter = Dealer(folds(3), lambda sample: None), Dealer(folds(3), lambda sample: None)
     assert [longer.deal(label) for label in labels][:80] == [shorter.deal(label) for label in labels[:80]]
 
 
-def test_beyond_what_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_parts_than_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strata, "_TRIED", 30)
     dealt(parse_parts("a=0.1234,b=0.4321,c=0.0007,d"), [b"%d" % (number % 2) for number in range(400)])
 

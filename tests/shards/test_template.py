@@ -1,4 +1,4 @@
-"""Shard names and sizes: template.py and limits.py, with the examples of ishard."""
+"""Names and sizes of shards: shards/template.py and shards/limits.py, with the examples of ishard."""
 
 import os
 from pathlib import Path
@@ -22,13 +22,13 @@ SIZES = [
     ("4KB", 4_000),  # SIZE-3; ishard's code: 4096
     ("1.5MiB", 1_572_864),  # SIZE-4
     ("100B", 100),  # SIZE-5
-    ("3000000000", 3_000_000_000),  # SIZE-6: ishard fears a count; ours is -c
+    ("3000000000", 3_000_000_000),  # SIZE-6: ishard warns of a count; here -c is the count
     ("1G", 10**9),
     ("1Gi", 2**30),
     ("2t", 2 * 10**12),
     ("1tIb", 2**40),
     ("1.5G", 1_500_000_000),
-    ("0.1GiB", 107_374_182),  # a fraction of a byte is cut off
+    ("0.1GiB", 107_374_182),  # fractions of a byte are dropped
     ("1.e3", 1000),
     ("1.5e3K", 1_500_000),
     ("0.0009765625MiB", 1024),
@@ -59,7 +59,7 @@ def test_sizes(text: str, expected: int | str) -> None:
 
 
 @each_row(("text", "fine"), [("511", False), ("0.4K", False), ("512", True), ("1K", True)])
-def test_a_size_that_looks_like_a_count(text: str, fine: bool) -> None:
+def test_a_size_that_may_be_a_count(text: str, fine: bool) -> None:
     assert parse_size(text) < 10_000
     if fine:
         assert parse_size(text, count_option="-c") == parse_size(text)
@@ -86,10 +86,10 @@ TEMPLATES: list[tuple[str, Notation, str, int | None]] = [
     ("p-{0010..0013..2}-gap-{1..2}-s", "auto", "p-0010-gap-1-s p-0010-gap-2-s p-0012-gap-1-s p-0012-gap-2-s", 4),  # e
     ("p-{0010..0013..2}-gap-{1..2..3}-s", "auto", "p-0010-gap-1-s p-0012-gap-1-s", 2),  # f
     ("%00d", "auto", "0 1 2", ENDLESS),  # h
-    # i and one of j, on purpose not as in ishard: a name without a range is completed
+    # i and one of j; unlike ishard, a name without a range is completed
     ("plain", "auto", "plain-000000.tar plain-000001.tar", ENDLESS),  # i
-    ("p-@-1", "auto", "p-@-1-000000.tar", ENDLESS),  # j, as at templates are asked for
-    # TPL-3: the shorter end pads; TPL-10: braceexpand would write 08..100 as 008
+    ("p-@-1", "auto", "p-@-1-000000.tar", ENDLESS),  # j, written for the notation `at`
+    # TPL-3: the shorter end determines the padding; TPL-10: braceexpand would write 08..100 as 008
     ("{08..100}", "auto", "08 09 10", 93),
     ("{9..011}", "auto", "9 10 11", 3),
     ("{5..5}", "auto", "5", 1),
@@ -118,7 +118,7 @@ TEMPLATES: list[tuple[str, Notation, str, int | None]] = [
     # other outputs
     ("file:out-%d.tar", "auto", "out-0.tar", ENDLESS),
     ("file:pipe:%d", "auto", "./pipe:0", ENDLESS),
-    # after file: numbers count in one notation, as in TPL-2, and the rest is plain
+    # after file: numbers need one notation, as in TPL-2, and the rest is literal
     ("file:s-{0..3}-%d", "auto", "s-0-%d s-1-%d s-2-%d s-3-%d", 4),
     ("file:s-{0..1}-@1", "auto", "s-0-@1 s-1-@1", 2),
     ("file:s-%d-@1", "auto", "s-0-@1 s-1-@1", ENDLESS),
@@ -143,7 +143,7 @@ def test_templates(text: str, kind: Notation, names: str, count: int | None) -> 
         assert template.matches(template.name(count - 1)) == count - 1
 
 
-def test_ends_of_the_examples() -> None:
+def test_last_names_of_the_examples() -> None:
     assert parse_template("prefix-{0000..4096..8}-suffix").name(512) == "prefix-4096-suffix"
     at = parse_template("p-@00001-gap-@100-s", "at")
     assert [at.name(index) for index in (100, 101, 201)] == [
@@ -168,7 +168,7 @@ WRONG: list[tuple[str, Notation, str]] = [
     *((text, "bash", "unknown placeholder {}") for text in ("{}", "{1..2}{}")),  # TPL-j
     *((text, kind, "unmatched or nested") for text in ("a{", "a}") for kind in ("auto", "bash", "printf", "at")),
     *((text, "auto", "unknown placeholder {x}") for text in ("{x}.tar", "{x}-%d", "d/{x}-{0..1}", "{0..1}-{x}")),
-    # TPL-2, on purpose not as in ishard: two notations in one name
+    # TPL-2; unlike ishard, two notations in one name are an error
     ("s-{0..3}-%d", "auto", "%d is not a number here"),
     ("s-{0..3}-%04d", "bash", "%04d is not a number here"),
     ("s-@1-%d", "at", "%d is not a number here"),
@@ -227,7 +227,7 @@ def test_wrong_templates(text: str, kind: Notation, message: str) -> None:
     ],
 )
 def test_names_of_one_file(word: str | None, message: str | None) -> None:
-    """What numbers a series, and braces, are no part of the name of one file; a hint says what makes a series."""
+    """Numbers of a series and braces are refused in the name of one file; the hint says how to write a series."""
     if message is None:
         refuse_template(word, "see above")
         return
@@ -248,7 +248,7 @@ def test_too_few_names(text: str, count: int, have: str) -> None:
 
 
 def test_secrets_of_a_url_are_not_shown() -> None:
-    """Neither as the name of one file nor as a template."""
+    """The secrets are hidden in the name of one file and in a template."""
     for check in (refuse_template, parse_template):
         with pytest.raises(Usage, match=r"^'s3://b/\{x\}': unknown placeholder \{x\}$"):
             check("s3://me:secret@b/{x}")
@@ -263,7 +263,7 @@ def test_secrets_of_a_url_are_not_shown() -> None:
         ("{1..11}-{1..2}", "1-3 01-1 12-1 111 1-1-1"),
     ],
 )
-def test_names_of_others(text: str, others: str) -> None:
+def test_other_names_do_not_match(text: str, others: str) -> None:
     template = parse_template(text)
     assert [template.matches(name) for name in others.split(" ")] == [None] * len(others.split(" "))
 
@@ -276,7 +276,7 @@ gaps = st.sampled_from(["", "-", "1", "07", ".", "a1", "%", "@3", "x 1"])
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(gaps, ranges), min_size=1, max_size=4), gaps, st.data())
-def test_a_name_tells_its_index(parts: list[tuple[str, str]], end: str, data: st.DataObject) -> None:
+def test_a_name_determines_its_index(parts: list[tuple[str, str]], end: str, data: st.DataObject) -> None:
     try:
         template = parse_template("file:d/" + "".join(a + b for a, b in parts) + end)
     except Usage as error:
@@ -289,7 +289,7 @@ def test_a_name_tells_its_index(parts: list[tuple[str, str]], end: str, data: st
 
 @settings(max_examples=25)
 @given(st.integers(0, 10**15), st.integers(0, 12))
-def test_a_printf_name_tells_its_index(index: int, width: int) -> None:
+def test_a_printf_name_determines_its_index(index: int, width: int) -> None:
     template = parse_template(f"a1%0{width}d1")
     assert template.matches(template.name(index)) == index
 
@@ -302,10 +302,10 @@ def test_length_of_numbers(start: int, step: int, total: int, width: int) -> Non
     assert span.length == (lengths.pop() if len(lengths) == 1 else None)
 
 
-def touch(folder: Path, names: str) -> None:
+def touch(directory: Path, names: str) -> None:
     for name in names.split(" "):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).touch()
 
 
 @each_row(
@@ -336,7 +336,7 @@ def test_existing_is_one_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [index for index, _ in template.existing()] == list(range(100))
 
 
-def test_a_directory_that_is_none(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_directory(tmp_path: Path) -> None:
     touch(tmp_path, "f")
     with pytest.raises(NotADirectoryError):
         parse_template(f"{tmp_path}/f/%d").existing()

@@ -1,4 +1,4 @@
-"""What is done around a shard: writer.py. Where shards end is in tests/commands/test_split.py."""
+"""Writing shards: shards/writer.py. tests/commands/test_split.py tests where shards end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def samples(count: int) -> list[TarSample]:
 
 
 class Opened:
-    """Opens sinks, and remembers their names."""
+    """A callable that opens sinks and records their names."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -36,7 +36,7 @@ class Opened:
 
 
 def test_shards_are_opened_when_they_get_a_sample(here: Path) -> None:
-    """A shard is opened by its first sample and never empty; what is done is told with the reason."""
+    """A shard is opened by its first sample and never empty; a finished one is announced with the reason."""
     opened, told = Opened(), []
     shards = SeriesWriter(
         parse_template("x-%d.tar"),
@@ -64,8 +64,8 @@ def test_shards_are_opened_when_they_get_a_sample(here: Path) -> None:
     assert (keys("x-5.tar"), keys("x-6.tar")) == ("0 1", "2 3")
 
 
-def test_no_more_than_so_many(here: Path) -> None:
-    """Once there may be no more shards a sample is refused, and the last shard is complete."""
+def test_maximum_number_of_shards(here: Path) -> None:
+    """Beyond the maximum number of shards a sample is refused, and the last shard is complete."""
     shards = SeriesWriter(parse_template("x-%d.tar"), Opened(), Limits(count=1, shards=2))
     assert [shards.add(sample) for sample in samples(4)] == [True, True, False, False]
     assert shards.full
@@ -73,7 +73,7 @@ def test_no_more_than_so_many(here: Path) -> None:
 
 
 def test_abort(here: Path) -> None:
-    """Giving up leaves what is complete, and nothing else."""
+    """Abort keeps complete shards and nothing else."""
     shards = SeriesWriter(parse_template("x-%d.tar"), Opened(), Limits(count=1))
     for sample in samples(2):
         shards.add(sample)
@@ -83,7 +83,7 @@ def test_abort(here: Path) -> None:
 
 
 def test_given_sizes(here: Path) -> None:
-    """In place of the limits, each shard may have its own number."""
+    """Each shard may have a given number of samples, instead of limits."""
     shards = SeriesWriter(parse_template("x-%d.tar"), Opened(), Limits(), sizes=iter([1, 3, 2]))
     assert [shards.add(sample) for sample in samples(7)] == [True] * 6 + [False]
     assert [shard.samples for shard in shards.done] == [1, 3, 2]
@@ -91,15 +91,15 @@ def test_given_sizes(here: Path) -> None:
 
 @each_row("name", ["plain", "two words", "it's", '"', "$HOME", "a;b", "-n", "\udce9", "{}", "%s", "\n"])
 def test_post_quotes_the_name(name: str, here: Path) -> None:
-    """Whatever a shard is called, the command gets that name and nothing else of it is run."""
+    """The command gets exactly the name of the shard, and no part of the name is run."""
     Path("seen").write_text("")
     for command in ("printf %s {} > seen", "printf %''s %s > seen", "printf %''s \"$TARKIT_SHARD\" > seen"):
         run_post(command, name)
         assert Path("seen").read_bytes() == name.encode("utf-8", "surrogateescape")
 
 
-def test_post_without_a_name_gets_none(here: Path) -> None:
-    """%s is the name only where no {} is; there is nothing on stdin."""
+def test_post_without_a_placeholder(here: Path) -> None:
+    """%s is the name only without {}; stdin is empty."""
     run_post("cat > seen; printf X >> seen; test %s", "a b")
     assert Path("seen").read_text() == "X"
     run_post("echo {} '%s' > seen", "x y")
@@ -111,7 +111,7 @@ def test_post_without_a_name_gets_none(here: Path) -> None:
 
 
 def test_post_that_fails() -> None:
-    """A status other than 0 anywhere in its pipeline is an error that says what is complete."""
+    """A status other than 0 anywhere in the pipeline is an error, with a hint which shard is complete."""
     with pytest.raises(CommandFailed, match=r"command ended with status 3: exit 3") as caught:
         run_post("exit 3", "x.tar")
     assert caught.value.hint == "the shard x.tar is complete; those after it were not written"
@@ -120,7 +120,7 @@ def test_post_that_fails() -> None:
 
 
 def test_manifest(here: Path) -> None:
-    """A table with one row for each shard; tabs, newlines and backslashes in names are escaped."""
+    """The manifest has one row for each shard; tabs, newlines and backslashes in names are escaped."""
     with open_sink("path", "m.tsv") as sink:
         write_manifest(sink, [Shard("a\tb\\.tar", 2, 10240, 77, b"k\n1", b"\xe9", "00ff")])
     assert Path("m.tsv").read_bytes() == (

@@ -1,4 +1,4 @@
-"""The progress bar as a terminal shows it: when there is one, and that messages stand beside it."""
+"""The progress bar on a terminal: when it is shown, and that messages have their own lines."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 from tests._tools import each_row, process, tarkit
 from tests.conftest import tar
 
-BAR = "B/s"  # what a bar shows and no message
+BAR = "B/s"  # text of a bar that no message has
 SAMPLES = tar({f"{index:03d}.{field}": b"x" * 500 for index in range(200) for field in ("cls", "jpg")})
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with an archive and recipes."""
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a directory with an archive and recipes, and change to it."""
     monkeypatch.chdir(tmp_path)
     Path("in.tar").write_bytes(SAMPLES)
     Path("cut.tar").write_bytes(SAMPLES[:-12345])
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def terminal(*words: str, stdout: int = subprocess.DEVNULL) -> tuple[int, str]:
-    """Run `tarkit WORDS` with a terminal as stderr; its exit status, and what it wrote there."""
+    """Run `tarkit WORDS` with a terminal as stderr; return its status, and the output on the terminal."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 150))
     done = process(*words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=theirs)
@@ -38,26 +38,26 @@ def terminal(*words: str, stdout: int = subprocess.DEVNULL) -> tuple[int, str]:
     try:
         while piece := os.read(ours, 1 << 16):
             said += piece
-    except OSError:  # what Linux says at the end
+    except OSError:  # the error on Linux when the other end is closed
         pass
     os.close(ours)
     return done.wait(), said.decode().replace("\r\n", "\n")
 
 
 def screen(said: str) -> list[str]:
-    """The lines that stand on the screen in the end: a carriage return writes over what is there."""
+    """Return the lines on the screen at the end: a carriage return overwrites the line."""
     lines = []
     for line in said.split("\n"):
         shown = ""
         for piece in line.split("\r"):
             shown = piece + shown[len(piece) :]
         lines.append(shown.rstrip())
-    assert lines.pop() == "", "the prompt of the shell would stand behind it"
+    assert lines.pop() == "", "the output does not end with a line end"
     return lines
 
 
 def test_a_message_has_its_own_line() -> None:
-    """It takes the place of the bar, which moves one line down."""
+    """A message replaces the bar, which moves one line down."""
     status, said = terminal("create", "recipe", "-o", "out.tar", "--on-missing", "skip")
     lines = screen(said)
     assert status == 0
@@ -69,7 +69,7 @@ def test_a_message_has_its_own_line() -> None:
 
 
 def test_notes_have_their_own_lines() -> None:
-    """All that -v tells, while the bar goes on."""
+    """Notes of -v are printed on their own lines, while the bar continues."""
     status, said = terminal("-v", "split", "-c", "50", "in.tar", "-o", "out-%d.tar")
     lines = screen(said)
     assert status == 0
@@ -79,7 +79,7 @@ def test_notes_have_their_own_lines() -> None:
 
 
 def test_an_error_is_last() -> None:
-    """The bar stays above it."""
+    """The bar stays above the error."""
     lines = screen(terminal("create", "bad", "-o", "out.tar")[1])
     assert [BAR in line for line in lines] == [True, False], lines
     assert lines[1].endswith("[unsafe-name]")
@@ -90,15 +90,15 @@ def test_an_error_is_last() -> None:
 
 
 @each_row("words", ["cat in.tar -o out.tar", "split -c 70 in.tar", "split -c 70 in.tar -o x-%d.tar --slice 10:20"])
-def test_it_ends_full(words: str) -> None:
-    """All was read, though the end of the archive is no sample."""
+def test_the_bar_ends_full(words: str) -> None:
+    """The bar ends at 100%, though the end of the archive is not a sample."""
     status, said = terminal(*words.split())
     assert status == 0
     assert "100%" in next(line for line in screen(said) if BAR in line)
 
 
-def test_it_moves_with_every_sample() -> None:
-    """However few they are: samples that take their time are seen one by one."""
+def test_the_bar_moves_with_every_sample() -> None:
+    """The bar moves with every sample, even if there are few and slow ones."""
     Path("slow").write_text("".join(f"{n}.txt pipe:sleep 0.2; echo {n}\n" for n in range(3)))
     _, said = terminal("create", "slow", "-o", "out.tar")
     assert all(f"{n} sample" in said for n in (1, 2, 3))
@@ -114,7 +114,7 @@ def test_it_moves_with_every_sample() -> None:
     ],
 )
 def test_no_empty_bar_before_an_error(words: str) -> None:
-    """There is one only once a sample was written."""
+    """There is no bar before a sample was written."""
     status, said = terminal(*words.split())
     assert status
     assert BAR not in said
@@ -122,7 +122,7 @@ def test_no_empty_bar_before_an_error(words: str) -> None:
 
 
 def test_one_bar_in_a_pipeline() -> None:
-    """Where stdout is a pipe the next one shows it, unless it is asked for; --progress needs no terminal."""
+    """If stdout is a pipe, the next command shows the bar, unless it is requested; --progress needs no terminal."""
     words = ("cat", "in.tar")
     with open("out", "wb") as out:
         assert BAR in terminal(*words, stdout=out.fileno())[1]
@@ -136,7 +136,7 @@ def test_one_bar_in_a_pipeline() -> None:
 
 
 def drained(*words: str) -> str:
-    """What `terminal` says with a pipe as stdout, which somebody reads."""
+    """Return the output of `terminal` with a pipe as stdout, which is read."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader:
         assert reader.stdin
         status, said = terminal(*words, stdout=reader.stdin.fileno())
@@ -145,7 +145,7 @@ def drained(*words: str) -> str:
 
 
 def test_proc() -> None:
-    """What was worked on so far, how fast, and how long it will take; then what became of it."""
+    """The bar of proc shows samples and rate; the summary shows the outcomes."""
     command = "[ $TARKIT_KEY != 007 ]; s=$?; sleep 0.02; exit $s"
     words = ("-p", "2", "-c", command, "--count", "12", "in.tar", "-o", "out.tar", "--on-error", "skip")
     status, said = terminal("--progress", "proc", *words)

@@ -1,4 +1,4 @@
-"""How mixed an archive is, in exact numbers."""
+"""Measures of how mixed an archive is, in exact numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests._tools import each_row
 
 
 def keyed(keys: list[str]) -> Iterator[TarSample]:
-    """Samples of these keys, and an entry without one."""
+    """Yield samples with these keys, and an entry without a key."""
     yield TarSample(None, HeldRange("x", 0, b""), [], 0, 0)
     for key in keys:
         yield TarSample(key.encode(), HeldRange("x", 0, b""), [], 0, 0)
@@ -35,7 +35,7 @@ def keyed(keys: list[str]) -> Iterator[TarSample]:
     ],
 )
 def test_by_key(keys: str, kept: tuple[int, float, int], distance: float, expected_distance: float) -> None:
-    """What were neighbours, and how far apart neighbours were."""
+    """The measures are neighbours that were kept, and distances between former neighbours."""
     found = measure(keyed(keys.split()))
     assert found.samples == len(keys.split())
     assert (found.kept.found, found.kept.expected, found.kept.pairs) == pytest.approx(kept)
@@ -53,11 +53,11 @@ def test_by_key(keys: str, kept: tuple[int, float, int], distance: float, expect
         ("xxxx", Count(3, 3.0, 3), 1, 4),
         ("xyyyxz", Count(2, 8 / 6, 5), 3, 3),
         ("abcd", Count(0, 0.0, 3), 4, 1),
-        ("x-x-y", Count(1, 2 / 3, 2), 2, 2),  # those without a class are left out
+        ("x-x-y", Count(1, 2 / 3, 2), 2, 2),  # samples without a class are left out
     ],
 )
 def test_by_class(classes: str, same: Count, number: int, longest: int) -> None:
-    """How many neighbours are of one class."""
+    """The measure is the number of neighbours with the same class."""
 
     def by(sample: TarSample, ordinal: int) -> bytes | None:
         letter = classes[ordinal]
@@ -70,8 +70,8 @@ def test_by_class(classes: str, same: Count, number: int, longest: int) -> None:
     assert told["ratio"] == (same.found / same.expected if same.expected else None)
 
 
-def test_chance() -> None:
-    """What is expected is what a shuffle gives, on the average."""
+def test_expected_values() -> None:
+    """The expected values are the averages over random shuffles."""
     draw = random.Random(4)
     items, classes = [*map(str, range(50))], [b"x" if number % 5 else b"y" for number in range(50)]
     kept = same = 0

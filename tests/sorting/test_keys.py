@@ -1,4 +1,4 @@
-"""What one sorts by, as bytes: their order is that of the values, for each type, of several fields, and reversed."""
+"""Sort keys as bytes: their order is that of the values, for each type, for several fields, and reversed."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.conftest import Content, Link, Members, tar
 
 
 def samples(members: Members | bytes, name: str = "in.tar") -> Iterator[TarSample]:
-    """The samples of an archive."""
+    """Return the samples of an archive."""
     data = members if isinstance(members, bytes) else tar(members)
     return iter(SampleReader(HeldRange(name, 0, data), Policy(allow=["scattered-sample"])))
 
 
 def order(members: Members | bytes, key: SortKey | OrderFile, policy: Policy | None = None) -> str:
-    """The keys of an archive in the order of their ranks; equal ones as they came."""
+    """Return the keys of an archive in the order of their ranks; equal ones keep their order."""
     ranked = []
     for ordinal, sample in enumerate(samples(members)):
         rank = key(sample, ordinal)
@@ -44,31 +44,31 @@ def order(members: Members | bytes, key: SortKey | OrderFile, policy: Policy | N
 
 
 def contents(*values: bytes, field: str = "x") -> list[tuple[str, Content]]:
-    """Samples a, b, c ... of one field."""
+    """Return samples a, b, c ... of one field."""
     return [(f"{chr(97 + place)}.{field}", value) for place, value in enumerate(values)]
 
 
-# ---- codes and values: whatever they are, the order is Python's
+# ---- encoded and plain values: the order is Python's
 
 
 def decimal(raw: bytes) -> Fraction:
-    """The exact value of a number, by Python's own reading of it."""
+    """Return the exact value of a number, as Python parses it."""
     return Fraction(raw.strip().decode())
 
 
 def by_runs(raw: bytes) -> tuple[list[tuple[int, int]], bytes]:
-    """A name for comparison: runs of digits stand where their first digit would, by value; then the bytes."""
+    """Return a name for comparison: runs of digits by value, in the position of their first digit; then the bytes."""
     return [(48, int(run)) if run.isdigit() else (run[0], 0) for run in re.findall(rb"[0-9]+|.", raw, re.DOTALL)], raw
 
 
 def special(raw: bytes) -> tuple[int, float]:
-    """A float for comparison, NaN behind all."""
+    """Return a float for comparison, with NaN after all others."""
     value = float(raw)
     return (1, 0.0) if math.isnan(value) else (0, value)
 
 
 def rank(raw: bytes) -> tuple[int, Any]:
-    """What `auto` makes of a value: numbers by value, then text by bytes."""
+    """Return the order of `auto`: numbers by value, then text by bytes."""
     try:
         return 0, decimal(raw)
     except ValueError:
@@ -99,13 +99,13 @@ TYPES: list[tuple[str, st.SearchStrategy[bytes], Any]] = [
 
 
 def sign(a: Any, b: Any) -> int:
-    """-1, 0 or 1, as a < b, a == b or a > b."""
+    """Return -1, 0 or 1 if a < b, a == b or a > b."""
     return (a > b) - (a < b)
 
 
 @each_row(("type_", "values", "value"), TYPES)
 def test_codes(type_: Any, values: st.SearchStrategy[bytes], value: Any) -> None:
-    """Ranks compare as the values do, one field or two, and the other way round with `reverse`."""
+    """Ranks compare as the values do, for one field or two, and reversed."""
 
     @settings(max_examples=25)
     @given(st.tuples(values, values), st.tuples(values, values))
@@ -125,7 +125,7 @@ def test_codes(type_: Any, values: st.SearchStrategy[bytes], value: Any) -> None
 @settings(max_examples=40)
 @given(st.lists(st.text("ab-./\0\x7f", min_size=1, max_size=4), min_size=2, max_size=2), st.booleans())
 def test_keys(names: list[str], reverse: bool) -> None:
-    """Keys compare by bytes, also when one begins with the other, with a second field behind it or reversed."""
+    """Keys compare by bytes, even if one is a prefix of the other, with a second field, and reversed."""
     found = [TarSample(name.encode(), HeldRange("x", 0, b""), [], 0, 0) for name in names]
     want = sign(*names) * (-1 if reverse else 1)
     assert sign(*map(SortKey(reverse=reverse), found)) == want
@@ -134,8 +134,8 @@ def test_keys(names: list[str], reverse: bool) -> None:
 
 @settings(max_examples=40)
 @given(st.binary(max_size=5), st.binary(max_size=5))
-def test_no_code_begins_another(first: bytes, second: bytes) -> None:
-    """Else what stands behind it would be compared with its rest."""
+def test_no_code_is_a_prefix(first: bytes, second: bytes) -> None:
+    """No code is a prefix of another, so that the fields after it are not compared with the rest of it."""
     for code in (encoding.text, encoding.natural):
         if first != second:
             assert not code(first).startswith(code(second))
@@ -146,16 +146,16 @@ def test_no_code_begins_another(first: bytes, second: bytes) -> None:
 ORDERS: list[tuple[dict[str, Any], Members, str]] = [
     ({}, {f"{key}.x": b"" for key in ("b", "a/b", "a-1", "a", "A", "a1", "\udcff", "é")}, "A a a-1 a/b a1 b é \udcff"),
     ({"reverse": True}, {f"{key}.x": b"" for key in ("b", "a/b", "a-1", "a")}, "b a/b a-1 a"),
-    ({"by": "key"}, {"b.x": b"", "a.y": b""}, "a b"),
+    ({"fields": ["__key__"]}, {"b.x": b"", "a.y": b""}, "a b"),
     # dSort, DS-ALG-1: the name with its extension
     (
-        {"by": "name"},
+        {"fields": ["__name__"]},
         {f"{key}.jpg": b"" for key in ("a", "a-1", "a1", "A", "img10", "img2")},
         "A a-1 a a1 img10 img2",
     ),
-    ({"by": "name"}, [("d", None), ("a.y", b""), ("a.x", b""), ("b.x", b""), ("a-b.x", b"")], "a-b a b"),
+    ({"fields": ["__name__"]}, [("d", None), ("a.y", b""), ("a.x", b""), ("b.x", b""), ("a-b.x", b"")], "a-b a b"),
     (
-        {"by": "md5"},
+        {"fields": ["__md5__"]},
         {f"{key}.x": b"" for key in "abcdef"},
         " ".join(sorted("abcdef", key=lambda k: md5(k.encode()).digest())),
     ),
@@ -179,12 +179,12 @@ ORDERS: list[tuple[dict[str, Any], Members, str]] = [
     ({"fields": ["x"], "type": "float"}, contents(b"0.1", b"0.10000000000000000001", b"1e-1"), "a c b"),
     ({"fields": ["x"]}, contents(b"b", b"10", b"", b"9", b"-1.5", b"1e1", b"0x1", b"inf", b"a"), "e d b f c g i a h"),
     ({"fields": ["x"]}, contents(b"1_0", b"2", b"\xd9\xa1", b"1"), "d b a c"),
-    ({"fields": ["X"]}, contents(b"2", b"1"), "b a"),  # as --fields, whatever the case
+    ({"fields": ["X"]}, contents(b"2", b"1"), "b a"),  # as in --fields, in any case
     ({"fields": ["seg.png"]}, contents(b"2", b"1", field="seg.png"), "b a"),
     ({"fields": ["size"]}, {"a.x": b"12", "a.y": b"34", "b.x": b"123", "c.x": b""}, "c b a"),
     ({"fields": ["size"], "reverse": True}, {"a.x": b"12", "b.x": bytes(100), "c.x": bytes(9)}, "b c a"),
     ({"fields": ["size.y"]}, {"a.x": b"9999", "a.y": b"1", "b.x": b"", "b.y": b"22"}, "a b"),
-    ({"fields": ["size"]}, contents(b"2", b"1", field="size"), "b a"),  # a field of this very name
+    ({"fields": ["size"]}, contents(b"2", b"1", field="size"), "b a"),  # a field with exactly this name
     ({"fields": ["size.x"]}, contents(b"2", b"1", field="size.x"), "b a"),
     ({"fields": ["j.a.b"]}, contents(b'{"a": {"b": 10}}', b'{"a": {"b": 9.5}}', field="j"), "b a"),
     ({"fields": ["j.a.b"]}, contents(b"2", b"1", field="j.a.b"), "b a"),
@@ -213,7 +213,7 @@ ORDERS: list[tuple[dict[str, Any], Members, str]] = [
         {"a.x": b"a", "a.y": b"z", "b.x": b"ab", "b.y": b"", "c.x": b"a", "c.y": b"b"},
         "b a c",
     ),
-    ({"fields": ["x"]}, contents(b"1", b"1", b"0", b"1"), "c a b d"),  # equal values stay as they were
+    ({"fields": ["x"]}, contents(b"1", b"1", b"0", b"1"), "c a b d"),  # equal values keep their order
     ({"fields": ["x"], "reverse": True}, contents(b"1", b"1", b"2", b"1"), "c a b d"),
     ({}, [("b.x", b""), ("README", b""), ("a.x", b"")], "a b"),
 ]
@@ -221,7 +221,7 @@ ORDERS: list[tuple[dict[str, Any], Members, str]] = [
 
 @each_row(("settings", "members", "expected"), ORDERS)
 def test_orders(settings: dict[str, Any], members: Members, expected: str) -> None:
-    """What comes first."""
+    """The samples have this order."""
     assert order(members, SortKey(**settings)) == expected
 
 
@@ -253,7 +253,7 @@ ERRORS: list[tuple[dict[str, Any], Members, str]] = [
 
 @each_row(("settings", "members", "message"), ERRORS)
 def test_errors(settings: dict[str, Any], members: Members, message: str) -> None:
-    """They name the sample, the field and the value."""
+    """The error names the sample, the field and the value."""
     with pytest.raises(TarkitError, match=message) as raised:
         order(members, SortKey(**settings))
     assert not isinstance(raised.value, Problem)
@@ -286,7 +286,7 @@ BAD_FIELDS: list[tuple[str, Members, str]] = [
 
 @each_row(("field", "members", "message"), BAD_FIELDS)
 def test_bad_fields(field: str, members: Members, message: str) -> None:
-    """What a field is not is an error, and --skip and --allow are about it, as in other commands."""
+    """An invalid field is an error; --skip and --allow apply, as in other commands."""
     with pytest.raises(Problem, match=f"{message}.* \\[bad-field\\]") as raised:
         order(members, SortKey([field], reverse=True))
     assert raised.value.hint == (
@@ -298,7 +298,7 @@ def test_bad_fields(field: str, members: Members, message: str) -> None:
 
 
 def test_the_longest_content() -> None:
-    """A mebibyte is not too long."""
+    """A content of one mebibyte is not too long."""
     assert order(contents(bytes(1 << 20), b"1"), SortKey(["x"])) == "b a"
 
 
@@ -306,7 +306,7 @@ LACKING: Members = {"a.x": b"2", "b.y": b"1", "c.x": b"1"}
 
 
 def test_missing_fields() -> None:
-    """An error, unless they are to be left out, or to come first; last when reversed."""
+    """A missing field is an error; --skip drops the sample, --allow puts it first, or last when reversed."""
     message = r"in\.tar: at 1024: 'b' has no field 'x', it has 'y' \[missing-field\]"
     with pytest.raises(Problem, match=message):
         order(LACKING, SortKey(["x"]))
@@ -321,7 +321,7 @@ def test_missing_fields() -> None:
 
 @each_row("name", ["gnu-sparse-old", "gnu-sparse-1.0", "bsdtar-pax-sparse"])
 def test_sparse_files(name: str) -> None:
-    """To sort by what they contain is refused, or left, but not by their key or size."""
+    """Sorting by the content of a sparse file is an error, or skips it; sorting by its key or size is not."""
     data = (Path(__file__).parents[1] / "data" / f"{name}.tar").read_bytes()
     [(key, entry)] = [(s.key, each) for s in samples(data) for each in s.entries if each.sparse]
     assert key is not None
@@ -337,7 +337,7 @@ def test_sparse_files(name: str) -> None:
 
 def test_entries_without_key_come_first() -> None:
     """In either direction, by whatever one sorts."""
-    for key in (SortKey(), SortKey(reverse=True), SortKey(["x"]), SortKey(by="md5"), SortKey(by="name")):
+    for key in (SortKey(), SortKey(reverse=True), SortKey(["x"]), SortKey(["__md5__"]), SortKey(["__name__"])):
         [alone] = samples([("d", None), ("README", b"")])
         [sample] = samples({"a.x": b""})
         first, then = key(alone), key(sample)
@@ -350,7 +350,7 @@ def test_entries_without_key_come_first() -> None:
 
 
 def test_order_file(tmp_path: Path) -> None:
-    """A key's place is its line; what is not there is an error, or goes last, or goes."""
+    """The rank of a key is its line; a key that is not listed is an error, comes last, or is dropped."""
     (tmp_path / "list").write_bytes(b"\xef\xbb\xbfc\r\nz\n\na")
     members = {f"{key}.x": b"" for key in "abcd"}
     key = OrderFile(str(tmp_path / "list"))
@@ -367,14 +367,14 @@ def test_order_file(tmp_path: Path) -> None:
     [(b"a\nb\na\n", "list:3: the key 'a' is in line 1 too"), (b"\n", "list: no key found"), (None, "No such file")],
 )
 def test_bad_order_files(content: bytes | None, message: str, tmp_path: Path) -> None:
-    """They are refused whole."""
+    """An invalid list is refused."""
     if content is not None:
         (tmp_path / "list").write_bytes(content)
     with pytest.raises(TarkitError, match=message):
         OrderFile(str(tmp_path / "list"))
 
 
-# ---- whether it is in order
+# ---- --check-only
 
 
 @each_row(
@@ -391,5 +391,5 @@ def test_bad_order_files(content: bytes | None, message: str, tmp_path: Path) ->
     ],
 )
 def test_check_order(keys: str, settings: dict[str, Any], expected: Disorder | None) -> None:
-    """The first pair that is not in order."""
+    """The first pair that is not in order is returned."""
     assert check_order(samples([(f"{key}.x", b"") for key in keys.split()]), SortKey(**settings)) == expected

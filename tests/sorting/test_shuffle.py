@@ -1,4 +1,4 @@
-"""Random orders: dSort's to the letter, and keys that are the same for ever."""
+"""Random orders: exactly those of dSort, and stable keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests._tools import each_row
 
 
 def shuffled(items: str, seed: int, epoch: int = 0) -> str:
-    """The words of `items` in the order of their keys."""
+    """Return the words of `items` in the order of their keys."""
     words = items.split()
     keyed = sorted(zip(random_keys(seed, epoch), words, strict=False))
     return " ".join(word for _, word in keyed)
@@ -22,7 +22,7 @@ def shuffled(items: str, seed: int, epoch: int = 0) -> str:
 @each_row(
     ("seed", "items", "expected"),
     [
-        (1010102, "abc def ghi klm", "klm abc def ghi"),  # upstream's own test; the others by a port of it
+        (1010102, "abc def ghi klm", "klm abc def ghi"),  # dSort's own test; the others are by a port of it
         (0, "a b c d e f g h", "f e h d c g a b"),
         (1, "a b c d e f g h", "d a c f h g e b"),
         (42, "a b c d e f g h", "e d h a c f g b"),
@@ -32,7 +32,7 @@ def shuffled(items: str, seed: int, epoch: int = 0) -> str:
     ],
 )
 def test_dsort(seed: int, items: str, expected: str) -> None:
-    """The vectors of dSort's shuffle; keys and order agree."""
+    """Orders equal the vectors of dSort's shuffle; order and keys agree."""
     words = items.split()
     assert " ".join(words[index] for index in pcg_order(len(words), seed)) == expected
     keyed = sorted(zip(pcg_keys(len(words), seed), words, strict=True))
@@ -40,7 +40,7 @@ def test_dsort(seed: int, items: str, expected: str) -> None:
 
 
 def test_pcg() -> None:
-    """Go's PCG: the first numbers of NewPCG(1, 2) in the example of PCG-DXSM that its test has."""
+    """The first numbers of NewPCG(1, 2) equal those in the test of Go's PCG-DXSM."""
     generator = Pcg(0)
     generator._state = 1 << 64 | 2
     assert [generator.next() for _ in range(3)] == [0xC4F5A58656EEF510, 0x9DCEC3AD077DEC6C, 0xC8D04605312F8088]
@@ -48,7 +48,7 @@ def test_pcg() -> None:
 
 @each_row("bound", [1, 2, 3, 7, 8, 1000, 1 << 31, (1 << 32) - 1])
 def test_pcg_below(bound: int) -> None:
-    """Numbers stay below the bound, and are spread over it."""
+    """Numbers are below the bound, and spread over its range."""
     generator = Pcg(9)
     drawn = [generator.below(bound) for _ in range(2000)]
     assert 0 <= min(drawn) <= max(drawn) < bound
@@ -57,7 +57,7 @@ def test_pcg_below(bound: int) -> None:
 
 @each_row("bound", [3 << 30, (1 << 31) + 1, 5 << 29])
 def test_pcg_draws_again(bound: int) -> None:
-    """Of 2**32 draws so many are given up that each number has as many of the others."""
+    """Draws are rejected so that each number has the same number of the 2**32 draws."""
     draws, generator = Pcg(9), Pcg(9)
     upper = [draws.next() >> 32 for _ in range(40)]
     expected = [each * bound >> 32 for each in upper if each * bound % (1 << 32) >= (1 << 32) % bound]
@@ -67,7 +67,7 @@ def test_pcg_draws_again(bound: int) -> None:
 
 @each_row("seed", [-1, 1 << 64])
 def test_pcg_seeds(seed: int) -> None:
-    """It has 64 bits of seed."""
+    """A seed has 64 bits."""
     with pytest.raises(ValueError, match=str(seed)):
         Pcg(seed)
 
@@ -82,13 +82,13 @@ def test_pcg_seeds(seed: int) -> None:
         (1 << 70, 0, "a f h d c g e b"),
     ],
 )
-def test_orders_stay(seed: int, epoch: int, expected: str) -> None:
-    """They were so in the first version, and may never change: seeds are written down."""
+def test_orders_are_stable(seed: int, epoch: int, expected: str) -> None:
+    """Orders for a seed never change between versions."""
     assert shuffled("a b c d e f g h", seed, epoch) == expected
 
 
-def test_keys_are_what_the_description_says() -> None:
-    """So that another program can find the order."""
+def test_keys_are_those_of_the_definition() -> None:
+    """Keys are those that the documentation defines, so that another program can compute the order."""
     keys = list(islice(random_keys(7, 2), 2050))
     assert keys[1] == shake_128(b"tarkit shuffle 7 2 0").digest(32)[16:]
     assert keys[1024] == shake_128(b"tarkit shuffle 7 2 1").digest(16)
@@ -97,17 +97,17 @@ def test_keys_are_what_the_description_says() -> None:
     assert len(set(keys)) == 2050
 
 
-def test_all_orders_are_as_likely() -> None:
+def test_all_orders_are_equally_likely() -> None:
     """Chi-square over the 24 orders of four items and 1920 seeds: 23 degrees of freedom, 1 in 1000 is 49.7."""
     counts: Counter[str] = Counter(shuffled("a b c d", seed) for seed in range(1920))
     orders = ["".join(order) for order in permutations("abcd")]
     chi = sum((counts[" ".join(order)] - 80) ** 2 / 80 for order in orders)
     assert chi < 49.7
-    assert chi > 7.5  # nor is it too even
+    assert chi > 7.5  # nor is the distribution too even
 
 
-def test_places_of_many() -> None:
-    """Chi-square of where twenty thousand items come, in 50 by 50 cells: 49 * 49 degrees of freedom."""
+def test_positions_of_many() -> None:
+    """Chi-square of the positions of twenty thousand items, in 50 by 50 cells: 49 * 49 degrees of freedom."""
     count, cells = 20_000, 50
     order = sorted(range(count), key=list(islice(random_keys(3), count)).__getitem__)
     counts = Counter((place * cells // count, item * cells // count) for place, item in enumerate(order))

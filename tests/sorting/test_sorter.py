@@ -1,4 +1,4 @@
-"""The engine that orders samples: laws for any archive, and what each way does to memory, disk and messages."""
+"""The engine that orders samples: laws for any archive, memory, disk and messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.tar.test_writer import Log
 
 @contextmanager
 def little_memory() -> Iterator[None]:
-    """All goes through runs of two or three samples, and many levels of them."""
+    """Limit memory to runs of two or three samples, and many levels of them."""
     with (
         mock.patch.object(memories, "LEAST", 1000),
         mock.patch.object(memories, "memory_of_machine", return_value=(4 * 5000, 0)),
@@ -61,17 +61,17 @@ ORDERS = ["", "-r", "-s size", "-s size -r", "--by md5", "--by name", "-t natura
 @laws
 @given(archives(), st.sampled_from(ORDERS))
 def test_sort(data: bytes, by: str) -> None:
-    """Entries are permuted, samples whole; a second sort changes nothing; any feed and any memory give the same."""
+    """Whole samples are permuted; a second sort changes nothing; any feed and memory limit give the same output."""
     words = by.split()
-    with stored(data) as (folder, names):
+    with stored(data) as (directory, names):
         once = tarkit("sort", names[0], *words).stdout
         assert tarkit("sort", names[1], *words).stdout == once
         with little_memory():
             for name in names:
                 assert tarkit("sort", name, *words).stdout == once
-        (folder / "once.tar").write_bytes(once)
-        assert tarkit("sort", folder / "once.tar", *words).stdout == once
-        tarkit("sort", folder / "once.tar", *words, "--check-only")
+        (directory / "once.tar").write_bytes(once)
+        assert tarkit("sort", directory / "once.tar", *words).stdout == once
+        tarkit("sort", directory / "once.tar", *words, "--check-only")
     assert sorted(entries(once), key=repr) == sorted(entries(data), key=repr)
     samples = {key for key, _ in grouped(entries(data)) if key}
     assert [key for key, _ in grouped(entries(once)) if key] == sorted(samples) or by != ""
@@ -80,7 +80,7 @@ def test_sort(data: bytes, by: str) -> None:
 @laws
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyzuvw")), unique=True, max_size=14))
 def test_gathering_any_entries(pairs: list[tuple[str, str]]) -> None:
-    """Entries in any order: those of a key come together, in the order in which they came."""
+    """Entries in any order are gathered by key, and keep their order."""
     rows = [(f"{key}.{field}", f"{key}{field}".encode()) for key, field in pairs]
     expected = tar(sorted(rows, key=lambda row: row[0][0]))
     with stored(tar(rows)) as (_, names):
@@ -93,29 +93,29 @@ def test_gathering_any_entries(pairs: list[tuple[str, str]]) -> None:
 @laws
 @given(st.lists(st.binary(max_size=3), max_size=40), st.sampled_from([1 << 30, 2000, 400]))
 def test_any_ranks(ranks: list[bytes], memory: int) -> None:
-    """By rank, then by ordinal, as a stable sort has it; a rank may be empty or the beginning of another."""
+    """Samples are in the order of rank, then ordinal; a rank may be empty or a prefix of another."""
     data = archive((f"{number:03}.x", b"x" * (number * 37 % 700)) for number in range(len(ranks)))
     expected = [f"{number:03}" for number in sorted(range(len(ranks)), key=lambda number: ranks[number])]
     for make in (on_disk, stream):
-        arranged = Sorter(iter(SampleReader(make(data), Policy())), lambda sample, ordinal: ranks[ordinal], memory)
-        assert [sample.key.decode() for sample in arranged if sample.key] == expected
-        assert (arranged.taken, arranged.given) == (len(ranks), len(ranks))
+        sorter_of = Sorter(iter(SampleReader(make(data), Policy())), lambda sample, ordinal: ranks[ordinal], memory)
+        assert [sample.key.decode() for sample in sorter_of if sample.key] == expected
+        assert (sorter_of.taken, sorter_of.given) == (len(ranks), len(ranks))
 
 
-# ---- what is told and made sure
+# ---- checks and messages
 
 
-def arranged(
+def sorter_of(
     names: list[str], rank: Callable[[TarSample, int], bytes | None], memory: int = 1 << 30, **settings: Any
 ) -> Sorter:
-    """An arrangement of samples of one entry, from a stream."""
+    """Return a sorter of samples of one entry, from a stream."""
     data = archive((name, name.encode()) for name in names)
     return Sorter(iter(SampleReader(stream(data), Policy(), gather=True)), rank, memory, **settings)
 
 
-def test_nothing_gets_lost_silently() -> None:
-    """If a sample should ever be missing at the end, that is an error."""
-    one = arranged(["a.x", "b.x"], lambda sample, ordinal: sample.key)
+def test_a_missing_sample_is_an_error() -> None:
+    """A sample that is missing at the end is an error."""
+    one = sorter_of(["a.x", "b.x"], lambda sample, ordinal: sample.key)
     with (
         mock.patch.object(Runs, "__iter__", return_value=iter(())),
         pytest.raises(AssertionError, match="2 samples came in"),
@@ -123,8 +123,8 @@ def test_nothing_gets_lost_silently() -> None:
         list(one)
 
 
-def test_a_file_is_written_to_meanwhile(tmp_path: Path) -> None:
-    """Between the list of samples and the copies of them: what came out may be anything, so it is no result."""
+def test_a_file_that_is_changed_meanwhile(tmp_path: Path) -> None:
+    """A file that changes between the listing and the copies is an error, since the output may be wrong."""
     path = tmp_path / "a.tar"
     path.write_bytes(archive((f"{number:02}.x", b"x") for number in range(9)))
     source = sources.FileSource(os.open(path, os.O_RDONLY), "a.tar")
@@ -132,13 +132,13 @@ def test_a_file_is_written_to_meanwhile(tmp_path: Path) -> None:
     assert next(one).key == b"00"
     with path.open("r+b") as file:
         file.write(bytes(512))
-    os.utime(path, ns=(1, 2))  # clocks may tick slowly
+    os.utime(path, ns=(1, 2))  # the clock may be coarse
     with pytest.raises(TarkitError, match=r"a\.tar: the file was changed while it was read"):
         list(one)
 
 
 def test_without_rank() -> None:
-    """Who has none is asked about once more when it is whole; then it is in or out."""
+    """A sample without a rank is checked again when it is complete, and then kept or dropped."""
     asked: list[bytes | None] = []
 
     def absent(sample: TarSample) -> bytes | None:
@@ -151,17 +151,17 @@ def test_without_rank() -> None:
     names = ["c.y", "a.x", "b.y", "d.y", "d.x"]
     for memory in (1 << 30, 3000):
         asked.clear()
-        one = arranged(names, rank, memory, gather=Policy(), absent=absent)
+        one = sorter_of(names, rank, memory, gather=Policy(), absent=absent)
         assert [sample.key for sample in one] == [b"c", b"a", b"d"]
         assert asked == [b"b", b"c"]
         assert (one.taken, one.joined, one.left_out, one.given) == (4, 0, 1, 3)
-    one = arranged(names, rank)
+    one = sorter_of(names, rank)
     assert [sample.key for sample in one] == [b"a", b"d"]
     assert (one.taken, one.left_out, one.given) == (4, 2, 2)
 
 
-def test_strays_of_two_places() -> None:
-    """Entries without key come first, in their order, from wherever they stood; none is lost."""
+def test_entries_without_key() -> None:
+    """Entries without a key come first, in their order, from anywhere in the input."""
     data = archive((name, b"") for name in ("b.x", "ONE", "c.x", "a.x", "TWO", "a.y", "d.x", "THREE"))
     for make in (on_disk, stream):
         for memory in (1 << 30, 1500):
@@ -172,9 +172,8 @@ def test_strays_of_two_places() -> None:
             assert found == b"ONE THREE a.x TWO a.y b.x c.x d.x".split()
 
 
-def test_ordinals_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each sample has its place in the input as its ordinal, whatever stood before it: one without rank, an entry
-    without key, a look at memory, the end."""
+def test_ordinals_are_positions_in_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ordinal of a sample is its position in the input, also after samples without rank and stray entries."""
     monkeypatch.setattr(sorter, "OFTEN", 4)
     names = ["a.x", "b.-", "c.x", "d.-", "e.x", "f.x", "NOTE", "g.x", "h.x", "i.x", "j.x", "k.x"]
     samples = SampleReader(on_disk(archive((name, b"") for name in names)), Policy())
@@ -185,7 +184,7 @@ def test_ordinals_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_entries_can_be_read_again() -> None:
-    """What comes out has its entries, wherever it is: in a file, in memory, in a run, put together."""
+    """Samples have readable entries, whether they are in a file, in memory, in a run, or gathered."""
     rows = [("a.x", b"1"), ("b.x", b"2" * 600), ("a.y", b"3" * 700), ("c.x", b"4"), ("NOTE", b"5")]
     for make in (on_disk, stream):
         for memory in (1 << 30, 1500):
@@ -200,7 +199,7 @@ def test_entries_can_be_read_again() -> None:
 
 
 def test_parse_memory() -> None:
-    """Sizes as everywhere, a quarter of the machine's memory without any, and not too little."""
+    """Sizes have the usual units, the default is a quarter of the memory, and there is a minimum."""
     assert parse_memory("1MB") == 1_000_000
     assert parse_memory("2GiB") == 2 << 30
     with pytest.raises(Usage, match="the minimum is 1 MB"):
@@ -212,7 +211,7 @@ def test_parse_memory() -> None:
 
 
 def test_in_place(tmp_path: Path) -> None:
-    """Files that fit into free memory stay where they are; what cannot be known does not count."""
+    """Files that fit into free memory are not copied; inputs of unknown size do not count."""
     path = tmp_path / "a.tar"
     path.write_bytes(bytes(1000))
     file, pipe = Location("path", str(path), "a.tar"), Location("pipe", "cat", "pipe:cat")
@@ -226,7 +225,7 @@ def test_in_place(tmp_path: Path) -> None:
 
 
 def test_ranges_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples of files are not read before they are written, and neighbours that stay so are one copy."""
+    """Samples of files are not read before they are written, and neighbours that stay together are one copy."""
     data = archive((f"{number:02}.x", b"x" * 5000) for number in range(20))
     source = on_disk(data)
     reads: list[int] = []
@@ -240,11 +239,11 @@ def test_ranges_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sink.calls == ["copy", "write", "close"]
 
 
-# ---- the parts
+# ---- parts
 
 
-def test_twins() -> None:
-    """Which keys are there twice, whether their hashes are in memory or on disk, looked through at once or in parts."""
+def test_duplicate_keys() -> None:
+    """Duplicate keys are found with hashes in memory or on disk, in one pass or in parts."""
     draw = random.Random(3)
     numbers = [draw.randrange(-5000, 5000) for _ in range(2000)]
     seen = Counter(numbers)
@@ -263,7 +262,7 @@ def test_twins() -> None:
     assert twins.marked() is None
 
 
-def test_runs_are_given_back(tmp_path: Path) -> None:
+def test_runs_release_their_files(tmp_path: Path) -> None:
     """Temporary files have no names, and few of them are open."""
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     most = 0
@@ -278,15 +277,15 @@ def test_runs_are_given_back(tmp_path: Path) -> None:
                 most = max(most, len(os.listdir("/proc/self/fd")) - before)
         assert runs.on_disk
         assert os.listdir(tmp_path) == []
-        for _ in range(2):  # as often as one likes
+        for _ in range(2):  # it can be read repeatedly
             found = [(rank, key_in(place), size_of(place), places.sample(place)) for rank, _, place, _ in runs]
             assert [each[0] for each in found] == [b"%04d" % number for number in range(600)]
             assert all(rank == key == sample.source.read(0, 4) for rank, key, _, sample in found)
     assert most < 40
 
 
-def test_an_order_leaves_nothing() -> None:
-    """What it held goes with it, and not once somebody looks for garbage: each of many epochs has an order."""
+def test_a_sorter_is_freed() -> None:
+    """A sorter is freed with its last reference, without garbage collection: each of many epochs has one."""
     data = archive([(f"{number}.x", b"1" * 300) for number in range(30)])
     gc.disable()
     try:
@@ -301,8 +300,8 @@ def test_an_order_leaves_nothing() -> None:
         gc.enable()
 
 
-def test_gathering_is_judged_by_input(run: Run, here: Path) -> None:
-    """A key that is scattered over two inputs has all entries of the first before those of the second."""
+def test_gathering_from_several_inputs(run: Run, here: Path) -> None:
+    """The entries of a key in the first input come before those in the second."""
     Path("1.tar").write_bytes(archive({"a.1": b"", "b.1": b"", "a.2": b""}))
     Path("2.tar").write_bytes(archive({"b.2": b"", "a.3": b"", "b.3": b"", "a.4": b""}))
     ran = run("sort", "1.tar", "2.tar", "--allow", "joined-sample", "--report", "r")
@@ -313,8 +312,8 @@ def test_gathering_is_judged_by_input(run: Run, here: Path) -> None:
     assert "2.tar: at 512: the key 'a' was in an earlier input [joined-sample]" in ran.stderr
 
 
-def test_a_value_is_wrong_in_a_gathered_sample(run: Run, here: Path) -> None:
-    """What is not of the type says where it is, in the input, wherever it has been put meanwhile."""
+def test_an_invalid_value_in_a_gathered_sample(run: Run, here: Path) -> None:
+    """An invalid value names its sample in the input, after any move of the sample."""
     Path("1.tar").write_bytes(member("a.x", b"1") + archive({"b.n": b"1", "a.n": b"one"}))
     for stdin in (None, Path("1.tar").read_bytes()):
         with little_memory():
@@ -323,7 +322,7 @@ def test_a_value_is_wrong_in_a_gathered_sample(run: Run, here: Path) -> None:
 
 
 def test_errors_of_ranks_pass(tmp_path: Path) -> None:
-    """An error in the rank ends it, and leaves nothing."""
+    """An exception of the rank function ends the sort and leaves no file."""
 
     def rank(sample: TarSample, ordinal: int) -> bytes:
         if ordinal == 50:
@@ -331,5 +330,5 @@ def test_errors_of_ranks_pass(tmp_path: Path) -> None:
         return b"%d" % ordinal
 
     with pytest.raises(TarkitError, match="no rank"):
-        list(arranged([f"{number}.x" for number in range(99)], rank, 5000, tmpdir=str(tmp_path)))
+        list(sorter_of([f"{number}.x" for number in range(99)], rank, 5000, tmpdir=str(tmp_path)))
     assert os.listdir(tmp_path) == []

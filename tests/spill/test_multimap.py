@@ -1,4 +1,4 @@
-"""Equal keys among many, exactly; pairs in order."""
+"""Containers that spill to disk: values by key, and pairs by rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tarkit.spill.records import by_rank
 @pytest.mark.parametrize("few", [0, 1 << 20])
 @pytest.mark.parametrize("held", [50, 500, 5000, 1 << 30])
 def test_groups(held: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All values of each key, in order, wherever they were kept."""
+    """All values of each key are returned in order, in memory and on disk."""
     monkeypatch.setattr(multimap, "HELD", held)
     monkeypatch.setattr(multimap, "FEW", few)
     draw = random.Random(held)
@@ -31,15 +31,15 @@ def test_groups(held: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_empty_keys_and_values() -> None:
-    """They are keys and values like others."""
+    """Empty keys and values are stored as others are."""
     book = Multimap()
     for key, value in ((b"", b""), (b"a", b""), (b"", b"x")):
         book.add(key, value)
     assert dict(book.repeated()) == {b"": [b"", b"x"]}
 
 
-def test_equal_checksums_are_no_equal_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two keys of one checksum stay two."""
+def test_equal_checksums_are_not_equal_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two keys with the same checksum are different keys."""
     one, two = b"plumless", b"buckeroo"
     assert crc32(one) == crc32(two)
     for held in (1, 1 << 20):
@@ -52,7 +52,7 @@ def test_equal_checksums_are_no_equal_keys(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_runs() -> None:
-    """In order if they fit, else in sorted runs; nothing is lost."""
+    """Items are sorted if they fit, else in sorted runs; none is lost."""
     items = [(n * 7 % 10, n) for n in range(10)]
     assert list(in_runs(items)) == sorted(items)
     assert list(in_runs(items, 4)) == [*sorted(items[:4]), *sorted(items[4:8]), *sorted(items[8:])]
@@ -61,7 +61,7 @@ def test_runs() -> None:
 @pytest.mark.parametrize("memory", [0, 1000, 1 << 20])
 @pytest.mark.parametrize("ranks", [3, 1000])
 def test_by_rank(memory: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `sorted` has them, those of one rank as they came, whatever memory holds."""
+    """Values are in the order of `sorted`, stable within a rank, for any memory limit."""
     monkeypatch.setattr(records, "SORTED", memory)
     draw = random.Random(memory)
     pairs = [(b"%d" % draw.randrange(ranks), b"v%d" % number) for number in range(300)]

@@ -149,7 +149,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(400, "invalid action")
 
     def _delete(self, place: Place, query: dict[str, str], body: bytes) -> None:
-        del self.cluster.uploads[query["uploadId"]]
+        if "uploadId" in query:
+            del self.cluster.uploads[query["uploadId"]]
+        elif self.cluster.objects.pop(place, None) is None:
+            self._refuse(404, f"object {place[2]}/{place[3]} does not exist")
+            return
         self._reply(200, {})
 
     def _store(self, place: Place, data: bytes) -> None:

@@ -89,6 +89,7 @@ class QuietServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     served_by: HttpServer
 
     def log_message(self, format: str, *args: object) -> None:
@@ -142,8 +143,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             for at in range(start, end, 1 << 16):
                 piece = served.data[at : min(at + (1 << 16), end)]
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if served.chunked else piece)
                 served.sent += len(piece)
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if served.chunked else piece)
             if end == stop and served.chunked:
                 self.wfile.write(b"0\r\n\r\n")
             self.wfile.flush()

@@ -189,6 +189,14 @@ def test_fresh_replaces_nothing(cluster: AisCluster, store: AisStore) -> None:
     assert whole(store, "ais://b/a") == b"one"
 
 
+def test_removes(cluster: AisCluster, store: AisStore) -> None:
+    put(store, "ais://b/a", b"x")
+    store.delete("ais://b/a")
+    assert not cluster.objects
+    with pytest.raises(FileNotFoundError):
+        store.delete("ais://b/a")
+
+
 def test_lists(cluster: AisCluster, store: AisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["a-1.tar", "a-10.tar", "a-2.tar", "a/b/c.tar", "a/d.tar", "a0.tar", "b.tar", "empty.tar"]
     for name in names:

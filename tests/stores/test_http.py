@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tarkit.errors import TarkitError, Unsupported
+from tarkit.errors import TarkitError
 from tarkit.stores import transfer
 from tarkit.stores.http import HttpStore
 from tarkit.stores.schemes import public_name
@@ -151,12 +151,11 @@ def test_an_object_that_changes_is_an_error(server: HttpServer) -> None:
 
 
 def test_a_length_that_is_wrong_is_an_error(server: HttpServer) -> None:
-    """A reply that is shorter than its Content-Length says, with or without ranges."""
-    for ranges in (True, False):
-        url = server.serve("/a", DATA[:1000], headers={"Content-Length": "2000"}, ranges=ranges)
-        server.objects["/a"].drop = None
-        with pytest.raises((TarkitError, Unsupported)):
-            whole(url)
+    """A reply shorter than its Content-Length; where it has a Content-Range, that says what there is."""
+    url = server.serve("/a", DATA[:1000], headers={"Content-Length": "2000"}, ranges=False)
+    with pytest.raises(TarkitError, match=r"time-out|early"):
+        whole(url)
+    assert whole(server.serve("/a", DATA[:1000], headers={"Content-Length": "2000"})) == DATA[:1000]
 
 
 def test_logins_are_sent_and_not_shown(server: HttpServer, tmp_path: Path) -> None:

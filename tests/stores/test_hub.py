@@ -316,6 +316,7 @@ def test_commands_read_it(server: HubServer, run: Run) -> None:
     repository.lfs |= set(shards)
     connect._store.cache_clear()
     run("cat", f"{ROOT}s-*.tar", "-o", "all.tar")
+    assert sum("/revision/" in path for _, path, _ in server.log) == 1
     assert [name for name, _ in contents(Path("all.tar").read_bytes())] == ["0.txt", "1.txt", "2.txt"]
     Path("s-0.tar").write_bytes(shards["s-0.tar"])
     assert "hf upload org/name" in run("cat", "s-0.tar", "-o", f"{ROOT}x.tar", exit=1).stderr

@@ -244,6 +244,15 @@ def test_fresh_replaces_nothing(root: str, store: OtherStore) -> None:
     assert names(store, root) == ["a", "b"]
 
 
+def test_removes(root: str, store: OtherStore) -> None:
+    put(store, f"{root}a", b"x")
+    put(store, f"{root}b", b"x")
+    store.delete(f"{root}a")
+    assert names(store, root) == ["b"]
+    with pytest.raises(FileNotFoundError):
+        store.delete(f"{root}a")
+
+
 def test_lists(root: str, store: OtherStore, monkeypatch: pytest.MonkeyPatch) -> None:
     files = ["a-1.tar", "a-10.tar", "a-2.tar", "a/b/c.tar", "a/d.tar", "a0.tar", ".hidden.tar"]
     for name in files:

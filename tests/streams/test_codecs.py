@@ -1,3 +1,5 @@
+"""Codecs: names, magic bytes, round trips, damage, memory and threads."""
+
 from __future__ import annotations
 
 import itertools
@@ -43,7 +45,7 @@ SKIPPABLE = b"\x5a\x2a\x4d\x18" + (9).to_bytes(4, "little") + b"skip this"
 
 
 def each_codec(test: Callable[..., None]) -> Callable[[], None]:
-    """Have a test run with each codec, gzip with isal and without."""
+    """Run a test with each codec, and gzip with isal and without."""
 
     def by(named: str) -> None:
         codec, _, backend = named.partition(" by ")
@@ -55,7 +57,7 @@ def each_codec(test: Callable[..., None]) -> Callable[[], None]:
 
 
 def encode(codec: str, data: bytes, level: int | None = -1, threads: int = 1, cuts: tuple[int, ...] = ()) -> bytes:
-    """A stream; with the level of least work, if nothing else is said."""
+    """Return a stream, by default at the fastest level."""
     out: list[bytes] = []
     target = encoder(codec, CODECS[codec].lowest if level == -1 else level, out.append, threads)
     for start, stop in itertools.pairwise((0, *cuts, len(data))):
@@ -66,12 +68,12 @@ def encode(codec: str, data: bytes, level: int | None = -1, threads: int = 1, cu
 
 @cache
 def stored(codec: str) -> bytes:
-    """MIXED as a stream."""
+    """Return MIXED as a stream."""
     return encode(codec, MIXED)
 
 
 def feeder(raw: bytes, piece: int = 1 << 30) -> Callable[[int], bytes]:
-    """A file's read that returns no more than `piece` bytes, and must not be called again after its end."""
+    """Return the read of a file that returns at most `piece` bytes, and must not be called again after its end."""
     calls = iter([raw[i : i + piece] for i in range(0, len(raw), piece)] + [b""])
     rest = b""
 
@@ -85,7 +87,7 @@ def feeder(raw: bytes, piece: int = 1 << 30) -> Callable[[int], bytes]:
 
 
 def drain(read: Callable[[int], bytes], out: list[bytes], n: int = 1 << 20) -> None:
-    """Read to the end, pieces into `out`, which has what came before an error too."""
+    """Read to the end, and append the pieces to `out`, including those before an error."""
     while data := read(n):
         assert len(data) <= n
         out.append(data)
@@ -99,7 +101,7 @@ def decode(codec: str, raw: bytes, piece: int = 1 << 30, n: int = 1 << 20) -> by
 
 
 def failure(codec: str, raw: bytes, piece: int = 1 << 30) -> tuple[Problem, bytes]:
-    """The problem that decoding ends with, and what came before it."""
+    """Return the problem that decoding ends with, and the bytes before it."""
     out: list[bytes] = []
     source = decoder(codec, feeder(raw, piece), "a.tar")
     with pytest.raises(Problem) as caught:
@@ -111,7 +113,7 @@ def failure(codec: str, raw: bytes, piece: int = 1 << 30) -> tuple[Problem, byte
 
 
 def several(codec: str) -> tuple[list[bytes], list[bytes], set[int]]:
-    """A small stream of several frames: the frames, what they decode to, the offsets where it may rightly end."""
+    """Return a small stream of several frames: the frames, their contents, and the offsets where it may end."""
     plain = [b"alpha " * 20, b"", TEXT[:150], NOISE[:40]]
     frames = [encode(codec, data) for data in plain]
     good = {0} | set(itertools.accumulate(map(len, frames)))
@@ -227,12 +229,12 @@ def test_byte_by_byte(codec: str) -> None:
 
 
 @each_codec
-def test_nothing_is_nothing(codec: str) -> None:
+def test_empty_input(codec: str) -> None:
     assert decode(codec, b"") == b""
 
 
 @each_codec
-def test_frames_in_a_row(codec: str) -> None:
+def test_frames_in_sequence(codec: str) -> None:
     frames, plain, _ = several(codec)
     many = 3 * frames
     for piece in (1, 7, 1 << 20):
@@ -255,7 +257,7 @@ def test_reads_programs(codec: str, command: list[str], tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(data)
     raw = subprocess.run([*command, "-c"], input=data, stdout=subprocess.PIPE, check=True).stdout
     assert codec_by_magic(raw[:512]) == codec
-    if command == PROGRAMS[codec][0]:  # of a file they know the size, and say it
+    if command == PROGRAMS[codec][0]:  # for a file the programs know the size, and store it
         raw += subprocess.run([*command, "-c", tmp_path / "data"], stdout=subprocess.PIPE, check=True).stdout
         data += data
     assert decode(codec, raw, piece=100_000) == data
@@ -299,7 +301,7 @@ def test_cut_of_a_longer_stream(codec: str) -> None:
         assert MIXED.startswith(before)
 
 
-def test_what_can_be_decoded_comes_before_the_cut() -> None:
+def test_decodable_data_comes_before_the_cut() -> None:
     for codec in ("gz", "zst", "lz4"):
         raw = encode(codec, NOISE)
         _, before = failure(codec, raw[: len(raw) * 4 // 5])
@@ -325,7 +327,7 @@ def test_flip_every_bit(codec: str) -> None:
             raw[at] ^= 1 << bit
             seen += same_or_error(codec, bytes(raw), b"".join(plain))
             raw[at] ^= 1 << bit
-    assert seen > 6 * len(raw)  # the time in a gzip header, bits between blocks: nothing depends on them
+    assert seen > 6 * len(raw)  # nothing depends on the time in a gzip header, or on bits between blocks
 
 
 @each_codec
@@ -337,7 +339,7 @@ def test_flips_in_a_longer_stream(codec: str) -> None:
         raw[at] ^= 16
 
 
-def test_damage_comes_after_what_is_before_it() -> None:
+def test_data_before_damage_is_returned() -> None:
     data = NOISE[: 600 << 10]
     raw = bytearray(encode("zst", data))
     good = 3 * (128 << 10)
@@ -348,7 +350,7 @@ def test_damage_comes_after_what_is_before_it() -> None:
 
 
 @each_codec
-def test_garbage_behind(codec: str) -> None:
+def test_garbage_after_the_stream(codec: str) -> None:
     raw = encode(codec, TEXT[:2000])
     short = b"garbage", b"\xff", b"\0\0\0\0x" if codec in ("gz", "xz") else bytes(4)
     for garbage, piece in [*itertools.product(short, (1, len(raw), 1 << 20)), (TEXT, len(raw)), (TEXT, 1 << 20)]:
@@ -358,7 +360,7 @@ def test_garbage_behind(codec: str) -> None:
 
 
 @each_codec
-def test_garbage_in_front(codec: str) -> None:
+def test_garbage_before_the_stream(codec: str) -> None:
     problem, before = failure(codec, b"garbage" + encode(codec, TEXT[:100]))
     assert str(problem).startswith(f"a.tar: the {codec} stream is damaged: it does not begin with a ")
     assert (problem.name, before) == ("bad-data", b"")
@@ -384,14 +386,14 @@ def test_gzip_headers_with_all_fields(backend: str) -> None:
                 assert failure("gz", raw[:cut])[0].name == "truncated"
 
 
-def test_gzip_header_from_the_future() -> None:
+def test_gzip_header_with_reserved_flags() -> None:
     raw = bytearray(encode("gz", TEXT[:99]))
     raw[3] = 0x20
     assert failure("gz", bytes(raw))[0].name == "bad-data"
 
 
 @each_row("zeros", [1, 512, 600_000])
-def test_zeros_behind_gzip(zeros: int) -> None:
+def test_zeros_after_gzip(zeros: int) -> None:
     raw = encode("gz", TEXT[:2000]) + bytes(zeros)
     assert decode("gz", raw) == TEXT[:2000]
     assert decode("gz", raw + raw) == 2 * TEXT[:2000]
@@ -399,7 +401,7 @@ def test_zeros_behind_gzip(zeros: int) -> None:
         assert decode("gz", raw + raw) == 2 * TEXT[:2000]
 
 
-def test_padding_behind_xz() -> None:
+def test_padding_after_xz() -> None:
     raw = encode("xz", TEXT[:2000])
     assert decode("xz", raw + bytes(300_000) + raw + bytes(4)) == 2 * TEXT[:2000]
     assert failure("xz", raw + bytes(5))[0].name == "truncated"
@@ -416,8 +418,8 @@ def test_skippable_frames(codec: str) -> None:
 
 
 @each_row(("first", "other"), [("zst", "lz4"), ("lz4", "zst")])
-def test_skippable_frames_say_no_codec(first: str, other: str) -> None:
-    """The first frame behind them decides, however long they are; then there is none of another codec."""
+def test_skippable_frames_do_not_determine_the_codec(first: str, other: str) -> None:
+    """The first other frame after skippable frames determines the codec, and all frames must be of that codec."""
     long = b"\x50\x2a\x4d\x18" + (700_000).to_bytes(4, "little") + bytes(700_000)
     raw = encode(other, TEXT[:2000])
     for piece in (50_000, 1 << 20):
@@ -430,13 +432,13 @@ def test_skippable_frames_say_no_codec(first: str, other: str) -> None:
             decode(first, long + b"\x02\x21\x4c\x18" + bytes(9), piece)
 
 
-# LZMA-alone, which is read and not written
+# LZMA-alone, which is read but not written
 
 
 def sized(data: bytes) -> bytes:
-    """A .lzma stream as the LZMA SDK writes one: with the size of `data` in its header, and no end marker.
+    """Return a .lzma stream as the LZMA SDK writes it: with the size of `data` in its header, and no end marker.
 
-    It is made of the one chunk that LZMA2 has for so few bytes (control, two sizes, properties, then LZMA).
+    It is made from the one chunk of LZMA2 for so few bytes (control, two sizes, properties, then LZMA).
     """
     chunk = lzma.compress(data, lzma.FORMAT_RAW, filters=[{"id": lzma.FILTER_LZMA2, "preset": 6}])
     size = int.from_bytes(chunk[3:5], "big") + 1
@@ -446,7 +448,7 @@ def sized(data: bytes) -> bytes:
 
 @each_row("level", range(10))
 def test_lzma_is_read(level: int) -> None:
-    """Of every dictionary that the levels have, in pieces of any size, several streams in a row too."""
+    """lzma is read for the dictionaries of all levels, in pieces of any size, and as several streams in sequence."""
     raw = lzma.compress(SHORT, lzma.FORMAT_ALONE, preset=level)
     assert codec_by_magic(raw[:512]) == codec_by_magic(raw[:10]) == "lzma"
     for piece in (1000, 1 << 20):
@@ -457,7 +459,7 @@ def test_lzma_is_read(level: int) -> None:
 
 @each_row("end", ["marker", "size"])
 def test_lzma_cut_at_every_byte(end: str) -> None:
-    """A stream that was cut is an error wherever the cut is, also where all plain bytes were there before it."""
+    """A stream that was cut anywhere is an error, even if all plain bytes came before the cut."""
     raw = sized(TEXT[:600]) if end == "size" else lzma.compress(TEXT[:600], lzma.FORMAT_ALONE)
     assert decode("lzma", raw) == TEXT[:600]
     for cut, piece in itertools.product(range(1, len(raw)), (13, 1 << 20)):
@@ -467,7 +469,7 @@ def test_lzma_cut_at_every_byte(end: str) -> None:
 
 
 def test_lzma_that_is_damaged() -> None:
-    """Bytes that are no stream behind it, and what the library finds in it; a checksum it does not have."""
+    """Data after the stream, a wrong size and damaged data are errors; the format has no checksum."""
     raw = lzma.compress(TEXT[:2000], lzma.FORMAT_ALONE)
     for garbage in (b"garbage", bytes(4), b"\xff"):
         problem, before = failure("lzma", raw + garbage)
@@ -477,7 +479,7 @@ def test_lzma_that_is_damaged() -> None:
 
 
 def test_lzma_of_xz() -> None:
-    """What `xz --format=lzma` writes, with the dictionaries that it takes."""
+    """The output of `xz --format=lzma` is read, with any of its dictionaries."""
     xz = program("xz")
     for option in ("-0", "-6", "-9e", "--lzma1=dict=4KiB", "--lzma1=dict=6MiB"):
         command = [xz, "--format=lzma", "-c", option]
@@ -503,7 +505,7 @@ LZOP = b"\x89LZO\x00\r\n\x1a\n"
         (b"\x0b\x02\x80", "A.TAR.BR", "brotli"),
         (b"\x0b\x02\x80", "a.br/b.tar", None),
         (b"\x0b\x02\x80", None, None),
-        (b"hello", "a.tar.lz", None),  # what has a magic is known by it
+        (b"hello", "a.tar.lz", None),  # a codec with magic bytes is recognized by these only
         (b"LZIP is a word", None, None),
         (b"]: a word", "a.tar.lzma", None),
         (bytes(512), None, None),
@@ -511,7 +513,7 @@ LZOP = b"\x89LZO\x00\r\n\x1a\n"
     ],
 )
 def test_foreign_codecs(head: bytes, path: str | None, name: str | None) -> None:
-    """Known by their first bytes, behind skippable frames too; brotli, which has no magic, by its suffix."""
+    """Codecs are recognized by first bytes, after skippable frames too; brotli, without magic bytes, by suffix."""
     assert codec_by_magic(head) is None
     found = foreign_codec(head, path)
     assert (found and found.name) == name
@@ -527,7 +529,7 @@ def test_foreign_codecs(head: bytes, path: str | None, name: str | None) -> None
     ],
 )
 def test_hint_for_a_foreign_codec(archive: str, hint: str) -> None:
-    """The words for a shell that decode this very input."""
+    """The hint is a shell command that decodes this input."""
     lzip = foreign_codec(b"LZIP\x01")
     assert lzip is not None
     error = not_decoded(lzip, archive)
@@ -550,7 +552,7 @@ def test_empty_blocks_of_zstd() -> None:
         (b"\x28\xb5\x2f\xfd\x00\xb0\x01\0\0", "needs a window of more than 2048 MiB"),
     ],
 )
-def test_zstd_beyond_us(head: bytes, why: str) -> None:
+def test_unsupported_zstd(head: bytes, why: str) -> None:
     with pytest.raises(Unsupported, match=f"^a.tar: this zst stream {why}$"):
         decode("zst", head)
 
@@ -592,7 +594,7 @@ def test_bombs(tmp_path: Path) -> None:
             target.write(bytes(1_000_000) if codec in ("xz", "bz2") else NOISE[:250] * 4000)
         target.close()
         (tmp_path / f"bomb.{codec}").write_bytes(b"".join(out))
-    # a block that is one byte 131 072 times, 400 of them: 4 bytes each
+    # 400 blocks of 4 bytes, each of which is one byte 131 072 times
     raw = b"\x28\xb5\x2f\xfd\x00\x38" + b"\x02\x00\x10x" * 399 + b"\x03\x00\x10x"
     (tmp_path / "run.zst").write_bytes(raw)
     paths = [*(tmp_path / f"bomb.{codec}" for codec in sizes), tmp_path / "run.zst"]
@@ -616,12 +618,12 @@ def in_one_piece(codec: str) -> bytes:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 20_000), max_size=12), st.integers(1, 3), st.sampled_from(sorted(CODECS)))
-def test_cuts_and_threads_do_not_show(cuts: list[int], threads: int, codec: str) -> None:
+def test_cuts_and_threads_do_not_change_the_output(cuts: list[int], threads: int, codec: str) -> None:
     with mock.patch.object(codecs_write, "BLOCK", 4096):
         assert encode(codec, CUT, -1, threads, tuple(sorted(cuts))) == in_one_piece(codec)
 
 
-def test_threads_do_not_show_in_large_streams() -> None:
+def test_threads_do_not_change_large_streams() -> None:
     data = (MIXED + TEXT) * 2
     for codec, level in (("gz", 1), ("gz", 4), ("zst", 1)):
         raw = encode(codec, data, level)
@@ -653,7 +655,7 @@ def test_same_blocks_for_all_cuts() -> None:
         assert b"".join(out) == b"<4096>" * 12 + b"<848>!"
 
 
-def test_headers_say_no_time_and_have_checksums() -> None:
+def test_headers_have_no_time_and_have_checksums() -> None:
     from lz4.frame import get_frame_info
     from zstandard import get_frame_parameters
 
@@ -789,7 +791,7 @@ def test_import_loads_no_library() -> None:
 
 
 def test_each_codec_has_its_functions() -> None:
-    """The tables of decoders and encoders have what the table of codecs names."""
+    """The tables of decoders and encoders have the codecs of the table of codecs."""
     assert set(DECODERS) == set(registry.DECODED)
     assert set(ENCODERS) == set(registry.CODECS)
     assert set(PROGRAMS) == set(registry.CODECS)

@@ -1,4 +1,4 @@
-"""Commands at the other end of a pipe: statuses, what they said, and that none stays behind."""
+"""Commands at the other end of a pipe: exit status, stderr, and that no process remains."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests._tools import PATIENT, archive, at_terminal, each_row, gone, pid_in, 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the test's own."""
+    """Make a directory for the test, and change to it."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def read_all(reader: CommandReader) -> bytes:
-    """All that a command gives."""
+    """Return all output of a command."""
     view, data = memoryview(bytearray(1000)), b""
     while got := reader.readinto(view):
         data += view[:got]
@@ -39,7 +39,7 @@ def read_all(reader: CommandReader) -> bytes:
 
 
 def test_reader() -> None:
-    """All of its output, its stdin empty; the end comes when it has ended well."""
+    """All output is read, stdin is empty, and the end comes after the command has succeeded."""
     reader = CommandReader("cat; echo $0 $-; sleep 0.05; echo end > file")
     assert read_all(reader) == b"bash hBc\n"
     assert Path("file").read_text() == "end\n"
@@ -59,7 +59,7 @@ def test_reader() -> None:
     ],
 )
 def test_a_reader_that_fails(command: str, status: int, words: str) -> None:
-    """What it gave before can be read; its status comes instead of the end, also that of a part of a pipeline."""
+    """Output before the failure can be read; the status replaces the end, also for any part of a pipeline."""
     reader = CommandReader(command)
     with pytest.raises(CommandFailed, match=words) as error:
         read_all(reader)
@@ -69,7 +69,7 @@ def test_a_reader_that_fails(command: str, status: int, words: str) -> None:
 
 
 def test_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    """It goes to ours as it comes, and its last line is in the message, however much there was."""
+    """stderr is passed on as it arrives, and its last line is in the message, for any amount."""
     reader = CommandReader(
         "echo first >&2; head -c 100000 /dev/zero | tr '\\0' x >&2; printf '\\nlast\\xff one\\n\\n' >&2; exit 1"
     )
@@ -96,13 +96,13 @@ def test_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_last_line(stderr: bytes, line: str) -> None:
-    """The last line that says something."""
+    """The last line that is not blank is returned."""
     assert last_line(stderr) == line
 
 
 @each_row("command", ["yes", "echo x; exit 3", "cat /dev/zero | cat | cat", "trap '' PIPE; yes; exit 4"])
 def test_stopping_early(command: str) -> None:
-    """Once we stop reading, its status does not matter, and it ends."""
+    """If the reader is closed early, the status is ignored, and the command ends."""
     reader = CommandReader(command)
     reader.readinto(memoryview(bytearray(2)))
     reader.close()
@@ -111,7 +111,7 @@ def test_stopping_early(command: str) -> None:
 
 
 def test_a_reader_is_not_spliced_from() -> None:
-    """Its end must be seen here, where the status is asked for."""
+    """A command is read without splice, so that its end is seen and its status checked."""
     reader = CommandReader("true")
     assert reader.fileno() is None
     reader.close()
@@ -121,7 +121,7 @@ def test_a_reader_is_not_spliced_from() -> None:
 
 
 def test_writer() -> None:
-    """It gets what is written, and is waited for."""
+    """The command gets what is written, and `finish` waits for it."""
     writer = CommandWriter("cat > file; sleep 0.05; echo end >> file")
     os.write(writer.fd, b"abc ")
     writer.finish()
@@ -129,7 +129,7 @@ def test_writer() -> None:
 
 
 def test_a_writer_that_fails() -> None:
-    """Its status counts also when it has read all."""
+    """The status counts even if the command has read all input."""
     writer = CommandWriter("cat > /dev/null; echo why >&2; exit 5")
     with pytest.raises(CommandFailed, match=r"status 5: .*: why$"):
         writer.finish()
@@ -139,18 +139,18 @@ def test_a_writer_that_fails() -> None:
 
 
 @each_row("command", ["sleep 60", "sleep 60 | cat | cat", "(sleep 60; true) & wait"])
-def test_ending_takes_all_of_it(command: str, here: Path) -> None:
-    """The command, and what it started."""
+def test_ending_includes_children(command: str, here: Path) -> None:
+    """Closing ends the command and its children."""
     reader = CommandReader(f"sh -c 'echo $$ > pid; exec sleep 60' & {command}")
     pid = pid_in("pid")
     reader.close()
     assert gone(pid)
-    assert reader.process.returncode == -signal.SIGTERM, "asked to end, not made to"
+    assert reader.process.returncode == -signal.SIGTERM, "it ends by TERM, not by KILL"
 
 
 @pytest.mark.parametrize("who", ["leader", "child"])
-def test_ending_what_does_not_want_to(who: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ignores TERM is killed after a while, be it the shell or what it started."""
+def test_ending_what_ignores_term(who: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell or child that ignores TERM is killed after a while."""
     monkeypatch.setattr(commands, "PATIENCE", 0.1)
     stubborn = "trap '' TERM; sh -c 'echo $$ > pid; while :; do sleep 0.05; done'"
     reader = CommandReader(stubborn if who == "leader" else f"({stubborn}) & sleep 60")
@@ -160,8 +160,8 @@ def test_ending_what_does_not_want_to(who: str, monkeypatch: pytest.MonkeyPatch)
     assert gone(reader.process.pid)
 
 
-def test_who_cleans_up_gets_the_time_to() -> None:
-    """TERM comes first, to the children of the shell too."""
+def test_term_leaves_time_for_cleanup() -> None:
+    """TERM comes first, for children of the shell as well, so that they can clean up."""
     reader = CommandReader(
         "sh -c 'trap \"rm file; exit\" TERM; touch file; echo $$ > pid; while :; do sleep 0.01; done'; true"
     )
@@ -172,7 +172,7 @@ def test_who_cleans_up_gets_the_time_to() -> None:
 
 
 def test_end_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that run are ended at once, those that have ended are not remembered, and none starts any more."""
+    """All running commands are ended, ended ones are forgotten, and no new one keeps running."""
     monkeypatch.setattr(commands, "_over", False)
     done = CommandReader("true")
     read_all(done)
@@ -185,7 +185,7 @@ def test_end_commands(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_bash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says what is missing."""
+    """Without bash the message says that it is missing."""
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(TarkitError, match="bash is needed"):
         CommandReader("true")
@@ -195,7 +195,7 @@ def test_no_bash(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_call(capfd: pytest.CaptureFixture[str]) -> None:
-    """Its status, its output ours, its stdin empty, variables as they were given."""
+    """A call returns the status; stdout and stderr are inherited, stdin is empty, variables are set unchanged."""
     assert call("cat; echo $A; echo err >&2; exit 3 | cat", A="a b\n$c") == 3
     assert capfd.readouterr() == ("a b $c\n", "err\n")
     assert call("true") == 0
@@ -204,7 +204,7 @@ def test_call(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_call_and_a_signal() -> None:
-    """A signal that ends us ends the command too, and all that it started."""
+    """A signal that ends the process ends the command and its children as well."""
     code = """if True:
         from tarkit.signals import catch_signals
         from tarkit.streams.command import call
@@ -217,8 +217,8 @@ def test_call_and_a_signal() -> None:
     assert gone(pid)
 
 
-def interrupting(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Have a signal come when `subprocess.Popen`, or a method of it, has done its work; what comes of that."""
+def interrupt_after(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Raise a signal when `subprocess.Popen`, or a method of it, returns; return the list of its results."""
     found: list[Any] = []
     monkeypatch.setattr(signals, "_ending", False)
     monkeypatch.setattr(signals._shield, "kept", [])
@@ -234,8 +234,8 @@ def interrupting(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def test_a_signal_that_was_kept_back_is_raised_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever goes on, as a test does, is not interrupted again by the next moment that keeps signals back."""
+def test_a_delayed_signal_is_raised_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A delayed signal is raised once, and not again by the next block that delays signals."""
     monkeypatch.setattr(signals, "_ending", False)
     with pytest.raises(Interrupted), signals.uninterrupted():
         signals._interrupt(signal.SIGTERM, None)
@@ -245,8 +245,8 @@ def test_a_signal_that_was_kept_back_is_raised_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_call_and_a_signal_as_the_command_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It runs before the function that started it has returned, and is ended all the same."""
-    started = interrupting("Popen", monkeypatch)
+    """A command that is interrupted while it starts is ended."""
+    started = interrupt_after("Popen", monkeypatch)
     with pytest.raises(Interrupted):
         call("sleep 60")
     assert not commands._running
@@ -254,12 +254,12 @@ def test_call_and_a_signal_as_the_command_starts(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_signal_as_a_command_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is still known then, and ended as the last act."""
+    """A command that is interrupted while it is ended stays known, and is ended by the cleanup."""
     monkeypatch.setattr(commands, "_over", False)
     reader = CommandReader("trap '' TERM; echo; while :; do sleep 0.05; done")
     reader.readinto(memoryview(bytearray(1)))
     with monkeypatch.context() as patched:
-        interrupting("poll", patched)
+        interrupt_after("poll", patched)
         with pytest.raises(Interrupted):
             reader.close()
     monkeypatch.setattr(commands, "PATIENCE", 0.1)
@@ -284,8 +284,8 @@ STAYS = "sh -c 'echo $$ > pid; exec sleep 60'"
         (signal.SIGINT, ["split", "in.tar", "-c1", "-o", "out-%d.tar", "--post", f"{STAYS}; true"]),
     ],
 )
-def test_no_command_outlives_us(signum: int, words: list[str], here: Path) -> None:
-    """Wherever a command runs, a signal that ends us ends it; nothing is said."""
+def test_no_command_outlives_the_process(signum: int, words: list[str], here: Path) -> None:
+    """A signal that ends the process ends any command that it runs, silently."""
     Path("in.tar").write_bytes(archive({"a.txt": b"a"}))
     Path("recipe").write_text(f"a.txt pipe:{STAYS} | cat\n")
     started = process(*words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -299,7 +299,7 @@ def test_no_command_outlives_us(signum: int, words: list[str], here: Path) -> No
     assert left == (["out-0.tar"] if "split" in words else [])
 
 
-def test_an_error_ends_what_still_runs() -> None:
+def test_an_error_ends_running_commands() -> None:
     """A failure elsewhere does not wait for commands that are read ahead."""
     wait = "while ! test -s pid; do sleep 0.01; done; exit 3"
     Path("recipe").write_text(f"a.txt pipe:{wait}\nb.txt pipe:echo $$ > pid; sleep 60; true\nc.txt pipe:sleep 60\n")
@@ -309,12 +309,12 @@ def test_an_error_ends_what_still_runs() -> None:
 
 
 def test_at_a_terminal() -> None:
-    """A command may ask for a password there: it is not stopped as a group in the background would be."""
+    """A command may read a password from the terminal: it is not stopped as a background process group would be."""
     words = "read -r word < /dev/tty; echo $word > answer"
     code = f"from tarkit.streams.command import call; call({words!r})"
     process, fd = at_terminal([sys.executable, "-c", code])
     os.write(fd, b"secret\n")
-    with suppress(OSError):  # nobody is left at the other side
+    with suppress(OSError):  # the other end is closed
         while select.select([fd], [], [], PATIENT)[0] and os.read(fd, 1000):
             pass
     if not Path("answer").exists():
@@ -324,12 +324,12 @@ def test_at_a_terminal() -> None:
     assert Path("answer").read_text() == "secret\n"
 
 
-def test_the_family_of_a_process() -> None:
-    """Where groups are shared, what a command started is found by asking the system."""
+def test_the_descendants_of_a_process() -> None:
+    """In a shared process group, the children of a command are found by their parent ids."""
     process = subprocess.Popen(["bash", "-c", "sh -c 'echo $$ > pid; sleep 60; true'; true"])
     pid = pid_in("pid")
     known = family(process.pid)
     assert known[:2] == [process.pid, pid]
-    for each in known:  # the other way round a parent might be gone before its turn
+    for each in known:  # in the other order a parent might end before it is killed
         os.kill(each, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""Moving ranges between descriptors: each way there is, and every way for one to be refused."""
+"""Copies of ranges between descriptors: each system call, and every way in which one is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALLS = ("copy_file_range", "sendfile")
 
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[int]:
-    """A file of DATA."""
+    """A file with DATA."""
     (tmp_path / "source").write_bytes(DATA)
     fd = os.open(tmp_path / "source", os.O_RDWR)
     yield fd
@@ -30,10 +30,10 @@ def source(tmp_path: Path) -> Iterator[int]:
 
 
 class Target:
-    """A descriptor to write to, and what has arrived there."""
+    """A descriptor to write to, and the bytes that arrive there."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
-        self.path = folder / "target"
+    def __init__(self, kind: str, directory: Path) -> None:
+        self.path = directory / "target"
         self.received = bytearray()
         self.reader: threading.Thread | None = None
         if kind in ("file", "append"):
@@ -56,7 +56,7 @@ class Target:
         os.close(read)
 
     def close(self) -> bytes:
-        """All that has arrived."""
+        """Close it and return all bytes that arrived."""
         os.close(self.fd)
         if self.reader is None:
             return self.path.read_bytes()
@@ -75,14 +75,14 @@ assert len(DATA) > CHUNK
 
 
 def copied(copier: Copier, source: int) -> bytes:
-    """Copy RANGES; what should arrive."""
+    """Copy RANGES; return the expected bytes."""
     for start, stop in RANGES:
         copier.copy(source, start, stop)
     return b"before" + b"".join(DATA[start:stop] for start, stop in RANGES)
 
 
 def test_copy(source: int, target: Target) -> None:
-    """Ranges in any order arrive one behind the other, at the target's own offset; the source's does not move."""
+    """Ranges in any order arrive in sequence, at the target's own offset; the source's offset does not move."""
     os.lseek(source, 77, os.SEEK_SET)
     expected = copied(Copier(target.fd), source)
     assert os.lseek(source, 0, os.SEEK_CUR) == 77
@@ -97,7 +97,7 @@ NUMBERS = [errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EBADF, errno.EOPNOTSUP
     [*((number, CALLS) for number in NUMBERS), (errno.EXDEV, CALLS[:1]), (errno.EXDEV, CALLS[1:])],
 )
 def test_refusals(number: int, refused: tuple[str, ...], source: int, tmp_path: Path) -> None:
-    """What a system call refuses the next one does; it is asked once, and the data are the same."""
+    """If a system call is refused the next one is used; it is tried once, and the data are the same."""
     asked: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         for name in refused:
@@ -115,7 +115,7 @@ def test_refusals(number: int, refused: tuple[str, ...], source: int, tmp_path: 
 
 
 def test_refused_in_the_middle(source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that worked and is then refused is gone on with where it stopped."""
+    """If a call is refused after it worked, the copy continues where it stopped."""
     real, count = os.copy_file_range, 0
 
     def some(source: int, target: int, length: int, start: int) -> int:
@@ -134,7 +134,7 @@ def test_refused_in_the_middle(source: int, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_that_copies_nothing(name: str, source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some file systems answer 0 for what they cannot do: then it is not the end of the file."""
+    """Some file systems return 0 if they do not support a call: that is not the end of the file."""
     monkeypatch.setattr(os, name, lambda *args: 0)
     if name == "sendfile":
         monkeypatch.delattr(os, "copy_file_range")
@@ -149,7 +149,7 @@ WITHOUT = [(), ("copy_file_range",), ("copy_file_range", "splice")]
 @each_row("without", WITHOUT)
 @each_row("kind", ["file", "pipe"])
 def test_systems_without(without: tuple[str, ...], kind: str, source: int, tmp_path: Path) -> None:
-    """Where a call does not exist (macOS) there are the others."""
+    """If the system has no such call (macOS) the others are used."""
     with pytest.MonkeyPatch.context() as patch:
         for name in without:
             patch.delattr(os, name)
@@ -161,7 +161,7 @@ def test_systems_without(without: tuple[str, ...], kind: str, source: int, tmp_p
 @each_row("length", [1_199_999, 1000, 0])
 @each_row("without", WITHOUT)
 def test_short(length: int, without: tuple[str, ...], source: int, tmp_path: Path) -> None:
-    """A file that ends before the range does is an error that says where, by each way."""
+    """A file that ends before the range does is an error with the position, with each call."""
     os.ftruncate(source, length)
     with pytest.MonkeyPatch.context() as patch:
         for name in without:
@@ -174,7 +174,7 @@ def test_short(length: int, without: tuple[str, ...], source: int, tmp_path: Pat
 
 
 def test_shrinking_while_it_is_copied(source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may become shorter between two calls."""
+    """A file may become shorter between two calls."""
     monkeypatch.setattr(copying, "_STEP", 400_000)
     real = os.copy_file_range
 
@@ -192,7 +192,7 @@ def test_shrinking_while_it_is_copied(source: int, tmp_path: Path, monkeypatch: 
 
 @each_row("number", [errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EPIPE])
 def test_real_errors(number: int, source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk is no refusal: nothing else is tried."""
+    """A full disk is no refusal: no other call is tried."""
     for name in (*CALLS, "write"):
 
         def fail(*args: object) -> int:
@@ -209,13 +209,13 @@ def test_real_errors(number: int, source: int, tmp_path: Path, monkeypatch: pyte
 
 
 def test_dev_full(source: int) -> None:
-    """What is refused by all ends in the error of the last."""
+    """If all calls are refused, the error of the last one is raised."""
     with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space"):
         Copier(full.fileno()).copy(source, 0, 10)
 
 
 @pytest.fixture
-def halting(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def partial_writes(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Make `write` or `writev` take a few bytes at a time."""
 
     def halt(name: str) -> None:
@@ -228,9 +228,9 @@ def halting(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 @each_row("kind", [bytes, bytearray, memoryview])
-def test_write_all(kind: type, tmp_path: Path, halting: Callable[[str], None]) -> None:
-    """One write may take less than there is."""
-    halting("write")
+def test_write_all(kind: type, tmp_path: Path, partial_writes: Callable[[str], None]) -> None:
+    """All is written, although one write may take less."""
+    partial_writes("write")
     with open(tmp_path / "x", "wb", buffering=0) as file:
         write_all(file.fileno(), kind(DATA[:5000]))
         write_all(file.fileno(), kind(b""))
@@ -239,10 +239,10 @@ def test_write_all(kind: type, tmp_path: Path, halting: Callable[[str], None]) -
 
 @each_row("short", [False, True])
 @each_row("count", [0, 1, 1023, 1024, 1025, 5000])
-def test_writev_all(count: int, short: bool, tmp_path: Path, halting: Callable[[str], None]) -> None:
-    """Any number of pieces, however few go at once."""
+def test_writev_all(count: int, short: bool, tmp_path: Path, partial_writes: Callable[[str], None]) -> None:
+    """Any number of pieces is written, although one call takes few."""
     if short:
-        halting("writev")
+        partial_writes("writev")
     pieces = [DATA[number : number + number % 7] for number in range(count)]
     with open(tmp_path / "x", "wb", buffering=0) as file:
         assert writev_all(file.fileno(), pieces) == sum(map(len, pieces))
@@ -250,7 +250,7 @@ def test_writev_all(count: int, short: bool, tmp_path: Path, halting: Callable[[
 
 
 def test_widen() -> None:
-    """A pipe holds a megabyte, where that is allowed; what is no pipe is left alone."""
+    """A pipe is widened to a megabyte if that is allowed; other descriptors are unchanged."""
     import fcntl
 
     read, write = os.pipe()

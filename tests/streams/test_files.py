@@ -1,4 +1,4 @@
-"""Files that are read: few are open at once, and what is opened again must be what it was."""
+"""Files that are read: few are open at once, and a file that is reopened must be unchanged."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ LIMIT = 16
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a system that allows 16 descriptors, so that 8 are for inputs."""
+    """A system that allows 16 descriptors, of which 8 are for inputs."""
     monkeypatch.setattr(resource, "getrlimit", lambda what: (LIMIT, LIMIT))
 
 
 def opened(path: Path) -> File:
-    """A file that can be opened again."""
+    """Return a file that can be reopened."""
     return File(Descriptor(os.open(path, os.O_RDONLY)), path.name, str(path))
 
 
 def number_of(sources: list[FileSource]) -> int:
-    """How many are open."""
+    """Return how many sources are open."""
     return sum(source.file.opened is not None for source in sources)
 
 
-def written(folder: Path, count: int) -> list[FileSource]:
-    """Sources for files that hold their numbers."""
+def written(directory: Path, count: int) -> list[FileSource]:
+    """Return sources for files that contain their numbers."""
     for number in range(count):
-        (folder / f"{number:03}").write_bytes(b"%03d" % number)
-    return [FileSource(opened(folder / f"{number:03}"), f"{number:03}") for number in range(count)]
+        (directory / f"{number:03}").write_bytes(b"%03d" % number)
+    return [FileSource(opened(directory / f"{number:03}"), f"{number:03}") for number in range(count)]
 
 
 def test_few_files_are_open(few: None, tmp_path: Path) -> None:
-    """Any number of them is read, in any order, by every method."""
+    """Any number of files is read, in any order, by every method."""
     sources = written(tmp_path, 50)
     assert number_of(sources) == LIMIT // 2
     for order in (range(50), range(49, -1, -1), [7 * number % 50 for number in range(50)]):
@@ -59,12 +59,12 @@ def test_few_files_are_open(few: None, tmp_path: Path) -> None:
 
 
 def test_descriptors_are_closed(few: None, tmp_path: Path) -> None:
-    """Nothing is left of those that were closed, nor of any at the end."""
+    """No closed file keeps its descriptor, and none is left at the end."""
 
     def held() -> int:
         found = 0
         for fd in os.listdir("/dev/fd"):
-            with suppress(OSError):  # the one that lists them
+            with suppress(OSError):  # the descriptor of the listing itself
                 found += (status := os.fstat(int(fd))).st_ino in inodes and status.st_dev == tmp_path.stat().st_dev
         return found
 
@@ -75,8 +75,8 @@ def test_descriptors_are_closed(few: None, tmp_path: Path) -> None:
     assert held() == 0
 
 
-def test_what_has_no_path_stays_open(few: None, tmp_path: Path) -> None:
-    """A file on stdin, and a temporary one."""
+def test_files_without_a_path_stay_open(few: None, tmp_path: Path) -> None:
+    """A file without a path, such as stdin or a temporary file, stays open."""
     sources = written(tmp_path, 20)
     fds = [os.open(tmp_path / f"{number:03}", os.O_RDONLY) for number in range(20)]
     stay = [FileSource(fd, "stdin") for fd in fds]
@@ -84,7 +84,7 @@ def test_what_has_no_path_stays_open(few: None, tmp_path: Path) -> None:
 
 
 def replace(path: Path) -> None:
-    """Another file of the same size and time."""
+    """Replace the file by another one with the same size and time."""
     times = path.stat()
     (path.parent / "new").write_bytes(b"new")
     os.utime(path.parent / "new", ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -92,13 +92,13 @@ def replace(path: Path) -> None:
 
 
 def write(path: Path) -> None:
-    """Other bytes in the same file."""
+    """Write other bytes to the same file."""
     path.write_bytes(b"new")
-    os.utime(path, ns=(1, 2))  # clocks may tick slowly
+    os.utime(path, ns=(1, 2))  # the clock may be coarse
 
 
 def append(path: Path) -> None:
-    """More bytes, and the time that it had."""
+    """Append bytes, and keep the time."""
     times = path.stat()
     with path.open("ab") as file:
         file.write(b"more")
@@ -106,7 +106,7 @@ def append(path: Path) -> None:
 
 
 def fifo(path: Path) -> None:
-    """A FIFO that nobody writes to."""
+    """Replace the file by a FIFO without a writer."""
     path.unlink()
     os.mkfifo(path)
 
@@ -116,7 +116,7 @@ CHANGES: list[Callable[[Path], None]] = [replace, write, append, fifo]
 
 @each_row("change", CHANGES)
 def test_a_file_that_was_changed_while_it_was_closed(change: Callable[[Path], None], here: Path) -> None:
-    """It is an error, by every method; nothing of it is read."""
+    """A file that changed while it was closed is an error for every method; nothing of it is read."""
     path = here / "x.tar"
     path.write_bytes(b"old")
     source = FileSource(opened(path), "x.tar")
@@ -134,8 +134,8 @@ def test_a_file_that_was_changed_while_it_was_closed(change: Callable[[Path], No
         assert source.file.opened is None
 
 
-def test_a_file_that_has_gone(tmp_path: Path) -> None:
-    """As long as it is open it is read; then its name is in the error."""
+def test_a_removed_file(tmp_path: Path) -> None:
+    """A removed file is readable while it is open; then its name is in the error."""
     [source] = written(tmp_path, 1)
     (tmp_path / "000").unlink()
     assert source.read(0, 3) == b"000"
@@ -146,7 +146,7 @@ def test_a_file_that_has_gone(tmp_path: Path) -> None:
 
 
 def test_threads(few: None, tmp_path: Path) -> None:
-    """A file that one thread reads is closed by another one, and its descriptor belongs to a third: all read theirs."""
+    """Threads read their own files, while other threads close these and get the same descriptors."""
     sources = written(tmp_path, 40)
     wrong: list[object] = []
 
@@ -182,7 +182,7 @@ def test_threads(few: None, tmp_path: Path) -> None:
 def test_allow_files(
     limits: tuple[int, int], count: int, raised: tuple[int, int] | None, outputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit is raised as far as it must and can be; half of it is for inputs."""
+    """The limit is raised as far as necessary and possible; half of it is for inputs."""
     now = list(limits)
     monkeypatch.setattr(resource, "getrlimit", lambda what: tuple(now))
     monkeypatch.setattr(resource, "setrlimit", lambda what, wanted: now.__setitem__(slice(None), wanted))

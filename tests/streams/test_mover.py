@@ -1,4 +1,4 @@
-"""Copies in a thread: in order with all else that is written, and what goes wrong there is not lost."""
+"""Copies in a thread: in order with all other writes, and with errors that reach the caller."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tarkit.streams.copy import Copier
 from tarkit.streams.sink import FileSink
 from tarkit.streams.source import DescriptorReader, FileSource, StreamSource
 
-LONG = 100_000  # in place of the megabytes from which on a copy is worth a thread
+LONG = 100_000  # replaces the minimum of megabytes for a copy in a thread
 DATA = b"".join(bytes([number]) * 25_000 for number in range(12))
 assert len(DATA) > 2 * LONG
 
 
 @pytest.fixture(autouse=True)
 def copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The copies that were begun; each takes its time. Whoever closes or gives up a sink has ended its thread."""
+    """The copies that were started, slowed down; at the end no thread of a closed or aborted sink remains."""
     begun: list[int] = []
     real = Copier.copy
 
@@ -49,8 +49,8 @@ def source(tmp_path: Path) -> FileSource:
     return FileSource(os.open(tmp_path / "in", os.O_RDONLY), "in.tar")
 
 
-def test_everything_comes_in_order(tmp_path: Path, source: FileSource) -> None:
-    """Short and long copies, writes, and what a stream moves to the descriptor itself."""
+def test_all_writes_stay_in_order(tmp_path: Path, source: FileSource) -> None:
+    """Short and long copies, writes, and bytes spliced to the descriptor stay in order."""
     reading, writing = os.pipe()
     feeder = threading.Thread(target=lambda: (os.write(writing, b"p" * 50_000), os.close(writing)))
     with FileSink(str(tmp_path / "out")) as sink:
@@ -75,7 +75,7 @@ def test_everything_comes_in_order(tmp_path: Path, source: FileSource) -> None:
 
 
 def test_the_source_may_be_closed_at_once(tmp_path: Path) -> None:
-    """Its samples are forgotten as soon as they are written."""
+    """A source may be closed as soon as its samples are written."""
     (tmp_path / "in").write_bytes(DATA)
     with FileSink(str(tmp_path / "out")) as sink:
         for _ in range(3):
@@ -85,7 +85,7 @@ def test_the_source_may_be_closed_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("then", ["close", "write", "send", "fd"])
 def test_a_file_that_became_shorter(then: str, tmp_path: Path, source: FileSource) -> None:
-    """The next call says which, and where; there is no output."""
+    """The next call raises an error with file and offset; there is no output."""
     os.truncate(tmp_path / "in", LONG + 5)
 
     def write() -> None:
@@ -105,7 +105,7 @@ def test_a_file_that_became_shorter(then: str, tmp_path: Path, source: FileSourc
 
 
 def test_a_full_disk(tmp_path: Path, source: FileSource) -> None:
-    """The output's name is in the error, whichever call it comes up in."""
+    """The name of the output is in the error, for any call that raises it."""
 
     def write() -> None:
         with FileSink(str(tmp_path / "out")) as sink:
@@ -123,8 +123,8 @@ def test_a_full_disk(tmp_path: Path, source: FileSource) -> None:
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_giving_up_does_not_wait_for_all(tmp_path: Path, source: FileSource, copies: list[int]) -> None:
-    """What waits is not copied any more, and its descriptors are closed; never are there many of them."""
+def test_abort_does_not_wait_for_all(tmp_path: Path, source: FileSource, copies: list[int]) -> None:
+    """Abort drops pending copies and closes their descriptors, of which there are few at any time."""
     gc.collect(1)
     before = descriptors()
     sink = FileSink(str(tmp_path / "out"))
@@ -138,5 +138,5 @@ def test_giving_up_does_not_wait_for_all(tmp_path: Path, source: FileSource, cop
 
 
 def descriptors() -> int:
-    """How many are open."""
+    """Return how many descriptors are open."""
     return len(os.listdir("/dev/fd"))

@@ -1,4 +1,4 @@
-"""Programs in process groups of their own: known from the start, and ended with us."""
+"""Programs in process groups of their own: registered from the start, and ended with the process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tarkit.streams.command import PIPE
 from tarkit.streams.process import Program
 
 
-def test_a_signal_that_comes_while_a_program_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits until the program can be ended."""
+def test_a_signal_while_a_program_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal during the start of a program is delayed until the program can be ended."""
     real = subprocess.Popen
 
     def popen(*words: Any, **settings: Any) -> Any:
@@ -41,8 +41,8 @@ def test_a_signal_that_comes_while_a_program_starts(monkeypatch: pytest.MonkeyPa
         os.kill(program.pid, 0)
 
 
-def test_all_have_the_same_time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not want to end is killed when that is over, and not one after the other."""
+def test_programs_are_ended_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that ignore TERM are killed together after one time limit, not one after the other."""
     monkeypatch.setattr(command, "PATIENCE", 1.0)
     programs = [
         Program(("sh", "-c", "trap '' TERM; echo; while :; do sleep 0.05; done"), stdout=PIPE) for _ in range(6)

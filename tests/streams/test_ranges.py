@@ -1,4 +1,4 @@
-"""Ranges that are kept beyond their stream's window: in memory, and in a file whose room is used again."""
+"""Ranges that are kept beyond the window of their stream: in memory, and in a file whose space is reused."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tarkit.streams.copy import Short
 from tarkit.streams.ranges import HeldRange, RangeSpool, SpooledRange
 from tarkit.streams.tempfile import TemporaryFile
 from tests._tools import on_disk, stream
-from tests.streams.test_source import Taken
+from tests.streams.test_source import RecordingSink
 
 DATA = random.Random(5).randbytes(100_000)
 
 
 def test_held() -> None:
-    """A range in memory keeps the positions it had."""
+    """A range in memory keeps its positions."""
     held = HeldRange("x.tar", 1000, DATA[1000:5000])
     assert (held.name, held.size, held.seekable, held.failure) == ("x.tar", 5000, True, None)
     assert held.read(1500, 2000) == DATA[1500:2000]
     assert held.peek(4900, 512) == DATA[4900:5000]
-    sink = Taken()
+    sink = RecordingSink()
     held.send(1000, 5000, sink)
     held.send(2000, 2001, sink)
     assert sink.data == DATA[1000:5000] + DATA[2000:2001]
@@ -37,7 +37,7 @@ def test_held() -> None:
 
 
 def test_spooled(tmp_path: Path) -> None:
-    """A range of a stream in a file without a name."""
+    """A range of a stream is kept in a file without a name."""
     spool = RangeSpool(str(tmp_path))
     source = stream(DATA, 700)
     source.release(1000)
@@ -50,15 +50,15 @@ def test_spooled(tmp_path: Path) -> None:
     assert (held.size, held.seekable) == (50_000, True)
     assert held.read(1000, 50_000) == DATA[1000:50_000]
     assert held.peek(49_900, 512) == DATA[49_900:50_000]
-    sink = Taken()
+    sink = RecordingSink()
     another.send(60_000, 70_000, sink)
     held.send(2000, 3000, sink)
     assert sink.data == DATA[60_000:70_000] + DATA[2000:3000]
     assert set(sink.calls) == {"copy"}
 
 
-def test_scratch_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the file system makes no file without one."""
+def test_temporary_files_have_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has no name, even on file systems without O_TMPFILE."""
     for _ in range(2):
         scratch = TemporaryFile(str(tmp_path))
         assert os.listdir(tmp_path) == []
@@ -68,13 +68,13 @@ def test_scratch_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def size(spool: RangeSpool) -> int:
-    """The length of the file."""
+    """Return the length of the file."""
     assert spool._file is not None
     return os.fstat(spool._file.fd).st_size
 
 
-def test_room_is_used_again() -> None:
-    """When nobody refers to a range its room goes to others; gaps that meet become one."""
+def test_space_is_reused() -> None:
+    """The space of an unreferenced range is reused; adjacent gaps are merged."""
     spool, source = RangeSpool(), on_disk(DATA)
 
     def hold(length: int) -> SpooledRange:
@@ -85,7 +85,7 @@ def test_room_is_used_again() -> None:
     del ranges[1]
     gc.collect(1)
     again = hold(600), hold(400)
-    assert size(spool) == 5000, "600 and 400 fit where 1000 was"
+    assert size(spool) == 5000, "600 and 400 take the space of 1000"
     assert [each.read(0, each.size) for each in again] == [DATA[:600], DATA[:400]]
     for _ in range(20):
         held = hold(3000)
@@ -94,8 +94,8 @@ def test_room_is_used_again() -> None:
     assert size(spool) <= 8000
 
 
-def test_the_end_is_given_back_too() -> None:
-    """A spool that was emptied begins at its start."""
+def test_space_at_the_end_is_reused() -> None:
+    """An emptied spool starts at offset 0 again."""
     spool, source = RangeSpool(), on_disk(DATA)
     for _ in range(10):
         held = [spool.hold("x", 0, 10_000, source.send) for _ in range(3)]
@@ -105,7 +105,7 @@ def test_the_end_is_given_back_too() -> None:
 
 
 def test_a_spool_lives_as_long_as_its_ranges() -> None:
-    """The file is there until the last of them has gone."""
+    """The file exists until the last range is released."""
     held = RangeSpool().hold("x", 0, 1000, on_disk(DATA).send)
     gc.collect(1)
     assert held.read(0, 1000) == DATA[:1000]
@@ -117,7 +117,7 @@ def test_a_spool_lives_as_long_as_its_ranges() -> None:
 
 
 def test_failures(tmp_path: Path) -> None:
-    """What cannot be read or kept is an error, and its room is not lost."""
+    """A range that cannot be read or kept is an error, and its space is reused."""
     spool, short = RangeSpool(), on_disk(DATA[:100])
     for _ in range(3):
         with pytest.raises(Exception, match="became shorter"):
@@ -130,7 +130,7 @@ def test_failures(tmp_path: Path) -> None:
 
 
 def test_a_full_disk() -> None:
-    """The message has the place."""
+    """The message names the temporary directory."""
     spool = RangeSpool()
     spool.hold("x", 0, 10, on_disk(DATA).send)
     assert spool._file is not None
@@ -143,8 +143,8 @@ def test_a_full_disk() -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(1, 3000)), max_size=40))
-def test_ranges_come_and_go(calls: list[tuple[bool, int, int]]) -> None:
-    """Whatever is kept and dropped in whatever order, no range writes over another."""
+def test_ranges_never_overlap(calls: list[tuple[bool, int, int]]) -> None:
+    """For any order of keeping and dropping, no range overwrites another."""
     spool, source = RangeSpool(), on_disk(DATA)
     kept: list[tuple[SpooledRange, int, int]] = []
     for adds, number, length in calls:

@@ -1,4 +1,4 @@
-"""Sinks: an output is complete or not there; what is no file is written in place; every error has a name."""
+"""Sinks: an output is complete or absent; special files are written in place; every error has a file name."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ PART = ".part"
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the test's own, with the usual umask."""
+    """Make a directory for the test, and change to it."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture(autouse=True)
 def usual_umask() -> Iterator[None]:
-    """022, whatever this session has."""
+    """Set the umask to 022."""
     old = os.umask(0o022)
     yield
     os.umask(old)
 
 
 def mode(path: str) -> int:
-    """The permissions of a file."""
+    """Return the permissions of a file."""
     return stat.S_IMODE(os.stat(path).st_mode)
 
 
 def listing() -> list[str]:
-    """The names in the folder, hidden ones too."""
+    """Return the names in the directory, including hidden ones."""
     return sorted(os.listdir())
 
 
@@ -57,7 +57,7 @@ def listing() -> list[str]:
 
 
 def test_a_file_appears_when_it_is_complete() -> None:
-    """Until then there is something beside it, whose name says what it is and whose."""
+    """Until an output is complete it is a hidden file with the output's name and the process id."""
     with open_sink("path", "out.tar") as sink:
         sink.write(b"half")
         assert listing() == [f".out.tar.{os.getpid()}{PART}"]
@@ -69,8 +69,8 @@ def test_a_file_appears_when_it_is_complete() -> None:
     assert Path("out.tar").read_bytes() == b"half and half" + b", pieces" * 2000 + b"234"
 
 
-def test_the_old_file_stays_until_then() -> None:
-    """Also when the writing fails, and whoever has it open goes on reading it."""
+def test_the_old_file_stays_until_the_output_is_complete() -> None:
+    """The old file stays if writing fails, and readers of it are not disturbed by its replacement."""
     Path("out").write_bytes(b"old")
     with open("out", "rb") as reader:
         sink = open_sink("path", "out")
@@ -86,7 +86,7 @@ def test_the_old_file_stays_until_then() -> None:
 
 @pytest.mark.parametrize(("umask", "new"), [(0o022, 0o644), (0o077, 0o600), (0, 0o666), (0o027, 0o640)])
 def test_mode(umask: int, new: int) -> None:
-    """A new file has what the umask leaves, one that is replaced keeps its own."""
+    """A new file gets its mode from the umask, a replaced one keeps its mode."""
     os.umask(umask)
     for name, before in (("fresh", None), ("secret", 0o600), ("script", 0o755), ("locked", 0o444)):
         if before is not None:
@@ -95,12 +95,12 @@ def test_mode(umask: int, new: int) -> None:
         with open_sink("path", name):
             if before is not None:
                 [part] = [each for each in listing() if each.endswith(PART)]
-                assert mode(part) == before, "nor is it more open before it is complete"
+                assert mode(part) == before, "the unfinished file has the same mode"
         assert mode(name) == (new if before is None else before)
 
 
 def test_symlinks() -> None:
-    """They keep pointing at what is replaced, also when that was not there; the part lies beside it."""
+    """Links keep pointing at the replaced file, even if it is new; the unfinished file is in the target's directory."""
     Path("there").mkdir()
     Path("there/file").write_bytes(b"old")
     os.symlink("there/file", "link")
@@ -119,7 +119,7 @@ def test_symlinks() -> None:
 
 @each_row("name", ["x" * 255, "x" * 240, "é" * 127, "x" * 251 + ".tar", "a b\n.tar", "caf\udce9.tar", "-", ".hidden"])
 def test_names(name: str, here: Path) -> None:
-    """As long as the file system allows, of any bytes."""
+    """Names may be as long as the file system allows, of any bytes."""
     with open_sink("path", f"./{name}") as sink:
         sink.write(b"x")
         assert len(listing()) == 1
@@ -128,15 +128,15 @@ def test_names(name: str, here: Path) -> None:
 
 
 def test_a_name_that_is_too_long() -> None:
-    """It is refused before anything is written."""
+    """A name that is too long is refused before anything is written."""
     with pytest.raises(OSError, match="too long"):
         open_sink("path", "x" * 256)
     assert listing() == []
 
 
 @each_row("text", ["missing/out", "file/out", "missing/", "file/", "folder", "folder/", "."])
-def test_places_where_no_file_can_be(text: str, here: Path) -> None:
-    """The message has the name as it was given."""
+def test_paths_that_cannot_be_files(text: str, here: Path) -> None:
+    """The message has the name that was given."""
     Path("file").touch()
     Path("folder").mkdir()
     with pytest.raises(OSError, match=r"No such|Not a dir|Is a dir") as error:
@@ -146,8 +146,8 @@ def test_places_where_no_file_can_be(text: str, here: Path) -> None:
     assert listing() == ["file", "folder"]
 
 
-def test_another_part_is_in_the_way() -> None:
-    """One of a process of our number, on another machine or long dead, is left alone."""
+def test_the_unfinished_file_of_another_process() -> None:
+    """The unfinished file of another process with the same id, on another machine or dead, is left alone."""
     other = Path(f".out.{os.getpid()}{PART}")
     other.write_bytes(b"another's")
     one, two = open_sink("path", "out"), open_sink("path", "out")
@@ -163,7 +163,7 @@ def test_another_part_is_in_the_way() -> None:
 
 
 def test_two_processes() -> None:
-    """Each writes its own; the last to finish is what stays, whole."""
+    """Two processes write their own files; the last to finish replaces the output with a complete file."""
     code = """if True:
         import sys
         from tarkit.streams.sink import open_sink
@@ -187,8 +187,8 @@ def test_two_processes() -> None:
 
 @pytest.mark.parametrize("links", [True, False])
 @pytest.mark.parametrize("late", [True, False])
-def test_what_is_fresh_replaces_nothing(late: bool, links: bool, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not what was there, and not what another run has written meanwhile; with links and where there are none."""
+def test_a_fresh_output_replaces_nothing(late: bool, links: bool, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`fresh` replaces no file, neither an old one nor one written meanwhile, with and without hard links."""
     if not links:
         monkeypatch.setattr(os, "link", refused)
     with open_sink("path", "new", fresh=True) as sink:
@@ -203,19 +203,19 @@ def test_what_is_fresh_replaces_nothing(late: bool, links: bool, here: Path, mon
 
 
 def write_late(path: Path) -> None:
-    """Write a file, and meanwhile another."""
+    """Write a file, and meanwhile another of the same name."""
     with open_sink("path", path.name, fresh=True) as sink:
         sink.write(b"mine")
         path.write_bytes(b"theirs")
 
 
 def refused(*words: str) -> None:
-    """A file system without links."""
+    """Raise the error of a file system without links."""
     raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
 def test_abort_leaves_nothing() -> None:
-    """Also twice, and after a failure."""
+    """Abort removes the unfinished file, also when called twice, and after a failure."""
     sink = open_sink("path", "out")
     sink.write(b"x")
     sink.abort()
@@ -228,7 +228,7 @@ def test_abort_leaves_nothing() -> None:
 
 
 def test_discard_unfinished() -> None:
-    """All that is not complete goes at once, what is complete stays."""
+    """All unfinished files are removed at once, complete ones stay."""
     with open_sink("path", "done"):
         pass
     sinks = [open_sink("path", name) for name in ("a", "b")]
@@ -239,8 +239,8 @@ def test_discard_unfinished() -> None:
         sink.abort()
 
 
-def test_death_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever dies of a signal first removes what is not complete, wherever it was open."""
+def test_a_signal_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that ends by a signal first removes its unfinished files."""
     sink = open_sink("path", "out")
     monkeypatch.setattr(signals, "_ending", False)
     monkeypatch.setattr(signals, "_cleanups", {signals.OUTPUTS: discard_unfinished})
@@ -252,8 +252,8 @@ def test_death_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     sink.abort()
 
 
-def test_what_is_cleaned_up_and_in_which_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outputs, then commands, then the directories that they work in, in whatever order they were registered."""
+def test_order_of_the_cleanup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs are cleaned up first, then commands, then their directories, in any order of registration."""
     assert [signals._cleanups[stage] for stage in (signals.OUTPUTS, signals.COMMANDS, signals.DIRECTORIES)] == [
         discard_unfinished,
         end_commands,
@@ -268,7 +268,7 @@ def test_what_is_cleaned_up_and_in_which_order(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_second_signal_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one is on its way through all that cleans up."""
+    """A second signal is ignored while the first one is handled."""
     monkeypatch.setattr(signals, "_ending", False)
     with pytest.raises(Interrupted):
         signals._interrupt(signal.SIGTERM, None)
@@ -276,8 +276,8 @@ def test_a_second_signal_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         signals._interrupt(signum, None)
 
 
-def test_a_signal_while_a_part_is_removed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is still known then, and removed as the last act."""
+def test_a_signal_while_an_unfinished_file_is_removed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unfinished file that is interrupted during its removal stays known, and is removed by the cleanup."""
     sink = open_sink("path", "out")
 
     def late(path: str) -> None:
@@ -293,8 +293,8 @@ def test_a_signal_while_a_part_is_removed(here: Path, monkeypatch: pytest.Monkey
     os.close(sink.fd or 0)
 
 
-def test_a_part_that_has_gone_away() -> None:
-    """If somebody removes it, completing fails and says so."""
+def test_an_unfinished_file_that_was_removed() -> None:
+    """If the unfinished file was removed, `close` fails with the name of the output."""
     sink = open_sink("path", "out")
     os.unlink(listing()[0])
     with pytest.raises(FileNotFoundError) as error:
@@ -302,8 +302,8 @@ def test_a_part_that_has_gone_away() -> None:
     assert (error.value.filename, listing()) == ("out", [])
 
 
-def test_cut() -> None:
-    """What was written can be read again and cut off, and writing goes on there."""
+def test_truncate() -> None:
+    """Written bytes can be read back and truncated, and writing continues there."""
     with open_sink("path", "out") as sink:
         assert isinstance(sink, FileSink)
         sink.write(b"0123456789")
@@ -317,7 +317,7 @@ def test_cut() -> None:
 
 @pytest.mark.parametrize("sync", [True, False])
 def test_fsync(sync: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When asked: the file before it has its name, then the folder."""
+    """With `sync`, the file is synced before it is renamed, then the directory."""
     synced: list[list[str]] = []
     real = os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(listing()), real(fd))[1])
@@ -328,7 +328,7 @@ def test_fsync(sync: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @each_row("call", ["fsync", "close", "rename"])
 def test_failures_at_the_end(call: str, monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
-    """Errors that come late count: the file does not appear, and the message has its name."""
+    """A late error is raised with the name of the output, which does not appear."""
     sink = open_sink("path", "out", sync=True)
     sink.write(b"x")
     with monkeypatch.context() as patch:
@@ -342,11 +342,11 @@ def test_failures_at_the_end(call: str, monkeypatch: pytest.MonkeyPatch, here: P
     assert (error.value.filename, listing()) == ("out", [])
 
 
-# ---- what is no file
+# ---- special files
 
 
 def test_dev_null() -> None:
-    """It stays what it is, and so does its mode."""
+    """/dev/null is not replaced, and keeps its mode."""
     before = os.stat("/dev/null")
     with open_sink("path", "/dev/null") as sink:
         sink.write(b"x" * 100)
@@ -357,7 +357,7 @@ def test_dev_null() -> None:
 
 
 def test_fifo() -> None:
-    """Whoever reads it gets all of it."""
+    """The reader of a FIFO gets all bytes."""
     os.mkfifo("fifo")
     got: list[bytes] = []
     reader = threading.Thread(target=lambda: got.append(Path("fifo").read_bytes()))
@@ -374,7 +374,7 @@ def test_fifo() -> None:
 @each_row("folder", ["/dev/fd", "/proc/self/fd"])
 @each_row("kind", ["pipe", "file"])
 def test_descriptors(folder: str, kind: str, here: Path) -> None:
-    """`/dev/fd/N`, as `>(...)` has it: the descriptor itself, which stays open; a file is written where it stands."""
+    """`/dev/fd/N`, as in `>(...)`, is the descriptor itself, which stays open; a file is written at its offset."""
     if kind == "pipe":
         read, write = os.pipe()
     else:
@@ -392,7 +392,7 @@ def test_descriptors(folder: str, kind: str, here: Path) -> None:
 
 @pytest.mark.parametrize("fd", [1, 2])
 def test_standard_descriptors_by_name(fd: int) -> None:
-    """`/dev/stdout` and `/dev/stderr` into a file are written in place: the file is not replaced."""
+    """`/dev/stdout` and `/dev/stderr` on a file are written in place: the file is not replaced."""
     with open("file", "wb") as file:
         file.write(b"before ")
         file.flush()
@@ -406,14 +406,14 @@ def test_standard_descriptors_by_name(fd: int) -> None:
 
 
 def test_a_descriptor_that_is_not_open() -> None:
-    """The message says which."""
+    """The message has the name of the descriptor."""
     with pytest.raises(OSError, match="Bad file") as error:
         open_sink("path", "/dev/fd/999")
     assert error.value.filename == "/dev/fd/999"
 
 
 def test_closing_a_descriptor_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network file system may say only then that the data are not there."""
+    """An error of `close`, as on a network file system, is raised with the name of the output."""
     sink = DescriptorSink(os.open("out", os.O_WRONLY | os.O_CREAT), "a name")
 
     def fail(fd: int) -> None:
@@ -430,7 +430,7 @@ def test_closing_a_descriptor_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 @each_row("act", ["write", "writev", "copy"])
 @each_row(("text", "message"), [("/dev/full", "No space"), ("closed pipe", "Broken pipe")])
 def test_errors_have_a_name(text: str, message: str, act: str) -> None:
-    """Whatever call it is that fails."""
+    """The error of any call has the name of the output."""
     if text == "/dev/full":
         sink = open_sink("path", text)
     else:
@@ -449,7 +449,7 @@ def test_errors_have_a_name(text: str, message: str, act: str) -> None:
 
 
 def test_a_full_disk() -> None:
-    """A limit on the size of files is as good as a full disk: nothing stays."""
+    """With a limit on file sizes, as on a full disk, no file remains."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.getsignal(signal.SIGXFSZ)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -473,7 +473,7 @@ def test_a_full_disk() -> None:
 
 
 def test_pipe() -> None:
-    """The command gets all of it, and has ended when the sink is closed."""
+    """The command gets all bytes, and has ended when the sink is closed."""
     with open_sink("pipe", "cat > out; printf ' end' >> out") as sink:
         sink.write(b"abc")
         sink.writev([b"d", b"e"])
@@ -484,7 +484,7 @@ def test_pipe() -> None:
 
 @each_row("command", ["cat > /dev/null; exit 3", "exit 3", "cat | (exit 3)", "(exit 3) | cat"])
 def test_a_command_that_fails(command: str, here: Path) -> None:
-    """Its status counts, whether it reads or not, anywhere in a pipeline; what it said last is in the message."""
+    """The status of any part of the pipeline counts, if it reads or not; the message ends with stderr's last line."""
     with pytest.raises(CommandFailed) as error, open_sink("pipe", f"echo why >&2; {command}") as sink:
         sink.write(bytes(4_000_000))
     assert error.value.status == 3
@@ -493,7 +493,7 @@ def test_a_command_that_fails(command: str, here: Path) -> None:
 
 
 def test_a_command_that_ends_early_and_well() -> None:
-    """It has not read all, so the output is not whole."""
+    """A command that succeeds without reading all of its input is an error."""
     with (
         pytest.raises(OSError, match="exited before reading all its input") as error,
         open_sink("pipe", "head -c 10 > out") as sink,
@@ -503,13 +503,13 @@ def test_a_command_that_ends_early_and_well() -> None:
 
 
 def test_a_command_that_is_killed() -> None:
-    """A signal has a name."""
+    """The message has the name of the signal."""
     with pytest.raises(CommandFailed, match="SIGKILL"), open_sink("pipe", "kill -9 $$") as sink:
         sink.write(b"x")
 
 
 def test_aborting_a_command() -> None:
-    """It is ended before it can take the end of its input for a good one."""
+    """An aborted command is ended before it sees the end of its input."""
     sink = open_sink("pipe", "cat > /dev/null; touch done")
     assert isinstance(sink, CommandSink)
     sink.write(b"x")
@@ -522,7 +522,7 @@ def test_aborting_a_command() -> None:
 
 
 def test_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A codec in front of a file: written by any call, absent until it is closed and after an error."""
+    """A compressed file is written by any call, and absent until it is closed and after an error."""
     source = on_disk(b"0123456789")
     with EncodedSink(open_sink("path", "out.gz"), "gz", 1) as sink:
         assert sink.fd is None
@@ -537,7 +537,7 @@ def test_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_encoded_to_a_full_disk() -> None:
-    """The error comes at the latest when it is closed, with the name of the file."""
+    """The error is raised by `close` at the latest, with the name of the file."""
     full = open_sink("path", "/dev/full")
     with pytest.raises(OSError, match="No space") as error, EncodedSink(full, "gz", 1) as sink:
         sink.write(b"abc")
@@ -565,7 +565,7 @@ def test_stdout() -> None:
 
 
 def test_a_plain_sink_closes_nothing() -> None:
-    """Who opened the descriptor has it still."""
+    """A plain sink leaves its descriptor open."""
     with open("out", "wb", buffering=0) as file:
         with Sink(file.fileno(), "x") as sink:
             sink.write(b"a")

@@ -1,4 +1,4 @@
-"""Sources: files in any order, streams through a window, and what of them does not fit."""
+"""Sources: files in any order, streams through a window, and ranges that exceed it."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ MIB = 1 << 20
 
 @functools.cache
 def big() -> bytes:
-    """More than is spliced at once; only where it is wanted, since each fork copies what there is."""
+    """Return more bytes than one splice moves; made on demand, since each fork copies existing memory."""
     return random.Random(2).randbytes(5 * MIB)
 
 
-class Taken:
-    """A sink in memory that notes how it was written to."""
+class RecordingSink:
+    """A sink in memory that records the calls."""
 
     fd: int | None = None
 
@@ -63,14 +63,14 @@ class Taken:
 
 
 def sent(source: FileSource | StreamSource, start: int, stop: int) -> bytes:
-    """What `send` writes."""
-    sink = Taken()
+    """Return what `send` writes."""
+    sink = RecordingSink()
     source.send(start, stop, sink)
     return bytes(sink.data)
 
 
 def peeked(source: FileSource | StreamSource, pos: int, n: int) -> bytes:
-    """What `peek` shows of [pos, pos + n)."""
+    """Return what `peek` shows of [pos, pos + n)."""
     shown = source.peek(pos, n)
     stop = min(pos + n, len(DATA))
     assert len(shown) >= stop - pos
@@ -83,7 +83,7 @@ def peeked(source: FileSource | StreamSource, pos: int, n: int) -> bytes:
 
 @each_row("offset", [0, 1, 777])
 def test_file(offset: int) -> None:
-    """Any place, any order, any length; positions count from the offset."""
+    """A file is read at any position, in any order and length; positions count from the offset."""
     source = on_disk(b"#" * offset + DATA, offset=offset)
     assert (source.seekable, source.size, source.name) == (True, len(DATA), "x.tar")
     for pos, n in ((0, 512), (299_000, 512), (5, 100_000), (299_999, 512), (300_000, 1), (400_000, 512), (0, 300_000)):
@@ -96,7 +96,7 @@ def test_file(offset: int) -> None:
 
 
 def test_file_that_becomes_shorter(tmp_path: Path) -> None:
-    """Less than there was is an error that names the place, in the numbers of the archive."""
+    """A file that became shorter is an error with the position in the archive."""
     path = tmp_path / "x"
     path.write_bytes(b"#" * 100 + DATA)
     source = FileSource(os.open(path, os.O_RDONLY), "x.tar", 100)
@@ -112,7 +112,7 @@ def test_file_that_becomes_shorter(tmp_path: Path) -> None:
 
 
 def test_file_that_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network file system may give less than was asked for."""
+    """A read may return less than requested, as on a network file system."""
     whole = os.preadv
     monkeypatch.setattr(os, "preadv", lambda fd, views, pos: whole(fd, [views[0][:100]], pos))
     source = on_disk(DATA)
@@ -120,8 +120,8 @@ def test_file_that_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert source.read(5, 5000) == DATA[5:5000]
 
 
-def test_file_hands_out_what_it_has_just_read() -> None:
-    """The content of an entry whose header was read with it costs no other read; anything else does."""
+def test_file_returns_what_it_has_just_read() -> None:
+    """Content that was read with the header of its entry needs no other read; any other range does."""
     source = on_disk(DATA)
     reads: list[int] = []
     read = source.read
@@ -132,15 +132,36 @@ def test_file_hands_out_what_it_has_just_read() -> None:
     for start, stop in near + far:
         assert source.recent(start, stop) == DATA[start:stop], (start, stop)
     assert reads == [start for start, _ in far]
-    source.peek(20_000, 270_000)  # more than is read ahead ever
+    source.peek(20_000, 270_000)  # more than any read-ahead
     assert source.recent(20_000, 289_000) == DATA[20_000:289_000]
     source.close()
     assert source.recent(20_000, 20_100) == DATA[20_000:20_100]
     assert len(reads) == len(far) + 1
 
 
+def test_recent_bytes_are_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after an error while the window moved; after it was closed they are read again, as the file is then."""
+    path = tmp_path / "in"
+    path.write_bytes(DATA)
+    source = FileSource(os.open(path, os.O_RDONLY), "in")
+    for pos in range(0, 30_000, 1000):
+        source.peek(pos, 512)
+    low, high = source._base, source._end
+    assert high - low > 20_000
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "preadv", lambda *given: (_ for _ in ()).throw(OSError(5, "bad disk")))
+        with pytest.raises(OSError, match="bad disk"):
+            source.peek(high - 10_000, 20_000)
+    for start in range(low, high - 100, 700):
+        assert source.recent(start, start + 100) == DATA[start : start + 100]
+    source.peek(low, 512)
+    path.write_bytes(bytes(len(DATA)))
+    source.close()
+    assert source.recent(low, low + 100) == bytes(100)
+
+
 def test_file_reads_further_ahead_when_entries_are_small() -> None:
-    """Peeks that follow each other closely become few reads, of no byte twice; peeks that jump stay small."""
+    """Consecutive peeks become few reads, of no byte twice; peeks at distant positions stay small."""
     source = on_disk(bytes(4 * MIB))
     reads = counted(source)
     for pos in range(0, MIB, 8192):
@@ -153,7 +174,7 @@ def test_file_reads_further_ahead_when_entries_are_small() -> None:
 
 @each_row("n", [512, 700, 20_000, 300_000])
 def test_no_byte_of_a_file_is_read_twice(n: int) -> None:
-    """However much is asked for at once, going forward reads at most what is there."""
+    """Reading forward in pieces of any size reads no more bytes than the file has."""
     data = bytes(range(256)) * (8 * MIB // 256)
     source = on_disk(data)
     reads = counted(source)
@@ -165,7 +186,7 @@ def test_no_byte_of_a_file_is_read_twice(n: int) -> None:
 
 
 def test_file_is_closed_with_its_last_reference() -> None:
-    """Samples refer to the source, so the descriptor lives as long as they do; stdin is never closed."""
+    """Samples refer to the source, so the descriptor is open as long as they exist; stdin is never closed."""
     source = on_disk(DATA)
     fd = fd_of(source)
     source.close()
@@ -180,20 +201,20 @@ def test_file_is_closed_with_its_last_reference() -> None:
 
 @pytest.fixture(params=["real", "small"])
 def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows as they are, and of a few kilobytes."""
+    """Windows of the real size, and of a few kilobytes."""
     if request.param == "small":
         shrink(monkeypatch)
 
 
 def shrink(patch: pytest.MonkeyPatch) -> None:
-    """Windows of a few kilobytes."""
+    """Set windows of a few kilobytes."""
     patch.setattr(sources, "CHUNK", 2048)
     patch.setattr(sources, "HELD", 8192)
 
 
 @each_row("step", [1, 511, 4096, 1 << 20])
 def test_stream(step: int, window: None) -> None:
-    """In order, released behind; the size is known at the end."""
+    """A stream is read in order and released; its size is known at the end."""
     data = DATA[:20_000] if step == 1 else DATA
     source = stream(data, step)
     assert (source.seekable, source.size) == (False, None)
@@ -210,8 +231,8 @@ def test_stream(step: int, window: None) -> None:
     assert source.size == len(data)
 
 
-def test_stream_jumps_over_what_nobody_wants(window: None) -> None:
-    """A peek far ahead reads all between and keeps only what was not released."""
+def test_stream_skips_released_bytes(window: None) -> None:
+    """A peek far ahead reads everything in between, and keeps only what was not released."""
     source = stream(DATA, 700)
     source.release(250_000)
     assert peeked(source, 250_000, 512) == DATA[250_000:250_512]
@@ -222,7 +243,7 @@ def test_stream_jumps_over_what_nobody_wants(window: None) -> None:
 
 
 def test_stream_keeps_what_was_not_released(window: None) -> None:
-    """All of it, also what memory has no room for, in any order and as often as it is asked for."""
+    """All bytes that were not released are kept, even beyond memory, and can be read repeatedly in any order."""
     source = stream(DATA, 700)
     source.release(1000)
     for pos in range(1000, 290_000, 9999):
@@ -235,8 +256,8 @@ def test_stream_keeps_what_was_not_released(window: None) -> None:
     assert peeked(source, 290_000, 512) == DATA[290_000:290_512]
 
 
-def test_peek_over_the_border_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is peeked may begin in front of the place where memory was full (real sizes, and small ones)."""
+def test_peek_across_the_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peek may begin before the position where memory was full (with real sizes, and small ones)."""
     data = big() * 4
     source = stream(data)
     border = HELD
@@ -256,7 +277,7 @@ def test_peek_over_the_border_of_memory(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_sample_after_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was read whole, one that passed through, one read whole: each has its bytes."""
+    """A sample that was read whole, one that was copied, and one that was read whole have their bytes."""
     shrink(monkeypatch)
     source = stream(DATA, 700)
     for start, stop, whole in ((0, 50_000, True), (50_000, 100_000, False), (100_000, 150_000, True)):
@@ -267,14 +288,14 @@ def test_sample_after_sample(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stream_that_is_cut() -> None:
-    """More than there is cannot be read or sent."""
+    """A range beyond the end cannot be read or sent."""
     for act in (lambda s: s.read(0, 3000), lambda s: sent(s, 0, 3000), lambda s: sent(s, 2500, 3000)):
         with pytest.raises(Problem, match="truncated"):
             act(stream(DATA[:2000], 700))
 
 
-def test_what_was_released_is_gone() -> None:
-    """Asking for it is a bug, and must not give other bytes."""
+def test_released_bytes_are_not_readable() -> None:
+    """A read of a released range is a bug, and raises instead of returning other bytes."""
     source = stream(DATA * 20)
     source.release(5_000_000)
     source.peek(5_000_000, 512)
@@ -282,8 +303,8 @@ def test_what_was_released_is_gone() -> None:
         sent(source, 0, 100)
 
 
-def test_borrowers_are_told_before_the_window_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who holds a range of the window writes it before it moves, and is told once."""
+def test_lent_ranges_are_written_before_the_window_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The callback of `lend` is called once, before the window moves."""
     shrink(monkeypatch)
     source = stream(DATA, 700)
     source.peek(0, 512)
@@ -295,8 +316,8 @@ def test_borrowers_are_told_before_the_window_moves(monkeypatch: pytest.MonkeyPa
     assert told == [DATA[:512]]
 
 
-def test_memory_is_bounded_and_the_rest_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept beyond HELD lies in a file in `tmpdir`, which has no name and gives its room back."""
+def test_memory_is_bounded_and_the_rest_is_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes beyond HELD are in a file without a name in `tmpdir`, whose space is reused."""
     shrink(monkeypatch)
     with pytest.raises(OSError, match="missing"):
         StreamSource(Chunks(DATA, 700), "x.tar", str(tmp_path / "missing")).peek(200_000, 512)
@@ -311,8 +332,8 @@ def test_memory_is_bounded_and_the_rest_is_a_file(tmp_path: Path, monkeypatch: p
     assert source.read(250_000, 290_000) == DATA[250_000:290_000]
 
 
-def test_a_failure_comes_after_what_came_before_it() -> None:
-    """A decoder's problem ends the stream; the bytes before can be used, and `failure` says why it ended."""
+def test_a_failure_comes_after_the_bytes_before_it() -> None:
+    """The error of a decoder ends the stream; earlier bytes are readable, and `failure` is the error."""
     problem = Problem("bad-data", "x.tar.gz", None, "crc")
     source = stream(DATA[:5000], 700, error=problem)
     assert peeked(source, 0, 512) == DATA[:512]
@@ -324,7 +345,7 @@ def test_a_failure_comes_after_what_came_before_it() -> None:
 
 
 def test_close() -> None:
-    """The reader is closed, what was not released can still be had."""
+    """The reader is closed; bytes that were not released are still readable."""
     reader = Chunks(DATA, 700)
     source = StreamSource(reader, "x.tar")
     source.peek(0, 2000)
@@ -344,9 +365,9 @@ def test_close() -> None:
     st.integers(100, 3000),
 )
 def test_any_use_of_a_stream(calls: list[tuple[str, int, int]], step: int) -> None:
-    """Any calls that keep the contract: the bytes are those of the stream.
+    """For any valid sequence of calls the bytes are those of the stream.
 
-    Peeks go forward; ranges begin anywhere behind what was released, and what `send` takes from there on is released.
+    Peeks go forward; ranges begin anywhere after the released part, and what `send` takes is released.
     """
     with pytest.MonkeyPatch.context() as patch:
         shrink(patch)
@@ -375,7 +396,7 @@ def test_any_use_of_a_stream(calls: list[tuple[str, int, int]], step: int) -> No
 
 @pytest.fixture
 def pipe() -> Iterator[Callable[[bytes], int]]:
-    """The reading end of a pipe that a thread fills."""
+    """Return the read end of a pipe that a thread fills."""
     threads = []
 
     def fill(data: bytes) -> int:
@@ -406,7 +427,7 @@ def pipe() -> Iterator[Callable[[bytes], int]]:
 def test_splice(
     refusal: OSError | None, pipe: Callable[[bytes], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A long range goes from pipe to file without coming by; where that is refused it is read and written."""
+    """A long range is spliced from pipe to file; if that is refused it is read and written."""
     spliced: list[int] = []
     real = os.splice
 
@@ -430,8 +451,8 @@ def test_splice(
     source.close()
 
 
-def test_splice_to_what_appends(pipe: Callable[[bytes], int], tmp_path: Path) -> None:
-    """`>> out` refuses to be spliced to, and gets the bytes all the same."""
+def test_splice_to_a_file_opened_for_appending(pipe: Callable[[bytes], int], tmp_path: Path) -> None:
+    """A file that is open for appending refuses splice, and gets the same bytes."""
     path = tmp_path / "out"
     path.write_bytes(b"before")
     fd = os.open(path, os.O_WRONLY | os.O_APPEND)
@@ -441,15 +462,15 @@ def test_splice_to_what_appends(pipe: Callable[[bytes], int], tmp_path: Path) ->
 
 
 def test_splice_when_the_stream_is_cut(pipe: Callable[[bytes], int], tmp_path: Path) -> None:
-    """It ends inside the range: an error that says where."""
+    """A stream that ends inside the range is an error with the position."""
     source = StreamSource(DescriptorReader(pipe(big())), "x.tar")
     with pytest.raises(Problem, match=r"at 5242880: .*\[truncated\]"), open_sink("path", str(tmp_path / "out")) as sink:
         source.send(0, 6 * MIB, sink)
     assert os.listdir(tmp_path) == []
 
 
-def test_splice_to_a_pipe_that_has_gone(pipe: Callable[[bytes], int]) -> None:
-    """The sink says what the matter is, as it does for a write."""
+def test_splice_to_a_closed_pipe(pipe: Callable[[bytes], int]) -> None:
+    """The error has the name of the sink, as for a write."""
     read, write = os.pipe()
     os.close(read)
     with pytest.raises(BrokenPipeError) as error:
@@ -462,7 +483,7 @@ def test_splice_to_a_pipe_that_has_gone(pipe: Callable[[bytes], int]) -> None:
 
 
 def test_spooled(tmp_path: Path) -> None:
-    """A stream in a file of its own can be read in any order; a failure comes along."""
+    """A spooled stream can be read in any order, and keeps its failure."""
     problem = Problem("truncated", "x.tar.gz", None, "cut")
     reader = Chunks(DATA, 700, problem)
     source = spooled(StreamSource(reader, "x.tar", str(tmp_path)))
@@ -472,8 +493,8 @@ def test_spooled(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_scratch(tmp_path: Path) -> None:
-    """Temporary files have no name; where there is no such folder the message says which."""
+def test_temporary_file(tmp_path: Path) -> None:
+    """Temporary files have no name; the error of a missing directory names it."""
     scratch = TemporaryFile(str(tmp_path))
     scratch.write(b"abc")
     scratch.write(memoryview(b"def"))
@@ -490,8 +511,8 @@ def test_scratch(tmp_path: Path) -> None:
         os.close(fd)
 
 
-def test_scratch_without_unnamed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system has no such files, one that loses its name at once."""
+def test_temporary_file_without_o_tmpfile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without O_TMPFILE a temporary file is unlinked at once."""
     monkeypatch.delattr(os, "O_TMPFILE")
     scratch = TemporaryFile(str(tmp_path))
     scratch.write(b"abc")
@@ -499,7 +520,7 @@ def test_scratch_without_unnamed_files(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def drained(reader: sources.ByteReader, step: int = 1000) -> bytes:
-    """All that a reader gives."""
+    """Return all bytes of a reader."""
     view, data = memoryview(bytearray(step)), b""
     while got := reader.readinto(view):
         data += view[:got]
@@ -507,7 +528,7 @@ def drained(reader: sources.ByteReader, step: int = 1000) -> bytes:
 
 
 def test_readers(tmp_path: Path) -> None:
-    """What was read ahead comes first; a descriptor shows only when nothing stands before it."""
+    """Bytes read ahead come first; the descriptor is available once none are left."""
     path = tmp_path / "x"
     path.write_bytes(DATA)
     for step in (1, 7, 100_000):
@@ -525,7 +546,7 @@ def test_readers(tmp_path: Path) -> None:
 
 
 def test_read_function() -> None:
-    """`read(n)` of a reader gives at most n bytes, none at the end."""
+    """`read(n)` of a reader returns at most n bytes, none at the end."""
     read = read_function(Chunks(DATA, 700))
     pieces = [read(n) for n in (10, 1000, 5)]
     assert pieces == [DATA[:10], DATA[10:710], DATA[710:715]]
@@ -534,8 +555,8 @@ def test_read_function() -> None:
         pass
 
 
-def test_closing_a_reader_closes_what_is_below() -> None:
-    """A decoder has no `close`; a thread that hangs in a read says so, and then its descriptor stays open."""
+def test_closing_a_reader_closes_its_input() -> None:
+    """The reader below is closed, unless the decoder's `close` returns False since its thread is still in a read."""
 
     class Inner:
         def read(self, n: int) -> bytes:
@@ -552,7 +573,7 @@ def test_closing_a_reader_closes_what_is_below() -> None:
 
 
 def test_descriptor_reader(tmp_path: Path) -> None:
-    """Closing it means nothing to descriptors 0 to 2; what cannot be read has a name."""
+    """Descriptors 0 to 2 are not closed; errors have the name of the input."""
     DescriptorReader(0).close()
     assert os.fstat(0)
     reader = DescriptorReader(os.open(tmp_path, os.O_RDONLY), "a name")
@@ -563,7 +584,7 @@ def test_descriptor_reader(tmp_path: Path) -> None:
 
 
 def test_a_closed_file_holds_no_memory() -> None:
-    """Samples in a buffer keep the files of many shards: what each was read with is given back, and had again."""
+    """The buffer of a closed file is freed, and filled again on demand: samples may keep the files of many shards."""
     tracemalloc.start()
     try:
         files = []

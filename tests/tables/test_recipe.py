@@ -1,4 +1,4 @@
-"""What create reads: recipe.py and reader.py."""
+"""Inputs of create: tables/recipe.py and tables/reader.py."""
 
 import csv
 import io
@@ -104,12 +104,12 @@ def test_hint_of_an_unknown_scheme() -> None:
     assert caught.value.hint == "use a command: 'pipe:aws s3 cp s3://b/c -'"
 
 
-def test_rows_say_where() -> None:
+def test_rows_have_positions() -> None:
     rows = list(read_recipe([b"\n", b"# \n", b"a b\n", b"c text:d"], "dir/r.txt", pipes_allowed=True))
     assert [row.where for row in rows] == ["dir/r.txt:3", "dir/r.txt:4"]
 
 
-def test_recipes_and_tables_are_read_as_they_are_asked_for() -> None:
+def test_recipes_and_tables_are_read_on_demand() -> None:
     def endless(line: bytes, header: bytes = b"") -> Iterator[bytes]:
         return itertools.chain([header] if header else [], itertools.repeat(line))
 
@@ -135,7 +135,7 @@ def test_any_content_has_a_line(entries: list[tuple[bytes, bytes]]) -> None:
 
 
 def entries(content: bytes, format: Format, key: str | None = None, columns: list[str] | None = None) -> str:
-    """The rows, or what is wrong, as a text: `NAME=VALUE`, `NAME<KIND:VALUE`."""
+    """Return the rows, or the error, as a text: `NAME=VALUE`, `NAME<KIND:VALUE`."""
     try:
         rows = list(read_table(io.BytesIO(content), format, "t", key=key, columns=columns, pipes_allowed=False))
     except Usage as error:
@@ -161,7 +161,7 @@ TABLES: list[tuple[Format, bytes, str | None, list[str] | None, str]] = [
     ("tsv", b"a\n\n1\n", "{index}", None, "0.a=b'' 1.a=b'1'"),  # one column: an empty line is a row
     ("tsv", b"a\tb\n\t\n", "{index}", None, "0.a=b'' 0.b=b''"),
     ("tsv", b"a\tb\n\\t\\n\t\\r\\\\n\n", "{index}", None, "0.a=b'\\t\\n' 0.b=b'\\r\\\\n'"),
-    ("tsv", b"a\tb\n1\t\"2\n", "{index}", None, "0.a=b'1' 0.b=b'\"2'"),  # quotes mean nothing
+    ("tsv", b"a\tb\n1\t\"2\n", "{index}", None, "0.a=b'1' 0.b=b'\"2'"),  # quotes have no effect
     ("tsv", b"seg.png\t__x__\n1\t2\n", "{index}", None, "0.seg.png=b'1' 0.__x__=b'2'"),
     ("tsv", b"a\tb\n1\n", None, None, "t:2: cells in this row: 1, columns: 2"),
     ("tsv", b"a\tb\n\n1\t2\t3\n", None, None, "t:3: cells in this row: 3, columns: 2"),
@@ -254,7 +254,7 @@ def test_pipes_of_a_table() -> None:
     assert row == Row(b"000000000.a", "pipe", b"cat x", 2, "t")
 
 
-def test_an_open_quote_does_not_swallow_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_open_quote_does_not_extend_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "CELL_LIMIT", 1000)
     lines = itertools.chain([b"a,b\n", b'1,"2\n'], itertools.repeat(b"3,4\n"))
     with pytest.raises(TarkitError, match=r"^t:2: field larger than field limit \(1000\)$"):

@@ -108,7 +108,7 @@ def test_format_number(value: int, width: int, field: bytes | None) -> None:
 
 @settings(max_examples=25)
 @given(st.integers(-(2**88), 2**88 - 1))
-def test_numbers_come_back(value: int) -> None:
+def test_numbers_round_trip(value: int) -> None:
     field = b.format_number(value, 12)
     assert len(field) == 12
     assert b.parse_number(field) == value
@@ -116,7 +116,7 @@ def test_numbers_come_back(value: int) -> None:
 
 @settings(max_examples=25)
 @given(st.binary(max_size=12))
-def test_parse_number_reads_a_number_or_says_no(field: bytes) -> None:
+def test_parse_number_returns_a_number_or_raises(field: bytes) -> None:
     try:
         number = b.parse_number(field)
     except ValueError:
@@ -126,7 +126,7 @@ def test_parse_number_reads_a_number_or_says_no(field: bytes) -> None:
 
 
 def plain_sums(block: bytes) -> tuple[int, int]:
-    """The unsigned and the signed checksum, by the definition."""
+    """Return the unsigned and the signed checksum, by the definition."""
     blanked = block[:148] + b" " * 8 + block[156:]
     return sum(blanked), sum(byte - 256 if byte > 127 else byte for byte in blanked)
 
@@ -207,10 +207,10 @@ FIRST_HEADERS = [path.read_bytes()[: b.BLOCK] for path in sorted(DATA.glob("*.ta
 
 
 @each_row(("number", "block"), enumerate([*FIRST_HEADERS, header(name=b"caf\xe9", prefix=b"\x80" * 155)]))
-def test_each_flipped_byte_shows(number: int, block: bytes) -> None:
-    """Every other value of every byte fails, but for the spellings of the checksum field and what follows its number.
+def test_each_flipped_byte_is_noticed(number: int, block: bytes) -> None:
+    """Every other value of every byte fails, except spellings of the checksum field and the bytes after its number.
 
-    Of each header another eighth of the bytes is looked at, and all of that field.
+    Of each header another eighth of the bytes is tested, and all of that field.
     """
     assert b.checksum_ok(block)
     digits = re.match(rb" *[0-7]+", block[148:156])
@@ -234,7 +234,7 @@ def test_checksum_agrees_with_its_definition(block: bytes, at: int, flip: int) -
         if "checksum" in str(error):
             assert not b.checksum_ok(damaged)
         return
-    # tarfile takes any spelling of the field that Python's int() takes
+    # tarfile accepts any spelling of the field that Python's int() accepts
     assert b.checksum_ok(damaged) or 148 <= at < 156
 
 
@@ -323,7 +323,7 @@ def test_sparse_real_size(block: bytes, size: int | None) -> None:
 
 
 def test_sparse_blocks_of_gnu_tar() -> None:
-    """26 pieces: 4 in the header, 21 in the first extension block, 1 in the second."""
+    """An old sparse file with 26 pieces has 4 in the header, 21 in the first extension block, 1 in the second."""
     archive = (DATA / "gnu-sparse-old.tar").read_bytes()
     start = next(
         start

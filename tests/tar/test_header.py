@@ -40,7 +40,7 @@ def members(archive: bytes) -> list[tarfile.TarInfo]:
 
 
 def read_back(header: bytes) -> tarfile.TarInfo:
-    """What tarfile makes of a header: its blocks alone, as the payload may be of 9 GB."""
+    """Return what tarfile makes of a header: its blocks alone, as the payload may have 9 GB."""
     with tarfile.open(fileobj=io.BytesIO(header), encoding="utf-8", errors="surrogateescape") as tar:
         info = tar.next()
         assert info is not None
@@ -52,14 +52,14 @@ def raw(text: str) -> bytes:
 
 
 def records_of(header: bytes) -> dict[bytes, bytes]:
-    """The records of the PAX entry that the header begins with, if it does."""
+    """Return the records of the PAX entry that the header begins with, if it does."""
     if header[156:157] != b.PAX:
         return {}
     return pax.parse_records(header[512 : 512 + b.parse_number(header[124:136])])
 
 
 def test_a_plain_header_byte_for_byte() -> None:
-    """The layout of POSIX ustar, written down once by hand."""
+    """A plain header has the layout of POSIX ustar, written down by hand."""
     assert h.encode(b"a/17.jpg", 1234) == (
         b"a/17.jpg".ljust(100, b"\0")
         + b"0000644\0"
@@ -83,7 +83,7 @@ def test_a_plain_header_byte_for_byte() -> None:
 
 @each_row("archive", ["gnu-ustar.tar", "gnu-ustar-split.tar"])
 def test_headers_are_those_of_gnu_tar(archive: str) -> None:
-    """Byte for byte, as the golden archives were made with the same fixed metadata."""
+    """Headers equal those of the golden archives, which have the same fixed metadata, byte for byte."""
     data = (DATA / archive).read_bytes()
     for name, flag, size, start in EXPECTED[archive]:
         if flag == "0":
@@ -186,7 +186,7 @@ def test_fields(fields: dict[str, Any], records: dict[bytes, bytes]) -> None:
         {"typeflag": b.DIRECTORY, "size": 1},
     ],
 )
-def test_what_no_header_can_say(fields: dict[str, Any]) -> None:
+def test_fields_that_do_not_fit(fields: dict[str, Any]) -> None:
     said = {"name": b"a", "size": 0, **fields}
     with pytest.raises(ValueError, match=r"."):
         h.encode(**said)
@@ -195,7 +195,7 @@ def test_what_no_header_can_say(fields: dict[str, Any]) -> None:
 @settings(max_examples=25)
 @given(SHORT_NAMES, st.integers(0, 8**11 - 1), st.integers(0, 8**11 - 1))
 @example(b"\xff" * 100, 8**11 - 1, 8**11 - 1)
-def test_the_fast_path_is_the_slow_one(name: bytes, size: int, mtime: int) -> None:
+def test_the_fast_path_equals_the_slow_path(name: bytes, size: int, mtime: int) -> None:
     slow = h._encode_any(name, size, 0o644, mtime, 0, 0, b.REGULAR, b"")
     assert h.encode(name, size, mtime=mtime) == slow == b.seal(slow)
     assert len(slow) == b.BLOCK
@@ -209,7 +209,7 @@ def test_the_fast_path_is_the_slow_one(name: bytes, size: int, mtime: int) -> No
 @example(b"c", 0, -1)
 @example(b"d", 1, 1.0)
 @example(b"e", 1, 1.5)
-def test_the_fast_path_takes_what_it_can_and_no_more(name: bytes, size: int, mtime: int | float) -> None:
+def test_the_fast_path_leaves_the_rest_to_the_slow_path(name: bytes, size: int, mtime: int | float) -> None:
     slow = h._encode_any(name, size, 0o644, mtime, 0, 0, b.REGULAR, b"")
     assert [h.encode(name, size, mtime=mtime) for _ in range(2)] == [slow, slow]
 
@@ -229,7 +229,7 @@ def test_tarfile_reads_what_is_encoded(name: bytes, size: int, mtime: int | floa
 
 @settings(max_examples=25)
 @given(NAMES, NAMES, SIZES, TIMES)
-def test_renamed_there_and_back(name: bytes, other: bytes, size: int, mtime: int | float) -> None:
+def test_rename_and_back(name: bytes, other: bytes, size: int, mtime: int | float) -> None:
     header = h.encode(name, size, mtime=mtime)
     renamed = h.rename(header, other)
     assert renamed == h.encode(other, size, mtime=mtime)
@@ -251,7 +251,7 @@ GOLDEN = sorted(EXPECTED)
 
 @functools.cache
 def ranges(name: str) -> list[tuple[int, int, int]]:
-    """(start, data, end) of the entries of a golden archive; what follows the last one goes with it."""
+    """Return (start, data, end) of the entries of a golden archive; the last one includes the end of the archive."""
     archive = (DATA / name).read_bytes()
     infos = members(archive)
     ends = [info.offset for info in infos[1:]] + [len(archive)]
@@ -266,7 +266,7 @@ def renamed(archive: bytes, entries: list[tuple[int, int, int]], names: list[byt
 
 
 def facts(info: tarfile.TarInfo) -> tuple[object, ...]:
-    """All that renaming keeps."""
+    """Return the metadata that renaming keeps."""
     names = {"path", "hdrcharset", "GNU.sparse.name"}
     records = {keyword: value for keyword, value in info.pax_headers.items() if keyword not in names}
     numbers = (info.size, info.mtime, info.mode, info.uid, info.gid, info.devmajor, info.devminor)
@@ -285,7 +285,7 @@ def test_renaming_keeps_all_but_the_name(archive: str) -> None:
     data = (DATA / archive).read_bytes()
     before = members(data)
     for new in NEW_NAMES.values():
-        # without its slash, a V7 header is no directory's
+        # without its slash, a V7 header is not a directory's
         changed = renamed(data, ranges(archive), [new + b"/" * info.isdir() for info in before])
         after = members(changed)
         assert [raw(info.path) for info in after] == [new] * len(before)
@@ -400,7 +400,7 @@ def test_records_of_the_renamed(records: dict[bytes, bytes], new: bytes, after: 
     assert records_of(h.rename(X(b"a", records) + PLAIN, new)) == after
 
 
-def test_the_stand_in_of_a_sparse_file_follows() -> None:
+def test_the_placeholder_name_of_a_sparse_file_is_renamed() -> None:
     header = X(b"a", {b"GNU.sparse.name": b"secret", b"GNU.sparse.realsize": b"9"}) + h.encode(
         b"./GNUSparseFile.7/secret", 3
     )
@@ -422,7 +422,7 @@ def test_the_stand_in_of_a_sparse_file_follows() -> None:
         (b.seal(X(b"a", {})[:124] + b"junk" + X(b"a", {})[128:512]) + PLAIN, b"b"),
     ],
 )
-def test_what_cannot_be_renamed(header: bytes, new: bytes) -> None:
+def test_headers_that_cannot_be_renamed(header: bytes, new: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         h.rename(header, new)
 

@@ -1,4 +1,4 @@
-"""PAX records and GNU long names: tables of good and bad, and what is written comes back."""
+"""PAX records and GNU long names: valid and invalid ones, and round trips."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VALUES = st.binary(max_size=1200)
         (b"6 k=1\n6 k=2\n6 j=3\n", [(b"k", b"1"), (b"k", b"2"), (b"j", b"3")]),
         (b"6 k=1\n\0\0\0\0", [(b"k", b"1")]),
         (b"\0" * 512, []),
-        # what GNU tar, Go and libarchive refuse too, with the reason
+        # GNU tar, Go and libarchive refuse these as well; with the reason
         (b"6 k=1", "beyond"),
         (b"7 k=1\n", "beyond"),
         (b"5 k=1\n", "no newline"),
@@ -109,7 +109,7 @@ def test_format_records(records: pax.Records | list[tuple[bytes, bytes]], payloa
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(KEYWORDS, VALUES), max_size=5))
-def test_records_come_back(pairs: list[tuple[bytes, bytes]]) -> None:
+def test_records_round_trip(pairs: list[tuple[bytes, bytes]]) -> None:
     payload = pax.format_records(pairs)
     assert list(pax.parse_pairs(payload)) == pairs
     assert pax.parse_records(payload) == pax.last_of_each(pairs)
@@ -118,7 +118,7 @@ def test_records_come_back(pairs: list[tuple[bytes, bytes]]) -> None:
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(KEYWORDS, VALUES), min_size=1, max_size=3), st.data())
-def test_a_cut_payload_is_an_error_or_ends_on_a_border(pairs: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
+def test_a_cut_payload_is_an_error_or_ends_at_a_record(pairs: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
     payload = pax.format_records(pairs)
     cut = data.draw(st.integers(0, len(payload) - 1))
     borders = {len(pax.format_records(pairs[:count])): count for count in range(len(pairs))}
@@ -131,7 +131,7 @@ def test_a_cut_payload_is_an_error_or_ends_on_a_border(pairs: list[tuple[bytes, 
 
 @settings(max_examples=25)
 @given(st.binary(max_size=60) | st.lists(st.sampled_from([b"6 k=1\n", b" ", b"=", b"\n", b"9", b"\0"])).map(b"".join))
-def test_any_payload_is_records_or_an_error(payload: bytes) -> None:
+def test_any_payload_has_records_or_is_an_error(payload: bytes) -> None:
     try:
         pairs = list(pax.parse_pairs(payload))
     except ValueError:

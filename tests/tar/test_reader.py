@@ -1,4 +1,4 @@
-"""Walking headers: what others wrote, what is damaged, and that payloads are never touched."""
+"""Reading headers: archives by other programs, damage, and that payloads are never read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Listing = list[list[str | int]]
 
 
 def listed(entries: list[Entry]) -> Listing:
-    """Entries as in expected.json; those of global headers are not there."""
+    """Return entries as in expected.json, without those of global headers."""
     return [
         [entry.name.decode("latin-1"), entry.type.decode("latin-1"), max(entry.size, entry.real), entry.start]
         for entry in entries
@@ -37,78 +37,78 @@ def listed(entries: list[Entry]) -> Listing:
     ]
 
 
-class Walked:
-    """What a walk gave until it ended or raised."""
+class ReadResult:
+    """The entries of an archive, and the error that ended the reading."""
 
     def __init__(self, source: HeaderSource, pos: int = 0) -> None:
-        self.walk = TarReader(source, pos)
+        self.reader = TarReader(source, pos)
         self.entries: list[Entry] = []
         self.error: TarkitError | None = None
         try:
-            self.entries += self.walk
+            self.entries += self.reader
         except TarkitError as error:
             self.error = error
 
     @property
     def problem(self) -> str | None:
-        """The name of the problem that ended the walk."""
+        """The name of the problem that ended the reading."""
         return self.error.name if isinstance(self.error, Problem) else None
 
     @property
     def whole(self) -> list[Entry]:
-        """The entries that damage left."""
-        return self.entries if self.error is None else [e for e in self.entries if e.start < self.walk.broken]
+        """The entries before the damage."""
+        return self.entries if self.error is None else [e for e in self.entries if e.start < self.reader.broken]
 
 
 def pax_member(records: dict[bytes, bytes], name: str = "short", payload: bytes = b"", kind: bytes = b.PAX) -> bytes:
-    """A header with PAX records and, unless these are global, the entry they are about."""
+    """Return a header with PAX records and, unless these are global, the entry that they apply to."""
     extension = pax.format_records(records)
     entry = with_field(member("PaxHeaders/x", extension), 156, kind)
     return entry if kind == b.PAX_GLOBAL else entry + member(name, payload)
 
 
-# ---- what others wrote
+# ---- archives by other programs
 
 
 @each_row("kind", SOURCES)
 @each_row("name", GOLDEN)
 def test_golden(name: str, kind: str) -> None:
-    """Names, sizes, types and offsets are what GNU tar and Python say; the walk ends where the archive does."""
+    """Names, sizes, types and offsets are those of GNU tar and Python; the reader stops at the end of the archive."""
     data = (DATA / name).read_bytes()
-    walked = Walked(SOURCES[kind](data))
-    assert walked.error is None
-    assert listed(walked.entries) == EXPECTED[name]
-    assert walked.walk.end == len(data)
-    ends = [entry.stop for entry in walked.entries]
-    assert [entry.start for entry in walked.entries] == [0, *ends[:-1]], "entries lie end to end"
-    assert walked.walk.marker == ends[-1]
+    result = ReadResult(SOURCES[kind](data))
+    assert result.error is None
+    assert listed(result.entries) == EXPECTED[name]
+    assert result.reader.end == len(data)
+    ends = [entry.stop for entry in result.entries]
+    assert [entry.start for entry in result.entries] == [0, *ends[:-1]], "entries are adjacent"
+    assert result.reader.marker == ends[-1]
     assert data[ends[-1] :].count(0) == len(data) - ends[-1]
 
 
 @each_row("name", GOLDEN)
 @each_row("stream", [False, True])
-def test_golden_over_borders_of_what_is_read_ahead(name: str, stream: bool) -> None:
-    """The answer does not depend on how much a source shows beyond what it was asked for."""
+def test_golden_with_any_read_ahead(name: str, stream: bool) -> None:
+    """The entries do not depend on how much a source returns beyond the requested bytes."""
     data = (DATA / name).read_bytes()
     for ahead in (0, 513, 1024, 1535, 4096, 10_000):
-        assert listed(Walked(Peeked(data, ahead, stream)).entries) == EXPECTED[name]
+        assert listed(ReadResult(Peeked(data, ahead, stream)).entries) == EXPECTED[name]
 
 
 @pytest.mark.parametrize("name", ["gnu-gnu-long.tar", "gnu-pax-long.tar", "gnu-sparse-old.tar", "go-pax.tar"])
 def test_golden_with_small_buffers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sources whose windows are smaller than an extension header grow them."""
+    """Sources whose windows are smaller than an extension header enlarge them."""
     monkeypatch.setattr(sources, "AHEAD", (512, 700, 1100, 1536))
     monkeypatch.setattr(sources, "CHUNK", 600)
     monkeypatch.setattr(sources, "HELD", 1200)
     data = (DATA / name).read_bytes()
-    assert listed(Walked(on_disk(data)).entries) == EXPECTED[name]
-    assert listed(Walked(on_disk(b"before" + data, offset=6)).entries) == EXPECTED[name]
+    assert listed(ReadResult(on_disk(data)).entries) == EXPECTED[name]
+    assert listed(ReadResult(on_disk(b"before" + data, offset=6)).entries) == EXPECTED[name]
     for step in (511, 512, 600, 1 << 20):
         assert listed(released(stream(data, step))) == EXPECTED[name]
 
 
 def released(source: StreamSource) -> list[Entry]:
-    """The entries of a stream whose window moves on behind each."""
+    """Return the entries of a stream that is released after each of them."""
     entries = []
     for entry in TarReader(source):
         entries.append(entry)
@@ -117,7 +117,7 @@ def released(source: StreamSource) -> list[Entry]:
 
 
 def test_links() -> None:
-    """Targets of links, short and long, in each way to say them."""
+    """Short and long targets of links are read in each encoding."""
     for name in ("gnu-gnu-long.tar", "gnu-pax-long.tar", "bsdtar-pax-long.tar", "bsdtar-gnutar-long.tar"):
         links = {entry.name: entry.link for entry in TarReader(Peeked((DATA / name).read_bytes())) if entry.link}
         target = b"s" * 149 + b"/" + b"n" * 146 + b".jpg"
@@ -125,7 +125,7 @@ def test_links() -> None:
 
 
 def test_sparse() -> None:
-    """A sparse file has the size its records say, and its payload is known not to be the content."""
+    """A sparse file has the size in its records, and its payload is marked as sparse."""
     names = [name for name in GOLDEN if "sparse" in name]
     assert len(names) == 5
     for name in names:
@@ -135,10 +135,10 @@ def test_sparse() -> None:
 
 
 def test_volumes() -> None:
-    """Of an archive in several volumes the first is cut short, and the second is not for us."""
-    first = Walked(on_disk((DATA / "gnu-multivolume-1.tar").read_bytes()))
+    """The first volume of an archive is truncated, and the second is not supported."""
+    first = ReadResult(on_disk((DATA / "gnu-multivolume-1.tar").read_bytes()))
     assert (listed(first.entries), first.problem) == ([], "truncated")
-    second = Walked(on_disk((DATA / "gnu-multivolume-2.tar").read_bytes()))
+    second = ReadResult(on_disk((DATA / "gnu-multivolume-2.tar").read_bytes()))
     assert isinstance(second.error, Unsupported)
     assert second.error.hint
 
@@ -147,7 +147,7 @@ def test_volumes() -> None:
 
 
 class Headers:
-    """A source of which only headers may be asked for: the rest is not there."""
+    """A source of which only headers may be read: the rest does not exist."""
 
     name = "big.tar"
     seekable = True
@@ -188,16 +188,16 @@ SIZES = {
 @each_row("stream", [False, True])
 @each_row(("head", "size"), SIZES.values())
 def test_size(head: bytes, size: int, stream: bool) -> None:
-    """Sizes of any length, in each way to say them; the payload behind is never asked for."""
+    """Sizes of any length are read in each encoding, without reading the payload after them."""
     stop = len(head) + size + b.padding(size)
     source = Headers(None if stream else stop + 1536, {0: head, stop: member("b.txt") + MARKER})
-    walked = Walked(source)
-    assert walked.error is None
-    assert [(e.name, e.start, e.data, e.size, e.stop) for e in walked.entries] == [
+    result = ReadResult(source)
+    assert result.error is None
+    assert [(e.name, e.start, e.data, e.size, e.stop) for e in result.entries] == [
         (b"a.bin", 0, len(head), size, stop),
         (b"b.txt", stop, stop + 512, 0, stop + 512),
     ]
-    assert walked.walk.marker == stop + 512
+    assert result.reader.marker == stop + 512
 
 
 @each_row(
@@ -215,19 +215,19 @@ def test_size(head: bytes, size: int, stream: bool) -> None:
         (with_field(header.encode(b"a.bin", 0), 156, b"S"), "sparse"),
     ],
 )
-def test_numbers_that_cannot_be(head: bytes, detail: str) -> None:
-    """What is no size is a bad header, whose checksum does not help."""
-    walked = Walked(Peeked(member("good") + head + MARKER))
-    assert walked.problem == "bad-header"
-    assert detail in str(walked.error)
-    assert "'good'" in str(walked.error)
-    assert [entry.name for entry in walked.whole] == [b"good"]
-    assert walked.walk.broken == 512
+def test_invalid_numbers(head: bytes, detail: str) -> None:
+    """An invalid size is a bad header, even with a correct checksum."""
+    result = ReadResult(Peeked(member("good") + head + MARKER))
+    assert result.problem == "bad-header"
+    assert detail in str(result.error)
+    assert "'good'" in str(result.error)
+    assert [entry.name for entry in result.whole] == [b"good"]
+    assert result.reader.broken == 512
 
 
 @pytest.mark.parametrize("count", [10, 1000])
 def test_payloads_are_not_read(count: int, tmp_path: Path) -> None:
-    """Of entries larger than what is read ahead, the file is not read beyond the headers and a little more."""
+    """Of entries larger than the read-ahead, little more than the headers is read."""
     size = 1 << 20
     with open(tmp_path / "x.tar", "w+b", buffering=0) as file:
         for number in range(count):
@@ -237,13 +237,12 @@ def test_payloads_are_not_read(count: int, tmp_path: Path) -> None:
         file.write(MARKER)
         source = FileSource(os.dup(file.fileno()), "x.tar")
     reads = counted(source)
-    assert len(Walked(source).entries) == count
+    assert len(ReadResult(source).entries) == count
     assert sum(reads) < count * 4096 + (1 << 19)
 
 
 def test_no_byte_is_read_twice(tmp_path: Path) -> None:
-    """A walk reads an archive once at most, whatever extension headers it has: those that webdataset writes, GNU long
-    names, PAX records larger than what is read ahead."""
+    """No byte is read twice: with headers by webdataset, GNU long names, and records larger than the read-ahead."""
     path = tmp_path / "x.tar"
     with wds.TarWriter(str(path)) as out:
         for number in range(1000):
@@ -254,8 +253,8 @@ def test_no_byte_is_read_twice(tmp_path: Path) -> None:
     for data, count in ((path.read_bytes(), 2000), (named + MARKER, 2000), (large + MARKER, 20)):
         source = on_disk(data)
         reads = counted(source)
-        walked = Walked(source)
-        assert (walked.error, len(walked.entries)) == (None, count)
+        result = ReadResult(source)
+        assert (result.error, len(result.entries)) == (None, count)
         assert sum(reads) <= len(data)
 
 
@@ -285,17 +284,17 @@ def test_no_byte_is_read_twice(tmp_path: Path) -> None:
     ],
 )
 def test_global(archive: bytes, names: list[bytes], sizes: list[int]) -> None:
-    """A global header is an entry of its own, and about all that follow but where their own records say otherwise."""
+    """A global header is an entry, and applies to all later entries whose own records do not override it."""
     for ahead in (0, 1 << 20):
-        walked = Walked(Peeked(archive + MARKER, ahead))
-        assert walked.error is None
-        plain = [entry for entry in walked.entries if entry.type != b"g"]
+        result = ReadResult(Peeked(archive + MARKER, ahead))
+        assert result.error is None
+        plain = [entry for entry in result.entries if entry.type != b"g"]
         assert ([entry.name for entry in plain], [entry.size for entry in plain]) == (names, sizes)
-        assert [entry.stop for entry in walked.entries] == [*[e.start for e in walked.entries[1:]], len(archive)]
+        assert [entry.stop for entry in result.entries] == [*[e.start for e in result.entries[1:]], len(archive)]
 
 
 def test_global_link() -> None:
-    """Targets of links, too."""
+    """A global header applies to targets of links as well."""
     data = pax_member({b"linkpath": b"t"}, kind=b"g") + member("a", typeflag=b"2", linkname=b"u") + MARKER
     assert [entry.link for entry in TarReader(Peeked(data))] == [b"", b"t"]
 
@@ -312,7 +311,7 @@ RECORDS = st.lists(
 
 
 def extension(kind: bytes, payload: bytes) -> bytes:
-    """An extension header of any kind and its payload."""
+    """Return an extension header of any kind with its payload."""
     return with_field(member("././@Extension", payload), 156, kind)
 
 
@@ -335,25 +334,29 @@ MEMBERS = st.sampled_from([
 
 @settings(max_examples=200)
 @given(st.lists(EXTENSIONS | MEMBERS, max_size=8), st.integers(0, 700), st.integers(512, 9000))
-def test_entries_do_not_depend_on_what_is_shown(parts: list[bytes], cut: int, ahead: int) -> None:
-    """`_slow` reads every entry when a source shows no more than it has to; with more, the same comes out faster."""
+def test_entries_do_not_depend_on_the_read_ahead(parts: list[bytes], cut: int, ahead: int) -> None:
+    """The fast path, used if a source returns more than requested, finds the same entries as `_slow`."""
     data = b"".join(parts) + MARKER
     data = data[: len(data) - cut]
-    slow, fast, more = (Walked(Peeked(data, shown)) for shown in (0, 1 << 20, ahead))
+    slow, fast, more = (ReadResult(Peeked(data, shown)) for shown in (0, 1 << 20, ahead))
     assert fast.entries == more.entries == slow.entries
     assert fast.problem == more.problem == slow.problem
     for each in (fast, more):
-        assert (each.walk.broken, each.walk.end, each.walk.nul) == (slow.walk.broken, slow.walk.end, slow.walk.nul)
+        assert (each.reader.broken, each.reader.end, each.reader.nul) == (
+            slow.reader.broken,
+            slow.reader.end,
+            slow.reader.nul,
+        )
 
 
 @each_row("kind", [b"x", b"L", b"g"])
-def test_extension_headers_have_a_limit_together(kind: bytes) -> None:
-    """Of one entry, and of all global ones, they may have 16 MiB together: more is a bad header."""
+def test_extension_headers_have_a_common_limit(kind: bytes) -> None:
+    """Extension headers have a common limit of 16 MiB, for one entry and for all global ones: more is a bad header."""
     payload = {b"L": bytes(7 << 20), b"x": pax.format_records({b"comment": bytes(7 << 20)})}.get(kind)
     each = extension(kind, payload or pax.format_records({b"comment": bytes(7 << 20)}))
-    assert Walked(Peeked(each * 2 + member("a.txt") + MARKER)).error is None
-    assert Walked(Peeked(each * 3 + member("a.txt") + MARKER)).problem == "bad-header"
-    apart = Walked(Peeked((each + member("a.txt")) * 3 + MARKER))
+    assert ReadResult(Peeked(each * 2 + member("a.txt") + MARKER)).error is None
+    assert ReadResult(Peeked(each * 3 + member("a.txt") + MARKER)).problem == "bad-header"
+    apart = ReadResult(Peeked((each + member("a.txt")) * 3 + MARKER))
     assert apart.problem == ("bad-header" if kind == b"g" else None)
 
 
@@ -361,16 +364,16 @@ def test_extension_headers_have_a_limit_together(kind: bytes) -> None:
     "before", [pax_member({b"path": b"real.txt"})[:1024], extension(b"L", b"real.txt\0"), extension(b"K", b"t\0")]
 )
 def test_a_global_header_between_an_entry_and_its_extension(before: bytes) -> None:
-    """It is an error: what the extension header says of the entry is never dropped without a word."""
+    """It is an error: the data of the extension header are never dropped silently."""
     data = member("a.txt", b"y") + before + pax_member({b"comment": b"hi"}, kind=b"g") + member("short.txt", b"abc")
     for ahead in (0, 1 << 20):
-        walked = Walked(Peeked(data + MARKER, ahead))
-        assert (walked.problem, [entry.name for entry in walked.entries]) == ("bad-header", [b"a.txt"])
-        assert walked.walk.broken == 1024
+        result = ReadResult(Peeked(data + MARKER, ahead))
+        assert (result.problem, [entry.name for entry in result.entries]) == ("bad-header", [b"a.txt"])
+        assert result.reader.broken == 1024
 
 
 def test_numbers_of_any_length() -> None:
-    """Go writes sizes with zeros in front; a checksum field ends at its first NUL, whatever follows."""
+    """Sizes may have leading zeros, as by Go; a checksum field ends at its first NUL."""
     sized = pax_member({b"size": b"0" * 21 + b"999", b"mtime": b"1"}, payload=bytes(999)) + MARKER
     assert [entry.size for entry in TarReader(Peeked(sized))] == [999]
     block = member("hi-gary.txt", bytes(16))
@@ -378,8 +381,8 @@ def test_numbers_of_any_length() -> None:
     assert [entry.size for entry in TarReader(Peeked(lenient + MARKER))] == [16]
 
 
-def test_extensions_come_in_any_number_and_order() -> None:
-    """PAX goes before `L`, of several the last counts, `X` is Sun's `x`; and all of it belongs to the entry."""
+def test_extensions_in_any_number_and_order() -> None:
+    """PAX takes precedence over `L`, the last of several counts, `X` is Sun's `x`; all belong to the entry."""
     long = with_field(member("././@LongLink", b"long" + bytes(1)), 156, b"L")
     first, last = (pax_member({b"path": each, b"mtime": b"1"})[:1024] for each in (b"first", b"last"))
     for extensions, name in (
@@ -401,9 +404,9 @@ def test_extensions_come_in_any_number_and_order() -> None:
 @each_row("kind", SOURCES)
 @each_row("zeros", [1024, 1025, 1535, 1536, 9216, 10_241, 300_000, 1_500_001])
 def test_zeros_of_any_length(zeros: int, kind: str) -> None:
-    """What follows the marker may be any number of zeros."""
-    walked = Walked(SOURCES[kind](member("a", b"x") + bytes(zeros)))
-    assert (walked.error, walked.walk.marker, walked.walk.end) == (None, 1024, 1024 + zeros)
+    """Any number of zeros may follow the end marker."""
+    result = ReadResult(SOURCES[kind](member("a", b"x") + bytes(zeros)))
+    assert (result.error, result.reader.marker, result.reader.end) == (None, 1024, 1024 + zeros)
 
 
 @each_row("kind", SOURCES)
@@ -431,90 +434,93 @@ def test_zeros_of_any_length(zeros: int, kind: str) -> None:
     ],
 )
 def test_ends(data: bytes, whole: int, problem: str, offset: int, words: str, kind: str) -> None:
-    """Each way for an archive to end that is not its own end."""
-    walked = Walked(SOURCES[kind](data))
-    assert isinstance(walked.error, Problem)
-    assert (walked.error.name, walked.error.offset, walked.error.archive) == (problem, offset, "x.tar")
-    assert words in walked.error.detail
-    assert [entry.name for entry in walked.whole] == [b"a"] * whole
+    """Each wrong end of an archive has its problem, offset and message."""
+    result = ReadResult(SOURCES[kind](data))
+    assert isinstance(result.error, Problem)
+    assert (result.error.name, result.error.offset, result.error.archive) == (problem, offset, "x.tar")
+    assert words in result.error.detail
+    assert [entry.name for entry in result.whole] == [b"a"] * whole
 
 
 def test_an_archive_without_entries() -> None:
-    """Two blocks of zeros are a whole archive."""
+    """Two blocks of zeros are a complete archive."""
     for zeros in (1024, 10_240):
-        walked = Walked(on_disk(bytes(zeros)))
-        assert (walked.error, walked.entries, walked.walk.marker, walked.walk.end) == (None, [], 0, zeros)
+        result = ReadResult(on_disk(bytes(zeros)))
+        assert (result.error, result.entries, result.reader.marker, result.reader.end) == (None, [], 0, zeros)
 
 
 # ---- damage
 
 
 def headers_of(data: bytes) -> Iterator[int]:
-    """Offsets of all blocks that are headers by their checksum."""
+    """Yield offsets of all blocks with the checksum of a header."""
     return (pos for pos in range(0, len(data), 512) if b.checksum_ok(data[pos : pos + 512]))
 
 
 @each_row("name", DAMAGED)
 def test_cut_at_every_byte(name: str) -> None:
-    """Of an archive that is cut, the entries before the cut come, and then the problem: at each border of 4 KiB, beside
-    it, and at every seventh byte."""
+    """A cut archive has the entries before the cut, then the problem.
+
+    It is cut around each border in the first 4 KiB and at every seventh byte.
+    """
     data = (DATA / name).read_bytes()
-    entries = Walked(Peeked(data)).entries
+    entries = ReadResult(Peeked(data)).entries
     marker = entries[-1].stop
     borders = {entry.start for entry in entries} | {marker}
     blocks = {*range(0, 4096, 512), *range(marker, marker + 1025, 512), *borders}
     beside = {block + shift for block in blocks for shift in (-1, 0, 1)}
     for cut in sorted({*range(0, 4096, 7), *range(marker - 20, marker + 1030, 7), *beside} - {-1}):
-        walked = Walked(Peeked(data[:cut], 2048, stream=(cut // 512 + cut) % 2 > 0))
+        result = ReadResult(Peeked(data[:cut], 2048, stream=(cut // 512 + cut) % 2 > 0))
         if cut >= marker + 1024:
-            assert walked.error is None, cut
+            assert result.error is None, cut
         elif cut in borders or cut >= marker + 512:
-            assert walked.problem == "no-end-marker", cut
+            assert result.problem == "no-end-marker", cut
         else:
-            assert walked.problem == "truncated", cut
-        assert walked.whole == [entry for entry in entries if entry.stop <= cut], cut
+            assert result.problem == "truncated", cut
+        assert result.whole == [entry for entry in entries if entry.stop <= cut], cut
 
 
 @each_row("name", GOLDEN)
 def test_cut_at_every_border(name: str) -> None:
-    """Every golden archive, a block at a time, by the real sources."""
+    """Every golden archive is cut at each block, and read by the real sources."""
     data = (DATA / name).read_bytes()
-    entries = Walked(Peeked(data)).entries
+    entries = ReadResult(Peeked(data)).entries
     for entry in entries:
         for cut in range(entry.start, min(entry.stop, entry.start + 4096), 512):
-            walked = Walked((on_disk if cut % 1024 else stream)(data[:cut]))
-            assert walked.problem == ("no-end-marker" if cut == entry.start else "truncated"), cut
-            assert walked.whole == [each for each in entries if each.stop <= cut]
+            result = ReadResult((on_disk if cut % 1024 else stream)(data[:cut]))
+            assert result.problem == ("no-end-marker" if cut == entry.start else "truncated"), cut
+            assert result.whole == [each for each in entries if each.stop <= cut]
 
 
 def first_entries(name: str) -> tuple[bytearray, list[Entry]]:
-    """An archive of the first three entries of a golden one."""
+    """Return an archive of the first three entries of a golden one."""
     data = (DATA / name).read_bytes()
-    entries = Walked(Peeked(data)).entries[:3]
+    entries = ReadResult(Peeked(data)).entries[:3]
     return bytearray(data[: entries[-1].stop] + MARKER), entries
 
 
 @each_row("name", DAMAGED)
-def test_every_byte_of_a_header_counts(name: str) -> None:
-    """A byte of a header that is not what it was is a problem, and never less of the archive without one: another fifth
-    of the bytes in each header, and the checksum."""
+def test_every_changed_byte_of_a_header_is_noticed(name: str) -> None:
+    """A changed byte of a header is a problem, or all entries are the same.
+
+    A fifth of the bytes of each header, and its checksum, are changed.
+    """
     data, entries = first_entries(name)
     for number, pos in enumerate([*headers_of(bytes(data))]):
         for at in {*range(pos + number % 5, pos + 512, 5), *range(pos + 148, pos + 156)}:
             data[at] ^= 1 << at % 8
-            walked = Walked(Peeked(bytes(data), 0, stream=at % 2 > 0))
+            result = ReadResult(Peeked(bytes(data), 0, stream=at % 2 > 0))
             data[at] ^= 1 << at % 8
-            if walked.error is None:
-                assert walked.entries == entries, at
+            if result.error is None:
+                assert result.entries == entries, at
             else:
-                assert walked.problem == "bad-header", at
-                assert walked.whole == [entry for entry in entries if entry.stop <= pos], at
+                assert result.problem == "bad-header", at
+                assert result.whole == [entry for entry in entries if entry.stop <= pos], at
 
 
 @each_row("name", DAMAGED)
-def test_damage_behind_the_headers(name: str) -> None:
-    """Records, long names and sparse maps have no checksum: what is wrong there never ends in anything but an error of
-    ours, or in as many entries as there were."""
+def test_damage_of_extensions(name: str) -> None:
+    """Damage in records, long names and sparse maps, without checksums, is an error or keeps the number of entries."""
     data, entries = first_entries(name)
     headers = {*headers_of(bytes(data))}
     for entry in entries:
@@ -522,18 +528,18 @@ def test_damage_behind_the_headers(name: str) -> None:
             if at & -512 in headers:
                 continue
             data[at] ^= 1 << at % 8
-            walked = Walked(Peeked(bytes(data), 1024, stream=True))
+            result = ReadResult(Peeked(bytes(data), 1024, stream=True))
             data[at] ^= 1 << at % 8
-            # only the mark "more of the map follows" of old sparse files can hide what comes behind
-            assert walked.error or len(walked.entries) == len(entries) or (entry.type == b"S" and at % 512 == 504), at
+            # only the flag "more of the map follows" of old sparse files can hide later entries
+            assert result.error or len(result.entries) == len(entries) or (entry.type == b"S" and at % 512 == 504), at
 
 
 @settings(max_examples=25)
 @given(st.binary(max_size=3000), st.integers(0, 2000))
 def test_any_bytes(data: bytes, ahead: int) -> None:
-    """Whatever comes, a walk ends, in an error of ours or at the end; a tar that is cut short is never whole."""
-    walked = Walked(Peeked(data, ahead))
-    assert walked.error or (walked.walk.end == len(data) and not any(data[walked.walk.marker :]))
+    """Any bytes are read to the end or to an error of tarkit; a truncated tar is never complete."""
+    result = ReadResult(Peeked(data, ahead))
+    assert result.error or (result.reader.end == len(data) and not any(data[result.reader.marker :]))
 
 
 @settings(max_examples=25)
@@ -543,27 +549,27 @@ def test_any_bytes(data: bytes, ahead: int) -> None:
         max_size=5,
     )
 )
-def test_what_encode_writes(pairs: list[tuple[bytes, int]]) -> None:
-    """A walk reads back what `encode` wrote: any name, any size that a tar can have."""
+def test_encode_round_trips(pairs: list[tuple[bytes, int]]) -> None:
+    """The reader returns what `encode` wrote: any name, any size that a tar can have."""
     pos, headers = 0, {}
     for name, size in pairs:
         head = header.encode(name, size := size % (1 << 58))
         headers[pos] = head
         pos += len(head) + size + b.padding(size)
     headers[pos] = MARKER
-    found = Walked(Headers(pos + 1024, headers))
+    found = ReadResult(Headers(pos + 1024, headers))
     assert found.error is None
     assert [(entry.name, entry.size) for entry in found.entries] == [(name, size % (1 << 58)) for name, size in pairs]
 
 
-# ---- going on behind damage
+# ---- resuming after damage
 
 
 THREE = [member("a.txt", b"1" * 600), member("b.txt", b"2" * 600), member("c.txt", b"3" * 600)]
 
 
 def damaged(at: int) -> bytes:
-    """Three entries, the byte `at` changed."""
+    """Return three entries, the byte `at` changed."""
     data = bytearray(b"".join(THREE) + MARKER)
     data[at] ^= 0x55
     return bytes(data)
@@ -571,14 +577,14 @@ def damaged(at: int) -> bytes:
 
 @each_row("kind", SOURCES)
 def test_resume(kind: str) -> None:
-    """Behind a header that cannot be trusted the next good one is found, and the walk goes on from there."""
+    """After a bad header the next good one is found, and reading resumes there."""
     source = SOURCES[kind](damaged(1536 + 5))
-    walked = Walked(source)
-    assert (walked.problem, [entry.name for entry in walked.whole]) == ("bad-header", [b"a.txt"])
-    assert (walked.walk.broken, walked.walk.resume) == (1536, 2048)
-    found = find_header(source, walked.walk.resume)
+    result = ReadResult(source)
+    assert (result.problem, [entry.name for entry in result.whole]) == ("bad-header", [b"a.txt"])
+    assert (result.reader.broken, result.reader.resume) == (1536, 2048)
+    found = find_header(source, result.reader.resume)
     assert found == 3072
-    assert [entry.name for entry in Walked(source, found).entries] == [b"c.txt"]
+    assert [entry.name for entry in ReadResult(source, found).entries] == [b"c.txt"]
 
 
 @each_row("kind", SOURCES)
@@ -599,15 +605,15 @@ def test_resume(kind: str) -> None:
     ],
 )
 def test_find_header(data: bytes, pos: int, found: int | None, kind: str) -> None:
-    """Only whole blocks at the places where blocks begin, V7 headers too."""
+    """Only whole blocks at multiples of 512 are headers, including V7 headers."""
     assert find_header(SOURCES[kind](data), pos) == found
 
 
 @each_row("name", ["gnu-gnu-long.tar", "gnu-pax-long.tar", "gnu-sparse-old.tar"])
-def test_broken_is_where_the_extensions_begin(name: str) -> None:
-    """Damage to the last of several headers of an entry breaks the entry from its first on."""
+def test_broken_is_the_start_of_the_extensions(name: str) -> None:
+    """Damage to the last of several headers of an entry is reported at the first of them."""
     data = bytearray((DATA / name).read_bytes())
-    entries = Walked(Peeked(bytes(data))).entries
+    entries = ReadResult(Peeked(bytes(data))).entries
     checked = 0
     for entry in entries:
         main = entry.start
@@ -616,43 +622,47 @@ def test_broken_is_where_the_extensions_begin(name: str) -> None:
                 main = pos
         if main > entry.start:
             data[main + 100] ^= 1
-            walked = Walked(Peeked(bytes(data)))
+            result = ReadResult(Peeked(bytes(data)))
             data[main + 100] ^= 1
-            assert (walked.problem, walked.walk.broken, walked.walk.resume) == ("bad-header", entry.start, main + 512)
+            assert (result.problem, result.reader.broken, result.reader.resume) == (
+                "bad-header",
+                entry.start,
+                main + 512,
+            )
             checked += 1
     assert checked or "sparse-old" in name
 
 
 def test_messages() -> None:
-    """What is wrong, where, after what; names are escaped."""
-    assert str(Walked(on_disk(damaged(1536 + 5))).error) == (
+    """Messages have the problem, its offset and the entry before it; names are escaped."""
+    assert str(ReadResult(on_disk(damaged(1536 + 5))).error) == (
         "x.tar: at 1536: bad checksum in the header after 'a.txt' [bad-header]"
     )
     odd = member(b"a\n\xff.txt", b"x" * 600)
-    assert str(Walked(on_disk(odd[:700])).error) == (
+    assert str(ReadResult(on_disk(odd[:700])).error) == (
         "x.tar: at 700: the input ends inside 'a\\x0a\\xff.txt', which needs 836 bytes more [truncated]"
     )
-    assert str(Walked(on_disk(b"")).error) == "x.tar: at 0: the input is empty [no-end-marker]"
-    assert str(Walked(on_disk(b"PK\3\4" * 200)).error) == (
+    assert str(ReadResult(on_disk(b"")).error) == "x.tar: at 0: the input is empty [no-end-marker]"
+    assert str(ReadResult(on_disk(b"PK\3\4" * 200)).error) == (
         "x.tar: at 0: this is not a tar archive: bad checksum in the first header [bad-header]"
     )
 
 
 def test_a_file_that_grows_or_shrinks(tmp_path: Path) -> None:
-    """A file is what it was when it was opened; less than that is an error."""
+    """A file has the size it had when it was opened; a shorter one is an error."""
     path = tmp_path / "x.tar"
     path.write_bytes(archive({"a.txt": b"x", "b.txt": b"y" * 4_000_000, "c.txt": b"z"}))
     source = FileSource(os.open(path, os.O_RDONLY), "x.tar")
-    walk = iter(TarReader(source))
-    next(walk)
+    reader = iter(TarReader(source))
+    next(reader)
     os.truncate(path, 1_000_000)
     with pytest.raises(Problem) as error:
-        list(walk)
+        list(reader)
     assert error.value.name in ("truncated", "no-end-marker")
 
 
 def test_sources_are_interchangeable() -> None:
-    """What a walk needs of a source is `name`, `size` and `peek`."""
+    """The reader uses `name`, `size` and `peek` of a source only."""
     kinds: list[Callable[[bytes], HeaderSource]] = [Peeked, on_disk, stream]
     data = archive({"a": b"1", "b": b"2" * 5000})
     assert len({tuple(TarReader(kind(data))) for kind in kinds}) == 1

@@ -1,4 +1,4 @@
-"""Writing an archive: neighbours become one copy, everything comes in order, the end is right."""
+"""Writing an archive: adjacent ranges become one copy, entries stay in order, the end is correct."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests._tools import MARKER, archive, contents, each_row, fd_of, member, on_
 
 
 class Log:
-    """A sink in memory that notes what was called."""
+    """A sink in memory that records the calls."""
 
     fd = None
 
@@ -55,7 +55,7 @@ ENTRY = 1536
 
 
 def ranges(source: FileSource, *numbers: int) -> tuple[Log, EntryWriter]:
-    """A writer that was given these entries of DATA."""
+    """Return a writer, with its sink, that got these entries of DATA."""
     sink = Log()
     writer = EntryWriter(sink)
     for number in numbers:
@@ -63,8 +63,8 @@ def ranges(source: FileSource, *numbers: int) -> tuple[Log, EntryWriter]:
     return sink, writer
 
 
-def test_neighbours_are_one_copy() -> None:
-    """All entries of a file in order are a single copy, and then the end."""
+def test_adjacent_ranges_are_one_copy() -> None:
+    """All entries of a file in order are a single copy, followed by the end."""
     sink, writer = ranges(on_disk(DATA), *range(8))
     assert sink.calls == []
     writer.close()
@@ -75,11 +75,11 @@ def test_neighbours_are_one_copy() -> None:
 
 @pytest.mark.parametrize(("numbers", "copies"), [([0, 1, 3, 4], 2), ([3, 2, 1], 3), ([1, 1], 2), ([5], 1), ([], 0)])
 def test_any_order(numbers: list[int], copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not lie end to end is gathered, or copied piece by piece, in the order of the calls."""
+    """Ranges that are not adjacent are gathered, or copied one by one, in the order of the calls."""
     expected = b"".join(DATA[number * ENTRY : (number + 1) * ENTRY] for number in numbers)
     sink, writer = ranges(on_disk(DATA), *numbers)
     writer.finish(0)
-    assert sink.calls == ["writev"] * (copies > 1) + ["copy"] * (copies > 0), "short ones go out together"
+    assert sink.calls == ["writev"] * (copies > 1) + ["copy"] * (copies > 0), "short ranges are written together"
     assert sink.data == expected
     monkeypatch.setattr(writing, "SMALL", 0)
     sink, writer = ranges(on_disk(DATA), *numbers)
@@ -88,8 +88,8 @@ def test_any_order(numbers: list[int], copies: int, monkeypatch: pytest.MonkeyPa
     assert sink.data == expected
 
 
-def test_short_ranges_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They go out when there are many or when they are much; long ones stand between them where they belong."""
+def test_short_ranges_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short ranges are written once there are many, or many bytes of them; long ones stay in order."""
     monkeypatch.setattr(writing, "SMALL", ENTRY)
     source = on_disk(DATA)
     sink, writer = ranges(source, 5, 3, 1, 0)
@@ -108,8 +108,8 @@ def test_short_ranges_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ranges(source, *range(7, 0, -1))[0].calls == ["writev"] * 3
 
 
-def test_two_sources_are_not_neighbours() -> None:
-    """Offsets that fit mean nothing across files."""
+def test_ranges_of_two_sources_are_not_adjacent() -> None:
+    """Ranges of different files are not adjacent, for any offsets."""
     one, two = on_disk(DATA), on_disk(DATA[::-1])
     sink = Log()
     writer = EntryWriter(sink)
@@ -121,7 +121,7 @@ def test_two_sources_are_not_neighbours() -> None:
 
 
 def test_entries_of_all_kinds_keep_their_order(tmp_path: Path) -> None:
-    """Ranges, entries in memory, pieces and files, one behind the other."""
+    """Ranges, entries in memory, pieces and files are written in the order of the calls."""
     source = on_disk(DATA)
     path = tmp_path / "file"
     path.write_bytes(b"f" * 777 + b"more than is asked for")
@@ -150,8 +150,8 @@ def test_entries_of_all_kinds_keep_their_order(tmp_path: Path) -> None:
     assert sink.calls[-1] == "close"
 
 
-def test_small_entries_go_out_together() -> None:
-    """A thousand entries are a few calls, none of more pieces or bytes than a system call takes."""
+def test_small_entries_are_written_together() -> None:
+    """A thousand entries take a few calls, each within the limits of a system call."""
     sizes: list[int] = []
     sink = Log()
     sink.writev = lambda pieces: (sizes.append(len(pieces)), Log.writev(sink, pieces))[1]  # type: ignore[method-assign]
@@ -164,8 +164,8 @@ def test_small_entries_go_out_together() -> None:
     assert max(sizes) <= 1024
 
 
-def test_much_in_memory_does_not_stay_there() -> None:
-    """Once there is a megabyte it goes out."""
+def test_memory_is_bounded() -> None:
+    """Entries in memory are written once they have a megabyte."""
     sink = Log()
     writer = EntryWriter(sink)
     for _ in range(5):
@@ -175,7 +175,7 @@ def test_much_in_memory_does_not_stay_there() -> None:
 
 @each_row("length", [0, 512, 9216, 9728, 10_240, 20_480])
 def test_end(length: int) -> None:
-    """Two zero blocks, padded to a record of 10 240 bytes."""
+    """The end is two zero blocks, padded to a record of 10 240 bytes."""
     sink = Log()
     with EntryWriter(sink) as writer:
         writer.raw((b"x" * length,), length)
@@ -187,7 +187,7 @@ def test_end(length: int) -> None:
 
 @each_row("zeros", [0, 1, 1024, 1535, 3_000_001])
 def test_end_of_a_copy(zeros: int) -> None:
-    """An archive that is copied whole keeps the end it had; what was finished is not finished again."""
+    """A complete copy keeps the end of the archive; a finished writer is not finished again."""
     sink = Log()
     with EntryWriter(sink) as writer:
         writer.raw((b"x" * 512,), 512)
@@ -196,8 +196,8 @@ def test_end_of_a_copy(zeros: int) -> None:
     assert writer.position == 512 + zeros
 
 
-def test_an_exception_gives_up() -> None:
-    """Nothing more is written, the sink is aborted and not closed."""
+def test_an_exception_aborts() -> None:
+    """After an exception nothing more is written; the sink is aborted, not closed."""
     sink = Log()
     writer = EntryWriter(sink)
     writer.append(on_disk(DATA), 0, ENTRY)
@@ -208,8 +208,8 @@ def test_an_exception_gives_up() -> None:
     assert not sink.data
 
 
-def test_a_failure_at_the_end_gives_up() -> None:
-    """A source that became shorter shows when the last range is copied: then there is no archive."""
+def test_a_failure_at_the_end_aborts() -> None:
+    """If the last copy finds that a source became shorter, there is no archive."""
     sink, writer = ranges(on_disk(DATA[:2000]), 0, 1)
     with pytest.raises(Exception, match="became shorter"):
         writer.close()
@@ -217,15 +217,15 @@ def test_a_failure_at_the_end_gives_up() -> None:
 
 
 def test_a_file_that_is_too_short() -> None:
-    """An entry must not get less than its header says."""
+    """An entry with less than the size in its header is an error."""
     sink, source = Log(), on_disk(b"y" * 9999)
     with pytest.raises(Short), EntryWriter(sink) as writer:
         writer.add_file(encode(b"x", 10_000), fd_of(source), 10_000)
     assert sink.calls[-1] == "abort"
 
 
-def test_a_stream_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was appended of a stream is written before its window moves."""
+def test_ranges_of_a_stream_are_written_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range of a stream is written before its window moves."""
     monkeypatch.setattr(sources, "CHUNK", 4096)
     source = stream(DATA, 700)
     sink = Log()
@@ -247,8 +247,8 @@ def test_a_stream_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
         max_size=20,
     )
 )
-def test_whatever_the_order_of_calls(calls: list[tuple[str, int, int]]) -> None:
-    """Any mixture comes out in its order, and `position` is right at each step."""
+def test_any_order_of_calls(calls: list[tuple[str, int, int]]) -> None:
+    """Any mixture is written in order, and `position` is correct at each step."""
     source, sink, expected = on_disk(DATA), Log(), b""
     with EntryWriter(sink) as writer:
         for kind, number, length in calls:
@@ -265,5 +265,5 @@ def test_whatever_the_order_of_calls(calls: list[tuple[str, int, int]]) -> None:
 
 
 def test_constants() -> None:
-    """Pieces of one call fit in IOV_MAX, with the two that the last entry adds."""
+    """The pieces of one call, and the two that the last entry adds, fit in IOV_MAX."""
     assert os.sysconf("SC_IOV_MAX") >= writing.PIECES + 3

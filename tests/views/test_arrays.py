@@ -1,4 +1,4 @@
-"""Pictures of arrays: which numbers become which pixels and points."""
+"""Pictures of arrays: the pixels and points that numbers become."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests._tools import each_row
 numpy = pytest.importorskip("numpy", reason="numpy is not installed")
 
 
-class Held:
+class MemorySource:
     """A source of bytes."""
 
     name, seekable = "x.tar", True
@@ -30,16 +30,16 @@ class Held:
 
 
 def item(array: Any, reach: int | None = None) -> Item:
-    """An item with this array, of which the first bytes can be read."""
+    """Return an item with this array, of which the first `reach` bytes can be read."""
     out = io.BytesIO()
     numpy.save(out, array)
     data = out.getvalue()
-    payload = Payload(Held(data), 0, len(data), len(data) if reach is None else reach)  # type: ignore[arg-type]
+    payload = Payload(MemorySource(data), 0, len(data), len(data) if reach is None else reach)  # type: ignore[arg-type]
     return describe(Item(b"a.npy", b"npy", len(data), "", payload=payload), payload)
 
 
 def picture(found: Sketch | None) -> Any:
-    """The picture of a heat map, in RGBA."""
+    """Return the picture of a heat map, in RGBA."""
     images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     assert found is not None
     assert found.type == "image/png"
@@ -47,7 +47,7 @@ def picture(found: Sketch | None) -> Any:
 
 
 def points(found: Sketch | None) -> list[list[tuple[float, float]]]:
-    """The points of curves."""
+    """Return the points of curves."""
     assert found is not None
     assert found.type == "image/svg+xml"
     return [
@@ -58,7 +58,7 @@ def points(found: Sketch | None) -> list[list[tuple[float, float]]]:
 
 @each_row("dtype", ["f2", "f4", "f8", ">f4", ">i2", "i1", "u1", "i8", "u8", "?"])
 def test_heat_map(dtype: str) -> None:
-    """A pixel for each number, the smallest dark, the largest bright."""
+    """Each number is a pixel, the minimum dark, the maximum bright."""
     found = sketch(item(numpy.array([[0, 1, 0], [1, 1, 0]], dtype)))
     image = picture(found)
     assert found
@@ -69,7 +69,7 @@ def test_heat_map(dtype: str) -> None:
 
 
 def test_many_numbers() -> None:
-    """Some of them are drawn, which is said; of more dimensions the first plane is."""
+    """A large array is sampled, and its range has `about`; of more dimensions the first plane is drawn."""
     big = numpy.add.outer(numpy.arange(500.0), numpy.arange(1000.0))
     found = sketch(item(big))
     image = picture(found)
@@ -83,7 +83,7 @@ def test_many_numbers() -> None:
 
 
 def test_colours() -> None:
-    """Bytes in three or four channels are the picture itself."""
+    """Bytes in three or four channels are drawn as colours."""
     array = numpy.arange(5 * 4 * 3, dtype="u1").reshape(5, 4, 3)
     image = picture(sketch(item(array)))
     assert image.convert("RGB").tobytes() == array.tobytes()
@@ -92,7 +92,7 @@ def test_colours() -> None:
 
 
 def test_curves() -> None:
-    """A point for each number of a series; of many the smallest and the largest at each place."""
+    """Each number of a series is a point; of many, minimum and maximum at each position."""
     [line] = points(sketch(item(numpy.array([0.0, 1.0, math.nan, 0.5]))))
     assert line == [(60.0, 228.0), (180.0, 12.0), (420.0, 120.0)]
     assert points(sketch(item(numpy.array([[3], [3]])))) == [[(120.0, 120.0), (360.0, 120.0)]]
@@ -104,8 +104,8 @@ def test_curves() -> None:
     assert found.range == "about -1 to 1"
 
 
-def test_what_is_not_drawn() -> None:
-    """No numbers, none that are finite, objects, columns first, damage, what cannot be read."""
+def test_arrays_that_are_not_drawn() -> None:
+    """Text, non-finite numbers, objects, Fortran order, damage and truncated content are not drawn."""
     fine = numpy.arange(12.0).reshape(3, 4)
     arrays = [
         numpy.float64(1), numpy.zeros((0, 3)), numpy.array(["a"]), numpy.array([1j]), numpy.array([None]),
@@ -120,8 +120,8 @@ def test_what_is_not_drawn() -> None:
     assert sketch(cut) is None
 
 
-def test_a_curve_is_a_picture_of_its_own() -> None:
-    """It names its language, so that a browser takes it from a data URL; there is no script in it."""
+def test_a_curve_is_a_complete_svg() -> None:
+    """The SVG has its namespace, so that a browser accepts it in a data URL, and no script."""
     found = sketch(item(numpy.arange(9)))
     assert found
     assert base64.b64encode(found.data)

@@ -1,4 +1,4 @@
-"""The page of `show --html`: what is in it, that nothing gets out of its place, and how a browser sees it."""
+"""The page of `show --html`: its contents, that all data are escaped, and its behaviour in a browser."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ATTACK = (
 
 
 class Tree(HTMLParser):
-    """The elements of a page: what is in each of the tags that are open, checked to be closed in order."""
+    """The elements of a page: the texts in each open tag; tags must be closed in order."""
 
     def __init__(self, page: bytes) -> None:
         super().__init__()
@@ -57,15 +57,15 @@ class Tree(HTMLParser):
             self.texts.append((self.open[-1], data.strip()))
 
     def text(self, *tags: str) -> list[str]:
-        """The texts inside tags of these names."""
+        """Return the texts inside tags of these names."""
         return [text for tag, text in self.texts if tag in tags]
 
     def attributes(self, tag: str) -> list[dict[str, str | None]]:
-        """Those of each tag of this name."""
+        """Return the attributes of each tag of this name."""
         return [attributes for each, attributes in self.tags if each == tag]
 
 
-class Held:
+class MemorySource:
     """A source of bytes."""
 
     name, seekable = "x.tar", True
@@ -78,20 +78,20 @@ class Held:
 
 
 def picture(field: bytes, kind: str, data: bytes) -> Item:
-    """An item with a picture."""
-    source = Held(data)
+    """Return an item with a picture."""
+    source = MemorySource(data)
     return Item(b"a." + field, field, len(data), kind, {}, payload=Payload(source, 0, len(data), len(data)))  # type: ignore[arg-type]
 
 
 def text(name: str, content: str, kind: str = "text", cut: bool = False) -> Item:
-    """An item with a text."""
+    """Return an item with a text."""
     return Item(b"a." + name.encode(), name.encode(), len(content), kind, {}, content, cut)
 
 
 def page_of(
     *samples: SampleItems, title: str = "x.tar", summary: str = "All samples", names: Sequence[str] = ()
 ) -> bytes:
-    """The page of some samples."""
+    """Return the page of some samples."""
     gallery = pages.Gallery(names)
     for seen in samples:
         for item in seen.items:
@@ -109,7 +109,7 @@ PAIR = [
 
 
 def test_page() -> None:
-    """Title, tools, a card for each sample: caption, classes, key, and folded: fields, long texts, the place."""
+    """The page has a title, tools, and a card for each sample: caption, classes, key; the rest of it is folded."""
     tree = Tree(page_of(*PAIR))
     assert tree.text("title", "h1") == ["x.tar", "x.tar"]
     assert tree.text("h2") == ["d/a", "d/b"]
@@ -137,8 +137,8 @@ def test_page() -> None:
     assert tree.text("summary") == ["cls 1 B, json 27 B, t 100 B", "cls 1 B, npy 80 B"]
 
 
-def test_for_everyone() -> None:
-    """Language, labels, headings, a way past the tools: what those need who do not see or have no mouse."""
+def test_accessibility() -> None:
+    """The page is accessible: language, labels, headings, unique ids, and a link that skips the tools."""
     tree = Tree(page_of(*PAIR, SampleItems(b"d/c", "x.tar", 0, [text("cls", "12")])))
     assert tree.attributes("html") == [{"lang": "en"}]
     assert [each["for"] for each in tree.attributes("label")] == ["search", "classes"]
@@ -151,8 +151,8 @@ def test_for_everyone() -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_nothing_from_outside() -> None:
-    """No address but those of the page itself; a policy that lets in just this style and this script."""
+def test_nothing_is_external() -> None:
+    """The page has no external address, and a policy that allows only its own style and script."""
     page = page_of(*PAIR)
     tree = Tree(page)
     [policy] = [each["content"] for each in tree.attributes("meta") if each.get("http-equiv")]
@@ -169,7 +169,7 @@ def test_nothing_from_outside() -> None:
 
 
 def test_hostile() -> None:
-    """Keys, names, texts, JSON, archives and titles that would be tags: all of them come out as text."""
+    """Keys, names, texts, JSON, archives and titles with tags are shown as text."""
     plain = Counter(tag for tag, _ in Tree(page_of(*[hostile(re.sub(r"\S", "x", ATTACK))] * 2, names=("x",))).tags)
     page = page_of(*[hostile(ATTACK)] * 2, title=ATTACK, summary=ATTACK, names=(ATTACK,))
     tree = Tree(page)
@@ -188,7 +188,7 @@ def test_hostile() -> None:
 
 
 def hostile(text_: str) -> SampleItems:
-    """A sample with a text in each place."""
+    """Return a sample with a text in each position."""
     name = text_.encode()
     return SampleItems(
         name,
@@ -207,7 +207,7 @@ def hostile(text_: str) -> SampleItems:
 
 
 def test_control_characters() -> None:
-    """What is not printable is shown as escapes, line ends and tabs of texts are kept."""
+    """Control characters are shown as escapes; line ends and tabs of texts are kept."""
     seen = SampleItems(b"\x1b[2J\xff", "x", 0, [text("t", "a\x1b[1m\u202e\tb\nc" + "d" * 80)])
     tree = Tree(page_of(seen))
     assert tree.text("h2") == ["\\x1b[2J\\xff"]
@@ -215,8 +215,8 @@ def test_control_characters() -> None:
     assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", page_of(seen))
 
 
-def test_texts_have_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long texts by the hundred are cut to their beginnings."""
+def test_texts_have_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of long texts are cut to their beginnings."""
     assert pages.ROOM + pages.TEXT_ROOM <= 9_000_000, "a page of pictures has less than 10 MB"
     monkeypatch.setattr(pages, "TEXT_ROOM", 50_000)
     samples = [
@@ -234,7 +234,7 @@ def test_texts_have_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_thumbnails() -> None:
-    """A thumbnail for each large picture, loaded when it comes into view; why there is none for one that is damaged."""
+    """A large picture has a thumbnail, loaded when it comes into view; a damaged one has the reason instead."""
     images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     data = noise((1440, 720))
     damaged = picture(b"bad.png", "png", data[:60])
@@ -253,7 +253,7 @@ def test_thumbnails() -> None:
 
 
 def noise(size: tuple[int, int]) -> bytes:
-    """A PNG that is large."""
+    """Return a large PNG."""
     images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     out = io.BytesIO()
     images.effect_noise(size, 90).save(out, "PNG")
@@ -261,13 +261,13 @@ def noise(size: tuple[int, int]) -> bytes:
 
 
 def opened(image: dict[str, str | None]) -> Any:
-    """The picture of an <img>."""
+    """Return the picture of an <img>."""
     images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     return images.open(io.BytesIO(base64.b64decode((image["src"] or "").partition(",")[2])))
 
 
-def test_small_pictures_are_taken_as_they_are() -> None:
-    """Byte by byte, unless browsers would not show all tones; those of few pixels show them."""
+def test_small_pictures_are_unchanged() -> None:
+    """Small pictures are embedded unchanged, except 16-bit ones; those with few pixels are shown with sharp pixels."""
     images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     found = {}
     for mode, size in (("RGB", (50, 40)), ("RGBA", (300, 40)), ("I;16", (9, 9))):
@@ -281,8 +281,8 @@ def test_small_pictures_are_taken_as_they_are() -> None:
     assert found == {"RGB": (True, "pixels"), "RGBA": (True, None), "I;16": (False, "pixels")}
 
 
-def test_pictures_become_smaller_before_any_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All have one size, the largest with which they fit."""
+def test_pictures_shrink_before_any_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pictures have the same size, the largest with which they fit."""
     data = noise((800, 400))
     monkeypatch.setattr(pages, "ROOM", 400_000)
     sides = []
@@ -300,7 +300,7 @@ def test_pictures_become_smaller_before_any_is_left_out(monkeypatch: pytest.Monk
 
 
 def test_sounds_and_videos(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are in the page, and play when they are asked to; what is too large is left out and counted."""
+    """Sounds and videos are in the page, without autoplay; those that are too large are left out and counted."""
     items = [
         picture(b"wav", "wav", b"RIFF" + bytes(90)),
         picture(b"mp4", "mp4", b"ftyp"),
@@ -319,10 +319,10 @@ def test_sounds_and_videos(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_arrays() -> None:
-    """A picture of the numbers, with their range."""
+    """An array is a picture of its numbers, with their range."""
     header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2), }".ljust(117) + b"\n"
     data = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + bytes((1, 2, 3, 9))
-    source = Held(data)
+    source = MemorySource(data)
     payload = Payload(source, 0, len(data), len(data))  # type: ignore[arg-type]
     each = describe(Item(b"a.npy", b"npy", len(data), "", payload=payload), payload)
     tree = Tree(page_of(SampleItems(b"a", "x", 0, [each])))
@@ -331,7 +331,7 @@ def test_arrays() -> None:
 
 
 def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small pictures that browsers know are taken as they are, others are said to need the extra."""
+    """Small pictures in formats of browsers are embedded unchanged, others have a note that names the extra."""
     monkeypatch.setattr(pictures, "available", lambda: False)
     small, large = picture(b"gif", "gif", b"GIF89a"), picture(b"png", "png", bytes(40_000))
     odd = picture(b"ppm", "netpbm", b"P5 1 1 1 1")
@@ -340,8 +340,8 @@ def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tree.text("div")[:2] == ["thumbnails need tarkit[images]"] * 2
 
 
-def test_pictures_have_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once the page is full there are no more, and they are counted."""
+def test_pictures_have_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the page is full, further pictures are left out and counted."""
     monkeypatch.setattr(pictures, "available", lambda: False)
     gallery = pages.Gallery()
     for _ in range(300):
@@ -359,7 +359,7 @@ def test_pictures_have_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bars(page: bytes) -> dict[str, list[tuple[str, str]]]:
-    """The titles of histograms, with the label and the count of each bar."""
+    """Return the titles of histograms, with the label and the count of each bar."""
     found = {}
     for table in re.findall('<table class="bars">(.*?)</table>', page.decode(), re.S):
         title = re.findall("<caption>(.*?)</caption>", table)[0]
@@ -369,7 +369,7 @@ def bars(page: bytes) -> dict[str, list[tuple[str, str]]]:
 
 
 def test_size_charts() -> None:
-    """Ranges with round ends; none of a field that has one size."""
+    """Sizes are counted in ranges with round bounds; a field with one size has no chart."""
     samples = [SampleItems(b"k", "x", 0, [Item(b"k.a", b"a", size, "text"), Item(b"k.b", b"b", 7, "text")])
                for size in (0, 4, 5, 999, 20_000)]  # fmt: skip
     [chart] = size_charts(samples)
@@ -380,14 +380,14 @@ def test_size_charts() -> None:
 
 
 def test_class_bars() -> None:
-    """The most frequent first, numbers in their order; more than there is room for are one bar."""
+    """The most frequent class is first, equal counts in numeric order; classes beyond the limit share one bar."""
     assert class_bars(Counter(["2", "10", "10", "2", "1", "x", "x", "x"])) == [("x", 3), ("2", 2), ("10", 2), ("1", 1)]
     many = Counter({str(number): 100 - number for number in range(30)})
     assert class_bars(many)[-2:] == [("19", 81), ("10 others", sum(range(71, 81)))]
 
 
 def test_charts() -> None:
-    """Classes of fields and of members of JSON, then sizes; words that come back are classes of the samples too."""
+    """Classes in fields and JSON members have charts, then sizes; repeated values are classes of samples."""
     samples = [
         SampleItems(b"%d" % i, "x", 0, [
             text("cls", f"{i % 2}\n"), text("txt", f"text {i}"),
@@ -431,7 +431,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_browser.Browse
 
 
 def test_in_a_browser(window: _browser.Browser, tmp_path: Path) -> None:
-    """It fits narrow and wide windows, follows light and dark, finds keys, asks nobody, runs no script but its own."""
+    """The page fits narrow and wide windows, follows light and dark, finds keys, and requests nothing else."""
     path = tmp_path / "page.html"
     samples = [
         SampleItems(b"%s/%02d" % (b"ab"[i % 2 : i % 2 + 1], i), "x" * 90, 0, [*hostile(ATTACK).items])
@@ -473,7 +473,7 @@ def test_in_a_browser(window: _browser.Browser, tmp_path: Path) -> None:
 
 
 def test_classes_and_pictures_in_a_browser(window: _browser.Browser, tmp_path: Path) -> None:
-    """A filter by class, search in texts, a viewer that keys move through what is found, and that Esc closes."""
+    """Classes filter, texts are searched, keys move the viewer through the results, and Esc closes it."""
     pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     path = tmp_path / "page.html"
     data = noise((60, 40))
@@ -520,7 +520,7 @@ def test_classes_and_pictures_in_a_browser(window: _browser.Browser, tmp_path: P
     assert shown() == ["png of k3", "Caption 3", "2 of 3"]
     press("Escape")
     assert shown() is False
-    for _ in range(100):  # the dialog tells the page of its end after it has closed
+    for _ in range(100):  # the dialog sends its close event after it has closed
         focused = window.run("document.activeElement.closest('article').dataset.key")
         if focused == "k3":
             break

@@ -1,4 +1,4 @@
-"""Classes and captions of samples, by the names of fields and by what is in them."""
+"""Classes and captions of samples, by the names and contents of fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = ["cat", "dog", "犬"]
 
 
 def seen(**fields: object) -> SampleItems:
-    """A sample of these fields: texts, and JSON of what is not text."""
+    """Return a sample of these fields: texts, and JSON for other values."""
     items = []
     for name, value in fields.items():
         text = value if isinstance(value, str) else json.dumps(value)
@@ -41,12 +41,12 @@ def seen(**fields: object) -> SampleItems:
     ],
 )  # fmt: skip
 def test_labels(sample: SampleItems, labels: list[tuple[str, str, str]]) -> None:
-    """Fields and members whose names say so; numbers have the names of their lines."""
+    """Labels come from fields and members with such names; numbers are names of classes by line."""
     assert labels_of(sample, NAMES) == [Label(*each) for each in labels]
 
 
-def test_the_field_that_is_asked_for() -> None:
-    """Then no other is looked for; a sample that lacks it has no class."""
+def test_a_given_field() -> None:
+    """With a given field no other is used; a sample without it has no class."""
     assert labels_of(seen(cls="1"), NAMES, ("size", "2")) == [Label("size", "2", "犬")]
     assert labels_of(seen(cls="1"), NAMES, ("size", "\x1b" * 50))[0].name == "\\x1b" * 39 + "…"
     assert labels_of(seen(cls="1"), NAMES, ("x", "")) == []
@@ -65,12 +65,12 @@ def test_the_field_that_is_asked_for() -> None:
     ],
 )  # fmt: skip
 def test_captions(sample: SampleItems, captions: list[tuple[str, str]]) -> None:
-    """Texts whose names say so, each once; without these, texts of several words."""
+    """Captions come from texts with such names, each once; without these, from texts of several words."""
     assert captions_of(sample) == [Caption(*each) for each in captions]
 
 
-def test_json_that_is_none() -> None:
-    """What is cut, no object, or nested too deep has no members."""
+def test_invalid_json() -> None:
+    """JSON that is cut, nested too deep, or no object has no members."""
     deep = Item(b"a", b"json", 1, "json", {}, "[" * 100_000)
     cut = Item(b"a", b"json", 1, "json", {}, '{"label": "x"', True)
     assert [class_values("json", each) for each in (deep, cut)] == [[], []]
@@ -80,7 +80,7 @@ def test_json_that_is_none() -> None:
 
 
 def test_classes() -> None:
-    """Values that come back; in the order of their counts, then numbers by value."""
+    """Values that repeat are classes, in the order of their counts, then by numeric value."""
     assert [is_class(Counter(text)) for text in ("aabb", "aaaa", "abcd", "aab", "")] == [True] + [False] * 4
     assert class_order(Counter(["2", "10", "b", "a", "10"])) == [("10", 2), ("2", 1), ("a", 1), ("b", 1)]
     assert [class_name(value, NAMES) for value in ("0", "02", "3", "00000000000", "1.0", "")] == [

@@ -1,4 +1,4 @@
-"""Pictures in the terminal: each protocol decoded again, pixel by pixel; which terminal gets which."""
+"""Pictures in the terminal: each protocol is decoded again, pixel by pixel; and the choice of a protocol."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ RED, GREEN, BLUE, WHITE, GREY = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255
 
 
 def drawing(*rows: list[tuple[int, int, int]]) -> Any:
-    """A picture of these pixels."""
+    """Return a picture of these pixels."""
     image = Images.new("RGB", (len(rows[0]), len(rows)))
     image.putdata([pixel for row in rows for pixel in row])
     return image
 
 
 def row(pictures: Sequence[Drawn], how: How, colors: Colors, width: int = 76, cell: Cell = Cell()) -> str:  # noqa: B008
-    """A row in a terminal of this width: of 76 columns two pictures of 37 each."""
+    """Return a row for a terminal of this width: of 76 columns two pictures of 37 each."""
     return PictureRows(width, how, colors, cell).row(pictures)
 
 
@@ -41,7 +41,7 @@ SMALL = drawing([RED, GREEN], [BLUE, WHITE], [RED, RED])
 
 
 def test_blocks_in_full_colour() -> None:
-    """Two pixels to a character, colours said once for a run; the last line alone keeps the background below it."""
+    """A character shows two pixels, a run sets its colours once; the lower half of an odd last line has no colour."""
     text = row([Drawn(SMALL, (("key", "bold"), ("png 2 x 3", "")))], "blocks", "truecolor")
     assert text.splitlines() == [
         "\x1b[38;2;255;0;0;48;2;0;0;255m\u2580\x1b[38;2;0;255;0;48;2;255;255;255m\u2580\x1b[0m",
@@ -53,7 +53,7 @@ def test_blocks_in_full_colour() -> None:
 
 
 def test_blocks_with_256_colours_and_none() -> None:
-    """The nearest of the cube or of the greys; without colours, letters as dark as the picture."""
+    """The nearest colour of the cube or of the greys is used; without colours, characters of similar brightness."""
     image = drawing([RED, GREY, (90, 140, 180)], [BLUE, WHITE, (0, 0, 0)])
     text = row([Drawn(image, ())], "blocks", "256")
     assert re.findall(r"38;5;(\d+);48;5;(\d+)", text) == [("196", "21"), ("241", "231"), ("67", "16")]
@@ -62,7 +62,7 @@ def test_blocks_with_256_colours_and_none() -> None:
 
 
 def test_several_in_a_row() -> None:
-    """Side by side with a gap, of different heights, with one that could not be drawn."""
+    """Pictures of a row are side by side with a gap, with different heights, and a reason for one that is not drawn."""
     text = row(
         [
             Drawn(SMALL, (("a", "bold"), ("x" * 30, "dim"))),
@@ -89,8 +89,8 @@ def test_several_in_a_row() -> None:
     assert [found[3].room, PictureRows(80, "kitty", "none", Cell(8, 16)).room] == [(39, 32), (312, 256)]
 
 
-def test_words_below() -> None:
-    """Key, classes, a caption in at most three lines, what the header says; rows come when they are full."""
+def test_texts_below() -> None:
+    """Below are key, classes, a caption in at most three lines, and the header; a row is printed when it is full."""
     rows = PictureRows(80, "blocks", "none", Cell(), ["cat", "\u72d7"])
     found = []
     for key, cls, caption in (("d/a", "1", "word " * 40), ("d/b", "7", ""), ("d/c", "0", "two\nlines")):
@@ -116,7 +116,7 @@ def test_words_below() -> None:
 
 
 def kitty_picture(text: str) -> tuple[str, Any]:
-    """What kitty's protocol says, and the picture that it carries."""
+    """Return the parameters of kitty's protocol, and the picture in it."""
     chunks = re.findall(r"\x1b_G([^;]*);([A-Za-z0-9+/=]*)\x1b\\", text)
     assert [head[-3:] for head, _ in chunks] == ["m=1"] * (len(chunks) - 1) + ["m=0"]
     assert all(len(data) <= 4096 for _, data in chunks)
@@ -127,7 +127,7 @@ def kitty_picture(text: str) -> tuple[str, Any]:
 
 
 def test_kitty_and_iterm() -> None:
-    """One PNG for the row, scaled to cells, transparent where there is none."""
+    """A row is one PNG, scaled to cells, and transparent outside of pictures."""
     big = Images.effect_noise((200, 180), 90).convert("RGB")
     pictures = [Drawn(SMALL, (("a", ""),)), Drawn(None, (("b", ""),)), Drawn(big, (("c", ""),))]
     head, strip = kitty_picture(row(pictures, "kitty", "none", 96, Cell(10, 20)))
@@ -145,7 +145,7 @@ def test_kitty_and_iterm() -> None:
 
 
 def sixel_pixels(text: str) -> tuple[tuple[int, int], dict[tuple[int, int], tuple[int, ...]]]:
-    """Size and painted pixels of a picture in sixels: a decoder as the manual of the VT340 says it."""
+    """Return size and painted pixels of a picture in sixels, decoded as the manual of the VT340 specifies."""
     head = re.match(r'\x1bP0;1;0q"1;1;(\d+);(\d+)', text)
     assert head
     assert text.endswith("\x1b\\")
@@ -174,7 +174,7 @@ def sixel_pixels(text: str) -> tuple[tuple[int, int], dict[tuple[int, int], tupl
 
 
 def test_sixel() -> None:
-    """Each solid pixel is painted once in its colour, the others not at all."""
+    """Each solid pixel is painted once in its colour, the others are not painted."""
     image = Images.new("RGBA", (40, 15))
     image.paste(SMALL, (3, 5))
     image.paste(Images.new("RGB", (20, 8), BLUE), (15, 7))
@@ -194,7 +194,7 @@ def test_sixel() -> None:
 # ---- thumbnails
 
 
-class Held:
+class MemorySource:
     """A source of bytes."""
 
     name, seekable = "x.tar", True
@@ -207,12 +207,12 @@ class Held:
 
 
 def item(image: Any, format: str, **settings: Any) -> Item:
-    """An item with this picture."""
+    """Return an item with this picture."""
     out = io.BytesIO()
     image.save(out, format, **settings)
     data = out.getvalue()
     kind = {"PPM": "netpbm"}.get(format, format.lower())
-    return Item(b"a.x", b"x", len(data), kind, {}, payload=Payload(Held(data), 0, len(data), len(data)))  # type: ignore[arg-type]
+    return Item(b"a.x", b"x", len(data), kind, {}, payload=Payload(MemorySource(data), 0, len(data), len(data)))  # type: ignore[arg-type]
 
 
 @each_row(
@@ -233,14 +233,14 @@ def item(image: Any, format: str, **settings: Any) -> Item:
     ],
 )
 def test_thumbnail(mode: str, color: Any, format: str, seen: tuple[int, int, int]) -> None:
-    """Every mode comes out in RGB, and fits."""
+    """A thumbnail of every mode is in RGB, and fits."""
     image = Images.new(mode, (400, 100), color)
     thumbnail = pictures.thumbnail(item(image, format, **({"lossless": True} if format == "WEBP" else {})), 60, 60)
     assert (thumbnail.mode, thumbnail.size, thumbnail.getpixel((30, 7))) == ("RGB", (60, 15), seen)
 
 
-def test_sixteen_bits_are_spread() -> None:
-    """The darkest is black, the brightest white: medical and depth pictures use few of the values."""
+def test_sixteen_bits_are_stretched() -> None:
+    """The minimum is black, the maximum white: medical and depth pictures use few of the values."""
     image = Images.new("I;16", (2, 1))
     image.putdata([1000, 1200])
     thumbnail = pictures.thumbnail(item(image, "TIFF"), 60, 60)
@@ -248,8 +248,8 @@ def test_sixteen_bits_are_spread() -> None:
 
 
 @each_row("format", ["JPEG", "PNG"])
-def test_turned(format: str) -> None:
-    """As EXIF says."""
+def test_orientation(format: str) -> None:
+    """A picture is rotated by its EXIF orientation."""
     exif = Images.Exif()
     exif[0x0112] = 6
     image = Images.new("RGBA" if format == "PNG" else "RGB", (40, 20), "red")
@@ -257,7 +257,7 @@ def test_turned(format: str) -> None:
 
 
 def test_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Damaged ones, bombs and large files are not drawn, and why is said."""
+    """Damaged pictures, bombs and large files are not drawn; the error has the reason."""
     good = item(Images.new("RGB", (300, 300)), "PNG")
     assert good.payload
     cut = Item(b"a.x", b"x", 60, "png", {}, payload=Payload(good.payload.source, 0, 60, 60))
@@ -271,7 +271,7 @@ def test_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         pictures.thumbnail(good, 10, 10)
 
 
-# ---- which terminal gets which
+# ---- choice of a protocol
 
 ENVIRONMENTS: list[tuple[dict[str, str], str]] = [
     ({"TERM": "xterm-kitty"}, "kitty"),
@@ -289,7 +289,7 @@ ENVIRONMENTS: list[tuple[dict[str, str], str]] = [
 
 @each_row(("env", "how"), ENVIRONMENTS)
 def test_how_to_draw(env: Mapping[str, str], how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the environment; whoever is not known is asked whether it takes sixels."""
+    """The environment determines the protocol; an unknown terminal is queried for sixels."""
     monkeypatch.setattr(screen, "takes_sixel", lambda: False)
     assert screen.how_to_draw(env) == how
     monkeypatch.setattr(screen, "takes_sixel", lambda: True)
@@ -308,7 +308,7 @@ def test_how_to_draw(env: Mapping[str, str], how: str, monkeypatch: pytest.Monke
     ],
 )
 def test_colors(env: Mapping[str, str], colors: str) -> None:
-    """By the environment; NO_COLOR beats all."""
+    """The environment determines the colours; NO_COLOR takes precedence."""
     assert screen.colors(env) == colors
 
 
@@ -316,8 +316,8 @@ def test_colors(env: Mapping[str, str], colors: str) -> None:
     ("answer", "attributes"),
     [(b"\x1b[?62;4;22c", [b"4", b"22"]), (b"\x1b[?6c", []), (b"typed\x1b[?63;1;2;4c", [b"1", b"2", b"4"]), (b"", [])],
 )
-def test_asking_the_terminal(answer: bytes, attributes: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says which attributes it has, or nothing; it is left as it was."""
+def test_query_of_the_terminal(answer: bytes, attributes: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The terminal returns its attributes, or nothing; its settings are unchanged."""
     monkeypatch.setattr(screen, "PATIENCE", 5 if answer else 0.01)
     master, slave = pty.openpty()
 

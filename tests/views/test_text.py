@@ -1,4 +1,4 @@
-"""Samples as text: plain lines, JSON, names, terminal. Whatever an archive holds, no terminal obeys it."""
+"""Samples as text: plain lines, JSON, names, terminal. No content of an archive controls the terminal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HOSTILE = SampleItems(
 
 
 def test_plain() -> None:
-    """A line for the sample, and one for each entry, in columns."""
+    """A sample has one line, and one for each entry, in columns."""
     long = ("word " * 16)[:79] + "\u2026"
     assert views.sample_lines(SEEN).splitlines() == [
         "d/a  x.tar at 512",
@@ -59,7 +59,7 @@ def test_plain() -> None:
 
 
 def test_plain_without_a_sample() -> None:
-    """What has no key is shown under its name."""
+    """Entries without a key are shown under their names."""
     seen = SampleItems(None, "x.tar", 0, [Item(b"d/", None, 0, "directory"), Item(b"", None, 9, "global header")])
     assert views.sample_lines(seen).splitlines() == [
         "(no sample)  x.tar at 0",
@@ -69,7 +69,7 @@ def test_plain_without_a_sample() -> None:
 
 
 def test_json() -> None:
-    """One object on one line; names can be read back, texts are whole or said to be cut."""
+    """A sample is one JSON object on one line; names can be decoded, texts are whole or marked as cut."""
     line = views.json_line(SEEN)
     assert line.count("\n") == 1
     found = json.loads(line)
@@ -90,7 +90,7 @@ def test_json() -> None:
 
 
 def unescaped(text: str) -> bytes:
-    """The inverse of what is done to names."""
+    """Return the inverse of the escapes in names."""
     return re.sub(rb"\\(\\|x[0-9a-f]{2})", lambda found: bytes.fromhex(found[1].decode()[1:]) or b"\\", text.encode())
 
 
@@ -98,28 +98,28 @@ def unescaped(text: str) -> bytes:
     "name", [b"a", b"\\x41", b"\\\\", b"\xff\xfe", "\u00e9\U0001f600".encode(), b"\x1b[1m\n", "\u202e".encode(), b"a\\"]
 )
 def test_names_can_be_read_back(name: bytes) -> None:
-    """Every byte, from what is printable alone."""
+    """Every byte of a name can be decoded from printable characters."""
     text = views.escaped(name)
     assert text.isprintable()
     assert unescaped(text) == name
     assert show(name) == f"'{text}'"
 
 
-def obedient(text: str) -> list[str]:
-    """What a terminal would obey: control characters but for line ends, and marks that turn text around."""
+def control_characters(text: str) -> list[str]:
+    """Return the characters that control a terminal: control characters except line ends, and bidirectional marks."""
     return [char for char in text if not char.isprintable() and char != "\n"]
 
 
 def test_hostile_names_and_texts() -> None:
-    """Escape sequences come out as text, in every view."""
-    assert obedient(views.sample_lines(HOSTILE)) == []
+    """Escape sequences are shown as text, in every view."""
+    assert control_characters(views.sample_lines(HOSTILE)) == []
     assert len(views.sample_lines(HOSTILE).splitlines()) == 6
-    assert obedient(views.json_line(HOSTILE)) == []
+    assert control_characters(views.json_line(HOSTILE)) == []
     assert json.loads(views.json_line(HOSTILE))["fields"][0]["text"] == HOSTILE.items[0].text
     assert unescaped(json.loads(views.json_line(HOSTILE))["key"]) == HOSTILE.key
-    assert obedient(terminal.panel(HOSTILE, 80, None)) == []
+    assert control_characters(terminal.panel(HOSTILE, 80, None)) == []
     coloured = terminal.panel(HOSTILE, 80, "truecolor")
-    assert obedient(re.sub(r"\x1b\[[0-9;]*m", "", coloured)) == []
+    assert control_characters(re.sub(r"\x1b\[[0-9;]*m", "", coloured)) == []
     assert "[2J" in re.sub(r"\x1b\[[0-9;]*m", "", coloured)
     lone = SampleItems(b"a", "x", 0, [Item(b"a.t", b"t", 1, "latin text", {}, "caf\udce9")])
     assert "caf\\xe9" in views.sample_lines(lone)
@@ -128,7 +128,7 @@ def test_hostile_names_and_texts() -> None:
 
 
 def test_markup_is_text() -> None:
-    """What looks like markup of the library that draws panels is none."""
+    """Text that looks like markup of rich is shown unchanged."""
     seen = SampleItems(b"[red]k[/]", "[bold]", 0, [Item(b"a.t", b"[t]", 1, "text", {}, "[link=x]:smile:[/nope]")])
     text = terminal.panel(seen, 80, None)
     for each in ("[red]k[/]", "[bold]", "[t]", "[link=x]:smile:[/nope]"):
@@ -169,7 +169,7 @@ LONG = """\
 
 
 def test_panel() -> None:
-    """A frame of the width that was asked for; JSON is laid out, long texts end."""
+    """A panel has the requested width; JSON is indented, long texts are cut."""
     seen = SampleItems(SEEN.key, "x.tar", 512, [*SEEN.items[:4], SEEN.items[7]])
     assert terminal.panel(seen, 60, None).splitlines() == PANEL.splitlines()
     assert terminal.panel(SampleItems(None, "x.tar", 0, [SEEN.items[1]]), 40, None).splitlines() == NARROW.splitlines()
@@ -197,7 +197,7 @@ def test_panel() -> None:
     ],
 )
 def test_indented(text: str, laid_out: str) -> None:
-    """Only blanks and line ends are put in: numbers and equal names stay as they are, cut JSON too."""
+    """Only blanks and line ends are inserted: numbers, equal names and cut JSON are unchanged."""
     assert views.indented(text) == laid_out
     assert re.sub(r"\s", "", laid_out) == re.sub(r"\s", "", text)
 
@@ -208,12 +208,12 @@ def test_indented(text: str, laid_out: str) -> None:
      (1_500_000, "1.5 MB"), (10**9, "1 GB"), (2 * 10**12, "2 TB"), (10**16, "1e+04 TB")],
 )  # fmt: skip
 def test_size_words(size: int, text: str) -> None:
-    """Three digits and a unit."""
+    """A size has three digits and a unit."""
     assert views.size_words(size) == text
 
 
 def test_lines_of() -> None:
-    """The first lines, each as long as there is room."""
+    """The first lines are returned, each cut to the width."""
     assert views.lines_of("a\nb\n", 10, 2) == ["a", "b"]
     assert views.lines_of("a\r\nb\nc", 10, 2) == ["a", "b", "\u2026"]
     assert views.lines_of("abcdef\n\tx", 4, 2) == ["abc\u2026", "   \u2026"]
@@ -221,7 +221,7 @@ def test_lines_of() -> None:
 
 
 def test_many_members() -> None:
-    """Of a file with many in it some are named."""
+    """Of many members of a file some are named, the others counted."""
     names = [str(number) for number in range(20)]
     about = {"arrays": [{"name": name, "dtype": "int8", "shape": []} for name in names]}
     said = views.about_words(Item(b"a.npz", b"npz", 1, "npz", about))

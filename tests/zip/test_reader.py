@@ -1,4 +1,4 @@
-"""Zips as inputs: what every command makes of them, zips of other programs, and damage of all kinds."""
+"""Zips as inputs: the same result of every command, zips by other programs, and damage of all kinds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ROWS: list[tuple[str, bytes]] = [
 
 
 def zipped(rows: Iterable[tuple[str, bytes]] = ROWS, method: int = zipfile.ZIP_STORED, **settings: Any) -> bytes:
-    """A zip as Python writes it; a name that ends with a slash is a folder. Times are even, modes 0604."""
+    """Return a zip by Python; a name that ends with a slash is a directory. Times are even, modes 0604."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", method, **settings) as file:
         for name, content in rows:
@@ -49,7 +49,7 @@ def zipped(rows: Iterable[tuple[str, bytes]] = ROWS, method: int = zipfile.ZIP_S
 
 
 def linked(target: str, method: int = zipfile.ZIP_STORED) -> bytes:
-    """A zip with a symbolic link, as Info-ZIP writes it."""
+    """Return a zip with a symbolic link, as Info-ZIP writes it."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
         info = zipfile.ZipInfo("a.txt")
@@ -59,7 +59,7 @@ def linked(target: str, method: int = zipfile.ZIP_STORED) -> bytes:
 
 
 def patched(data: bytes, *changes: tuple[bytes, int, bytes]) -> bytes:
-    """A zip with other bytes at an offset behind the first of each signature: `C` the directory, `E` the end."""
+    """Return a zip with changed bytes at an offset from the first of each signature: `C` the directory, `E` the end."""
     raw = bytearray(data)
     for signature, offset, value in changes:
         at = raw.index({b"L": b"PK\3\4", b"C": b"PK\1\2", b"E": b"PK\5\6"}[signature]) + offset
@@ -67,8 +67,8 @@ def patched(data: bytes, *changes: tuple[bytes, int, bytes]) -> bytes:
     return bytes(raw)
 
 
-class Forward(io.RawIOBase):
-    """A file that can only be written to, one byte behind the other, as a pipe."""
+class WriteOnly(io.RawIOBase):
+    """A file that can only be written sequentially, as a pipe."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -82,8 +82,8 @@ class Forward(io.RawIOBase):
 
 
 def streamed() -> bytes:
-    """A zip that was written to a pipe: checksums and sizes follow the contents."""
-    target = Forward()
+    """Return a zip that was written to a pipe: checksums and sizes follow the contents."""
+    target = WriteOnly()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
         for name, content in ROWS:
             file.writestr(name, content)
@@ -91,7 +91,7 @@ def streamed() -> bytes:
 
 
 def wide() -> bytes:
-    """A zip whose entries have the fields of zip64."""
+    """Return a zip whose entries have zip64 fields."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
         for name, content in ROWS:
@@ -101,7 +101,7 @@ def wide() -> bytes:
 
 
 def commented() -> bytes:
-    """A zip with a comment in which something looks like its end."""
+    """Return a zip with a comment."""
     buffer = io.BytesIO(zipped())
     with zipfile.ZipFile(buffer, "a") as file:
         file.comment = b"made by hand"
@@ -109,7 +109,7 @@ def commented() -> bytes:
 
 
 def read(data: bytes, tmpdir: str | None = None) -> bytes:
-    """The archive that is made of a zip."""
+    """Return the archive that is made from a zip."""
     reader = ZipReader(Chunks(data), "x.zip", tmpdir)
     view, out = memoryview(bytearray(1 << 16)), bytearray()
     while got := reader.readinto(view):
@@ -118,7 +118,7 @@ def read(data: bytes, tmpdir: str | None = None) -> bytes:
     return bytes(out)
 
 
-# ---- what comes out
+# ---- output
 
 
 @each_row(
@@ -134,7 +134,7 @@ def read(data: bytes, tmpdir: str | None = None) -> bytes:
     ],
 )
 def test_python(data: bytes, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """What Python's zipfile writes, from a file, a pipe and (in place of gzip, which does not pack zips) stdin."""
+    """Zips by Python's zipfile are read from a file, a pipe and (instead of gzip) stdin."""
     name = archive(data, "in.zip")
     for feed in feeds[:2]:
         assert entries(run("cat", feed(name)).stdout) == ROWS
@@ -142,8 +142,8 @@ def test_python(data: bytes, run: Run, archive: Archive, feeds: list[Feed]) -> N
 
 
 @pytest.mark.parametrize("name", ["zip", "bsdtar"])
-def test_others(name: str, run: Run, here: Path) -> None:
-    """What Info-ZIP and libarchive write: folders, links, modes, times, names in UTF-8."""
+def test_other_programs(name: str, run: Run, here: Path) -> None:
+    """Zips by Info-ZIP and libarchive are read: directories, links, modes, times, names in UTF-8."""
     packer = program(name)
     (here / "d").mkdir()
     for row, content in (*ROWS, ("d/ü.txt", b"umlaut")):
@@ -163,8 +163,8 @@ def test_others(name: str, run: Run, here: Path) -> None:
     assert (found.mtime, found.mode, found.uid, found.uname) == (1234567890, mode, os.getuid(), "")
 
 
-def test_what_headers_say(run: Run, archive: Archive) -> None:
-    """Mode and time are those of the zip; what has none gets those that `create` gives."""
+def test_metadata(run: Run, archive: Archive) -> None:
+    """Mode and time are those of the zip; without these, the defaults of `create`."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
         for name, when, attributes, system in (
@@ -205,7 +205,7 @@ def test_what_headers_say(run: Run, archive: Archive) -> None:
     ],
 )
 def test_names(name: bytes, flags: int, extra: bytes, expected: bytes, run: Run, archive: Archive) -> None:
-    """Names are the bytes that the zip has; nothing is guessed of code pages, unless the zip says the name in UTF-8."""
+    """Names are the bytes in the zip; no code page is guessed, but a UTF-8 name in an extra field is used."""
     data = made(name, flags=flags, central=extra, local=extra)
     out = run("cat", archive(data, "in.zip")).stdout
     with tarfile.open(fileobj=io.BytesIO(out), encoding="utf-8", errors="surrogateescape") as file:
@@ -223,7 +223,7 @@ def made(
     attributes: int = 0,
     date: tuple[int, int, int] = (1980, 1, 1),
 ) -> bytes:
-    """A zip with one stored entry, made by hand: extra fields of the directory and of the local header, midnight."""
+    """Return a zip with one stored entry, made by hand: extra fields of directory and local header, midnight."""
     day = (date[0] - 1980) << 9 | date[1] << 5 | date[2]
     what = (flags, 0, 0, day, crc32(content), len(content), len(content), len(name))
     body = struct.pack("<4s5H3L2H", b"PK\3\4", 20, *what, len(local)) + name + local + content
@@ -233,7 +233,7 @@ def made(
 
 
 def first(out: bytes) -> tarfile.TarInfo:
-    """The first entry of an archive."""
+    """Return the first entry of an archive."""
     with tarfile.open(fileobj=io.BytesIO(out), encoding="utf-8", errors="surrogateescape") as file:
         member = file.next()
     assert member is not None
@@ -241,19 +241,19 @@ def first(out: bytes) -> tarfile.TarInfo:
 
 
 def unix(number: int, *values: int) -> bytes:
-    """An extra field of signed 32-bit times, then 16-bit owners."""
+    """Return an extra field of signed 32-bit times, then 16-bit owners."""
     times, owners = values[:2], values[2:]
     return struct.pack(f"<2H{len(times)}l{len(owners)}H", number, 4 * len(times) + 2 * len(owners), *values)
 
 
 def times(seconds: int, *more: int) -> bytes:
-    """The extra field of Info-ZIP's times, cut to 32 bits as `zip` does: the time, and others behind it."""
+    """Return Info-ZIP's extra field of times, cut to 32 bits as by `zip`: modification time, then others."""
     wrapped = [each & 0xFFFFFFFF for each in (seconds, *more)]
     return struct.pack(f"<2HB{len(wrapped)}L", 0x5455, 1 + 4 * len(wrapped), (1 << len(wrapped)) - 1, *wrapped)
 
 
 def ntfs(seconds: int) -> bytes:
-    """The extra field of NTFS, with the times of change, access and creation."""
+    """Return the extra field of NTFS, with the times of change, access and creation."""
     ticks = (seconds + 11644473600) * 10**7 + 1234567
     return struct.pack("<2HL2H3Q", 10, 32, 0, 1, 24, ticks, 0, 0)
 
@@ -285,12 +285,12 @@ def ntfs(seconds: int) -> bytes:
     ],
 )
 def test_times(settings: Any, expected: int, run: Run, archive: Archive) -> None:
-    """The time is that of an extra field, in UTC; the zip's own counts where there is none, and tells the century."""
+    """The time is that of an extra field, in UTC; the zip's own time is the default, and determines the century."""
     assert first(run("cat", archive(made(**settings), "in.zip")).stdout).mtime == expected
 
 
 def owner(uid: int, gid: int, width: int = 4) -> bytes:
-    """Info-ZIP's extra field of the owner."""
+    """Return Info-ZIP's extra field of the owner."""
     numbers = b"".join(bytes((width,)) + number.to_bytes(width, "little") for number in (uid, gid))
     return struct.pack("<2HB", 0x7875, 1 + len(numbers), 1) + numbers
 
@@ -312,7 +312,7 @@ def owner(uid: int, gid: int, width: int = 4) -> bytes:
     ],
 )
 def test_owners(settings: Any, expected: tuple[int, int], run: Run, archive: Archive) -> None:
-    """The numbers of user and group are those of an extra field, in a PAX header where USTAR has no room for them."""
+    """User and group ids are those of an extra field, in a PAX header if USTAR has no room for them."""
     found = first(run("cat", archive(made(**settings), "in.zip")).stdout)
     assert (found.uid, found.gid) == expected
 
@@ -331,7 +331,7 @@ def test_owners(settings: Any, expected: tuple[int, int], run: Run, archive: Arc
     ],
 )
 def test_types(settings: Any, expected: tuple[bool, int], run: Run, archive: Archive) -> None:
-    """Directories of MS-DOS need no slash; what `zip` read from a FIFO is a file."""
+    """Directories of MS-DOS need no slash; the content that `zip` read from a FIFO is a file."""
     data = made(**{"name": b"d", "content": b"", **settings})
     out = run("cat", archive(data, "in.zip")).stdout
     found = first(out)
@@ -341,7 +341,7 @@ def test_types(settings: Any, expected: tuple[bool, int], run: Run, archive: Arc
 
 @pytest.mark.parametrize("tool", ["zip", "bsdtar", "7z"])
 def test_times_of_others(tool: str, run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times that other programs write far from UTC, of any year that they can say."""
+    """Times by other programs are correct far from UTC, for any year that they support."""
     path = program(tool)
     monkeypatch.setenv("TZ", "America/New_York")
     expected = {}
@@ -357,7 +357,7 @@ def test_times_of_others(tool: str, run: Run, here: Path, monkeypatch: pytest.Mo
 
 
 def test_beyond_ustar(here: Path) -> None:
-    """A size that no USTAR header can say goes to a PAX header, as times and owners do."""
+    """A size that exceeds USTAR is in a PAX header, as are times and owners."""
     size = (8 << 30) + 1
     field = struct.pack("<2H2Q", 1, 16, size, size)
     data = made(content=b"", local=field, central=field)
@@ -390,8 +390,10 @@ BEHIND = [b"\n", bytes(512), os.urandom(200_000), b"PK\5\6", zipped()[-22:]]
 def test_bytes_around(
     front: bytes, behind: bytes, run: Run, archive: Archive, feeds: list[Feed], tmp_path: Path
 ) -> None:
-    """A zip is read whole with bytes in front of it, as self-extracting ones have, and behind it; however damage is
-    judged; with offsets that count them, as `zip -A` makes them, and without."""
+    """A zip is read whole with bytes before it, as in self-extracting zips, and after it, for any policy.
+
+    Its offsets may count the bytes before it, as after `zip -A`, or not.
+    """
     counted = tmp_path / "counted.zip"
     counted.write_bytes(front)
     with zipfile.ZipFile(counted, "a") as file:
@@ -405,7 +407,7 @@ def test_bytes_around(
 
 
 def test_any_bytes_in_front(run: Run, archive: Archive) -> None:
-    """What begins as nothing that we know is a zip by its name; under another it is what it begins as, no archive."""
+    """A file with unknown first bytes is a zip if its name says so; under another name it is no archive."""
     data = b"a photograph" * 99 + zipped()
     assert entries(run("cat", archive(data, "in.ZIP")).stdout) == ROWS
     assert "not a tar archive" in run("cat", archive(data, "in.jpg"), exit=1).stderr
@@ -413,8 +415,8 @@ def test_any_bytes_in_front(run: Run, archive: Archive) -> None:
 
 
 @each_feed
-def test_none(run: Run, archive: Archive, feed: Feed) -> None:
-    """A zip without entries is an archive without any; one with folders only keeps them; stray entries too."""
+def test_no_entries(run: Run, archive: Archive, feed: Feed) -> None:
+    """A zip without entries is an archive without entries; directories and stray entries are kept."""
     if feed.kind == "gzip":
         return
     assert entries(run("cat", feed(archive(zipped([]), "0.zip"))).stdout) == []
@@ -423,7 +425,7 @@ def test_none(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 def test_link(run: Run, archive: Archive) -> None:
-    """A symbolic link stays one."""
+    """A symbolic link stays a symbolic link."""
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2):
         name = archive(linked("b.txt", method), "in.zip")
         assert entries(run("cat", name).stdout) == [("a.txt", Link("b.txt", tarfile.SYMTYPE))]
@@ -431,7 +433,7 @@ def test_link(run: Run, archive: Archive) -> None:
 
 
 def test_same_name_twice(run: Run, archive: Archive) -> None:
-    """Both entries of one name are there, and are the problem that they are in a tar."""
+    """Two entries with one name are kept, and are the same problem as in a tar."""
     with pytest.warns(UserWarning, match="Duplicate"):
         data = zipped([("a.x", b"1"), ("a.x", b"2")])
     name = archive(data, "in.zip")
@@ -440,7 +442,7 @@ def test_same_name_twice(run: Run, archive: Archive) -> None:
 
 
 def test_deleted(run: Run, archive: Archive) -> None:
-    """An entry that the directory does not list is none, whatever lies in the file."""
+    """An entry that the directory does not list is ignored."""
     buffer = io.BytesIO(zipped())
     with zipfile.ZipFile(buffer, "a") as file:
         del file.filelist[1]
@@ -450,7 +452,7 @@ def test_deleted(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_large(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Entries that are read in pieces, and short ones between them."""
+    """Entries that are read in pieces, with short ones between them, are correct."""
     if feed.kind == "gzip":
         return
     monkeypatch.setattr(zip_input, "SHORT", 300)
@@ -464,7 +466,7 @@ def test_large(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.Monke
 
 
 def test_lzma_without_end_marker(run: Run, archive: Archive) -> None:
-    """Content ends where the directory says, since behind it there may be bytes that decode to anything."""
+    """Content ends where the directory says, since the bytes after it may decode to anything."""
     from lzma import FILTER_LZMA2, FORMAT_RAW, compress
 
     content = b"some text, " * 30
@@ -479,7 +481,7 @@ def test_lzma_without_end_marker(run: Run, archive: Archive) -> None:
 
 @each_feed
 def test_zip_in_a_tar(run: Run, archive: Archive, feed: Feed) -> None:
-    """A zip that is the content of an entry is data, also where the name of the first entry begins as a zip does."""
+    """A zip as the content of an entry is data, even if the first name begins with the magic bytes of a zip."""
     rows = [("PK\3\4.zip", zipped()), ("a.x", b"1")]
     assert run("cat", feed(archive(rows))).stdout == tar(rows)
 
@@ -510,7 +512,7 @@ COMMANDS = [
 
 @each_row("words", COMMANDS)
 def test_commands(words: str, run: Run, here: Path, archive: Archive) -> None:
-    """All commands make of a zip, from a file and from a pipe, what they make of the same entries in a tar."""
+    """All commands have the same output for a zip, from a file and from a pipe, as for a tar with the same entries."""
     found = []
     sources = {"t.tar": None, "z.zip": None, "p.zip": "pipe"}
     archive(zipped(), "z.zip")
@@ -531,21 +533,21 @@ def test_commands(words: str, run: Run, here: Path, archive: Archive) -> None:
 
 
 def test_index(run: Run, archive: Archive) -> None:
-    """Offsets into a zip lead nowhere: refused with what to do, as for compressed shards."""
+    """Offsets into a zip are useless: an index is refused with a hint, as for compressed shards."""
     ran = run("index", archive(zipped(), "in.zip"), "--format", "dali", exit=1)
     assert "in.zip: an index needs offsets in a plain archive, not a zip" in ran.stderr
     assert "tarkit cat in.zip -o in.tar" in ran.stderr
 
 
-def test_folder_of_zips(run: Run, archive: Archive) -> None:
-    """A directory as an input has its zips read too."""
+def test_directory_of_zips(run: Run, archive: Archive) -> None:
+    """Zips in a directory are inputs as well."""
     archive(zipped(ROWS[:2]), "s/0.zip")
     archive(zipped(ROWS[2:]), "s/1.zip")
     assert entries(run("cat", "s").stdout) == ROWS
 
 
 def test_read_ahead(run: Run, archive: Archive) -> None:
-    """Several zips in threads of their own, one of them cut: what came before it is told no other way."""
+    """Several zips are read ahead in threads; a cut one is an error."""
     names = [archive(zipped(ROWS[at : at + 2]), f"{at}.zip") for at in (0, 2, 4)]
     assert entries(run("cat", *names, "-p", "3").stdout) == ROWS
     archive(GOOD[:-1], "2.zip")
@@ -553,7 +555,7 @@ def test_read_ahead(run: Run, archive: Archive) -> None:
 
 
 def test_from_a_command(run: Run, archive: Archive) -> None:
-    """A command's status counts more than what the zip of it is like."""
+    """The status of a command takes precedence over problems of its zip."""
     name = archive(GOOD, "in.zip")
     assert entries(run("cat", f"pipe:cat {name}").stdout) == ROWS
     assert "ended with status 3" in run("cat", f"pipe:head -c 99 {name}; exit 3", exit=1).stderr
@@ -561,7 +563,7 @@ def test_from_a_command(run: Run, archive: Archive) -> None:
 
 
 def test_from_the_middle_of_a_file(run: Run, here: Path) -> None:
-    """A zip on stdin begins where stdin stands."""
+    """A zip on stdin begins at the offset of stdin."""
     (here / "x").write_bytes(b"before" + GOOD)
     with open(here / "x", "rb") as file:
         os.lseek(file.fileno(), 6, os.SEEK_SET)
@@ -570,13 +572,13 @@ def test_from_the_middle_of_a_file(run: Run, here: Path) -> None:
 
 @each_row("name", ["../a.x", "/a.x", "d/../../a.x"])
 def test_unsafe_names(name: str, run: Run, here: Path, archive: Archive) -> None:
-    """A zip can no more than a tar write outside the folder that it is extracted to."""
+    """A zip cannot be extracted outside of the directory, as a tar cannot."""
     word = archive(zipped([(name, b"1")]), "in.zip")
     assert "[unsafe-name]" in run("extract", word, "-C", "out/in", exit=1).stderr
     assert not [*here.rglob("a.x")]
 
 
-# ---- what is wrong with a zip
+# ---- damaged zips
 
 GOOD = zipped()
 TWO = zipped([("a.x", b"one"), ("b.x", b"two")])
@@ -632,7 +634,7 @@ DAMAGE = [
 def test_damage(
     data: bytes, problem: str | None, words: str | None, run: Run, here: Path, archive: Archive, feeds: list[Feed]
 ) -> None:
-    """Each is an error that says what and where; nothing has the name of the output."""
+    """Each damage is an error with a reason and position; there is no output."""
     name = archive(data, "in.zip")
     for feed in feeds[:2]:
         word = feed(name)
@@ -646,8 +648,8 @@ def test_damage(
     assert b"in.zip" in run("check", name, exit=1).stdout
 
 
-def test_what_comes_before_damage(run: Run, archive: Archive) -> None:
-    """--skip keeps the whole samples before it, --allow the entries too, as with a damaged gzip."""
+def test_samples_before_damage(run: Run, archive: Archive) -> None:
+    """--skip keeps the whole samples before damage, --allow the entries as well, as for a damaged gzip."""
     rows = [("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3"), ("b.y", b"wrong"), ("c.x", b"5")]
     name = archive(zipped(rows).replace(b"wrong", b"wrung"), "in.zip")
     assert entries(run("cat", name, "--skip", "bad-data").stdout) == rows[:2]
@@ -659,7 +661,7 @@ BITS = (0xFF, 0x01)
 
 @each_row("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_every_byte(method: int) -> None:
-    """Whatever byte of a zip is another one: an error of ours, or the same names and contents. So with a cut."""
+    """A zip with any changed byte, or any cut, is an error of tarkit or has the same names and contents."""
     rows = [("a.x", b"one"), ("b.y", b"two" * 9)]
     data = zipped(rows, method)
     assert entries(read(data)) == rows
@@ -682,8 +684,8 @@ def test_every_byte(method: int) -> None:
     assert wrong > len(data) * (1 if method == zipfile.ZIP_STORED else 0.5)
 
 
-def test_an_error_of_the_system_comes_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a disk does not give ends the zip each time that it is asked for, never with the end of an archive."""
+def test_a_read_error_is_raised_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read error ends the zip each time it is read, and is never taken for the end of an archive."""
     (here / "x.zip").write_bytes(zipped([("a.x", b"1"), ("b.x", os.urandom(300_000))]))
     with open(here / "x.zip", "rb") as file:
         reader = ZipReader(Chunks(b""), "x.zip", file=File(Descriptor(os.dup(file.fileno())), "x.zip"))
@@ -695,7 +697,7 @@ def test_an_error_of_the_system_comes_again(here: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(zip_input.ZipReader, "_long", broken)
     view = memoryview(bytearray(1 << 20))
-    assert reader.readinto(view) >= 1024  # what came before
+    assert reader.readinto(view) >= 1024  # data before the error
     for _ in range(3):
         with pytest.raises(OSError, match="Input/output"):
             reader.readinto(view)

@@ -1,4 +1,4 @@
-"""Zips as outputs: what a tar becomes and comes back as, in every command; what a zip cannot hold; zip64."""
+"""Zips as outputs: round trips, every command, what a zip cannot store, zip64."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ TABLE: dict[str, list[tuple[str, Content]]] = {
 
 
 def listed(data: bytes | Path | str) -> list[tuple[str, bytes]]:
-    """Names and contents of a zip as Python reads them, with all checksums looked at."""
+    """Return names and contents of a zip as Python reads them, with all checksums verified."""
     with zipfile.ZipFile(io.BytesIO(data) if isinstance(data, bytes) else data) as file:
         assert file.testzip() is None
         return [(info.orig_filename, file.read(info)) for info in file.infolist()]
 
 
-class Into:
+class MemorySink:
     """A sink that keeps what is written."""
 
     name, fd = "x.zip", None
@@ -74,8 +74,8 @@ class Into:
 
 
 def packed(data: bytes, step: int = 1 << 30, level: int | None = None) -> bytes:
-    """The zip that is made of an archive which comes in pieces of `step` bytes."""
-    into = Into()
+    """Return the zip made from an archive that arrives in pieces of `step` bytes."""
+    into = MemorySink()
     sink = ZipSink(into, level)  # type: ignore[arg-type]
     for at in range(0, len(data), step):
         sink.write(memoryview(data)[at : at + step])
@@ -85,7 +85,7 @@ def packed(data: bytes, step: int = 1 << 30, level: int | None = None) -> bytes:
 
 
 def one(**settings: int) -> bytes:
-    """An archive of one entry, whose header, or the PAX records before it, say `settings`."""
+    """Return an archive of one entry, with `settings` in its header or in the PAX records before it."""
     buffer, info = io.BytesIO(), tarfile.TarInfo("a.x")
     for field, value in {"size": 1, **settings}.items():
         setattr(info, field, value)
@@ -94,12 +94,12 @@ def one(**settings: int) -> bytes:
     return buffer.getvalue()
 
 
-# ---- there and back
+# ---- round trips
 
 
 @each_row(("name", "compress"), [*product(TABLE, ["zip"]), *product(["samples", "names"], ["zip:1", "zip:9"])])
-def test_there_and_back(name: str, compress: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """A tar has in a zip what it has, and a tar of that zip too: names, contents, order, modes, times."""
+def test_round_trip(name: str, compress: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """A zip has the contents of the tar, and so has a tar of that zip: names, contents, order, modes, times."""
     rows = TABLE[name]
     for format in (GNU, PAX):
         word = archive(rows, format=format, errors="surrogateescape")
@@ -123,7 +123,7 @@ def test_there_and_back(name: str, compress: str, run: Run, archive: Archive, fe
 
 
 def test_headers(run: Run, archive: Archive) -> None:
-    """What `unzip -Z` and readers without a directory see: kinds, modes, methods, UTF-8 flags, no sizes behind."""
+    """Headers have the correct kinds, modes, methods and UTF-8 flags, with sizes before the contents."""
     rows: list[tuple[str, Content]] = [("d", None), ("d/a.x", b"1" * 99), ("d/b.x", b"2"), ("d/ü.x", LINK)]
     for level, methods in ((0, [0, 0, 0, 0]), (6, [0, 8, 0, 0])):
         data = run("cat", archive(rows), "--compress", f"zip:{level}").stdout
@@ -151,7 +151,7 @@ def test_headers(run: Run, archive: Archive) -> None:
     ],
 )
 def test_times(seconds: int, expected: tuple[int, ...]) -> None:
-    """Times of a zip go from 1980 to 2107, by two seconds."""
+    """Times of a zip range from 1980 to 2107, in steps of two seconds."""
     time, date = dos_time(seconds)
     found = (1980 + (date >> 9), date >> 5 & 15, date & 31, time >> 11, time >> 5 & 63, 2 * (time & 31))
     assert found == expected
@@ -175,7 +175,7 @@ def test_times(seconds: int, expected: tuple[int, ...]) -> None:
     ],
 )
 def test_exact_times(seconds: int, run: Run, archive: Archive, here: Path) -> None:
-    """Times come back to the second, of whatever year and also when a PAX record has them; in a zip as other ones."""
+    """Exact times of any year, from headers or PAX records, are restored from extra fields."""
     archive(one(mtime=seconds))
     run("cat", "in.tar", "-o", "x.zip")
     with tarfile.open(fileobj=io.BytesIO(run("cat", "x.zip").stdout)) as file:
@@ -189,8 +189,8 @@ def test_exact_times(seconds: int, run: Run, archive: Archive, here: Path) -> No
 
 
 @pytest.mark.parametrize("tool", ["unzip", "bsdtar", "7z"])
-def test_times_for_others(tool: str, run: Run, archive: Archive, here: Path, monkeypatch: Any) -> None:
-    """Other programs see the true times, far from UTC too; after January 2038 those that know NTFS's."""
+def test_times_in_other_programs(tool: str, run: Run, archive: Archive, here: Path, monkeypatch: Any) -> None:
+    """Other programs restore the exact times, far from UTC as well; after January 2038 those that know NTFS fields."""
     path = program(tool)
     monkeypatch.setenv("TZ", "America/New_York")
     words = {"unzip": ["-q"], "bsdtar": ["-xf"], "7z": ["x"]}[tool]
@@ -204,7 +204,7 @@ def test_times_for_others(tool: str, run: Run, archive: Archive, here: Path, mon
 
 @each_row("numbers", [(0, 0), (1000, 100), (0, 5), ((1 << 21) - 1, 1 << 21), (1 << 32, 5)])
 def test_owners(numbers: tuple[int, int], run: Run, archive: Archive) -> None:
-    """The numbers of owners come back, also when PAX records have them; an owner of 0 takes no room."""
+    """Owner ids are restored, also those of PAX records; an owner of 0 has no extra field."""
     archive(one(uid=numbers[0], gid=numbers[1]))
     data = run("cat", "in.tar", "--compress", "zip").stdout
     assert (b"ux" in data) == any(numbers)
@@ -214,8 +214,8 @@ def test_owners(numbers: tuple[int, int], run: Run, archive: Archive) -> None:
 
 @pytest.mark.parametrize("large", [False, True])
 @each_row("level", [0, 6])
-def test_however_it_comes(level: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The zip does not depend on how its archive is cut, and large entries have their checksums behind them."""
+def test_any_pieces(level: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The zip does not depend on the pieces of its archive; checksums of large entries follow them."""
     if large:
         monkeypatch.setattr(writer, "LARGE", 600)
         monkeypatch.setattr(writer, "STEP", 512)
@@ -234,7 +234,7 @@ def test_however_it_comes(level: int, large: bool, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture(params=[False, True])
 def zip64(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the fields of a zip say no size or offset over 100 and no number over 2; once with large entries alone."""
+    """Limit sizes and offsets in a zip to 100 and counts to 2; in one variant every entry is large."""
     monkeypatch.setattr(writer, "LIMIT", 100)
     monkeypatch.setattr(writer, "MOST", 2)
     if request.param:
@@ -242,7 +242,7 @@ def zip64(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_zip64(zip64: None, run: Run, archive: Archive, here: Path) -> None:
-    """Sizes, offsets and numbers that the fields of a zip cannot say are in those of zip64."""
+    """Sizes, offsets and counts that exceed the fields of a zip are in those of zip64."""
     name = archive(SAMPLES)
     for level in (0, 6):
         run("cat", name, "--compress", f"zip:{level}", "-o", "x.zip")
@@ -252,14 +252,14 @@ def test_zip64(zip64: None, run: Run, archive: Archive, here: Path) -> None:
 
 
 @each_row("words", [("unzip", "-tq"), ("bsdtar", "-tf"), ("zip", "-T")])
-def test_others_read_zip64(words: tuple[str, ...], zip64: None, run: Run, archive: Archive) -> None:
-    """Info-ZIP and libarchive find nothing wrong."""
+def test_other_programs_read_zip64(words: tuple[str, ...], zip64: None, run: Run, archive: Archive) -> None:
+    """Info-ZIP and libarchive accept zip64."""
     run("cat", archive(SAMPLES), "--compress", "zip:6", "-o", "x.zip")
     subprocess.run([program(words[0]), *words[1:], "x.zip"], check=True, capture_output=True)
 
 
 def test_long_directory(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory that memory does not hold goes to temporary space, and to its place at the end."""
+    """A directory larger than memory is kept in temporary space until the end."""
     data = run("cat", archive(SAMPLES), "--compress", "zip").stdout
     monkeypatch.setattr(writer, "DIRECTORY_HELD", 60)
     assert run("cat", archive(SAMPLES), "--compress", "zip").stdout == data
@@ -288,7 +288,7 @@ def test_long_directory(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_commands(words: str, run: Run, here: Path, archive: Archive) -> None:
-    """All commands that write archives write the same entries to a zip, by its name alone."""
+    """All commands that write archives write the same entries to a zip if the output's name ends in .zip."""
     archive(SAMPLES)
     (here / "recipe").write_bytes(b"a.txt\ttext:hello\na.cls\ttext:1\nb.txt\ttext:x\n")
     run(*words.split())
@@ -300,8 +300,8 @@ def test_commands(words: str, run: Run, here: Path, archive: Archive) -> None:
         assert listed(path.with_suffix(".zip")) == entries(path)
 
 
-def test_samples_that_are_too_long(run: Run, archive: Archive, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit of size counts the bytes of a tar, from a stream with large samples too."""
+def test_limit_of_size(run: Run, archive: Archive, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of size counts the bytes of a tar, for a stream with large samples as well."""
     from tarkit.samples import reader
 
     monkeypatch.setattr(reader, "LARGE", 1 << 12)
@@ -312,8 +312,8 @@ def test_samples_that_are_too_long(run: Run, archive: Archive, here: Path, monke
     assert found == [rows[0:2], rows[2:4], rows[4:]]
 
 
-def test_where_to(run: Run, archive: Archive, here: Path) -> None:
-    """To stdout and to a command by --compress zip; a name without a number gets one before its suffix."""
+def test_outputs(run: Run, archive: Archive, here: Path) -> None:
+    """--compress zip writes to stdout and to commands; a name without a number gets one before its suffix."""
     archive(SAMPLES)
     run("cat", "in.tar", "-o", "x.zip")
     data = (here / "x.zip").read_bytes()
@@ -327,7 +327,7 @@ def test_where_to(run: Run, archive: Archive, here: Path) -> None:
     assert (here / "x.zip").stat().st_mode & 0o777 == (here / "n.zip").stat().st_mode & 0o777
 
 
-# ---- what does not work
+# ---- unsupported contents
 
 
 @each_row(
@@ -344,8 +344,8 @@ def test_where_to(run: Run, archive: Archive, here: Path) -> None:
         (tar([("a.x", b"1")], PAX, pax_headers={"GNU.sparse.name": "a.x"}), "'a.x': a sparse file"),
     ],
 )
-def test_unable(rows: Any, words: str, run: Run, here: Path, archive: Archive, feeds: list[Feed]) -> None:
-    """What a zip cannot hold is an error that names it, and there is no output."""
+def test_unsupported_content(rows: Any, words: str, run: Run, here: Path, archive: Archive, feeds: list[Feed]) -> None:
+    """Content that a zip cannot store is an error that names it; there is no output."""
     name = archive(rows, format=PAX)
     for feed in feeds:
         ran = run("cat", feed(name), "-o", "x.zip", exit=1)
@@ -366,7 +366,7 @@ def test_sparse_of_gnu(run: Run, archive: Archive) -> None:
 
 @each_row("words", ["tsv in.tar -f cls -o x.zip", "tsv in.tar -f cls --compress zip", "show in.tar --html x.zip"])
 def test_text(words: str, run: Run, archive: Archive, here: Path) -> None:
-    """Tables are no entries: a zip of text is refused before anything is read."""
+    """Tables are refused as a zip before anything is read."""
     archive(SAMPLES)
     assert "refusing to write text to a zip" in run(*words.split(), exit=2).stderr
     assert not (here / "x.zip").exists()
@@ -382,7 +382,7 @@ def test_levels(run: Run, archive: Archive) -> None:
 
 @each_row("data", [b"", tar(SAMPLES)[:600], tar(SAMPLES)[:1024], tar(SAMPLES) + tar(SAMPLES)])
 def test_no_archive(data: bytes, here: Path) -> None:
-    """An archive without its end, or with another behind it, gives no zip."""
+    """An archive without its end, or followed by another one, yields no zip."""
     sink = ZipSink(FileSink(str(here / "x.zip")))
     with pytest.raises(TarkitError), sink:
         sink.write(data)
@@ -390,6 +390,6 @@ def test_no_archive(data: bytes, here: Path) -> None:
 
 
 def test_comment_of_git(run: Run, archive: Archive) -> None:
-    """A global header goes: what it says of names is in the entries, and there is no place for the rest."""
+    """A global header is dropped: its names are in the entries, and a zip cannot store the rest."""
     name = archive(tar([("a.x", b"1")], PAX, pax_headers={"comment": "0123"}))
     assert listed(run("cat", name, "--compress", "zip").stdout) == [("a.x", b"1")]

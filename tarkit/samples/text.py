@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
 from tarkit.errors import TarkitError, show
+from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.samples.sample import TarSample, is_safe, split_name
 from tarkit.samples.select import Slice
@@ -25,30 +27,45 @@ _STEP = 1 << 20
 _ENDS = {"keys": b"\n", "lines": b"\n", "pages": b"\f"}
 
 
-def text_samples(locations: Sequence[Location], mode: Mode, shard_slice: Slice | None = None) -> Iterator[TarSample]:
-    """Yield one sample for each line or page, with a number of nine digits as key and the text as the field txt.
+@dataclass
+class TextReader:
+    """Iterate over samples made of text: one for each line or page of all inputs.
 
-    A line keeps its line end; pages are separated by form feeds. With `keys`, each line that is not blank is the key of
-    a sample without fields.
+    The key is a number of nine digits, the text the field txt. A line keeps its line end; pages are separated by form
+    feeds. With `keys`, each line that is not blank is the key of a sample without fields. Other attributes are those of
+    `tarkit.samples.dataset.DatasetReader`.
 
     Raises:
         TarkitError: a line is longer than 16 MiB, or is not a valid key.
     """
-    number = 0
-    for location in locations:
-        source = open_source(location)
-        found = enumerate(_pieces(source, _ENDS[mode]), 1)
-        for line, text in islice(found, *(shard_slice or (0, None, 1))):
-            if mode == "keys":
-                key = text.rstrip(b"\r\n")
-                if key.strip():
-                    yield _of_key(key, f"{source.name}:{line}")
-                continue
-            if mode == "pages":
-                text = text.removesuffix(b"\f")
-            yield _sample(b"%09d" % number, text, source.name)
-            number += 1
-        source.close()
+
+    locations: Sequence[Location]
+    policy: Policy
+    mode: Mode
+    shard_slice: Slice | None = None
+    tmpdir: str | None = None
+    moves: bool = True
+    contents: bool = True
+    dropped: int = 0
+    zeros: int | None = None
+
+    def __iter__(self) -> Iterator[TarSample]:
+        """Yield the samples."""
+        number = 0
+        for location in self.locations:
+            source = open_source(location, stream=True)
+            found = enumerate(_pieces(source, _ENDS[self.mode]), 1)
+            for line, text in islice(found, *(self.shard_slice or (0, None, 1))):
+                if self.mode == "keys":
+                    key = text.rstrip(b"\r\n")
+                    if key.strip():
+                        yield _of_key(key, f"{source.name}:{line}")
+                    continue
+                if self.mode == "pages":
+                    text = text.removesuffix(b"\f")
+                yield _sample(b"%09d" % number, text, source.name)
+                number += 1
+            source.close()
 
 
 def _pieces(source: Source, end: bytes) -> Iterator[bytes]:
@@ -75,7 +92,7 @@ def _of_key(key: bytes, where: str) -> TarSample:
     if b"\0" in key or split_name(key + b".x") != (key, b"x") or not is_safe(key):
         raise TarkitError(
             f"{where}: invalid key {show(key)}: it has a dot after its last slash, or leads out of the directory",
-            "--mode lines makes a sample of every line",
+            "the mode lines makes a sample of every line",
         )
     return TarSample(key, HeldRange(where.rpartition(":")[0], 0, b""), [], 0, 0)
 

@@ -1,0 +1,373 @@
+"""What is in a dataset: counts of samples, fields and sizes, and a page of its first samples.
+
+To count plain archives only headers are read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from tarkit.api.chain import Chain
+from tarkit.api.output import Output, total_size
+from tarkit.api.run import Run
+from tarkit.errors import Usage
+from tarkit.inspecting.census import OTHERS, Census, Share, count_input, shares_of
+from tarkit.problems import Policy
+from tarkit.samples.dataset import DatasetReader
+from tarkit.samples.sample import TarSample
+from tarkit.streams.location import Location
+
+if TYPE_CHECKING:
+    from tarkit.inspecting.classes import ClassCounts, ClassNames
+    from tarkit.views.report import Balance, Section
+
+
+@dataclass(frozen=True)
+class FieldStats:
+    """Statistics of one field: the number of samples that have it, and the sizes of its contents in bytes.
+
+    The median of more than 65 536 different sizes is up to 1/256 off.
+    """
+
+    count: int
+    bytes: int
+    min: int
+    median: int
+    max: int
+
+
+class Stats:
+    """The result of `tarkit.stats`. As a str it is the report that the command `stats` prints.
+
+    Attributes:
+        samples: the number of samples.
+        bytes: the length of all tars together.
+        dropped: the number of samples that were left out because of a problem.
+        shares: with `world` or `workers`, the samples that each node and each of its workers gets.
+    """
+
+    def __init__(self, counts: Counts, balance: Balance | None, shares: list[Share], selected: bool) -> None:
+        """Use `tarkit.stats`. `selected` says that samples were left out by choice."""
+        self._counts, self._balance, self._selected = counts, balance, selected
+        self._total = counts.total()
+        self.samples = self._total.samples
+        self.bytes = self._total.size
+        self.dropped = self._total.dropped
+        self.shares = shares
+
+    @cached_property
+    def fields(self) -> dict[str, FieldStats]:
+        """The fields, in lower case, the largest first; 4096 at most."""
+        rows = sorted(self._total.fields.items(), key=lambda row: (-row[1].bytes, row[0]))
+        return {
+            name.decode("utf-8", "surrogateescape"): FieldStats(
+                sizes.count, sizes.bytes, sizes.minimum, sizes.median, sizes.maximum
+            )
+            for name, sizes in rows
+            if name != OTHERS
+        }
+
+    @property
+    def shards(self) -> dict[str, int]:
+        """The number of samples in each shard, by its name."""
+        shards: dict[str, int] = {}
+        for shard in self._counts.shards:
+            shards[shard.name] = shards.get(shard.name, 0) + shard.samples
+        return shards
+
+    @property
+    def classes(self) -> dict[str, int]:
+        """With `by`, the number of samples that have each value, the most frequent first."""
+        from tarkit.inspecting.classes import class_order
+
+        return {} if self._balance is None else dict(class_order(self._balance.classes.counts))
+
+    @property
+    def missing(self) -> int:
+        """With `by`, the number of samples without the field."""
+        return 0 if self._balance is None else self._balance.classes.missing
+
+    @property
+    def others(self) -> int:
+        """With `by`, the number of samples with values beyond the first 4096 different ones."""
+        return 0 if self._balance is None else self._balance.classes.others
+
+    def __repr__(self) -> str:
+        return f"<tarkit.Stats of {len(self._counts.shards)} shards: {self.samples} samples, {self.bytes} bytes>"
+
+    def __str__(self) -> str:
+        from tarkit.views.text import report_lines
+
+        return report_lines(self.sections()).removesuffix("\n")
+
+    def describe(self) -> dict[str, Any]:
+        """Return all counts as values of JSON, as `tarkit stats --json` prints them."""
+        from tarkit.views.report import as_json
+
+        return as_json(self._total, self._counts.shards, self.shares, self._balance)
+
+    def sections(self) -> list[Section]:
+        """Return the tables of the report."""
+        from tarkit.views.report import sections
+
+        return sections(self._total, self._counts.shards, self.shares, self._balance)
+
+    def page(self) -> str:
+        """Return the report as one page of HTML, which needs nothing else."""
+        from tarkit.views.html import report_page
+
+        names = [shard.name for shard in self._counts.shards] or ["no shards"]
+        title = names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+        which = "selected" if self._selected else "all"
+        return report_page(title, f"Statistics of {which} samples", self.sections())
+
+    def write_html(self, output: str | os.PathLike[str] | BinaryIO) -> None:
+        """Write the page of `tarkit stats --html` to a path, `"-"` for stdout, or a binary file object.
+
+        >>> import tarkit
+        >>> tarkit.stats("train-*.tar", by="cls").write_html("stats.html")
+        """
+        with Output.named(output, series=None).for_text().open() as sink:
+            sink.write(self.page().encode("utf-8", "surrogateescape"))
+
+
+@dataclass
+class Counts:
+    """The counts of each shard; with `by` also how many samples have each of its values."""
+
+    shards: list[Census] = field(default_factory=list)
+    classes: ClassCounts | None = None
+
+    def total(self) -> Census:
+        """Return the counts of all shards together."""
+        total = Census()
+        for shard in self.shards:
+            total.merge(shard)
+        return total
+
+
+def count_dataset(
+    data: Chain,
+    run: Run,
+    by: str | None = None,
+    classes: ClassNames = None,
+    *,
+    world: int | None = None,
+    workers: int | None = None,
+    processes: int = 1,
+) -> Stats:
+    """Count a dataset: whole archives several at a time, else sample by sample.
+
+    Arguments are as for `tarkit.stats`; `processes` is at least 1.
+    """
+    balance = None
+    if by is not None:
+        from tarkit.inspecting.classes import ClassCounts, find_class_names
+        from tarkit.views.report import Balance
+
+        balance = Balance(by, ClassCounts(), find_class_names(classes, data.locations))
+    elif classes is not None:
+        raise Usage("classes are the names of the values of a field", "name the field: by='cls'")
+    counts = Counts(classes=balance.classes if balance else None)
+    if data.unchanged:
+        _count_archives(counts, data.locations, run, by, processes)
+    else:
+        _count_samples(counts, data, run, by)
+    shares: list[Share] = []
+    if world is not None or workers is not None:
+        shares = shares_of([each.samples for each in counts.shards], world or 1, workers or 1)
+    stats = Stats(counts, balance, shares, data.selected)
+    run.samples, run.shards, run.bytes, run.dropped = stats.samples, len(counts.shards), stats.bytes, stats.dropped
+    if balance is not None and run.samples and not balance.classes.counts:
+        run.warn(f"no sample has {by!r}")
+    return stats
+
+
+@dataclass
+class _InputCounts:
+    """The counts of one input, and the problems found in it."""
+
+    census: Census
+    classes: ClassCounts | None = None
+    warnings: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+
+
+def _count_archives(counts: Counts, locations: Sequence[Location], run: Run, by: str | None, processes: int) -> None:
+    """Count each archive on its own, several at a time."""
+    policy, position = run.policy, 0
+    found: Iterable[_InputCounts]
+    if policy.maxerr:  # so many errors may be passed over in all inputs together
+        found = map(partial(_count_input, policy, run.tmpdir, by), locations)
+    else:
+        from tarkit.parallel import results_in_order  # not loaded for first_samples
+
+        work = partial(_count_apart, allowed=policy.allowed, skipped=policy.skipped, tmpdir=run.tmpdir, by=by)
+        found = results_in_order(work, locations, min(processes, len(locations)), run.tmpdir)
+    if run.shows_progress:
+        found = run.draw(iter(found), lambda: position, lambda: run.samples, total_size(locations))
+    for each in found:
+        census = each.census
+        run.note(f"{census.name}: {census.samples} samples, {census.size} bytes")
+        for line in each.warnings:
+            run.warn(line)
+        policy.counts.update(each.counts)
+        policy.dropped.update(each.dropped)
+        run.samples += census.samples
+        position += census.size
+        counts.shards.append(census)
+        if counts.classes is not None and each.classes is not None:
+            counts.classes.merge(each.classes)
+
+
+def _count_input(policy: Policy, tmpdir: str | None, by: str | None, location: Location) -> _InputCounts:
+    classes = _no_classes(by)
+    return _InputCounts(count_input(location, policy, tmpdir, _class_counter(classes, by, policy)), classes)
+
+
+def _count_apart(
+    location: Location, allowed: frozenset[str], skipped: frozenset[str], tmpdir: str | None, by: str | None
+) -> _InputCounts:
+    """Count one input with a policy of its own, perhaps in another process."""
+    warnings: list[str] = []
+    policy = Policy(allowed, skipped, warn=warnings.append)
+    found = _count_input(policy, tmpdir, by, location)
+    return replace(found, warnings=warnings, counts=dict(policy.counts), dropped=dict(policy.dropped))
+
+
+def _count_samples(counts: Counts, data: Chain, run: Run, by: str | None) -> None:
+    """Count the samples after the steps, each for its archive."""
+    samples, flow = data.samples(run, moves=False, contents=False)
+    shards: dict[str, Census] = {}
+
+    def begin(name: str) -> Census:
+        shards[name] = census = Census(name)
+        counts.shards.append(census)
+        return census
+
+    def announce(name: str) -> None:
+        begin(name)
+
+    if isinstance(flow.inputs, DatasetReader):
+        flow.inputs.announce = announce
+    count_class = _class_counter(counts.classes, by, run.policy)
+    keyed: Iterator[TarSample] = (sample for sample in samples if sample.key is not None)
+    with flow:
+        for sample in run.watch(keyed, lambda: sum(each.size for each in counts.shards), total_size(data.locations)):
+            if count_class is not None:
+                count_class(sample)
+            (shards.get(sample.source.name) or begin(sample.source.name)).add(sample)
+        flow.finish()
+    if counts.shards:
+        counts.shards[-1].dropped = run.dropped
+
+
+def _no_classes(by: str | None) -> ClassCounts | None:
+    """Return counts of classes to add to; None without `by`."""
+    if by is None:
+        return None
+    from tarkit.inspecting.classes import ClassCounts
+
+    return ClassCounts()
+
+
+def _class_counter(classes: ClassCounts | None, by: str | None, policy: Policy) -> Callable[[TarSample], None] | None:
+    """Return the function that counts the class of a sample; None without `by`."""
+    if classes is None or by is None:
+        return None
+    from tarkit.samples.values import Name
+
+    return partial(classes.add, Name(by), policy)
+
+
+# ---- The first samples
+
+
+def first_samples(
+    data: Chain,
+    run: Run,
+    limit: int | None,
+    *,
+    directory: str | None = None,
+    all_keys: bool = False,
+    partial: bool = False,
+) -> Iterator[TarSample]:
+    """Yield the first samples of a dataset. Nothing after the last of them is read.
+
+    Args:
+        limit: how many; None for all.
+        directory: that of the output, for temporary files.
+        all_keys: whether keys that were not found before the limit are reported too.
+        partial: whether samples before damage that ends the run are yielded.
+    """
+    samples, flow = data.samples(run, moves=False, contents=False, directory=directory)
+    if isinstance(flow.inputs, DatasetReader):
+        flow.inputs.partial = partial
+    with flow:
+        for sample in run.watch(islice(samples, limit), lambda: run.bytes, None):
+            yield sample
+            run.bytes += sample.content
+        if run.samples == limit and not all_keys:  # reading ended early
+            flow.at_end.clear()
+        flow.finish()
+
+
+def with_classes(
+    samples: Iterator[TarSample], by: str | None, run: Run
+) -> Iterator[tuple[TarSample, tuple[str, str] | None]]:
+    """Yield samples, each with the field `by` and its value there; None without `by`.
+
+    Raises:
+        Problem: the field cannot be read, unless the policy lets it pass.
+    """
+    if by is None:
+        for sample in samples:
+            yield sample, None
+        return
+    from tarkit.inspecting.classes import class_of
+    from tarkit.samples.values import Name
+
+    name, found = Name(by), False
+    for sample in samples:
+        value = class_of(name, sample, run.policy) if sample.key is not None else None
+        found = found or value is not None
+        yield sample, (by, value or "")
+    if run.samples and not found:
+        run.warn(f"no sample has {by!r}")
+
+
+def write_gallery(
+    data: Chain,
+    output: Output,
+    run: Run,
+    by: str | None = None,
+    classes: ClassNames = None,
+    count: int | None = None,
+    *,
+    all_keys: bool = False,
+) -> int:
+    """Write a page with the first `count` samples; see `Dataset.gallery` and `first_samples`.
+
+    Returns:
+        The number of pictures and sounds that were left out, since the page is full.
+    """
+    from tarkit.inspecting.classes import find_class_names
+    from tarkit.inspecting.item import describe_sample
+    from tarkit.views.html import Gallery
+
+    gallery = Gallery(find_class_names(classes, data.locations))
+    with output.open(data.locations) as sink:
+        samples = first_samples(data, run, count, directory=output.directory, all_keys=all_keys)
+        for sample, label in with_classes(samples, by, run):
+            gallery.add(describe_sample(sample, gallery.take), label)
+        first, *rest = (location.name for location in data.locations)
+        title = first + (f" and {len(rest)} more" if rest else "")
+        which = f"The first {run.samples} of the" if run.samples == count else "All"
+        sink.write(gallery.page(title, f"{which} {'selected ' if data.selected else ''}samples"))
+    return gallery.left_out

@@ -1,0 +1,316 @@
+"""A cache of whole objects in a directory, for any number of processes at a time.
+
+`DIR/tarkit/` has a file for each object, whose name begins with hashes of its URL and of its version (ETag and length).
+Each time an object is opened, one small request asks for its version. So a file of another version is never used, and
+different URLs never share one.
+
+- An object is written to `NAME.part` under an exclusive lock, and renamed once all of it is on the disk. Other
+  processes that want it wait for that. Locks are those of flock(2), which end with their process, however that ends:
+  what a killed process leaves is a `.part` without a lock, which the next one overwrites or removes.
+- A file that is open has a shared lock. To make room, files that nobody has open are removed, those first that were
+  opened longest ago (their time of access).
+- `DIR` may be a cache of webdataset, whose files are read too. Their names say little: the last component of the path
+  of the URL (`url_to_cache_name` in webdataset 1.0.2), with some of its directories before it (`ndir` there), or with
+  all of them joined by `_` (0.2.86). One is used if it has the length of the object, and the same bytes at both ends.
+
+Whatever fails in the directory, objects are read without it, and one line says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from time import sleep, time_ns
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from tarkit.errors import TarkitError
+from tarkit.stores.transfer import RemoteObject
+
+COMPARED = 1 << 16
+"""Bytes at each end of a file of webdataset that are compared with the object."""
+
+PART = ".part"
+"""Suffix of a file that is not complete."""
+
+_FOLDER = "tarkit"
+_LOCK = "lock"  # the file whose lock is held while room is made
+_CHUNK = 1 << 20  # bytes that are read at a time
+_WAIT = 0.1  # seconds between two attempts to get a lock: a signal that arrives just before a wait is handled then
+_ENTRY = re.compile("[0-9a-f]{32}-[0-9a-f]{32}-.*")
+_SERVERS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AZURE_STORAGE_ACCOUNT_NAME", "AIS_ENDPOINT", "USE_AIS_FOR")
+
+
+class CachedFile(NamedTuple):
+    """A file with all bytes of an object: its descriptor, which holds a lock, and its path."""
+
+    fd: int
+    path: str
+
+
+class ObjectCache:
+    """The cache in a directory.
+
+    Args:
+        directory: the directory, which is made if it does not exist.
+        size: the sum of the lengths of all files in it; None for no limit.
+        tell: called with a line when objects are read without the cache.
+    """
+
+    def __init__(
+        self, directory: str, size: int | None = None, tell: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self.directory = directory
+        self.folder = os.path.join(directory, _FOLDER)
+        self.size = size
+        self._tell = tell
+        self._told: set[str] = set()
+        self._failed = False
+
+    def open(self, remote: RemoteObject) -> CachedFile | None:
+        """Return the file with an object, which is fetched if there is none; None if it is read without the cache.
+
+        Raises the errors of the store.
+        """
+        info = remote.info
+        if info.size is None or info.version is None:
+            self._tell_once(f"{remote.name}: read without the cache: the server does not name its version and length")
+            return None
+        path = os.path.join(self.folder, _file_name(remote))
+        try:
+            found = _complete(path, info.size) or self._foreign(remote, info.size)
+            while found is None and not self._failed:
+                os.makedirs(self.folder, exist_ok=True)
+                fd = _begin(path + PART)
+                if fd is not None:
+                    return self._fetch(remote, info.size, fd, path)
+                sleep(_WAIT)  # another process fetches it
+                found = _complete(path, info.size)
+            return found
+        except _StoreError as error:
+            raise error.error from None
+        except OSError as error:
+            self._failed = True
+            self._tell_once(f"cache {self.directory}: {error.strerror or error}: objects are read without it")
+            return None
+
+    def _fetch(self, remote: RemoteObject, size: int, fd: int, path: str) -> CachedFile | None:
+        """Return the file, after fetching it to the locked `fd`, unless another process has done so meanwhile."""
+        try:
+            found = _complete(path, size)
+            if found is None and self._reserve(fd, size, path):
+                _fill(fd, remote, size)
+                os.rename(path + PART, path)
+                fcntl.flock(fd, fcntl.LOCK_SH)
+                found = CachedFile(os.dup(fd), path)
+            return found
+        finally:
+            with suppress(OSError):
+                if _is_at(fd, path + PART):
+                    os.unlink(path + PART)
+            os.close(fd)
+
+    def _reserve(self, fd: int, size: int, path: str) -> bool:
+        """Make room for `size` bytes, and give the file this length, so that other processes count it."""
+        if self.size is not None and size > self.size:
+            self._tell_once("objects larger than the cache are read without it")
+            return False
+        lock = os.open(os.path.join(self.folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _wait_for(lock, fcntl.LOCK_EX)
+            total = size + self._make_room(size, path)
+            if self.size is not None and total > self.size:
+                self._tell_once("the cache is full of files that are in use: other objects are read without it")
+                return False
+            space = os.statvfs(self.folder)
+            if space.f_bavail * space.f_frsize < size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.ftruncate(fd, size)
+            return True
+        finally:
+            os.close(lock)
+
+    def _make_room(self, size: int, path: str) -> int:
+        """Remove what is of no use, then what was opened longest ago, until `size` bytes fit; return the bytes left.
+
+        Of no use are other versions of the object that will be at `path`, and what killed processes have left.
+        """
+        total, found = 0, []
+        url = os.path.basename(path)[:33]
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                if not _ENTRY.fullmatch(entry.name) or entry.path == path + PART:
+                    continue
+                with suppress(FileNotFoundError):
+                    status = entry.stat()
+                    total += status.st_size
+                    useful = not entry.name.endswith(PART) and not entry.name.startswith(url)
+                    found.append((useful, status.st_atime_ns, status.st_size, entry.path))
+        for useful, _, length, each in sorted(found):
+            if useful and (self.size is None or total + size <= self.size):
+                break
+            if _remove_unused(each):
+                total -= length
+        return total
+
+    def _foreign(self, remote: RemoteObject, size: int) -> CachedFile | None:
+        """Return the file of webdataset that has the object, if there is one."""
+        for name in webdataset_names(remote.url) if remote.info.ranges else ():
+            found = _complete(os.path.join(self.directory, name), size)
+            if found is None:
+                continue
+            ends = ((0, min(size, COMPARED)), (max(size - COMPARED, 0), size))
+            with _of_store():
+                same = all(os.pread(found.fd, stop - start, start) == remote.read(start, stop) for start, stop in ends)
+            if same:
+                return found
+            os.close(found.fd)
+        return None
+
+    def _tell_once(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            self._tell(line)
+
+
+def webdataset_names(url: str) -> list[str]:
+    """Return the names, relative to its cache, under which webdataset may have stored an object."""
+    parts = urlsplit(url).path.lstrip("/").split("/")
+    if not parts[-1] or {"", ".", ".."} & set(parts):
+        return []
+    names = ["/".join(parts[first:]) for first in range(len(parts) - 1, -1, -1)]
+    joined = os.path.join(re.sub("[:/|;]", "_", "/".join(parts[:-1])), parts[-1])
+    return list(dict.fromkeys([*names, joined]))
+
+
+class _StoreError(Exception):
+    """An OSError of the store, to be told from those of the cache."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+@contextmanager
+def _of_store() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _StoreError(error) from error
+
+
+def _file_name(remote: RemoteObject) -> str:
+    """Return the name of the file of an object: hashes of its URL, with the server, and of its version; the name."""
+    options, info = remote.options, remote.info
+    server = [os.environ.get(name, "") for name in _SERVERS]
+    settings = [f"{name}={value}" for name, value in sorted(options.storage.items())]
+    url = "\n".join([remote.url, options.endpoint_url or "", *server, *settings])
+    name = re.sub(r"[^\w.+-]", "_", urlsplit(remote.url).path.rpartition("/")[2], flags=re.ASCII)
+    return f"{_hash(url)}-{_hash(f'{info.size} {info.version}')}-{name[-100:]}"
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def _complete(path: str, size: int) -> CachedFile | None:
+    """Open the file at `path` if it has `size` bytes, under a shared lock; note the time of access."""
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != size:
+            return None
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        _wait_for(fd, fcntl.LOCK_SH)
+        status = os.fstat(fd)
+        if status.st_size != size or not _is_at(fd, path):
+            return None
+        with suppress(OSError):  # the file of another user
+            os.utime(fd, ns=(time_ns(), status.st_mtime_ns))
+        return CachedFile(os.dup(fd), path)
+    finally:
+        os.close(fd)
+
+
+def _begin(part: str) -> int | None:
+    """Open an empty file under an exclusive lock; None if another process has one."""
+    fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        if _locked(fd, fcntl.LOCK_EX) and _is_at(fd, part):
+            os.ftruncate(fd, 0)
+            kept, fd = fd, -1
+            return kept
+        return None
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _fill(fd: int, remote: RemoteObject, size: int) -> None:
+    """Write all bytes of an object to `fd`, and to the disk; the position of `fd` stays at the start.
+
+    Raises TarkitError if they are fewer or more than `size`.
+    """
+    end = 0
+    with _of_store():
+        stream = remote.stream()
+    with stream:
+        while True:
+            with _of_store():
+                data = memoryview(stream.read(_CHUNK))
+            if not data:
+                break
+            while data:
+                written = os.pwrite(fd, data, end)
+                data, end = data[written:], end + written
+    if end != size:
+        raise TarkitError(f"{remote.name}: {end} bytes were read of an object of {size}")
+    os.fsync(fd)
+
+
+def _remove_unused(path: str) -> bool:
+    """Remove a file that no process reads or writes; return whether it is gone."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # an exclusive lock requires this on NFS
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        if _locked(fd, fcntl.LOCK_EX) and _is_at(fd, path):
+            os.unlink(path)
+            return True
+        return False
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _wait_for(fd: int, how: int) -> None:
+    while not _locked(fd, how):
+        sleep(_WAIT)
+
+
+def _locked(fd: int, how: int) -> bool:
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+
+
+def _is_at(fd: int, path: str) -> bool:
+    """Return whether `path` is the name of the open file `fd`."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,123 @@
+"""Names of inputs as webdataset takes them: lists `a::b`, `${NAME}`, rules that replace names, and USE_AIS_FOR.
+
+- `a.tar::b.tar` names two inputs. Inside a command only `::pipe:` separates, and in the brackets of `http://[::1]/`
+  nothing does.
+- `${NAME}` stands for the environment variable WDS_NAME, whose value may contain `${OTHER}`. In a command a name
+  without such a variable is left to the shell.
+- A rule `FROM=TO` replaces the regular expression FROM at the start of a name by TO, which may refer to groups: `\\1`.
+  Rules come from the option --rewrite, then from GOPEN_REWRITE, then from WDS_REWRITE; in a variable `;` separates
+  them. FROM ends at the first `=`. The first rule that changes a name counts, and it is applied once.
+- USE_AIS_FOR=gs:s3 names schemes whose objects are requested from the AIStore cluster at AIS_ENDPOINT, by the same
+  names.
+
+The rules are those of webdataset 1.0.2: `expand_urls` in shardlists.py, `rewrite_url` and `gopen_schemes` in gopen.py.
+Its documentation names WDS_REWRITE and its code reads GOPEN_REWRITE, so both count here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from tarkit.errors import Usage, show
+
+VARIABLES = ("GOPEN_REWRITE", "WDS_REWRITE")
+"""Environment variables with rules, in the order in which they count."""
+
+ROUNDS = 10
+"""How often `${NAME}` is replaced in what it was replaced by."""
+
+_SEPARATOR = re.compile(r"::(?![^\[\]]*\])")
+_NAME = re.compile(r"\$\{(\w+)\}")
+
+Rule = tuple[re.Pattern[str], str]
+
+_options: list[str] = []
+
+
+def configure(options: Sequence[str]) -> None:
+    """Set the rules of --rewrite. Raises Usage for an invalid one."""
+    for rule in options:
+        _parse(rule, "--rewrite")
+    _options[:] = options
+
+
+def split_list(word: str) -> list[str]:
+    """Return the inputs that `word` names, one after the other; itself if it has no `::`."""
+    if "::" not in word or word.startswith("file:"):
+        return [word]
+    found: list[str] = []
+    for part in _SEPARATOR.split(word):
+        if found and found[-1].startswith("pipe:") and not part.startswith("pipe:"):
+            found[-1] += f"::{part}"
+        else:
+            found.append(part)
+    return found
+
+
+def substitute(word: str) -> str:
+    """Return `word` with the values of variables in place of `${NAME}`.
+
+    Raises Usage for a variable that is not set, or that contains itself.
+    """
+    command = word.startswith("pipe:")
+    if "${" not in word or word.startswith("file:"):
+        return word
+    text = word
+    for _ in range(ROUNDS):
+        before, text = text, _NAME.sub(lambda found: _value(found, word, command), text)
+        if text == before:
+            return text
+    if not _NAME.search(text):
+        return text
+    raise Usage(f"{show(word)}: ${{NAME}} is replaced more than {ROUNDS} times", "does a variable contain itself?")
+
+
+def rewritten(names: list[str]) -> list[str]:
+    """Return each name after the first rule that changes it. Raises Usage for an invalid rule."""
+    rules = _rules()
+    return [_rewritten(name, rules) for name in names] if rules else names
+
+
+def by_ais(scheme: str) -> bool:
+    """Return whether the objects of a scheme are requested from AIStore."""
+    return scheme in os.environ.get("USE_AIS_FOR", "").split(":")
+
+
+def _value(found: re.Match[str], word: str, command: bool) -> str:
+    value = os.environ.get(f"WDS_{found[1]}")
+    if value is None:
+        if command:
+            return found[0]
+        raise Usage(f"{show(word)}: the environment variable WDS_{found[1]} is not set", "${NAME} stands for WDS_NAME")
+    return value
+
+
+def _rewritten(name: str, rules: list[Rule]) -> str:
+    for pattern, replacement in rules:
+        new = pattern.sub(replacement, name)
+        if new != name:
+            return new
+    return name
+
+
+def _rules() -> list[Rule]:
+    """Return the pattern and the replacement of each rule."""
+    given = [(rule, "--rewrite") for rule in _options]
+    for variable in VARIABLES:
+        given += [(rule, variable) for rule in os.environ.get(variable, "").split(";") if rule]
+    return [_parse(rule, origin) for rule, origin in given]
+
+
+def _parse(rule: str, origin: str) -> Rule:
+    pattern, equals, replacement = rule.partition("=")
+    try:
+        if not equals:
+            raise re.error("the rule has no =")
+        compiled = re.compile(f"^{pattern}")
+        compiled.sub(replacement, "")
+        return compiled, replacement
+    except (re.error, IndexError, RecursionError, OverflowError) as error:
+        hint = "a rule is FROM=TO, and FROM a regular expression for the start of a name"
+        raise Usage(f"{origin} {show(rule)}: {error}", hint) from None

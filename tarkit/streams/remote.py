@@ -1,0 +1,82 @@
+"""Objects of stores as sources: headers are read by small ranges, and what is read in order by large ones in flight."""
+
+from __future__ import annotations
+
+from tarkit.errors import Problem
+from tarkit.stores.transfer import RemoteObject, Stream
+from tarkit.streams.copy import CHUNK
+from tarkit.streams.sink import Sink
+from tarkit.streams.source import WindowSource
+
+SKIPPED = 1 << 16
+"""Bytes between two positions that are read and dropped; a larger gap takes a request of its own."""
+
+
+class RemoteSource(WindowSource):
+    """An object that ranges of bytes are requested of.
+
+    While positions grow by small steps, the object is read as a stream, with several ranges in flight; a large step
+    closes the stream.
+    """
+
+    ahead = (1 << 12, 1 << 15, 1 << 18, 1 << 20)
+
+    def __init__(self, remote: RemoteObject, name: str) -> None:
+        assert remote.info.size is not None
+        super().__init__(name, remote.info.size)
+        self._remote = remote
+        self._stream: Stream | None = None
+        self._position = 0  # of the stream
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return bytes [start, stop). It may be called from any thread."""
+        return self._whole(self._remote.read(start, stop), start, stop)
+
+    def send(self, start: int, stop: int, sink: Sink) -> None:
+        """Write bytes [start, stop) to `sink`."""
+        if stop - start <= CHUNK:
+            sink.write(self.recent(start, stop))
+            return
+        with self._remote.stream(start, stop) as stream:
+            while data := stream.read(CHUNK):
+                sink.write(data)
+                start += len(data)
+        self._whole(b"", start, stop)
+
+    def unchanged(self) -> None:
+        """Do nothing: each reply is of the version that was opened."""
+
+    def close(self) -> None:
+        """Close the connections and free the memory. Samples may still refer to the source, and read from it."""
+        self._drop_stream()
+        self._remote.close()
+        super().close()
+
+    def _read_into(self, view: memoryview, pos: int, n: int) -> int:
+        if self._stream is not None and not 0 <= pos - self._position <= SKIPPED:
+            self._drop_stream()
+        if self._stream is None:
+            if self._level < len(self.ahead) - 1:
+                data = self._remote.read(pos, pos + len(view))
+                view[: len(data)] = data
+                return len(data)
+            self._stream, self._position = self._remote.stream(pos), pos
+        while self._position < pos and (data := self._stream.read(pos - self._position)):
+            self._position += len(data)
+        got = 0
+        while got < n and (data := self._stream.read(len(view) - got)):
+            view[got : got + len(data)] = data
+            got += len(data)
+        self._position += got
+        return got
+
+    def _drop_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _whole(self, data: bytes, start: int, stop: int) -> bytes:
+        """Return the bytes of a range; raise Problem if the object ends before its end."""
+        if start + len(data) < stop and len(data) < stop - start:
+            raise Problem("truncated", self.name, start + len(data), "the object ends inside an entry")
+        return data

@@ -1,0 +1,268 @@
+"""What is in datasets: counts as of `tarkit stats`; texts, values, names and pages as of `tarkit show`."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tests._tools import each_row
+from tests.conftest import Archive, Feed, Link, Run, each_feed, tar
+
+
+def members(start: int, stop: int) -> dict[str, Any]:
+    """Samples with three fields, of which some lack one; and a directory, which has no key."""
+    made: dict[str, Any] = {f"d{start}/": None}
+    for i in range(start, stop):
+        made[f"{i:04}.JPG"] = b"j" * (i * 7 % 100)
+        made[f"{i:04}.json"] = json.dumps({"label": i % 4}).encode()
+        if i % 3:
+            made[f"{i:04}.cls"] = str(i % 5).encode()
+    return made
+
+
+def expected(run: Run, *words: str) -> dict[str, Any]:
+    """What the command prints, in the form of `plain`."""
+    found = json.loads(run("stats", "--json", *words).stdout)
+    by = found.get("by", {"classes": [], "missing": 0})
+    names = {"count": "count", "bytes": "bytes", "min": "least", "median": "median", "max": "most"}
+    return {
+        "samples": found["samples"],
+        "bytes": found["bytes"],
+        "fields": {
+            name: {key: sizes[json_name] for key, json_name in names.items()} for name, sizes in found["fields"].items()
+        },
+        "shards": {shard["name"]: shard["samples"] for shard in found["shards"]},
+        "classes": {each["value"]: each["samples"] for each in by["classes"]},
+        "missing": by["missing"],
+    }
+
+
+def plain(stats: tarkit.Stats) -> dict[str, Any]:
+    """Stats as dicts."""
+    names = ("samples", "bytes", "shards", "classes", "missing")
+    fields = {name: {**vars(sizes)} for name, sizes in stats.fields.items()}
+    return {**{name: getattr(stats, name) for name in names}, "fields": fields}
+
+
+@pytest.mark.forks
+@each_row("by", [None, "cls", "json.label"])
+def test_the_numbers_of_the_command(by: str | None, archive: Archive, run: Run) -> None:
+    """For any number of processes; fields and classes in the same order."""
+    names = [archive(members(i * 20, i * 20 + 17), f"s{i}.tar") for i in range(4)]
+    wanted = expected(run, *names, *(() if by is None else ("--by", by)))
+    for processes in (0, 1, 3, 9):
+        found = plain(tarkit.stats("s{0..3}.tar", by=by, processes=processes))
+        assert found == wanted
+        assert [list(found[each]) for each in ("fields", "shards", "classes")] == [
+            list(wanted[each]) for each in ("fields", "shards", "classes")
+        ]
+    assert tarkit.open("s?.tar").stats(by).describe() == tarkit.stats(names, by=by).describe()
+    assert wanted["samples"] == 68
+
+
+@each_row(
+    ("words", "arguments"),
+    [
+        ((), {}),
+        (("--by", "cls"), {"by": "cls"}),
+        (("--by", "cls", "--classes", "names"), {"by": "cls", "classes": ["cat", "a dog", "emu"]}),
+        (("--by", "cls", "--classes", "names"), {"by": "cls", "classes": Path("names")}),
+        (("--world", "3"), {"world": 3}),
+        (("--workers", "2", "--by", "json.label"), {"workers": 2, "by": "json.label"}),
+    ],
+)
+def test_the_outputs_of_the_command(words: list[str], arguments: dict[str, Any], archive: Archive, run: Run) -> None:
+    """Text, JSON and the page, byte for byte; also of samples that are selected."""
+    names = [archive(members(i * 20, i * 20 + 17), f"s{i}.tar") for i in range(3)]
+    Path("names").write_text("cat\n\na dog\nemu\n")
+    data = tarkit.open(names)
+    for chosen, options in ((data, []), (data.where("has(cls)"), ["--where", "has(cls)"])):
+        found = chosen.stats(**arguments)
+        assert f"{found}\n".encode() == run("stats", *words, *options, *names).stdout
+        assert found.describe() == json.loads(run("stats", "--json", *words, *options, *names).stdout)
+        found.write_html("page.html")
+        assert Path("page.html").read_bytes() == run("stats", "--html", "-", *words, *options, *names).stdout
+        page = io.BytesIO()
+        found.write_html(page)
+        assert page.getvalue() == Path("page.html").read_bytes()
+    shares = data.stats(world=2, workers=3).shares
+    assert [(each.node, each.worker, each.shards) for each in shares[:3]] == [(0, None, 2), (0, 0, 1), (0, 1, 1)]
+    assert repr(data.stats()) == "<tarkit.Stats of 3 shards: 51 samples, 153600 bytes>"
+
+
+@each_feed
+def test_every_way_in(feed: Feed, archive: Archive, run: Run) -> None:
+    """Files, pipes and compressed archives; and file objects."""
+    name = archive(members(0, 30))
+    wanted = tarkit.stats(name, by="cls")
+    found = tarkit.stats(f"pipe:cat {name}" if feed.kind == "pipe" else feed(name), by="cls")
+    assert {**plain(found), "shards": [30]} == {**plain(wanted), "shards": [*found.shards.values()]}
+    assert tarkit.stats(io.BytesIO(tar(members(0, 30))), by="cls").fields == wanted.fields
+
+
+def test_steps(archive: Archive) -> None:
+    """What comes out of them is counted, each sample for the archive that it is from."""
+    data = tarkit.open([archive(members(i * 20, i * 20 + 17), f"s{i}.tar") for i in range(2)])
+    chosen = data.where("has(cls) and cls == 3").select("image:jpg cls")
+    found = chosen.stats(by="cls", processes=2)
+    chosen.write("chosen.tar")
+    written = tarkit.stats("chosen.tar", by="cls")
+    assert (found.samples, found.fields, found.classes) == (written.samples, written.fields, written.classes)
+    assert found.classes == {"3": found.samples}
+    assert found.shards == {"s0.tar": 2, "s1.tar": 2}
+    assert data.shuffle(seed=1).stats().samples == data.stats().samples == 34
+    assert data.slice(0, 3).stats().shards == {"s0.tar": 3}
+    assert data.drop("cls").stats(by="cls").missing == 34
+    with tarkit.open("s0.tar", shard_slice=slice(5)) as first:
+        assert first.stats().samples == 5
+
+
+def test_archives_of_one_name(archive: Archive) -> None:
+    """Their samples are added up: none is missing from `shards`."""
+    name = archive(members(0, 10))
+    found = tarkit.stats([name, name, io.BytesIO(tar(members(0, 3))), io.BytesIO(tar(members(0, 4)))])
+    assert found.samples == sum(found.shards.values()) == 27
+    assert found.shards[name] == 20
+
+
+def test_more_values_than_are_told_apart(archive: Archive) -> None:
+    """The rest is counted as others, so that the numbers add up."""
+    found = tarkit.stats(archive({f"{i}.id": str(i).encode() for i in range(5000)}), by="id")
+    assert (len(found.classes), found.others, found.missing) == (4096, 904, 0)
+
+
+@pytest.mark.forks
+def test_problems(archive: Archive) -> None:
+    """They are errors; those that are passed over are told, whatever the process."""
+    whole = tar(members(0, 10))
+    archive(whole, "a.tar")
+    Path("b.tar").write_bytes(whole[:5000])
+    for processes in (1, 2):
+        with pytest.raises(tarkit.Problem, match=r"b\.tar.*truncated"):
+            tarkit.stats(["a.tar", "b.tar"], processes=processes)
+        messages: list[str] = []
+        found = tarkit.stats(["a.tar", "b.tar"], skip="truncated", on_problem=messages.append, processes=processes)
+        assert found.shards["a.tar"] == 10
+        assert 0 < found.shards["b.tar"] < 10
+        assert len(messages) == 1
+        assert "truncated" in messages[0]
+        with pytest.warns(tarkit.TarkitWarning, match="truncated"):
+            tarkit.stats("b.tar", allow="truncated", processes=processes)
+
+
+@each_row(
+    "arguments,message",
+    [
+        ({"inputs": []}, "the list of inputs is empty"),
+        ({"inputs": "*.nix"}, "nix"),
+        ({"processes": -1}, "processes=-1: it is at least 0"),
+        ({"world": 0}, "world=0: it is at least 1"),
+        ({"workers": 0}, "workers=0: it is at least 1"),
+        ({"classes": "names"}, "classes are the names of the values of a field"),
+        ({"skip": "nix"}, "nix"),
+    ],
+)
+def test_errors(arguments: dict[str, Any], message: str, archive: Archive) -> None:
+    """No statistics of nothing."""
+    with pytest.raises(tarkit.TarkitError, match=message.replace("*", r"\*")):
+        tarkit.stats(**{"inputs": archive(members(0, 3)), **arguments})
+
+
+# ---- The views of `show`
+
+PICTURE = bytes.fromhex(  # one pixel
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0000003010100c9fe92ef"
+    "0000000049454e44ae426082"
+)
+SHOWN: list[tuple[str, Any]] = [
+    ("README", b"hi"),
+    ("d/a.png", PICTURE),
+    ("d/a.cls", b"1"),
+    ("d/a.\udcff\n.txt", b"\x1b[1m \xe9 text\n" * 100),
+    ("d/.hidden", b""),
+    ("d/b.ln", Link("d/a.png", tarfile.SYMTYPE)),
+    ("d/b.bin", b"\0\1" * (1 << 20)),
+    *((f"d/{i}.cls", b"%d" % (i % 2)) for i in range(9)),
+]
+
+
+@each_feed
+def test_samples_as_text_and_as_values(feed: Feed, archive: Archive, run: Run) -> None:
+    """The lines and the JSON of the command, while a sample is read and, if it is not large, later."""
+    name = archive(SHOWN)
+    word = f"pipe:cat {name}" if feed.kind == "pipe" else feed(name)
+    data = tarkit.open(word)
+    lines = run("show", "--all", word).stdout
+    values = [json.loads(line) for line in run("show", "--json", word).stdout.splitlines()]
+    assert "".join(f"{sample}\n" for sample in data).encode() == lines
+    assert [sample.describe() for sample in data] == values
+    assert [sample.describe() for sample in data.head(3)] == values[:3]
+    assert data.get("d/b").describe() == values[1]
+    kept = [sample for sample in data if sample.key != "d/b"]
+    assert [sample.describe() for sample in kept] == values[:1] + values[2:]
+    [chosen] = data.keys("d/a").select("cls").rekey("new")
+    [line] = run("show", "--json", word, "--slice", "0", "-f", "cls", "--rekey", "new").stdout.splitlines()
+    assert chosen.describe() == json.loads(line)
+
+
+@each_feed
+def test_entries(feed: Feed, archive: Archive, run: Run) -> None:
+    """The names that `show --names -0` prints, of entries without a key too; also of an archive without samples."""
+    name = archive(SHOWN)
+    word = f"pipe:cat {name}" if feed.kind == "pipe" else feed(name)
+    found = [*tarkit.open(word).entries()]
+    texts = [text or "" if not isinstance(text, int) else str(text) for each in found for text in each]
+    raw = "".join(f"{text}\0" for text in texts).encode("utf-8", "surrogateescape")
+    assert raw == run("show", "--names", "-0", word).stdout
+    assert found[0] == ("README", None, None, 2)
+    assert found[3].field == "\udcff\n.txt"
+    archive({"README": b"hi"}, "none.tar")
+    assert [each.path for each in tarkit.open("none.tar").entries()] == ["README"]
+
+
+@each_row(
+    ("words", "arguments"),
+    [
+        ((), {}),
+        (("--by", "cls"), {"by": "cls"}),
+        (("-c", "3", "--classes", "names"), {"count": 3, "classes": ["cat", "a <dog>"]}),
+        (("--all", "--classes", "names", "--by", "cls"), {"count": None, "classes": "names", "by": "cls"}),
+    ],
+)
+def test_gallery(words: list[str], arguments: dict[str, Any], archive: Archive, run: Run) -> None:
+    """The page of the command, byte for byte."""
+    name = archive(SHOWN + [(f"e/{i}.cls", b"1") for i in range(200)])
+    Path("names").write_text("cat\na <dog>\n")
+    data = tarkit.open([name, name])
+    for chosen, options in ((data, []), (data.match("d/"), ["--match", "d/"]), (data.drop("png"), ["--drop", "png"])):
+        count = chosen.gallery("page.html", **arguments)
+        page = Path("page.html").read_bytes()
+        assert page == run("show", name, name, "--html", "-", *words, *options).stdout
+        assert count == page.count(b"<article")
+        memory = io.BytesIO()
+        assert chosen.gallery(memory, **arguments) == count
+        assert memory.getvalue() == page
+
+
+def test_a_gallery_that_is_refused(archive: Archive) -> None:
+    """What makes no sense is an error, and then there is no page; a class that is nowhere is a warning."""
+    data = tarkit.open(archive(SHOWN))
+    with pytest.raises(tarkit.Usage, match="count=-1: it is at least 0"):
+        data.gallery("page.html", count=-1)
+    with pytest.raises(tarkit.Usage, match=r"in\.tar is both input and output"):
+        data.gallery("in.tar")
+    with pytest.raises(FileNotFoundError):
+        data.gallery("page.html", classes="nowhere")
+    whole = Path("in.tar").read_bytes()
+    Path("cut.tar").write_bytes(whole[:4000])
+    with pytest.raises(tarkit.Problem, match="truncated"):
+        tarkit.open("cut.tar").gallery("page.html")
+    assert not Path("page.html").exists()
+    with pytest.warns(tarkit.TarkitWarning, match="no sample has 'label'"):
+        assert data.gallery("page.html", by="label") == 11

@@ -1,0 +1,313 @@
+"""map, proc and worker of a dataset do what `tarkit proc` does: the same archives, to the byte, and failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tests._tools import each_row
+from tests.conftest import Archive, Content, Run, entries, keys
+
+TEN: dict[str, Content] = {
+    f"{index}.{field}": f"{index} {field}".encode() for index in range(10) for field in ("x", "y")
+}
+THIRD = "((TARKIT_INDEX % 3 != 1)) || { echo bad $TARKIT_KEY >&2; exit 3; }; echo > sample.z"
+
+
+def bytes_of(name: str) -> bytes | list[Any]:
+    """An archive; of rejects its entries, without the time that each sample took."""
+    if name != "bad.tar":
+        return Path(name).read_bytes()
+    found: list[Any] = []
+    for entry, content in entries(name):
+        if entry.endswith("__error__.json"):
+            assert isinstance(content, bytes)
+            content = json.loads(content) | {"seconds": 0}
+        found.append((entry, content))
+    return found
+
+
+def outcome(function: Callable[[], object]) -> tuple[str, str | None]:
+    """The message and the hint of the error that a call raises."""
+    with pytest.raises(tarkit.TarkitError) as caught:
+        function()
+    return str(caught.value), caught.value.hint
+
+
+@pytest.mark.forks
+@each_row(
+    ("options", "command", "arguments"),
+    [
+        (["-m"], "for i in 0 1; do cp sample.x sample-00000$i.x; done", {"multi": True}),
+        (["-S", "-c"], "mkdir a b; cp sample.x a/; cp sample.y b/", {"subdirs": True}),
+        (["--script"], "work.sh", {"script": "work.sh"}),
+        (["--shell", "sh", "-c"], "echo $0 > sample.z", {"shell": "sh"}),
+        (["--base", "s", "-c"], "cp s.x s.z; rm s.y", {"base": "s"}),
+        (["--add-log", "log", "-c"], "echo $TARKIT_KEY; echo err >&2", {"add_log": "log"}),
+        (["--mtime", "@7", "-c"], "echo > sample.new", {"mtime": 7}),
+        (["--mtime", "source", "-c"], "touch -d @99 sample.new", {"mtime": None}),
+    ],
+)
+def test_proc(options: list[str], command: str, arguments: dict[str, Any], archive: Archive, run: Run) -> None:
+    """Each option has an argument; the output is the same."""
+    Path("work.sh").write_text("tr a-z A-Z < sample.x > sample.z\n")
+    source = archive(TEN)
+    expected = run("proc", *options, command, source).stdout
+    words = () if "script" in arguments else (command,)
+    tarkit.open(source).proc(*words, processes=2, **arguments).write("out.tar")
+    assert Path("out.tar").read_bytes() == expected
+
+
+@pytest.mark.forks
+@each_row("command", ["cat", "cat > /dev/null; tar cf - -T /dev/null"])
+def test_worker(command: str, archive: Archive, run: Run) -> None:
+    """Programs that stay; what has no answer is left out, with a warning when that is everything."""
+    source = archive(TEN)
+    expected = run("proc", "--worker", command, source).stdout
+    data = tarkit.open(source, on_problem=lambda line: None)
+    data.worker(command, processes=2).write("out.tar")
+    assert Path("out.tar").read_bytes() == expected
+
+
+@pytest.mark.forks
+def test_a_program_that_fails(archive: Archive) -> None:
+    """The message names the method, not an option."""
+    data = tarkit.open(archive({"a.x": b""}))
+    message, _ = outcome(lambda: list(data.worker("exit 3")))
+    assert message.startswith("worker exit 3: the program ended with status 3")
+    assert "--" not in message
+
+
+@pytest.mark.forks
+@pytest.mark.parametrize("processes", [1, 2])
+def test_values(processes: int, archive: Archive, run: Run) -> None:
+    """decode, batch and init are those of the command."""
+    Path("f.py").write_text(
+        "n = []\ndef init(): n.append(3)\n"
+        "def one(v): return {**v, 'n.json': [v['cls'], n], 'k.txt': v['__key__']}\n"
+        "def some(vs): return [one(v) for v in vs]\n"
+    )
+    source = archive({f"{i}.cls": str(i).encode() for i in range(7)})
+    expected = run("proc", "--map", "f.py:some", "--init", "f.py:init", "--batch", "3", "--decode", source).stdout
+    names: dict[str, Any] = {}
+    exec(Path("f.py").read_text(), names)
+    data = tarkit.open(source)
+    data.map(names["some"], init=names["init"], batch=3, decode=True, processes=processes).write("out.tar")
+    assert Path("out.tar").read_bytes() == expected
+
+
+@pytest.mark.forks
+@pytest.mark.parametrize("processes", [1, 2])
+def test_batches_of_samples(processes: int, archive: Archive) -> None:
+    """Without decode a batch is a list of `Sample`; the last one is shorter."""
+
+    def sizes(samples: list[tarkit.Sample]) -> list[dict[str, Any]]:
+        return [{"json": [len(samples), sample.key, sample.shard]} for sample in samples]
+
+    found = tarkit.open(archive(TEN)).map(sizes, batch=4, processes=processes)
+    expected = [f'[{4 if key < 8 else 2}, "{key}", "in.tar"]' for key in range(10)]
+    assert [re.sub(r"\s+", " ", each["json"].decode()).strip() for each in found] == expected
+
+
+# ---- failures
+
+
+@pytest.mark.forks
+@each_row(
+    ("words", "arguments"),
+    [
+        ("--rejects bad.tar", {"rejects": "bad.tar"}),
+        ("--rejects bad.tar --on-error keep", {"rejects": "bad.tar", "on_error": "keep"}),
+        ("--rejects bad.tar --max-errors 30%", {"rejects": "bad.tar", "max_errors": "30%"}),
+        ("--max-errors 3", {"max_errors": 3}),
+    ],
+)
+def test_rejects(words: str, arguments: dict[str, Any], archive: Archive, run: Run) -> None:
+    """The archive of failed samples is that of the command, with the places in the output; so are the warnings."""
+    source, fields = (
+        archive(dict(sorted({**TEN, "3.w": b"", "5.w": b""}.items()))),
+        ["--require", "w", "--on-missing-field", "skip"],
+    )
+    if "keep" in words:
+        fields = ["--drop", "y"]
+    said = run("proc", "-p", "2", "-c", THIRD, source, *words.split(), "-o", "out.tar", *fields).lines
+    expected = [bytes_of(name) for name in ("out.tar", "bad.tar") if os.path.exists(name)]
+    messages: list[str] = []
+    data = tarkit.open(source, on_problem=messages.append).proc(THIRD, processes=2, **arguments)
+    (data.drop("y") if "keep" in words else data.require("w", on_missing="skip")).write("out.tar")
+    assert [bytes_of(name) for name in ("out.tar", "bad.tar") if os.path.exists(name)] == expected
+    assert [f"tarkit: warning: {line}" for line in messages] == [line for line in said if "warning" in line]
+
+
+@pytest.mark.forks
+@pytest.mark.parametrize("on_error", ["skip", "keep"])
+def test_redo(on_error: Any, archive: Archive, run: Run) -> None:
+    """Results of rejects get their places; fields are chosen in them alone, also renamed."""
+    data = tarkit.open(archive(TEN), on_problem=lambda line: None)
+    all_good, fields = "echo $TARKIT_KEY > sample.z", "new:z x"
+    first = data.proc(THIRD, rejects="bad.tar", on_error=on_error)
+    (first if on_error == "keep" else first.select("new:z,y x")).write("out.tar")
+    run("proc", "--redo", "bad.tar", "-c", all_good, "-f", fields, "out.tar", "-o", "expected.tar")
+    again = tarkit.open("out.tar").proc(all_good, redo="bad.tar", processes=2).select(fields)
+    again.write("whole.tar")
+    assert Path("whole.tar").read_bytes() == Path("expected.tar").read_bytes()
+    assert [sample.key for sample in again] == [str(index) for index in range(10)]
+    assert again.split("whole-%d.tar", count=4)[-1].samples == 2
+
+
+def test_rejects_of_a_loop_and_of_shards(archive: Archive) -> None:
+    """They have their places in what was iterated over, or in all shards together; none are left by half a run."""
+
+    def odd(sample: tarkit.Sample) -> tarkit.Sample:
+        if int(sample.key) % 2:
+            raise ValueError
+        return sample
+
+    data = tarkit.open(archive(TEN), on_problem=lambda line: None).map(odd, rejects="bad.tar")
+    with tarkit.TarWriter("loop.tar") as out:
+        for sample in data:
+            out.write(sample.key, sample)
+    rejects = bytes_of("bad.tar")
+    assert keys("bad.tar") == "1 3 5 7 9"
+    data.split("s-%d.tar", count=2)
+    assert bytes_of("bad.tar") == rejects
+    for inputs in ("loop.tar", "s-*.tar"):
+        whole = tarkit.open(inputs).map(lambda sample: sample, redo=["bad.tar"])
+        assert [sample.key for sample in whole] == [str(index) for index in range(10)]
+    os.unlink("bad.tar")
+    data.head(3)
+    assert not os.path.exists("bad.tar")
+
+
+def test_messages_name_arguments(archive: Archive) -> None:
+    """Errors and hints are in the words of Python."""
+    messages: list[str] = []
+    data = tarkit.open(archive(TEN), on_problem=messages.append)
+    hint = "on_error='skip' leaves such samples out, rejects='OUT.tar' collects them"
+    assert outcome(lambda: list(data.proc("exit 3"))) == ("in.tar: '0' ended with status 3", hint)
+    assert outcome(lambda: list(data.proc("/no/such")))[1] == (
+        "commands run in the directory of the sample: give programs by their absolute path, or use script='FILE'"
+    )
+    few = outcome(lambda: list(data.proc("exit 3", max_errors=2)))
+    assert few == ("3 of 3 samples failed, more than max_errors allows", None)
+    messages.clear()
+    list(data.proc("exit 3", on_error="skip"))
+    assert messages[3].endswith("in the same way: 'ended with status 3'; they are counted")
+    assert outcome(lambda: list(data.proc(script="none.sh")))[0] == "script 'none.sh': no such file"
+    assert outcome(lambda: list(data.map(dict, redo="in.tar")))[1] == "redo reads an archive that rejects wrote"
+
+
+BAD: dict[str, tuple[Callable[[tarkit.Dataset], object], type[Exception], str]] = {
+    "nothing": (lambda data: data.proc(), tarkit.Usage, "one of them is needed"),
+    "both": (lambda data: data.proc("true", script="x.sh"), tarkit.Usage, "one of them is needed"),
+    "bytes": (lambda data: data.worker(b"cat"), TypeError, "command=b.cat.: a str is needed, not bytes"),  # type: ignore[arg-type]
+    "unknown": (lambda data: data.map(dict, proces=2), TypeError, "map.* got an unexpected .* 'proces'"),  # type: ignore[call-arg]
+    "init": (lambda data: data.map(dict, init="f.py:g"), TypeError, "a function is needed, not str"),  # type: ignore[arg-type]
+    "batch": (lambda data: data.map(list, batch=0), tarkit.Usage, "batch=0: it is at least 1"),
+    "pickle": (lambda data: data.map(dict, allow_pickle=True), tarkit.Usage, "^allow_pickle requires decode$"),
+    "base": (lambda data: data.proc("true", base="a.b"), tarkit.Usage, "^base 'a.b': expected a name"),
+    "log": (lambda data: data.proc("true", add_log="a/b"), tarkit.Usage, "^add_log 'a/b': expected the name"),
+    "kinds": (lambda data: data.proc(":", multi=True, subdirs=True), tarkit.Usage, "^subdirs cannot .* with multi$"),
+    "limit": (lambda data: data.map(dict, max_errors="many"), tarkit.Usage, "^max_errors 'many': expected a number"),
+    "share": (lambda data: data.worker("cat", max_errors=0.1), tarkit.Usage, "^max_errors '0.1': .* 1%"),  # type: ignore[arg-type]
+    "end": (
+        lambda data: data.map(dict, on_error="error", rejects="bad.tar"),
+        tarkit.Usage,
+        "^on_error='error' cannot be used with max_errors or rejects",
+    ),
+    "time": (lambda data: data.map(dict, mtime="now"), TypeError, "mtime='now': a whole number is needed"),  # type: ignore[arg-type]
+    "stdout": (lambda data: data.map(dict, rejects="-"), tarkit.Usage, "^rejects needs a file"),
+    "steps": (lambda data: data.match("1").map(dict, redo="in.tar"), tarkit.Usage, "redo reads all samples"),
+    "rekey": (lambda data: list(data.map(dict, redo="in.tar").rekey("x")), tarkit.Usage, "rekey cannot .* redo"),
+    "mode": (lambda data: tarkit.open("in.tar", mode="words"), tarkit.Usage, "mode='words': it is one of tar, keys"),  # type: ignore[arg-type]
+    "mixed": (lambda data: tarkit.open("in.tar", mode="lines", prefetch=1), tarkit.Usage, "need archives"),
+    "output": (lambda data: data.map(dict, rejects="o.tar").write("o.tar"), tarkit.Usage, "is the rejects, and the ou"),
+    "table": (lambda data: data.map(dict, rejects="o.csv").table("o.csv"), tarkit.Usage, "is the rejects, and the ou"),
+    "shards": (lambda data: data.map(dict, rejects="o-1.tar").split("o-%d.tar"), tarkit.Usage, "the shards may get"),
+    "input": (lambda data: data.map(dict, rejects="in.tar").write("o.tar"), tarkit.Usage, "both input and output"),
+    "redone": (lambda data: data.map(dict, redo="b.tar").write("b.tar"), tarkit.Usage, "input of redo, and the ou"),
+}
+
+
+@each_row("name", BAD)
+def test_wrong_arguments(name: str, archive: Archive) -> None:
+    """One clear error, and nothing is written."""
+    call, kind, message = BAD[name]
+    archive(TEN)
+    archive(TEN, "b.tar")
+    before = {each: Path(each).read_bytes() for each in ("in.tar", "b.tar")}
+    with pytest.raises(kind, match=message):
+        call(tarkit.open("in.tar"))
+    assert {each: Path(each).read_bytes() for each in os.listdir()} == before
+
+
+# ---- text
+
+
+@pytest.mark.forks
+@each_row("mode", ["lines", "pages", "keys"])
+def test_samples_of_text(mode: Any, archive: Archive, run: Run) -> None:
+    """As --mode makes them: of several files, and a slice of each; they can be read again."""
+    Path("a.txt").write_text("one\ntwo\n\fthree\n")
+    Path("b.txt").write_text("four\n\nfive")
+    command = "echo $TARKIT_KEY > sample.new"
+    for words, part in (((), None), (("--shard-slice", ":2"), slice(2))):
+        expected = run("proc", "--mode", mode, *words, "-c", command, "a.txt", "b.txt").stdout
+        data = tarkit.open(["a.txt", "b.txt"], mode=mode, shard_slice=part)
+        data.proc(command).write("out.tar")
+        assert Path("out.tar").read_bytes() == expected
+        assert len(list(data)) == len(list(data)) == len(list(tarkit.open("out.tar")))
+        assert sorted(each.key for each in data.shuffle(1, rng="pcg")) == sorted(each.key for each in data)
+    with pytest.raises(tarkit.Unsupported, match="text that is read twice must be in a file"):
+        list(tarkit.open("pipe:cat a.txt", mode=mode).shuffle(1, rng="pcg"))
+    with pytest.raises(tarkit.Unsupported, match="in archives as they are"):
+        data.indexed()
+
+
+# ---- steps that read twice
+
+
+@pytest.mark.forks
+@each_row(
+    "write",
+    [
+        lambda data: data.shuffle(7, rng="pcg").write("out.tar"),
+        lambda data: data.map(dict).select("y x").shuffle(7, rng="pcg").write("out.tar"),
+        lambda data: data.shuffle(3, rng="pcg").shuffle(7, rng="pcg").write("out.tar"),
+        lambda data: data.extract("out"),
+    ],
+)
+def test_a_function_is_called_once(write: Callable[[tarkit.Dataset], object], archive: Archive) -> None:
+    """Results are kept for the second pass; their order and their bytes are those of an archive of results."""
+    source = archive(dict(sorted({**TEN, "5.big": bytes(2 << 20), "README": b"without a key"}.items())))
+    calls: list[str] = []
+
+    def called(sample: tarkit.Sample) -> Any:
+        calls.append(sample.key)
+        if sample.key == "3":
+            return None
+        return sample if sample.key in "15" else {**sample, "__key__": f"k/{sample.key}", "y": b"new"}
+
+    def written() -> dict[str, bytes]:
+        found = {str(path): path.read_bytes() for path in [Path("out.tar"), *Path("out").rglob("*")] if path.is_file()}
+        for name in found:
+            os.unlink(name)
+        return found
+
+    tarkit.open(source).map(called).write("mapped.tar")
+    assert len(calls) == 10
+    calls.clear()
+    for given in (source, f"pipe:cat {source}"):
+        write(tarkit.open(given).map(called))
+        assert calls == [str(index) for index in range(10)], given
+        calls.clear()
+        found = written()
+        write(tarkit.open("mapped.tar"))
+        assert written() == found

@@ -1,0 +1,599 @@
+"""The cache: each object is fetched once, and no file in it is ever wrong, short or removed while it is read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import boto3
+import pytest
+
+import tarkit
+from tarkit.errors import TarkitError, Usage
+from tarkit.samples.dataset import open_source
+from tarkit.stores import connect, transfer
+from tarkit.stores.cache import COMPARED, PART, CachedFile, webdataset_names
+from tarkit.stores.store import StoreOptions
+from tarkit.streams.location import expand_inputs
+from tarkit.streams.source import FileSource
+from tests._tools import TARKIT, archive, each_row
+from tests.stores._http import HttpServer, Served, http_server
+from tests.stores._servers import KEYS, moto
+
+DATA = random.Random(7).randbytes(3_000_000)
+OTHER = random.Random(8).randbytes(3_000_000)
+QUICK = StoreOptions(retries=3, timeout=5)
+MB = 1_000_000
+
+Configure = Callable[..., None]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServer]:
+    """A server, with short pauses, and no settings of this machine."""
+    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    for name in ("http_proxy", "https_proxy", "all_proxy", "WDS_CACHE", "WDS_CACHE_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    with http_server() as found:
+        yield found
+
+
+@pytest.fixture
+def configure() -> Iterator[Configure]:
+    """Set the cache of this process; lines about it go to `lines`."""
+
+    def set_cache(cache: Path | str | None, size: str | None = None, lines: list[str] | None = None) -> None:
+        connect._cache_in.cache_clear()
+        connect.configure(
+            QUICK, (lambda line: None) if lines is None else lines.append, None if cache is None else str(cache), size
+        )
+
+    yield set_cache
+    connect.configure(StoreOptions(), lambda line: None)
+
+
+def content(url: str) -> bytes | None:
+    """The bytes of an object, from its file in the cache; None if it is read without."""
+    cached = connect.open_cached(url)
+    if cached is None:
+        return None
+    with os.fdopen(cached.fd, "rb") as file:
+        return file.read()
+
+
+def held(url: str) -> CachedFile:
+    cached = connect.open_cached(url)
+    assert cached is not None
+    return cached
+
+
+def files(cache: Path) -> list[str]:
+    """The last components of the objects in the cache, those that are incomplete included."""
+    return sorted(path.name[66:] for path in (cache / "tarkit").iterdir() if path.name != "lock")
+
+
+def shard(name: str = "a", size: int = 2 * MB) -> bytes:
+    return archive([(f"{name}.bin", random.Random(name).randbytes(size)), (f"{name}.cls", b"1")])
+
+
+def started(*words: str, **how: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*TARKIT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)  # type: ignore[call-overload,no-any-return]
+
+
+def wait_until(what: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+# ---- One process
+
+
+@each_row("how", [{}, {"ranges": False}, {"etag": None, "headers": {"Last-Modified": "Sun, 06 Nov 1994 08:49:37 GMT"}}])
+def test_an_object_is_fetched_once(
+    how: dict[str, object], server: HttpServer, configure: Configure, tmp_path: Path
+) -> None:
+    for n, data in enumerate((DATA, b"x")):
+        configure(tmp_path / repr(how) / str(n))
+        url = server.serve("/d/a.tar", data, **how)
+        assert content(url) == data
+        served = server.objects["/d/a.tar"]
+        served.requests = served.sent = 0
+        assert content(url) == data
+        assert served.requests == 1
+        assert "ranges" in how or served.sent <= 1
+        assert files(tmp_path / repr(how) / str(n)) == ["a.tar"]
+
+
+def test_without_a_cache_there_is_none(server: HttpServer, configure: Configure) -> None:
+    configure(None)
+    assert connect.open_cached(server.serve("/a", DATA)) is None
+    assert server.log == []
+
+
+def test_an_object_that_changed_is_fetched_again(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    configure(tmp_path)
+    url = server.serve("/a.tar", DATA)
+    with os.fdopen(held(url).fd, "rb") as before:
+        server.serve("/a.tar", OTHER, etag='"2"')
+        assert content(url) == OTHER
+        assert before.read() == DATA
+        assert files(tmp_path) == ["a.tar", "a.tar"]
+    server.serve("/a.tar", OTHER[:-1], etag='"2"')
+    assert content(url) == OTHER[:-1]
+    assert files(tmp_path) == ["a.tar"]  # those of other versions are gone, once nobody reads them
+    server.objects.clear()
+    with pytest.raises(FileNotFoundError):
+        content(url)
+
+
+def test_different_urls_have_different_files(
+    server: HttpServer, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(tmp_path)
+    paths = ["/a/x.tar", "/b/x.tar", "/a/x.tar/x.tar", "/a%2Fx.tar", "/a_x.tar", "/A/x.tar", "/a//x.tar"]
+    datas = [DATA[n:] + DATA[:n] for n in range(len(paths))]
+    for _ in range(2):
+        for path, data in zip(paths, datas, strict=True):
+            assert content(server.serve(path, data, etag='"same"')) == data
+    assert len(files(tmp_path)) == len(paths)
+    url = server.url + paths[0]
+    for n, other in enumerate((f"{url}?v=1", f"{url}?v=2", url.replace("//", "//user:pass@")), 1):
+        assert content(other) == datas[0]
+        assert len(files(tmp_path)) == len(paths) + n
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://other")
+    assert content(url) == datas[0]
+    assert len(files(tmp_path)) == len(paths) + 4
+    assert "pass" not in "".join(os.listdir(tmp_path / "tarkit"))
+
+
+def test_a_file_that_was_damaged_is_replaced(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    configure(tmp_path)
+    url = server.serve("/a.tar", DATA)
+    cached = held(url)
+    os.close(cached.fd)
+    os.truncate(cached.path, 100)
+    assert content(url) == DATA
+
+
+@each_row(
+    "how",
+    [{"drop": 100_000, "drops": 3}, {"statuses": [503, 500]}, {"drop": 0, "drops": 3}],
+)
+def test_what_breaks_is_resumed(
+    how: dict[str, object], server: HttpServer, configure: Configure, tmp_path: Path
+) -> None:
+    configure(tmp_path / repr(how))
+    assert content(server.serve("/a", DATA, **how)) == DATA
+
+
+def failing(served: Served, number: int) -> None:
+    served.drop = 100_000 if number > 1 else None
+    served.etag = served.etag if number < 4 else None
+
+
+def changing(served: Served, number: int) -> None:
+    if number == 3:
+        served.data, served.etag = OTHER, '"2"'
+
+
+def vanishing(served: Served, number: int) -> None:
+    if number == 3:
+        served.statuses = [404]
+
+
+@each_row("change", [failing, changing, vanishing])
+def test_what_broke_off_is_not_stored(
+    change: Callable[[Served, int], None], server: HttpServer, configure: Configure, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    configure(tmp_path / change.__name__, lines=lines)
+    url = server.serve("/a", DATA, change=change)
+    with pytest.raises((TarkitError, FileNotFoundError)) as caught:
+        content(url)
+    assert url in str(caught.value)
+    assert files(tmp_path / change.__name__) == []
+    assert not any("cache" in line for line in lines)
+    server.serve("/a", DATA)
+    assert content(url) == DATA
+
+
+@each_row("how", [{"etag": None}, {"chunked": True, "ranges": False}])
+def test_what_cannot_be_validated_is_not_stored(
+    how: dict[str, object], server: HttpServer, configure: Configure, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    configure(tmp_path, lines=lines)
+    url = server.serve("/a", DATA, **how)
+    assert content(url) is content(url) is None
+    assert lines == [f"{url}: read without the cache: the server does not name its version and length"]
+
+
+# ---- Size
+
+
+def test_what_was_opened_longest_ago_is_removed(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    configure(tmp_path, "10MB")
+    urls = {name: server.serve(f"/{name}", DATA) for name in "abcd"}
+    for name in "abca":
+        assert content(urls[name]) == DATA
+    assert content(urls["d"]) == DATA
+    assert files(tmp_path) == ["a", "c", "d"]
+    with os.fdopen(held(urls["c"]).fd), os.fdopen(held(urls["a"]).fd):
+        content(urls["d"])
+        content(urls["b"])
+        assert files(tmp_path) == ["a", "b", "c"]  # the others are in use, so that one goes which was opened last
+    assert content(server.serve("/e", DATA * 3)) == DATA * 3
+    assert files(tmp_path) == ["e"]
+
+
+def test_there_is_no_room(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    lines: list[str] = []
+    configure(tmp_path, "5MB", lines)
+    assert content(server.serve("/large", DATA * 2)) is content(server.url + "/large") is None
+    with os.fdopen(held(server.serve("/a", DATA)).fd):
+        for name in "bc":
+            assert content(server.serve(f"/{name}", DATA)) is None
+        assert content(server.serve("/small", DATA[: 2 * MB])) == DATA[: 2 * MB]
+    assert files(tmp_path) == ["a", "small"]
+    assert lines == [
+        "objects larger than the cache are read without it",
+        "the cache is full of files that are in use: other objects are read without it",
+    ]
+    assert content(server.url + "/b") == DATA
+
+
+def test_what_killed_processes_left_is_removed(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    configure(tmp_path)
+    url = server.serve("/a", DATA)
+    cached = held(url)
+    os.close(cached.fd)
+    os.rename(cached.path, cached.path + PART)
+    left = tmp_path / "tarkit" / f"{'0' * 32}-{'0' * 32}-x{PART}"
+    left.write_bytes(DATA)
+    strange = tmp_path / "tarkit" / "notes.txt"
+    strange.touch()
+    assert content(url) == DATA
+    assert not left.exists()
+    strange.unlink()  # what is not of the cache stays
+    assert files(tmp_path) == ["a"]
+
+
+@each_row(
+    ("options", "variables", "error"),
+    [
+        ((None, "5G"), {}, "--cache-size requires --cache"),
+        (("x", "5Q"), {}, "invalid size"),
+        ((None, None), {"WDS_CACHE": "x", "WDS_CACHE_SIZE": "five"}, "WDS_CACHE_SIZE: invalid size"),
+    ],
+)
+def test_invalid_sizes(
+    options: tuple[str | None, str | None],
+    variables: dict[str, str],
+    error: str,
+    server: HttpServer,
+    configure: Configure,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    def read() -> None:
+        configure(*options)
+        connect.open_cached(server.serve("/a", DATA))
+
+    with pytest.raises(Usage, match=error):
+        read()
+
+
+def test_variables_of_webdataset(
+    server: HttpServer, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "wds"))
+    monkeypatch.setenv("WDS_CACHE_SIZE", "4e6")
+    configure(None)
+    for name in "ab":
+        assert content(server.serve(f"/{name}", DATA)) == DATA
+    assert files(tmp_path / "wds") == ["b"]
+    configure(None, "7MB")
+    content(server.url + "/a")
+    assert files(tmp_path / "wds") == ["a", "b"]
+    configure(tmp_path / "own", "7MB")
+    content(server.url + "/a")
+    assert files(tmp_path / "own") == ["a"]
+    configure("")
+    assert content(server.url + "/a") is None
+
+
+# ---- Caches of webdataset
+
+
+def test_names_of_webdataset() -> None:
+    cache = pytest.importorskip("webdataset.cache")
+    for url in ("http://h/a/b/c.tar?tok=1", "gs://bkt/x/y/z.tar", "s3://b/z.tar", "ais://b/q/w.tar", "https://h/a;b/c"):
+        names = webdataset_names(url)
+        assert {cache.url_to_cache_name(url, ndir) for ndir in range(4)} <= set(names)
+    assert webdataset_names("gs://bkt/x/y/z.tar")[-1] == "x_y/z.tar"  # get_file_cached in webdataset 0.2.86
+    assert (
+        webdataset_names("http://h/a/../c.tar") == webdataset_names("http://h/a/") == webdataset_names("http://h") == []
+    )
+
+
+@each_row("name", ["c.tar", "b/c.tar", "a_b/c.tar"])
+def test_a_file_of_webdataset_is_used_if_it_is_the_object(
+    name: str, server: HttpServer, configure: Configure, tmp_path: Path
+) -> None:
+    cache = tmp_path / name.replace("/", "-")
+    configure(cache)
+    path = cache / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(DATA)
+    url = server.serve("/a/b/c.tar", DATA)
+    cached = held(url)
+    os.close(cached.fd)
+    assert cached.path == str(path)
+    assert server.objects["/a/b/c.tar"].sent <= 2 * COMPARED + 1
+    for other in (OTHER, DATA[:-1], DATA + b"x", DATA[:-1] + b"x", b"x" + DATA[1:]):
+        path.write_bytes(other)
+        assert content(url) == DATA
+    assert files(cache) == ["c.tar"]
+    assert path.read_bytes() == b"x" + DATA[1:]  # it is not touched
+
+
+def test_the_cache_of_webdataset_itself(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    wds = pytest.importorskip("webdataset.cache")
+    data = shard()
+    url = server.serve("/a/b.tar", data)
+    (tmp_path / "cache").mkdir()
+    [found] = wds.FileCache(cache_dir=str(tmp_path / "cache"))([url])
+    found["stream"].close()
+    sent = server.objects["/a/b.tar"].sent
+    configure(tmp_path / "cache")
+    assert content(url) == data
+    assert server.objects["/a/b.tar"].sent - sent <= 2 * COMPARED + 1
+    assert not (tmp_path / "cache" / "tarkit").exists()
+
+
+# ---- Directories that fail
+
+
+def test_a_directory_that_cannot_be_made(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    lines: list[str] = []
+    configure(tmp_path / "file", lines=lines)
+    assert content(server.serve("/a", DATA)) is content(server.serve("/b", DATA)) is None
+    assert lines == [f"cache {tmp_path / 'file'}: Not a directory: objects are read without it"]
+
+
+def test_a_disk_that_becomes_full(
+    server: HttpServer, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    configure(tmp_path, lines=lines)
+    assert content(server.serve("/a", DATA)) == DATA
+    write = os.pwrite
+
+    def full(fd: int, data: bytes, at: int) -> int:
+        if at >= MB:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data[: MB - at], at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    urls = [server.serve(f"/{name}", DATA) for name in "bc"]
+    assert [content(url) for url in urls] == [None, None]
+    monkeypatch.setattr(os, "pwrite", write)
+    assert lines == [f"cache {tmp_path}: No space left on device: objects are read without it"]
+    assert files(tmp_path) == ["a"]
+    assert content(server.url + "/a") == DATA  # what is there is used
+
+
+def test_a_disk_that_another_process_fills(server: HttpServer, tmp_path: Path) -> None:
+    """A file system of 8 MB, in a name space of its own, is filled while an object is fetched to it."""
+    data = shard(size=6 * MB)
+    url = server.serve("/a.tar", data, change=lambda served, number: time.sleep(0.2))
+    script = """
+        mount -t tmpfs -o size=8m none "$1" || exit 77
+        (until [ -s "$1"/tarkit/*.part ]; do sleep 0.01; done; cat /dev/zero > "$1/fill") > "$1.log" 2>&1 &
+        cache=$1; shift
+        "$@"; status=$?
+        wait; ls "$cache/tarkit" > "$cache.files"
+        exit $status
+    """
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    words = [*TARKIT, "cat", url, url, "--rekey", "{index}/{key}", "--cache", str(cache), "-o", "-"]
+    try:
+        done = subprocess.run(
+            ["unshare", "-rm", "sh", "-c", script, "-", str(cache), *words], capture_output=True, check=False
+        )
+    except FileNotFoundError:
+        pytest.skip("unshare is not here")
+    if done.returncode == 77 or done.stderr.startswith(b"unshare"):
+        pytest.skip("no file systems may be mounted here")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.decode() == f"tarkit: cache {cache}: No space left on device: objects are read without it\n"
+    assert len(done.stdout) > 2 * len(data) - 4096
+    assert Path(f"{cache}.files").read_text() == "lock\n"
+
+
+def test_a_disk_that_is_too_small(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    """Nothing is fetched that does not fit; the limit of the length of files stands for the end of the disk."""
+    data = shard()
+    url = server.serve("/a.tar", data)
+    words = ["bash", "-c", 'ulimit -f 1000; exec "$@"', "-", *TARKIT, "cat", url, url, "--rekey", "{index}/{key}"]
+    done = subprocess.run([*words, "--cache", str(tmp_path / "c"), "-o", "-"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.decode().count("\n") == 1
+    assert b"File too large: objects are read without it" in done.stderr
+    assert len(done.stdout) > 2 * len(data) - 4096
+    assert files(tmp_path / "c") == []
+
+
+# ---- Several processes
+
+
+def test_processes_fetch_an_object_once(server: HttpServer, tmp_path: Path) -> None:
+    data = shard(size=6 * MB)
+    url = server.serve("/a.tar", data, change=lambda served, number: time.sleep(0.02))
+    running = [started("cat", url, "--cache", str(tmp_path / "c"), "-o", "-") for _ in range(6)]
+    for each in running:
+        out, err = each.communicate(timeout=60)
+        assert (each.returncode, err) == (0, b"")
+        assert out == data
+    assert server.objects["/a.tar"].sent <= len(data) + 6
+    assert files(tmp_path / "c") == ["a.tar"]
+
+
+def test_a_killed_process_blocks_nobody(server: HttpServer, tmp_path: Path) -> None:
+    data = shard(size=6 * MB)
+    url = server.serve("/a.tar", data, stall=MB)
+    words = ("cat", url, "--cache", str(tmp_path / "c"), "-o", "-")
+    first = started(*words)
+    folder = tmp_path / "c" / "tarkit"
+    wait_until(lambda: any(path.name.endswith(PART) and path.stat().st_size for path in folder.glob("*")))
+    others = [started(*words) for _ in range(3)]
+    wait_until(lambda: server.objects["/a.tar"].requests >= 3)
+    server.objects["/a.tar"].stall = None
+    time.sleep(0.3)
+    assert [each.poll() for each in others] == [None] * 3
+    first.kill()
+    first.communicate()
+    sent = server.objects["/a.tar"].sent
+    for each in others:
+        out, err = each.communicate(timeout=60)
+        assert (each.returncode, out == data, err) == (0, True, b"")
+    assert server.objects["/a.tar"].sent - sent <= len(data) + 6
+    assert files(tmp_path / "c") == ["a.tar"]
+
+
+def test_nothing_is_left_after_a_kill_at_any_time(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    data = shard(size=6 * MB)
+    url = server.serve("/a.tar", data, change=lambda served, number: time.sleep(0.1))
+    for n in range(8):
+        process = started("cat", url, "--cache", str(tmp_path), "-o", "-")
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=0.2 + 0.1 * n)
+        process.kill()
+        process.communicate()
+        for path in (tmp_path / "tarkit").glob("*.tar"):
+            assert path.read_bytes() == data
+            path.unlink()
+    configure(tmp_path)
+    assert content(url) == data
+    assert files(tmp_path) == ["a.tar"]
+
+
+@each_row("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_removes_what_was_fetched(signum: int, server: HttpServer, tmp_path: Path) -> None:
+    url = server.serve("/a.tar", shard(size=6 * MB), stall=MB)
+    cache = tmp_path / str(signum)
+    process = started("cat", url, "--cache", str(cache), "-o", "-")
+    wait_until(lambda: any(path.name.endswith(PART) and path.stat().st_size for path in (cache / "tarkit").glob("*")))
+    process.send_signal(signum)
+    process.communicate(timeout=20)
+    assert process.returncode == -signum
+    assert files(cache) == []
+
+
+def test_processes_with_little_room(server: HttpServer, tmp_path: Path) -> None:
+    """Many objects, few of which fit: all are read, and the directory is never larger than the limit."""
+    datas = {f"/{n}.tar": shard(str(n), MB) for n in range(8)}
+    urls = [server.serve(path, data) for path, data in datas.items()]
+    largest = 0
+    running = [
+        started("cat", *random.Random(n).sample(urls, 8), "--cache", str(tmp_path), "--cache-size", "3.5MB", "-o", "-")
+        for n in range(4)
+    ]
+    outs: list[bytes] = []
+    for each in running:
+        out, err = each.communicate(timeout=60)
+        assert each.returncode == 0, err
+        outs.append(out)
+        largest = max(largest, sum(path.stat().st_size for path in (tmp_path / "tarkit").iterdir()))
+    assert {len(out) for out in outs} == {len(outs[0])}
+    assert largest <= 3_500_000
+
+
+# ---- Commands
+
+
+def test_a_cached_input_is_a_file(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    configure(tmp_path)
+    url = server.serve("/a.tar", shard())
+    [location] = expand_inputs([url])
+    source = open_source(location)
+    assert isinstance(source, FileSource)
+    assert source.name == url
+    source.close()
+    assert not isinstance(open_source(location, stream=True), FileSource)
+
+
+def test_samples_of_a_cached_input_are_looked_up(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    configure(tmp_path)
+    url = server.serve("/a.tar", archive([(f"{n}.txt", b"%d" % n) for n in range(50)]))
+    samples = tarkit.open(url).indexed()
+    assert (samples["17"]["txt"], samples[49]["txt"], len(samples)) == (b"17", b"49", 50)
+
+
+@each_row(
+    "words",
+    [
+        ["cat", "-o", "-"],
+        ["sort", "-o", "-"],
+        ["shuffle", "--seed", "7", "-o", "-"],
+        ["tsv"],
+        ["check"],
+        ["stats", "--json"],
+        ["stats", "-p", "2", "--json"],
+        ["cat", "-p", "3", "-o", "-"],
+    ],
+)
+def test_commands(words: list[str], server: HttpServer, tmp_path: Path) -> None:
+    shards = {name: archive([(f"{name}{n}.txt", b"%d" % n) for n in range(50)]) for name in "abc"}
+    for name, data in shards.items():
+        (tmp_path / f"{name}.tar").write_bytes(data)
+    local = subprocess.run(
+        [*TARKIT, *words, *map("{}.tar".format, shards)], capture_output=True, cwd=tmp_path, check=False
+    )
+    urls = [server.serve(f"/{name}.tar", data) for name, data in shards.items()]
+    for _ in range(2):
+        done = subprocess.run([*TARKIT, *words, *urls, "--cache", "c"], capture_output=True, cwd=tmp_path, check=False)
+        assert (done.returncode, done.stderr) == (local.returncode, local.stderr)
+        assert done.stdout.replace(server.url.encode() + b"/", b"") == local.stdout
+    assert files(tmp_path / "c") == ["a.tar", "b.tar", "c.tar"]
+
+
+# ---- S3
+
+
+def test_objects_in_a_bucket(configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**KEYS, "HOME": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    with moto() as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        client = boto3.client("s3", endpoint_url=endpoint)
+        cache = tmp_path / "c"
+        for data in (shard("a"), shard("b")):
+            client.put_object(Bucket="bucket", Key="d/a.tar", Body=data)
+            running = [started("cat", "s3://bucket/d/a.tar", "--cache", str(cache), "-o", "-") for _ in range(3)]
+            for each in running:
+                out, err = each.communicate(timeout=60)
+                assert (each.returncode, out == data, err) == (0, True, b"")
+            assert files(cache) == ["a.tar"]
+        [path] = [path for path in (cache / "tarkit").iterdir() if path.name != "lock"]
+        before = path.stat()
+        configure(cache)
+        assert content("s3://bucket/d/a.tar") == data
+        assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+        client.delete_object(Bucket="bucket", Key="d/a.tar")
+        with pytest.raises(FileNotFoundError):
+            content("s3://bucket/d/a.tar")
