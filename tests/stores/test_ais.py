@@ -250,6 +250,18 @@ def test_reads_that_break_go_on(cluster: AisCluster, store: AisStore) -> None:
         remote.read(200_000, 300_000)
 
 
+def test_buckets_of_other_providers(cluster: AisCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """USE_AIS_FOR sends the URLs of a scheme to the cluster, which has buckets of their providers."""
+    monkeypatch.setenv("USE_AIS_FOR", "gs:s3")
+    upload = connect.create_object("s3://b/a/x")
+    upload.write(DATA)
+    upload.close()
+    assert list(cluster.objects) == [("aws", "", "b", "a/x")]
+    with connect.open_object("s3://b/a/x").stream() as stream:
+        assert stream.read(10) == DATA[:10]
+    assert [info.url for info in connect.list_objects("s3://b/a")] == ["s3://b/a/x"]
+
+
 def test_commands_read_and_write(cluster: AisCluster, run: Run) -> None:
     """Shards are written and read back through the command line."""
     Path("in.tar").write_bytes(archive({f"{n}.txt": b"x" for n in range(5)}))
