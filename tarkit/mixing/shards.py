@@ -48,6 +48,8 @@ def _shards(path: str, seed: int, tell: Callable[[str], None], warn: Callable[[s
                 what = f"{path}: {spec.name}: `{name}` concerns samples, and only shards are listed here"
                 raise Usage(what, f"use the command mix: tarkit mix {path} -o OUT")
         found = locate(spec, tell)
+        if spec.choose > len(found):
+            raise Usage(f"{spec.name}: choose {spec.choose} of {len(found)} shards")
         if spec.resample:
             found = order.choices(found, k=spec.resample)
         elif spec.choose:

@@ -418,7 +418,7 @@ WRONG = [
     ("a.x data/x\n", "recipe:1: 'data/x': Not a directory"),
     ("a.x hex:0\n", "recipe:1: bad hex: "),
     ("a.x base64:A\n", "recipe:1: bad base64: "),
-    ("a.x s3://b/k\n", "recipe:1: s3://b/k: unknown scheme s3:// "),
+    ("a.x nix://b/k\n", "recipe:1: nix://b/k: unknown scheme nix:// "),
     ("a.x pipe:exit 3\n", "recipe:1: command ended with status 3: exit 3"),
     ("a.x pipe:false | true\n", "recipe:1: command ended with status 1: false | true"),
     ("a.x pipe:echo why >&2; kill -9 $$\n", "recipe:1: command was ended by SIGKILL: echo why >&2; kill -9 $$: why"),

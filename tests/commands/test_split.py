@@ -355,7 +355,7 @@ WRONG = [
     ("-c 1 -o x-%d-%d.tar", 2, "'x-%d-%d.tar': more than one number"),
     ("-c 1 -o x-{9..1}.tar", 2, "'x-{9..1}.tar': the range {9..1} has no numbers"),
     ("-c 1 -o pipe:cat", 2, "'pipe:cat': a command for shards needs a number: %06d"),
-    ("-c 1 -o s3://bucket/x-%d.tar", 2, "s3://bucket/x-%d.tar: unknown scheme s3://"),
+    ("-c 1 -o nix://bucket/x-%d.tar", 2, "nix://bucket/x-%d.tar: unknown scheme nix://"),
     ("-c 1 -o none/x-%d.tar", 1, "none/x-0.tar: No such file or directory"),
     ("-c 1 -o x-{0..3}.tar --start 4", 1, "'x-{0..3}.tar': too few names: the template has 4 names, shard 5 has none"),
     ("-n 5 -o x-{0..3}.tar", 1, "'x-{0..3}.tar': too few names: the template has 4 names, shard 5 has none"),

@@ -189,7 +189,7 @@ def test_inputs_that_cannot_be_opened(here: Path) -> None:
     with pytest.raises(CommandFailed):
         names("pipe:exit 3")
     with pytest.raises(Usage):
-        open_source(Location("url", "s3://b/k", "s3://b/k"))
+        open_source(Location("url", "nix://b/k", "nix://b/k"))
 
 
 @each_way

@@ -317,7 +317,7 @@ def touch(directory: Path, names: str) -> None:
         ("out-%d.tar", [(1, "out-1.tar")]),
         ("d/{1..2}-{1..2}", [(0, "d/1-1"), (2, "d/2-1")]),
         ("nowhere/%d", []),
-        ("s3://b/%d", []),
+        ("http://b/%d", []),
         ("pipe:out-%06d.tar", []),
     ],
 )
