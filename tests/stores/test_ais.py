@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("urllib3")
+
 from tarkit.errors import TarkitError, Usage
 from tarkit.stores import ais, connect, listing, transfer
 from tarkit.stores.ais import AisStore, split_url

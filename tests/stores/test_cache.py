@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import boto3
 import pytest
+
+pytest.importorskip("urllib3")
+boto3 = pytest.importorskip("boto3")
 
 import tarkit
 from tarkit.errors import TarkitError, Usage

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("urllib3")
+
 from tarkit.errors import TarkitError
 from tarkit.stores import transfer
 from tarkit.stores.http import HttpStore

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("urllib3")
+
 from tarkit.errors import TarkitError, Unsupported, Usage
 from tarkit.stores import connect, hub, listing, transfer
 from tarkit.stores.hub import HubPath, HubStore, split_url

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
-import boto3
 import pytest
+
+pytest.importorskip("obstore")
+boto3 = pytest.importorskip("boto3")
 
 from tarkit.errors import TarkitError, Usage
 from tarkit.stores import connect, listing, objects, transfer

@@ -22,8 +22,8 @@ from tests._tools import archive, contents, each_row
 from tests.conftest import Run
 
 fsspec = pytest.importorskip("fsspec")
-from tarkit.stores import other  # noqa: E402
-from tarkit.stores.other import OtherStore  # noqa: E402
+from tarkit.stores import other
+from tarkit.stores.other import OtherStore
 
 DATA = random.Random(7).randbytes(2_000_000)
 _numbers = count()
