@@ -14,7 +14,7 @@ from itertools import chain, groupby, islice
 from operator import attrgetter, itemgetter, le
 from typing import NamedTuple
 
-from tarkit.errors import TarkitError, show
+from tarkit.errors import TarkitError, show, spell
 from tarkit.packing.batch import Extent, RowBatch, load_rows
 from tarkit.packing.layout import PackLayout
 from tarkit.packing.plan import Planned, content_of
@@ -27,12 +27,6 @@ from tarkit.tables.recipe import MalformedRow
 
 HELD = 20_000  # rows in memory
 HASHES = 16 << 20  # bytes of hashes in memory
-
-# Hints for a sample whose entries are not together: in a plan that was edited, and in one that was just made.
-_POSITIONS = "the entries of a sample have positions that follow each other"
-_KEYS_END = (
-    "readers end keys at the first dot: give up --last-dot, or name entries after their sample with --rename key"
-)
 
 
 class PlannedShard(NamedTuple):
@@ -140,7 +134,11 @@ class RowSpool:
 
     def _summed(self, name: bytes, extents: list[Extent], batches: Iterable[RowBatch]) -> PlannedShard:
         """Return a shard of rows in order. Raises TarkitError for the first bad one."""
-        names = NameChecks(_KEYS_END if self.plan_name is None else _POSITIONS, None)
+        hint = "the entries of a sample have positions that follow each other"
+        if self.plan_name is None:
+            hint = f"readers end keys at the first dot: give up {spell('last_dot')}, or name entries after their "
+            hint += f"sample with {spell('rename', 'key')}"
+        names = NameChecks(hint, None)
         count = planned = size = 0
         last = -1
         for batch in batches:

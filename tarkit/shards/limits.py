@@ -6,11 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from tarkit.errors import Usage, show
+from tarkit.errors import Usage, show, spell
 
 SizeRule = Literal["tar", "content"]
 DEFAULT_SIZE = "1G"  # of shards without a limit
-NO_LIMIT = f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others"
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,12 @@ _UNITS |= {f"{letter}{tail}": 1000**power for power, letter in enumerate("kmgt",
 _UNITS |= {f"{letter}{tail}": 1024**power for power, letter in enumerate("kmgt", 1) for tail in ("i", "ib")}
 
 _SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{0,30}))?(?:e\+?([0-9]{1,2}))?([a-z]*)", re.IGNORECASE)
+
+
+def no_limit() -> str:
+    """Return the message about shards without a limit."""
+    default = f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes)"
+    return f"{default}; {spell('count')} and {spell('size')} set others"
 
 
 def parse_size(text: str, count_option: str | None = None) -> int:
