@@ -177,9 +177,8 @@ class Classes:
             found.setdefault(directory, name)
         if len(found) > 1:
             (one, first), (other, second) = list(found.items())[:2]
-            where = f"in directories {show(one)} and {show(other)}"
             raise TarkitError(
-                f"{show(first)} and {show(second)} are of one sample, but {where}",
+                f"{show(first)} and {show(second)} are of one sample, but in directories {show(one)} and {show(other)}",
                 f"{spell('label_from_dir')} requires the files of a sample in one directory, "
                 "or in directories of one name",
             )

@@ -159,12 +159,15 @@ def test_warnings_and_findings(data: tarkit.Dataset) -> None:
 
 def test_the_command_line(data: tarkit.Dataset, run: Run) -> None:
     """A command names options, in this process too; Python before and after it names arguments."""
+    Path("f.py").write_text("def f(sample): return {'a': 1}\n")
     for _ in range(2):
         with pytest.raises(tarkit.Problem) as error:
             list(tarkit.open("cut.tar"))
         assert "skip='truncated'" in str(error.value.hint)
         assert "--skip truncated keeps" in run("cat", "cut.tar", "-o", "o.tar", exit=1).stderr
         assert "--on-error skip leaves" in run("proc", "-c", "false", "a.tar", "-o", "o.tar", exit=1).stderr
+        [line, *_] = run("proc", "--map", "f.py:f", "a.tar", "-o", "o.tar", exit=1).lines
+        assert line.endswith("; --decode encodes other values by the name of the field"), "in a new interpreter"
         assert "--map and --folds cannot" in run("split", "a.tar", "--folds", "2", "--map", "m", exit=2).stderr
         assert "--salt requires --parts or --folds" in run("split", "a.tar", "--salt", "2", exit=2).stderr
     assert not errors.command_line
