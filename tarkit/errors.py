@@ -136,16 +136,17 @@ _OPTIONS = {
     "type": "-t",
 }
 """The options that do not have the name of the argument."""
+_PLAIN = re.compile(r"[\w./-]+").fullmatch  # needs no quotes in a shell
 
 
 def spell(name: str, value: object = True) -> str:
     """Return an argument, perhaps with a value, as the caller writes it: `on_error='skip'`, `--on-error skip`."""
     if not command_line:
         return name if value is True else f"{name}={value!r}"
-    option, text = _OPTIONS.get(name) or f"--{name.replace('_', '-')}", str(value)
+    option = _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
     if value is True:
         return option
-    return f"{option} {text}" if re.fullmatch(r"[\w./-]+", text) else f"{option} '{text}'"
+    return f"{option} {value}" if _PLAIN(str(value)) else f"{option} '{value}'"
 
 
 def respell(text: str | None) -> str | None:
