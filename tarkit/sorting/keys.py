@@ -99,12 +99,14 @@ class SortKey:
         lacking: list[Problem] = []
         rank = self._rank(sample, lacking)
         if lacking:
-            problem = lacking[0]
-            if problem.name != "sparse-entry":
-                skip, allow = spell("skip", problem.name), spell("allow", problem.name)
-                problem.hint = f"{skip} leaves such samples out, {allow} puts them before the others"
-            if policy.apply(problem) == "drop":
-                return None
+            try:
+                if policy.apply(lacking[0]) == "drop":
+                    return None
+            except Problem as problem:
+                if problem.name != "sparse-entry":
+                    skip, allow = spell("skip", problem.name), spell("allow", problem.name)
+                    problem.hint = f"{skip} leaves such samples out, {allow} puts them before the others"
+                raise
         return rank
 
     def _rank(self, sample: TarSample, lacking: list[Problem] | None = None) -> bytes:
