@@ -169,15 +169,11 @@ class RowSpool:
         known = {(status.st_dev, status.st_ino) for status in written}
         sizes = {status.st_size for status in written} | {UNSIZED}
         for shard in shards if known else ():
-            batches = load_rows(self.file.read, shard.extents)
-            for row in (batch.row(at) for batch in batches for at, size in enumerate(batch.sizes) if size in sizes):
-                kind, path = content_of(row.source)
-                try:
-                    status = os.stat(path) if kind == "path" else None
-                except OSError:
-                    continue
-                if status is not None and (status.st_dev, status.st_ino) in known:
-                    raise TarkitError(f"{place(self.plan_name, shard.name, row)}: {show(path)} is written too")
+            for batch in load_rows(self.file.read, shard.extents):
+                for at, (source, size) in enumerate(zip(batch.sources, batch.sizes, strict=True)):
+                    if size in sizes and _identity(source) in known:
+                        where = place(self.plan_name, shard.name, batch.row(at))
+                        raise TarkitError(f"{where}: {show(content_of(source)[1])} is written too")
 
     def _check_sources(self, batch: RowBatch) -> None:
         for row in batch.rows() if self._agrees or batch.has_marks else ():
@@ -242,6 +238,16 @@ def disagree(source: bytes, size: int, planned: int) -> str:
     """Return the message for a source whose size is not that of the plan."""
     many = f"{size} byte" if size == 1 else f"{size} bytes"
     return f"{show(source)} has {many}, and the plan says {planned}"
+
+
+def _identity(source: bytes) -> tuple[int, int] | None:
+    """Return device and inode of the file of a source, if it is one."""
+    kind, path = content_of(source)
+    try:
+        status = os.stat(path) if kind == "path" else None
+    except OSError:
+        return None
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 def _keys_of(names: Iterable[bytes]) -> Iterator[bytes]:
