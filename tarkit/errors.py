@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
-from collections.abc import Callable
 
 
 class TarkitError(Exception):
@@ -113,25 +113,56 @@ class Interrupted(BaseException):
         self.signum = signum
 
 
-# ---- The words of errors about options, which one function checks for the command line and for Python
+# ---- How messages name options
 
-_OPTIONS = {"count": "-c", "size": "-s", "shards": "-n", "output": "-o"}
+command_line = False
+"""Whether this process is the command line, whose messages name options, and not a Python program."""
+
+_OPTIONS = {
+    "columns": "-f",
+    "count": "-c",
+    "directory": "-C",
+    "keys": "--keys-from",
+    "multi": "-m",
+    "notation": "--template",
+    "on_missing": "--on-missing-field",
+    "output": "-o",
+    "processes": "-p",
+    "save": "--plan",
+    "shards": "-n",
+    "size": "-s",
+    "subdirs": "-S",
+    "template": "-o",
+    "type": "-t",
+}
+"""The options that do not have the name of the argument."""
+_PLAIN = re.compile(r"[\w./-]+").fullmatch  # needs no quotes in a shell
 
 
-Spelling = Callable[..., str]
-"""Returns an option, or an option with a value, as the user writes it: `as_option` or `as_argument`."""
-
-
-def as_option(name: str, value: object = True) -> str:
-    """Return an option of the command line: `--on-unmatched warn`."""
+def spell(name: str, value: object = True) -> str:
+    """Return an argument, perhaps with a value, as the caller writes it: `on_error='skip'`, `--on-error skip`."""
+    if not command_line:
+        return name if value is True else f"{name}={value!r}"
     option = _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
-    return option if value is True else f"{option} {value}"
+    if value is True:
+        return option
+    return f"{option} {value}" if _PLAIN(str(value)) else f"{option} '{value}'"
 
 
-def as_argument(name: str, value: object = True) -> str:
-    """Return an argument of a function: `on_unmatched='warn'`."""
-    name = "template" if name == "output" else name
-    return name if value is True else f"{name}={value!r}"
+def respell(text: str | None) -> str | None:
+    """Return a text of a table, which names options, as a hint for the caller. Command lines in it stay."""
+    if text is None or command_line:
+        return text
+    arguments = {option: name for name, option in _OPTIONS.items()}
+
+    def spelled(found: re.Match[str]) -> str:
+        option, value = found.groups()
+        if option is None:
+            return found[0]
+        return spell(arguments.get(option) or option[2:].replace("-", "_"), value.strip("'") if value else True)
+
+    values = "'[^']*'|truncated|skip|[a-z]+-[a-z-]+"  # most names of problems have a hyphen
+    return re.sub(rf"\btar(?:kit)?\b[^;]*|(--[a-z-]+)(?: ({values}))?", spelled, text)
 
 
 def show(name: bytes | str) -> str:

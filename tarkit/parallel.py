@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import IO, Any, NamedTuple, TypeVar
 
-from tarkit.errors import CommandFailed, Interrupted, Problem, TarkitError, signal_name
+from tarkit.errors import CommandFailed, Interrupted, Problem, TarkitError, signal_name, spell
 from tarkit.signals import RAISING, catch_signals, ignore_signals
 from tarkit.streams import command
 from tarkit.streams.command import disown_commands, end_commands
@@ -243,7 +243,7 @@ def _shares(jobs: Iterable[Job], share: int) -> Iterator[tuple[Job, ...]]:
 def _ended(status: int) -> TarkitError:
     """Return the error for a worker that ended early; a negative status is a signal."""
     how = f"with status {status}" if status >= 0 else f"by {signal_name(-status)}"
-    return TarkitError(f"a worker process was ended {how}", "out of memory? -p 1 needs the least")
+    return TarkitError(f"a worker process was ended {how}", f"out of memory? {spell('processes', 1)} needs the least")
 
 
 def _start(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
-from tarkit.errors import Problem, Usage
+from tarkit.errors import Problem, Usage, respell, spell
 
 Action = Literal["keep", "drop"]
 
@@ -172,14 +172,14 @@ class Policy:
         warn: Callable[[str], None] = lambda line: None,
         strict: frozenset[str] = frozenset(),
     ) -> None:
-        allowed, skipped = _named(allow, "--allow"), _named(skip, "--skip")
+        allowed, skipped = _named(allow, spell("allow")), _named(skip, spell("skip"))
         both = allowed & skipped
         if both and len(skipped) < len(allowed) == len(PROBLEMS):  # a name has precedence over `all`
             allowed -= skipped
         elif both and len(allowed) < len(skipped) == len(PROBLEMS):
             skipped -= allowed
         elif both:
-            raise Usage(f"--allow and --skip both name {', '.join(sorted(both))}")
+            raise Usage(f"{spell('allow')} and {spell('skip')} both name {', '.join(sorted(both))}")
         self.allowed = allowed
         self.skipped = skipped
         self.maxerr = maxerr
@@ -221,7 +221,7 @@ class Policy:
             self.maxerr -= 1
             return self._drop(problem)
         if problem.hint is None:
-            problem.hint = kind.repair
+            problem.hint = respell(kind.repair)
         raise problem
 
     def _drop(self, problem: Problem) -> Action:

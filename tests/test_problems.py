@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tarkit import errors
-from tarkit.errors import CommandFailed, Problem, TarkitError, Usage, printable, show
+from tarkit.errors import CommandFailed, Problem, TarkitError, Usage, printable, respell, show
 from tarkit.problems import PROBLEMS, SHOWN, Policy
 from tarkit.samples import reader
 from tests._tools import each_row
@@ -78,7 +78,7 @@ def test_default(name: str) -> None:
     if kind.default == "error":
         with pytest.raises(Problem) as error:
             policy.apply(problem(name))
-        assert error.value.hint == kind.repair
+        assert error.value.hint == respell(kind.repair)
         assert error.value.exit_code == 1
     else:
         assert policy.apply(problem(name)) == "keep"
@@ -136,11 +136,11 @@ def test_names(allow: list[str], skip: list[str], allowed: set[str], skipped: se
 @each_row(
     ("allow", "skip", "message"),
     [
-        (["nothing"], [], r"--allow nothing: unknown problem; the problems are: all, truncated,"),
-        ([], ["truncated,typo"], r"--skip typo: unknown problem"),
-        (["truncated"], ["truncated"], r"--allow and --skip both name truncated"),
-        (["truncated,bad-data"], ["truncated"], r"--allow and --skip both name truncated$"),
-        (["all"], ["all"], r"--allow and --skip both name"),
+        (["nothing"], [], r"allow nothing: unknown problem; the problems are: all, truncated,"),
+        ([], ["truncated,typo"], r"skip typo: unknown problem"),
+        (["truncated"], ["truncated"], r"allow and skip both name truncated"),
+        (["truncated,bad-data"], ["truncated"], r"allow and skip both name truncated$"),
+        (["all"], ["all"], r"allow and skip both name"),
     ],
 )
 def test_unknown_names(allow: list[str], skip: list[str], message: str) -> None:

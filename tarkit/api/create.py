@@ -13,7 +13,7 @@ from typing import BinaryIO, Literal
 from tarkit.api.chain import at_least, one_of, seconds, words
 from tarkit.api.output import Output, file_name, status_of
 from tarkit.api.run import Run
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.samples.sample import split_name
 from tarkit.samples.validate import NameChecks
 from tarkit.stores import schemes
@@ -148,7 +148,7 @@ def write_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, o
     taken = filter(None, [output.status(), *map(status_of, outputs)])
     skipped = missing if chosen.skip_missing else None
     load = ContentLoader(chosen.directory, taken, run.scratch(output.directory), skipped)
-    names = NameChecks("--group gathers the entries of each sample")
+    names = NameChecks(f"{spell('group')} gathers the entries of each sample")
     sources: list[bytes] = [] if recipe == "-" else [os.fsencode(recipe)]
     with (
         open(0 if recipe == "-" else recipe, "rb", closefd=recipe != "-") as lines,

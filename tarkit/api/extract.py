@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tarkit.api.chain import Chain
 from tarkit.api.output import status_of, total_size
 from tarkit.api.run import Run
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.extraction.directory import OutputDirectory
 from tarkit.extraction.extraction import Extraction
 from tarkit.problems import PROBLEMS
@@ -42,7 +42,8 @@ def extract(
     policy = run.policy
     if "unsafe-name" in policy.allowed:
         if len(policy.allowed) < len(PROBLEMS):
-            raise Usage("--allow unsafe-name: what is unsafe is never extracted", "--skip unsafe-name leaves it out")
+            allow, skip = spell("allow", "unsafe-name"), spell("skip", "unsafe-name")
+            raise Usage(f"{allow}: what is unsafe is never extracted", f"{skip} leaves it out")
         policy.allowed -= {"unsafe-name"}
     policy.strict = frozenset(("unsafe-name",))
     if not directory:
@@ -50,9 +51,8 @@ def extract(
     if not os.path.exists(directory):
         refuse_braces(directory, "make the directory first if that is its name")
     elif not os.path.isdir(directory):
-        raise Usage(f"-C {show(directory)}: it is a file, not a directory")
-    texts = [location.text for location in data.inputs if location.kind == "path"]
-    taken = [status_of(path) for path in (*texts, *reserved)]
+        raise Usage(f"{spell('directory')} {show(directory)}: it is a file, not a directory")
+    taken = [status_of(path) for path in (*(each.text for each in data.inputs if each.kind == "path"), *reserved)]
     inputs = {(status.st_dev, status.st_ino) for status in [os.fstat(0), *taken] if status is not None}
     temporary = directory if os.path.isdir(directory) else None
     with OutputDirectory(directory, force, inputs) as output:
@@ -95,6 +95,5 @@ def _readable_twice(location: Location) -> bool:
 def _in_the_way(output: OutputDirectory, extraction: Extraction) -> TarkitError:
     first = os.fsdecode(os.path.join(output.path, extraction.first))
     more = f" and {extraction.existing - 1} more" if extraction.existing > 1 else ""
-    return TarkitError(
-        f"{first}{more}: there are files of these names", "--force replaces them, -C names another directory"
-    )
+    hint = f"{spell('force')} replaces them, {spell('directory')} names another directory"
+    return TarkitError(f"{first}{more}: there are files of these names", hint)

@@ -12,7 +12,7 @@ from tarkit.api.run import Run
 from tarkit.checking.findings import ShardReport
 from tarkit.checking.salvage import AnyOf, Salvage, Tally, salvage, write_clean
 from tarkit.checking.shard import Asked, Item, check_source
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import TarkitError, Usage, spell
 from tarkit.samples.dataset import open_source
 from tarkit.shards.template import parse_template, refuse_template
 from tarkit.streams.files import allow_files
@@ -44,13 +44,14 @@ class Fix:
         self.allowed = allowed
         self.output = numbered_output(word.rstrip("/") or word, None)
         if self.output.location.kind == "stdout":
-            raise Usage("--fix writes to files, the findings go to stdout", "name it: --fix clean.tar")
+            what = f"{spell('fix')} writes to files, the findings go to stdout"
+            raise Usage(what, f"name it: {spell('fix', 'clean.tar')}")
         self.names = _names(word, locations)
         self.single = self.names is None
         self.together = together or self.single
         for name in [self.output.location.text] if self.names is None else self.names:
             if self.names is not None and os.path.lexists(name):
-                raise TarkitError(f"{name}: file exists", "--fix replaces no file: remove it first")
+                raise TarkitError(f"{name}: file exists", f"{spell('fix')} replaces no file: remove it first")
             refuse_overwrite(status_of(name), locations)
             reserve(name, "the clean copy")
         self.rejects = None if rejects is None else open_output(rejects, None)
@@ -177,15 +178,14 @@ def _names(word: str, locations: Sequence[Location]) -> list[str] | None:
         names = []
         for location in locations:
             if location.kind not in ("path", "url"):
-                raise Usage(
-                    f"{location.name} has no file name for a copy in a directory", "name the file: --fix clean.tar"
-                )
+                what = f"{location.name} has no file name for a copy in a directory"
+                raise Usage(what, f"name the file: {spell('fix', 'clean.tar')}")
             names.append(os.path.join(word, os.path.basename(location.text)))
         if len(set(names)) < len(names):
-            raise Usage("two inputs have one file name", "number the copies: --fix 'clean-%06d.tar'")
+            raise Usage("two inputs have one file name", f"number the copies: {spell('fix', 'clean-%06d.tar')}")
         return names
     if "%" in last or ("{" in last and ".." in last):
         template = parse_template(word, "printf" if "%" in last else "bash")
         return [template.name(index) for index in range(len(locations))]
-    refuse_template(word, "--fix 'clean-%06d.tar' writes a copy of each")
+    refuse_template(word, f"{spell('fix', 'clean-%06d.tar')} writes a copy of each")
     return None

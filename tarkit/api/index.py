@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tarkit.api.chain import at_least, locate, names
 from tarkit.api.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.api.run import Run
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import TarkitError, Usage, spell
 from tarkit.indexing import formats as wids
 from tarkit.indexing.formats import FORMATS, index_path, is_index, make_layout
 from tarkit.indexing.scan import Index, may_replace, open_shard, write_indexes
@@ -128,7 +128,7 @@ def check_formats(formats: Iterable[str]) -> list[str]:
     chosen = list(dict.fromkeys(formats))
     for name in chosen:
         if name not in FORMATS:
-            raise Usage(f"--format {name}: no such format", " ".join(FORMATS))
+            raise Usage(f"{spell('format')} {name}: no such format", " ".join(FORMATS))
     return chosen
 
 
@@ -182,7 +182,8 @@ def write(
     for name, path, kind in [*outputs, *([("wids", *listed)] if listed else [])]:
         if kind == "path":
             if os.path.realpath(path) in taken:
-                raise Usage(f"{path} would be two indexes", "name another directory with -o, or make one at a time")
+                hint = f"name another directory with {spell('output')}, or make one at a time"
+                raise Usage(f"{path} would be two indexes", hint)
             taken[os.path.realpath(path)] = path
             reserve(path, f"the {name} index")
             refuse_overwrite(status_of(path), locations)
@@ -265,9 +266,10 @@ def _jobs(
                 raise FileNotFoundError(2, os.strerror(2), one.text)
             directory, one = one.text, None
     if chosen.output is not None and one is not None:
-        refuse_template(chosen.output, "a directory that is there takes all: -o DIR/")
+        refuse_template(chosen.output, f"a directory that is there takes all: {spell('output', 'DIR/')}")
         if len(each) * len(locations) + ("wids" in chosen.formats) != 1:
-            raise Usage(f"-o {chosen.output}: there will be several indexes", "name an existing directory")
+            what = f"{spell('output')} {chosen.output}: there will be several indexes"
+            raise Usage(what, "name an existing directory")
     if one is not None and each and each[0] in ("energon", "parquet"):
         Output(one, None).refuse_terminal(f"an index for {each[0]}")
     jobs = []
@@ -293,7 +295,7 @@ def _jobs(
         os.path.join(directory, wids.NAME) if directory else wids.list_path([location.text for location in locations])
     )
     if place is None:
-        raise Usage("the shards are in several directories", f"say where their list goes: -o {wids.NAME}")
+        raise Usage("the shards are in several directories", f"say where their list goes: {spell('output', wids.NAME)}")
     return jobs, (place, "path")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from tarkit.api.output import Output, total_size
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample
 from tarkit.api.steps import Flow, Step
-from tarkit.errors import Usage, show
+from tarkit.errors import Usage, show, spell
 from tarkit.proc.engine import Finished, Runner, RunOptions
 from tarkit.proc.policy import FailurePolicy, OnError, merge_rejects, parse_limit
 from tarkit.proc.run import SampleRun, number_jobs, prepare_jobs
@@ -27,22 +26,6 @@ if TYPE_CHECKING:
     from tarkit.api.chain import Input
 
 _LONGEST = 100  # bytes of `base`: file names have 255 with the field
-_ARGUMENTS = {
-    "--on-error skip": "on_error='skip'",
-    "--on-error error": "on_error='error'",
-    "--rejects OUT.tar": "rejects='OUT.tar'",
-    "--script FILE": "script='FILE'",
-    ", -v shows all": "",
-    "-S cannot be used with -m": "subdirs cannot be used with multi",
-    "-m looks for files, -S for directories": "multi looks for files, subdirs for directories",
-}
-
-
-def argument(text: str) -> str:
-    """Return a message that names options with the arguments of Python in their place."""
-    for option, words in _ARGUMENTS.items():
-        text = text.replace(option, words)
-    return re.sub(r"--([a-z-]+)", lambda found: found[1].replace("-", "_"), text)
 
 
 class WorkOptions(TypedDict, total=False):
@@ -111,7 +94,6 @@ class SampleWork(Step):
         max_errors: how many may fail, or which share: `"1%"`.
         rejects: takes the samples that fail, each with a record.
         extra_inputs: the rejects of an earlier run, whose output is read: the work is done over them alone.
-        word: spells options in messages as the user knows them.
 
     Raises:
         Usage: an argument is out of range, or excludes another.
@@ -126,7 +108,6 @@ class SampleWork(Step):
     max_errors: int | str | None = None
     rejects: Output | None = None
     extra_inputs: Sequence[Location] = ()
-    word: Callable[[str], str] = argument
     name = "map"
     counts = True
     runs_code = True
@@ -139,14 +120,14 @@ class SampleWork(Step):
             number(timeout=self.timeout)
         if self.timeout is not None and not self.timeout > 0:
             raise Usage(f"timeout={self.timeout}: it is more than 0 seconds, or None")
-        self._limit = None if self.max_errors is None else parse_limit(str(self.max_errors), self.word)
+        self._limit = None if self.max_errors is None else parse_limit(str(self.max_errors))
         goes_on = self._limit is not None or self.rejects is not None
         if self.on_error == "error" and goes_on:
-            what = "--on-error error cannot be used with --max-errors or --rejects: it ends at the first failure"
-            raise Usage(self.word(what))
+            what = f"{spell('on_error', 'error')} cannot be used with {spell('max_errors')} or {spell('rejects')}"
+            raise Usage(f"{what}: it ends at the first failure")
         self._on_error: OnError = self.on_error or ("skip" if goes_on else "error")
         if self.rejects is not None and self.rejects.location.kind == "stdout":
-            raise Usage(self.word("--rejects needs a file: stdout is the output"))
+            raise Usage(f"{spell('rejects')} needs a file: stdout is the output")
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return what processes the samples; entering it raises TarkitError for what is missing."""
@@ -158,7 +139,7 @@ class SampleWork(Step):
         flow.key_repeats = None  # keys change, and samples are read ahead
         for location in self.extra_inputs:
             if location.kind == "path":
-                run.reserve(location.text, self.word("the input of --redo"), written=False)
+                run.reserve(location.text, f"the input of {spell('redo')}", written=False)
         if self.rejects is not None and self.rejects.location.kind == "path":
             run.reserve(self.rejects.location.text, "the rejects")
         stops = self._on_error == "error"
@@ -169,14 +150,14 @@ class SampleWork(Step):
             flow.counts_output = True
             sink = self.rejects.open([*flow.inputs.locations, *self.extra_inputs])
             rejects = flow.stack.enter_context(EntryWriter(sink))
-        failures = FailurePolicy(self._on_error, self._limit, rejects, run.warn, run.verbose, self.word)
+        failures = FailurePolicy(self._on_error, self._limit, rejects, run.warn, run.verbose)
         results = SampleRun(runner, policy, failures, run.relay, lambda: (flow.written, flow.last))
         flow.is_earlier = (lambda: results.passes) if self.extra_inputs else None
         flow.at_end.append(lambda: self._report(run, results))
         jobs = number_jobs(samples, policy, tmpdir)
         if self.extra_inputs:
             again = DatasetReader(self.extra_inputs, policy, tmpdir=tmpdir)
-            jobs = prepare_jobs(merge_rejects(samples, iter(again), self.word), policy, tmpdir)
+            jobs = prepare_jobs(merge_rejects(samples, iter(again)), policy, tmpdir)
         if not run.shows_progress:
             return results(jobs)
         total = total_size(flow.inputs.locations) if flow.whole and not self.extra_inputs else None
@@ -226,7 +207,7 @@ class CallFunction(SampleWork):
             function(function=self.function)
         at_least(1, batch=self.batch)
         if self.allow_pickle and not self.decode:
-            raise Usage(self.word("--allow-pickle requires --decode"))
+            raise Usage(f"{spell('allow_pickle')} requires {spell('decode')}")
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that calls the function."""
@@ -273,11 +254,12 @@ class RunCommand(SampleWork):
         base, log = self.base, self.add_log
         if not base or any(char in base for char in "./\0") or len(os.fsencode(base)) > _LONGEST:
             what = f"expected a name without dots and slashes, of at most {_LONGEST} bytes"
-            raise Usage(f"{self.word('--base')} {show(base)}: {what}")
+            raise Usage(f"{spell('base')} {show(base)}: {what}")
         if self.multi and self.subdirs:
-            raise Usage(self.word("-S cannot be used with -m"), self.word("-m looks for files, -S for directories"))
+            multi, subdirs = spell("multi"), spell("subdirs")
+            raise Usage(f"{subdirs} cannot be used with {multi}", f"{multi} looks for files, {subdirs} for directories")
         if log is not None and (not log or "/" in log or log == "__key__"):
-            raise Usage(f"{self.word('--add-log')} {show(log)}: expected the name of a field, without slashes")
+            raise Usage(f"{spell('add_log')} {show(log)}: expected the name of a field, without slashes")
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that starts the command for each sample."""
@@ -296,7 +278,6 @@ class RunCommand(SampleWork):
             mtime=self.mtime,
             tmpdir=tmpdir,
             keep=(lambda path: run.tell(f"the directories of the samples are in {path}")) if self.keep_dir else None,
-            word=self.word,
         )
 
 
@@ -312,9 +293,7 @@ class RunProgram(SampleWork):
         from tarkit.proc.worker import worker_runner
 
         path, mtime = os.environ.get("PATH", os.defpath), self.mtime
-        return worker_runner(
-            self.command, how, path=path, timeout=self.timeout, mtime=mtime, tmpdir=tmpdir, word=self.word
-        )
+        return worker_runner(self.command, how, path=path, timeout=self.timeout, mtime=mtime, tmpdir=tmpdir)
 
 
 def _as_sample(sample: TarSample) -> Mapping[str, Any]:

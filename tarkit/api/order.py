@@ -11,7 +11,7 @@ from tarkit.api.chain import Chain, one_of, words
 from tarkit.api.output import total_size
 from tarkit.api.run import Run
 from tarkit.api.steps import Flow, Step
-from tarkit.errors import Usage
+from tarkit.errors import Usage, spell
 from tarkit.samples.pipeline import neighbours
 from tarkit.samples.sample import TarSample
 from tarkit.sorting.keys import Disorder, OrderFile, SortKey, Type, check_order
@@ -108,7 +108,7 @@ class Random:
             keys = random_keys(self.seed, self.epoch)
         else:
             total = sum(sample.key is not None for sample in flow.reread(flow.run.policy.silent()))
-            flow.run.note(f"{total} samples for --rng pcg")
+            flow.run.note(f"{total} samples for {spell('rng', 'pcg')}")
             keys = pcg_keys(total, self.seed + self.epoch)
         return lambda sample, ordinal: next(keys)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from io import TextIOBase
 from typing import BinaryIO
 
-from tarkit.errors import Usage
+from tarkit.errors import Usage, spell
 from tarkit.shards.template import refuse_template
 from tarkit.streams.codecs import codec_by_suffix, parse_spec
 from tarkit.streams.location import Location, parse_output
@@ -63,7 +63,8 @@ class Output:
         """Raise Usage when it is a terminal."""
         if self.is_terminal:
             name = "stdout" if self.location.kind == "stdout" else self.location.name
-            raise Usage(f"{name}: refusing to write {what} to a terminal", "name the output with -o, or use a pipe")
+            hint = f"name the output with {spell('output')}, or use a pipe"
+            raise Usage(f"{name}: refusing to write {what} to a terminal", hint)
 
     def open(self, inputs: Sequence[Location] = ()) -> Sink:
         """Open it; raise Usage when it is one of the inputs."""
@@ -111,7 +112,8 @@ class Output:
         """Return this output, for text; raise Usage when it is a zip."""
         codec = self._codec_of(self.location.text)
         if codec is not None and codec[0] == "zip":
-            raise Usage(f"{self.location.name}: refusing to write text to a zip", "--compress none, or another name")
+            hint = f"{spell('compress', 'none')}, or another name"
+            raise Usage(f"{self.location.name}: refusing to write text to a zip", hint)
         return self
 
     def status(self) -> os.stat_result | None:

@@ -18,7 +18,7 @@ from tarkit.api.chain import at_least, one_of, words
 from tarkit.api.output import Output, numbered_output, text_output, written_file
 from tarkit.api.run import Run
 from tarkit.api.shards import CategoryArguments, MapOptions
-from tarkit.errors import Spelling, TarkitError, Usage, as_argument, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import Batch
 from tarkit.packing.divide import Dirs
 from tarkit.packing.layout import PackLayout, hidden, recipe_line
@@ -30,7 +30,7 @@ from tarkit.packing.resume import next_shards
 from tarkit.packing.samples import Keyless
 from tarkit.packing.transform import OnMissing, Rename, SampleTransform
 from tarkit.packing.tree import Symlinks, Tree
-from tarkit.shards.limits import NO_LIMIT, SizeRule
+from tarkit.shards.limits import SizeRule, no_limit
 from tarkit.shards.template import Notation, ShardTemplate, parse_template
 from tarkit.shards.writer import Shard, write_manifest
 from tarkit.stores import schemes
@@ -57,7 +57,6 @@ class PlanOptions:
     Attributes:
         update: plan only samples that are in no shard yet.
         draw_seed: called with the seed of a shuffle, None if there is none; returns the seed.
-        spell: spells options in messages.
 
     Raises:
         Usage: some do not go together.
@@ -70,10 +69,9 @@ class PlanOptions:
     categories: MapOptions
     update: bool = False
     draw_seed: Callable[[int | None], int] = lambda seed: seed or 0
-    spell: Spelling = as_argument
 
     def __post_init__(self) -> None:
-        samples, division, spell = self.samples, self.division, self.spell
+        samples, division = self.samples, self.division
         if self.update and samples.classes is None and not all(label.by_name for label in samples.labels):
             hint = f"{spell('classes')} FILE, as {spell('classes_out')} wrote it"
             raise Usage(f"{spell('update')} requires the numbers of the classes", hint)
@@ -95,14 +93,12 @@ class ShardNames(NamedTuple):
         text: a template; with categories a directory.
         notation: the notation of numbers in templates.
         extension: the suffix of names without one.
-        spell: spells options in messages.
     """
 
     output: Output
     text: str
     notation: Notation
     extension: str
-    spell: Spelling
 
     def find(self, run: Run, categories: MapOptions) -> Names:
         """Return the template of each category, and the map. Raises Usage."""
@@ -112,8 +108,8 @@ class ShardNames(NamedTuple):
         if directory in (DEFAULT_NAME, "."):
             directory = ""
         elif not (directory.endswith("/") or os.path.isdir(directory)):
-            option = self.spell("output")
-            what = f"with {self.spell('map')}, {option} is the directory of the shards: the map has their names"
+            option = spell("template")
+            what = f"with {spell('map')}, {option} is the directory of the shards: the map has their names"
             raise Usage(what, f"for example {option} out/")
         directory += "/" if directory and not directory.endswith("/") else ""
         try:
@@ -127,8 +123,8 @@ class ShardNames(NamedTuple):
         if text.endswith("/") or os.path.isdir(text.removeprefix("file:")):
             text = text.rstrip("/") + "/" + DEFAULT_NAME
         if text.startswith("pipe:"):
-            example = f"{self.spell('post')} 'aws s3 cp {{}} s3://bucket/ && rm {{}}'"
-            raise Usage("shards are files", f"{self.spell('post')} runs a command for each: {example}")
+            example = spell("post", "aws s3 cp {} s3://bucket/ && rm {}")
+            raise Usage("shards are files", f"{spell('post')} runs a command for each: {example}")
         known = text.lower().endswith(SUFFIXES) or codec_by_suffix(text)
         if text.strip() not in ("", "*") and not known:
             text += self.extension
@@ -141,8 +137,6 @@ def shard_names(
     ext: str | None = None,
     compress: str | None = None,
     fsync: bool = False,
-    *,
-    spell: Spelling = as_argument,
 ) -> ShardNames:
     """Return the names of shards. Raises Usage for stdout, and for a suffix that is not one of archives."""
     one_of("notation", template, Notation)
@@ -152,7 +146,7 @@ def shard_names(
     extension = ".tar" if ext is None else "." + ext.removeprefix(".")
     if extension not in SUFFIXES:
         raise Usage(f"{spell('ext')} {show(ext or '')}: not a suffix of archives", " ".join(SUFFIXES))
-    return ShardNames(numbered_output(text, compress, fsync), text, template, extension, spell)
+    return ShardNames(numbered_output(text, compress, fsync), text, template, extension)
 
 
 class Names(NamedTuple):
@@ -196,8 +190,8 @@ def lay_out_tree(
         TarkitError: two files would have one name, a file is missing, there are too few names of shards.
     """
     if chosen.update and (options.force or options.resume):
-        what = f"{chosen.spell('update')} adds to existing shards: it cannot be used with"
-        raise Usage(f"{what} {chosen.spell('force')} or {chosen.spell('resume')}")
+        what = f"{spell('update')} adds to existing shards: it cannot be used with"
+        raise Usage(f"{what} {spell('force')} or {spell('resume')}")
     found, samples = names.find(run, chosen.categories), chosen.samples
     if writes:
         check_templates(found.templates, options, chosen.update)
@@ -205,7 +199,7 @@ def lay_out_tree(
     run.reserve(recipe, "the recipe")
     run.reserve(samples.classes, "the list of classes to read", written=False)
     run.reserve(None if samples.join is None else samples.join.rpartition(":")[0], "the table", written=False)
-    cut = chosen.division.cut(found.templates, chosen.spell)
+    cut = chosen.division.cut(found.templates)
     if cut.sort.by == "shuffle":
         cut = replace(cut, sort=cut.sort._replace(seed=chosen.draw_seed(cut.sort.seed)))
     tmpdir = run.scratch(names.output.directory)
@@ -231,7 +225,7 @@ def lay_out_tree(
     keyless = lay_out(tree, samples.rule, transform, cut, layout, tmpdir, _watch(run, tree))
     _report(run, tree, transform, keyless, layout)
     if not (chosen.division.limited or recipe):
-        run.tell(NO_LIMIT)
+        run.tell(no_limit())
     listed = b"" if samples.classes_out is None or transform.classes is None else transform.classes.lines()
     return Layout(layout, found.templates, transform.classes, listed)
 
@@ -535,7 +529,7 @@ class Plan:
         """
         at_least(0, processes=processes)
         files = written_file(manifest), written_file(depfile), depfile_target
-        options = PackOptions(_workers(processes), force, resume, skip_missing, mtime, post, *files, as_argument)
+        options = PackOptions(_workers(processes), force, resume, skip_missing, mtime, post, *files)
         names = self._names(template, compress, fsync)
         if isinstance(self._chosen, str):
             if template is not None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from itertools import count as counting
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
+from tarkit import errors
 from tarkit.api.archive import apart
 from tarkit.api.chain import at_least, one_of
 from tarkit.api.output import Output, numbered_output, status_of, total_size
-from tarkit.errors import Spelling, TarkitError, Usage, as_argument, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.samples.pipeline import neighbours, without_strays
 from tarkit.samples.sample import TarSample
-from tarkit.shards.limits import DEFAULT_SIZE, NO_LIMIT, Limits, SizeRule, parse_size
+from tarkit.shards.limits import DEFAULT_SIZE, Limits, SizeRule, no_limit, parse_size
 from tarkit.shards.template import (
     AS_IT_IS,
     DEFAULT_NAME,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 PART = "{part}"
 OPEN_EACH = 18  # files that one series may have open: a shard, an input, and those that a copying thread has queued
-THERE = "--force replaces them"
 HEAVY = {"xz": 95 << 20, "bz2": 8 << 20, "zst": 3 << 20}  # memory of an encoder at its default level, about, in bytes
 Even = Literal["count", "size"]
 Remainder = Literal["spread", "drop", "repeat"]
@@ -89,7 +89,7 @@ class ShardsOutput:
     force: bool = False
     post: str | None = None
     digest: bool = False
-    there: str = THERE
+    there: str | None = None
     sizes: Iterator[int] | None = field(init=False, default=None)
     existing: list[list[tuple[int, str]]] = field(init=False)
     starts: list[int] = field(init=False)
@@ -105,7 +105,7 @@ class ShardsOutput:
         if existing and self.append:
             return existing[-1][0] + 1
         if not self.force:
-            refuse_existing([path for _, path in existing], self.there)
+            refuse_existing([path for _, path in existing], self.there or f"{spell('force')} replaces them")
         return self.start or 0
 
     def matches(self, path: str) -> bool:
@@ -191,7 +191,7 @@ class ShardsOutput:
         except TarkitError as error:
             fault = f"; the count ended at {error}"
         words = f"{'at least ' if fault else ''}{count} sample{'' if count == 1 else 's'}"
-        run.tell(f"stopped at --max-shards {self.limits.shards}: {words} not written{fault}")
+        run.tell(f"stopped at {spell('max_shards', self.limits.shards)}: {words} not written{fault}")
         run.facts["not_written"] = count
 
     def _finish(self, run: Run, series: Series) -> None:
@@ -293,13 +293,10 @@ class MapOptions:
     unmatched: str | None = None
     on_unmatched: Reaction = "warn"
     on_bad_line: Reaction = "error"
-    _: KW_ONLY
-    spell: Spelling = as_argument
 
     def __post_init__(self) -> None:
         one_of("on_unmatched", self.on_unmatched, Reaction)
         one_of("on_bad_line", self.on_bad_line, Reaction)
-        spell = self.spell
         given = (self.map_sep, self.first_match, self.unmatched, self.on_unmatched, self.on_bad_line)
         if self.map is None and given != (None, False, None, "warn", "error"):
             *most, last = map(spell, ("map_sep", "first_match", "unmatched", "on_unmatched", "on_bad_line"))
@@ -333,7 +330,6 @@ class MapOptions:
             directory=directory,
             notation=notation,
             bad_line={"error": None, "warn": run.warn, "skip": lambda line: None}[self.on_bad_line],
-            spell=self.spell,
         )
 
 
@@ -397,7 +393,7 @@ def _sized(
     run.note(f"{total} samples for {shards} shards")
     if total == 0 or (each == 0 and remainder != "repeat"):
         if total:
-            hint = f"{chosen.spell('remainder', 'repeat')} uses some again"
+            hint = f"{spell('remainder', 'repeat')} uses some again"
             raise TarkitError(f"{total} samples cannot fill {shards} shards", hint)
         output.sizes = iter(())
         return iter(())
@@ -406,14 +402,14 @@ def _sized(
         return samples
     if remainder == "drop":
         if rest:
-            run.tell(f"the last {rest} of {total} samples are left out: --remainder drop")
+            run.tell(f"the last {rest} of {total} samples are left out: {spell('remainder', 'drop')}")
             run.facts["left_out"] = rest
         output.sizes = repeat(each, shards)
         return islice(samples, each * shards)
     each += rest > 0
     again = each * shards - total
     if again:
-        run.tell(f"{again} samples come twice: --remainder repeat")
+        run.tell(f"{again} samples come twice: {spell('remainder', 'repeat')}")
         run.facts["repeated"] = again
     output.sizes = repeat(each, shards)
     return chain(samples, islice(chain.from_iterable(_reread(flow) for _ in counting(1)), again))
@@ -468,7 +464,6 @@ class SplitOptions:
     template: Notation = "auto"
     compress: str | None = None
     fsync: bool = False
-    spell: Spelling = as_argument
 
     def __post_init__(self) -> None:
         size = None if isinstance(self.size, str) else self.size
@@ -480,7 +475,6 @@ class SplitOptions:
         one_of("notation", self.template, Notation)
         self._check_series()
         self._check_equal()
-        spell = self.spell
         if self.append and self.force:
             raise Usage(f"{spell('append')} keeps what is there, {spell('force')} replaces it: choose one")
         if self.append and self.start is not None:
@@ -489,20 +483,18 @@ class SplitOptions:
         _ = self.limits, self.divided  # raises
 
     def _check_series(self) -> None:
-        spell = self.spell
         if self.categories.map is not None and self.parts is not None:
-            raise Usage(f"{spell('map')} and {spell('parts')} cannot be used together")
+            raise Usage(f"{spell('map')} and {self.parts_option} cannot be used together")
         rules = ("group", "group_field", "salt", "stratify")
         given = [name for name in rules if getattr(self, name) is not None]
         if given and self.parts is None:
-            raise Usage(f"{spell(given[0])} requires {spell('parts')}")
+            raise Usage(f"{spell(given[0])} requires {self.parts_option}")
         if self.stratify is not None and len(given) > 1:
             raise Usage(f"{spell('stratify')} uses no hash: it cannot be used with {spell(given[0])}")
         if self.group is not None and self.group_field is not None:
             raise Usage(f"{spell('group')} and {spell('group_field')}: choose one")
 
     def _check_equal(self) -> None:
-        spell = self.spell
         what = spell("shards" if self.shards else "even")
         if self.equal and not (self.count is None and self.size is None):
             raise Usage(f"{what} cannot be used with {spell('count')} or {spell('size')}")
@@ -522,8 +514,15 @@ class SplitOptions:
     def several(self) -> str | None:
         """The option that requests several series, if any."""
         if self.categories.map is not None:
-            return self.spell("map")
-        return None if self.parts is None else self.spell("parts")
+            return spell("map")
+        return None if self.parts is None else self.parts_option
+
+    @property
+    def parts_option(self) -> str:
+        """What messages call `parts`: for the command line it is --parts or --folds."""
+        if not errors.command_line or isinstance(self.parts, str):
+            return spell("parts")
+        return "--parts or --folds" if self.parts is None else "--folds"
 
     @property
     def limited(self) -> bool:
@@ -534,7 +533,7 @@ class SplitOptions:
     def limits(self) -> Limits:
         """When a shard is full; without a limit it has at most DEFAULT_SIZE bytes."""
         size = self.size if self.limited else DEFAULT_SIZE
-        size = None if size is None else parse_size(str(size), self.spell("count"))
+        size = None if size is None else parse_size(str(size), spell("count"))
         return Limits(self.count, size, self.size_rule, self.max_shards)
 
     @property
@@ -548,7 +547,7 @@ class SplitOptions:
         if isinstance(parts, Mapping):
             parts = ",".join(name if share is None else f"{name}={share}" for name, share in parts.items())
         if isinstance(parts, str):
-            found = parse_parts(parts, self.spell("parts"))
+            found = parse_parts(parts)
         else:
             at_least(2, parts=parts)
             found = folds(parts)
@@ -558,8 +557,8 @@ class SplitOptions:
         """Return the number of equal shards: that of `shards`, else of the names of a template. Raises Usage."""
         number = template.count if self.shards is None else self.shards
         if number is None:
-            hint = f"{self.spell('shards', 64)}, or a template with an end: 'out-{{00..63}}.tar'"
-            raise Usage(f"{self.spell('even', 'size')} requires a number of shards", hint)
+            hint = f"{spell('shards', 64)}, or a template with an end: 'out-{{00..63}}.tar'"
+            raise Usage(f"{spell('even', 'size')} requires a number of shards", hint)
         return number
 
     def open(self, run: Run, inputs: Sequence[Location] = (), digest: bool = True) -> ShardsOutput:
@@ -570,7 +569,7 @@ class SplitOptions:
             TarkitError: there are shards of these names, a directory is missing, or a map is invalid.
         """
         plan = self._plan(run)
-        spell, several = self.spell, self.several
+        several = self.several
         if several:
             check_lots(plan.lots, plan.output, len(inputs), several)
             _warn_of_memory(run, plan)
@@ -597,7 +596,7 @@ class SplitOptions:
         output = self._opened(words)
         if parts is None:
             if PART in words:
-                raise Usage(f"{PART} in a name needs {self.spell('parts')}")
+                raise Usage(f"{PART} in a name needs {self.parts_option}")
             return SeriesPlan(output, [Lot("", self._parse(words))])
         if PART not in words and output.location.kind == "pipe":
             raise Usage(f"a command for several parts must contain {PART}")
@@ -611,11 +610,11 @@ class SplitOptions:
         """Return a series for each category."""
         from tarkit.shards.partition import ByMap
 
-        directory, spell = os.fspath(self.output or ""), self.spell
+        directory = os.fspath(self.output or "")
         if directory and not directory.endswith("/"):
             if directory != "-" and not os.path.isdir(directory):
-                what = f"with {spell('map')}, {spell('output')} is a directory: the map has the names of shards"
-                raise Usage(what, f"{spell('output')} '{directory}/'")
+                what = f"with {spell('map')}, {spell('template')} is a directory: the map has the names of shards"
+                raise Usage(what, f"{spell('template')} '{directory}/'")
             directory += "/" * (directory != "-")
         output = self._opened(directory + DEFAULT_NAME if directory != "-" else directory)
         if output.location.kind != "path":
@@ -628,7 +627,7 @@ class SplitOptions:
 
     def _opened(self, words: str) -> Output:
         if words == "-":
-            hint = f"name them with {self.spell('output')} 'out-%06d.tar'"
+            hint = f"name them with {spell('template', 'out-%06d.tar')}"
             raise Usage("split writes numbered files, not stdout", hint)
         return numbered_output(words, self.compress, self.fsync)
 
@@ -643,7 +642,7 @@ def write_split(data: Chain, run: Run, chosen: SplitOptions, digest: bool = True
         digest: whether checksums are made.
     """
     if not chosen.limited:
-        run.tell(NO_LIMIT)
+        run.tell(no_limit())
     output = chosen.open(run, data.locations, digest)
     series = _write_equal(data, output, run, chosen) if chosen.equal else output.write(data, run)
     if chosen.manifest is not None:

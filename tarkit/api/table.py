@@ -9,6 +9,7 @@ from tarkit.api.chain import Chain
 from tarkit.api.output import Output
 from tarkit.api.run import Run
 from tarkit.api.steps import Flow
+from tarkit.errors import spell
 from tarkit.export.columns import Column, Row, Table
 from tarkit.samples.fields import OnMissing
 from tarkit.samples.pipeline import unrepeated
@@ -78,7 +79,7 @@ def write_table(
         if table.outside:
             run.warn(
                 f"{table.outside} of {run.samples} samples have fields that the table has not, such as "
-                f"{table.example}: -f says which columns there are"
+                f"{table.example}: {spell('columns')} says which columns there are"
             )
         flow.finish()
 

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from tarkit.errors import respell
 from tarkit.problems import PROBLEMS, ProblemKind
 
 Level = Literal["error", "note"]
@@ -70,7 +71,7 @@ class Finding(NamedTuple):
     def hint(self) -> str | None:
         """How to repair it."""
         kind = PROBLEMS.get(self.name) or FINDINGS[self.name]
-        return self.repair or _REPAIRS.get(self.name) or kind.repair
+        return respell(self.repair or _REPAIRS.get(self.name) or kind.repair)
 
     @property
     def record(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from tarkit import __version__
+from tarkit import __version__, errors
 from tarkit.cli.command import common_options, write_sections
 from tarkit.cli.messages import say
 from tarkit.errors import Interrupted, Problem, TarkitError, system_hint
@@ -91,6 +91,7 @@ class Commands(click.Group):
 
     def _run(self, name: str, args: list[str]) -> int:
         """Parse and run a command line; return its exit status, 2 after a message on what cannot be parsed."""
+        before, errors.command_line = errors.command_line, True
         try:
             with self.make_context(name, args) as ctx:
                 self.invoke(ctx)
@@ -104,6 +105,8 @@ class Commands(click.Group):
             words = path.partition(" ")[2]
             message = " ".join(error.format_message().split())  # click's lists of choices have a line for each
             say(f"{words}: {message}" if words else message, f"see {path} --help")
+        finally:
+            errors.command_line = before
         return 2
 
 

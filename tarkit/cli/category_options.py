@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from tarkit.api.shards import MapOptions
 from tarkit.cli import options
 from tarkit.cli.command import choice, option
-from tarkit.errors import as_option
 
 REACTIONS = "error|warn|skip"
 ALIASES = {"abort": "error", "ignore": "skip", "exclude": "skip"}
 
 categories = options.group(
     "categories",
-    partial(MapOptions, spell=as_option),
+    MapOptions,
     option(
         "Categories",
         "--map",

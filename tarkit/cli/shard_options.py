@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 
 import click
 
 from tarkit.api.plan import DEFAULT_NAME, shard_names
 from tarkit.cli import options
 from tarkit.cli.command import choice, option
-from tarkit.errors import as_option
 from tarkit.packing.options import parse_division, parse_files, parse_samples
 from tarkit.packing.packer import PackOptions
 from tarkit.shards.limits import DEFAULT_SIZE
@@ -34,13 +32,13 @@ def _pack_options(
 
 names_options = options.group(
     "names",
-    partial(shard_names, spell=as_option),
+    shard_names,
     options.shard_names(DEFAULT_NAME + ".tar"),
     option("Output", "--ext", metavar="SUFFIX", help="Suffix of bare names: tgz, zip.  [default: .tar]"),
 )
 files_options = options.group(
     "files",
-    partial(parse_files, spell=as_option),
+    parse_files,
     option("Input", "--keep-root", is_flag=True, help="Begin names with the name of DIR itself."),
     choice(
         "Input",
@@ -62,7 +60,7 @@ files_options = options.group(
 )
 samples_options = options.group(
     "samples",
-    partial(parse_samples, spell=as_option),
+    parse_samples,
     option(
         "Samples",
         "-k",
@@ -117,7 +115,7 @@ samples_options = options.group(
 )
 division_options = options.group(
     "division",
-    partial(parse_division, spell=as_option),
+    parse_division,
     option("Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="Count: at most N samples in a shard."),
     option(
         "Shards",

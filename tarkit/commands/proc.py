@@ -207,7 +207,7 @@ def make_step(
 ) -> SampleWork:
     """Return the step that the options ask for. Raises Usage for options that exclude each other."""
     how: dict[str, Any] = {"processes": parallel, "ordered": not unordered, "retries": retries, "timeout": timeout}
-    how |= {"mtime": mtime, "on_error": on_error, "max_errors": max_errors, "word": str}
+    how |= {"mtime": mtime, "on_error": on_error, "max_errors": max_errors}
     how["rejects"] = None if rejects is None else open_output(rejects, None)
     how["extra_inputs"] = () if redo is None else expand_inputs((redo,))
     named = {"-c": "command", "-m": "multi", "--script": "script", "--map": "map_", "--worker": "worker"}

@@ -22,7 +22,7 @@ from tarkit.cli.category_options import categories
 from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.shard_options import division_options, files_options, names_options, pack_options, samples_options
-from tarkit.errors import Usage, as_option
+from tarkit.errors import Usage
 from tarkit.packing.options import Division, Files, SampleOptions
 from tarkit.packing.packer import PackOptions
 
@@ -94,7 +94,7 @@ def shard(
     elif not directory:
         raise Usage("no directory: tarkit shard DIR", "--from-plan FILE runs a plan that was saved")
     root = directory or ""
-    chosen = PlanOptions(root, files, samples, division, categories, update, options.draw_seed, as_option)
+    chosen = PlanOptions(root, files, samples, division, categories, update, options.draw_seed)
     if from_plan is not None:
         write_saved(run, from_plan, names.output, pack, digest=pack.manifest is not None)
     elif shows:

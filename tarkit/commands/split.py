@@ -12,7 +12,7 @@ from tarkit.cli import options
 from tarkit.cli.category_options import categories
 from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import ConsoleRun, aligned, current
-from tarkit.errors import Usage, as_option
+from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.limits import DEFAULT_SIZE
@@ -141,12 +141,7 @@ def split(
     run = current()
     if parts is not None and folds is not None:
         raise Usage("--parts and --folds cannot be used together")
-    division = "--parts" if parts is not None else "--parts or --folds" if folds is None else "--folds"
-
-    def spell(name: str, value: object = True) -> str:
-        return division if name == "parts" else as_option(name, value)
-
-    chosen = SplitOptions(**given, parts=parts if folds is None else folds, categories=categories, spell=spell)
+    chosen = SplitOptions(**given, parts=parts if folds is None else folds, categories=categories)
     write_split(for_run(run, inputs, shard_slice).choose(select), run, chosen, digest=chosen.manifest is not None)
     if unmatched := run.facts.get("unmatched"):
         run.extra = f", {unmatched} in no category"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError, show
+from tarkit.errors import MissingLibrary, TarkitError, show, spell
 from tarkit.export.columns import MISSING, Column, Row
 
 GROUP_ROWS, GROUP_BYTES = 8192, 16 << 20  # limits of a row group
@@ -71,7 +71,7 @@ def write_parquet(columns: Sequence[Column], rows: Iterable[Row], write: Callabl
         import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
         from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
-        raise MissingLibrary("--format parquet", "pyarrow", "parquet") from None
+        raise MissingLibrary(spell("format", "parquet"), "pyarrow", "parquet") from None
     out = PyarrowFile(write)
     file = pyarrow.PythonFile(out, mode="w")
     writer: Any = None
@@ -87,7 +87,7 @@ def write_parquet(columns: Sequence[Column], rows: Iterable[Row], write: Callabl
                     arrays.append(pyarrow.array([_fitted(cell, kind) for cell in cells], getattr(pyarrow, kind)()))
                 except (ValueError, TypeError, pyarrow.ArrowException):
                     what = f"column {show(column.head)}: a value in rows {done + 1} to {done + len(group)} is not"
-                    hint = "--format jsonl takes values of any type"
+                    hint = f"{spell('format', 'jsonl')} takes values of any type"
                     raise TarkitError(f"{what} {kind}, the type of the first rows", hint) from None
             table = pyarrow.table(arrays, names=[column.head for column in columns])
             writer = writer or parquet.ParquetWriter(file, table.schema, compression="zstd")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import StringIO
 from typing import Any, Literal
 
-from tarkit.errors import MissingLibrary, TarkitError, show
+from tarkit.errors import MissingLibrary, TarkitError, show, spell
 from tarkit.export.columns import MISSING, Column, Row
 from tarkit.tables.recipe import BOM
 from tarkit.tables.tsv import ABSENT, escape_tsv
@@ -134,7 +134,7 @@ def _yaml(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
     try:
         import yaml
     except ImportError:
-        raise MissingLibrary("--format yaml", "PyYAML", "yaml") from None
+        raise MissingLibrary(spell("format", "yaml"), "PyYAML", "yaml") from None
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     empty = True
     for row in rows:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
-from tarkit.errors import TarkitError, show
+from tarkit.errors import TarkitError, show, spell
 from tarkit.streams.copy import write_all
 from tarkit.streams.sink import Sink, unfinished
 
@@ -249,7 +249,8 @@ class OutputDirectory:
         """Raise TarkitError if an input would be replaced."""
         found = self.existing(parts)
         if found is not None and (found.st_dev, found.st_ino) in self._inputs:
-            raise TarkitError(f"{show(b'/'.join(parts))} would replace an input", "choose another directory with -C")
+            hint = f"choose another directory with {spell('directory')}"
+            raise TarkitError(f"{show(b'/'.join(parts))} would replace an input", hint)
 
     def _parent(self, parts: list[bytes]) -> int:
         """Return the descriptor of the parent directory, which is created if missing."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tarkit.errors import Problem, TarkitError, show
+from tarkit.errors import Problem, TarkitError, show, spell
 from tarkit.extraction.directory import Exists, OutputDirectory, Unsafe, check_target, components
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
@@ -90,7 +90,8 @@ class Extraction:
                 else:
                     self._write(sample, entry, parts, source.read(entry.start, entry.data), None)
             except Exists as error:
-                raise TarkitError(f"{_path(self.directory, error.name)}: the file exists", _FORCE) from None
+                hint = f"{spell('force')} replaces existing files"
+                raise TarkitError(f"{_path(self.directory, error.name)}: the file exists", hint) from None
             except Unsafe as error:
                 raise self._unsafe(sample, entry, error) from None
             except OSError as error:
@@ -205,11 +206,8 @@ class Extraction:
         return found is not None and not _is_directory(entry)
 
     def _unsafe(self, sample: TarSample, entry: Entry, error: Unsafe) -> Problem:
-        return Problem("unsafe-name", sample.source.name, entry.start, str(error), _SKIP)
-
-
-_FORCE = "--force replaces existing files"
-_SKIP = "--skip unsafe-name leaves such samples out"
+        hint = f"{spell('skip', 'unsafe-name')} leaves such samples out"
+        return Problem("unsafe-name", sample.source.name, entry.start, str(error), hint)
 
 
 def _is_directory(entry: Entry) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from shlex import quote
 from typing import NamedTuple, Protocol
 
-from tarkit.errors import Problem, TarkitError, Unsupported, show
+from tarkit.errors import Problem, TarkitError, Unsupported, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import SampleReader
@@ -219,7 +219,7 @@ def may_replace(path: str, recognised: Callable[[str], bool], format: str) -> No
     except FileNotFoundError:
         return
     if stat.S_ISREG(status.st_mode) and status.st_size and not recognised(path):
-        raise TarkitError(f"{path}: the file exists and is not a {format} index", "--force replaces it")
+        raise TarkitError(f"{path}: the file exists and is not a {format} index", f"{spell('force')} replaces it")
 
 
 def grouped(listed: Sequence[IndexedField]) -> list[Row]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError
+from tarkit.errors import MissingLibrary, TarkitError, spell
 
 
 def _numpy() -> Any:
     try:
         import numpy
     except ImportError:
-        raise MissingLibrary("--decode of arrays", "numpy", "numpy") from None
+        raise MissingLibrary(f"{spell('decode')} of arrays", "numpy", "numpy") from None
     return numpy
 
 
@@ -48,7 +48,7 @@ def _check_array(numpy: Any, value: Any, pickles: bool) -> None:
     if not isinstance(value, (numpy.ndarray, numpy.generic)):
         raise TarkitError(f"it takes a numpy array, not {type(value).__name__}", "numpy.asarray() makes one of it")
     if value.dtype.hasobject and not pickles:
-        raise TarkitError("an array of Python objects would be a pickle", "--allow-pickle writes it")
+        raise TarkitError("an array of Python objects would be a pickle", f"{spell('allow_pickle')} writes it")
 
 
 def same(value: Any, original: bytes, pickles: bool = False) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError
+from tarkit.errors import MissingLibrary, TarkitError, spell
 
 _FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"]  # of Pillow's, those that start no other program
 _SETTINGS: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95}, "WEBP": {"quality": 95}}
@@ -19,7 +19,7 @@ def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError:
-        raise MissingLibrary("--decode of pictures", "Pillow", "images") from None
+        raise MissingLibrary(f"{spell('decode')} of pictures", "Pillow", "images") from None
     return Image
 
 

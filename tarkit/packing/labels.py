@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tarkit.errors import Spelling, TarkitError, Usage, as_option, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import File, Group
 from tarkit.packing.plan import source_of
 from tarkit.tables.reader import Format, TableRow, entry_columns, read_records
@@ -31,7 +31,8 @@ class Join:
         """Read `TABLE:COLUMN`; with `bases` also base names of files are looked up. Raises Usage, TarkitError."""
         self.name, colon, self.column = spec.rpartition(":")
         if not colon or not self.name or not self.column:
-            raise Usage(f"--join {show(spec)}: not TABLE:COLUMN", "the column has the keys of samples, or file names")
+            what = f"{spell('join')} {show(spec)}: not TABLE:COLUMN"
+            raise Usage(what, "the column has the keys of samples, or file names")
         self.found = self.lacking = 0
         self.first = b""
         self._bases = bases
@@ -87,7 +88,7 @@ class Join:
             return
         if suffix not in _FORMATS:
             known = " ".join((*_FORMATS, ".parquet"))
-            raise Usage(f"--join {show(self.name)}: unknown kind of table", f"known suffixes: {known}")
+            raise Usage(f"{spell('join')} {show(self.name)}: unknown kind of table", f"known suffixes: {known}")
         with open(self.name, "rb") as file:
             yield from read_records(file, _FORMATS[suffix])
 
@@ -138,7 +139,7 @@ class LabelField(NamedTuple):
     by_name: bool
 
 
-def parse_label(word: str, spell: Spelling = as_option) -> LabelField:
+def parse_label(word: str) -> LabelField:
     """Return the field of --label-from-dir: FIELD has the number, FIELD:name the name. Raises Usage."""
     field, colon, what = word.partition(":")
     if not field or "/" in field or (colon and what not in ("name", "number")):
@@ -178,13 +179,13 @@ class Classes:
             (one, first), (other, second) = list(found.items())[:2]
             raise TarkitError(
                 f"{show(first)} and {show(second)} are of one sample, but in directories {show(one)} and {show(other)}",
-                "--label-from-dir requires the files of a sample in one directory, or in directories of one name",
+                f"{spell('label_from_dir')} requires the files of a sample in one directory, "
+                "or in directories of one name",
             )
         [(label, name)] = found.items()
         if not label:
-            raise TarkitError(
-                f"{show(name)} is in no directory that could be its class", "--keep-root makes the root its class"
-            )
+            what = f"{show(name)} is in no directory that could be its class"
+            raise TarkitError(what, f"{spell('keep_root')} makes the root its class")
         if self.path is not None and label not in self._numbers:
             raise TarkitError(f"{show(name)}: the class {show(label)} is not in {self.path}")
         self.counts[label] = self.counts.get(label, 0) + 1

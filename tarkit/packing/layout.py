@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from tarkit.errors import TarkitError, show
+from tarkit.errors import TarkitError, show, spell
 from tarkit.packing.batch import SAMPLES, Batch, Extent, RowBatch, load_rows, together
 from tarkit.packing.plan import Planned
 from tarkit.packing.tree import Tree
@@ -119,9 +119,8 @@ def recipe_line(row: Planned) -> bytes:
     """Return a row as a line of a recipe for `create`. Raises TarkitError if it is not a line."""
     line = b"%b\t%b" % (row.name, row.source)
     if b"\n" in line or line.count(b"\t") > 1 or line.endswith(b"\r") or line.startswith(b"# "):
-        raise TarkitError(
-            f"{show(row.name)} cannot be a line of a recipe", "--plan writes a table, which can have any name"
-        )
+        hint = f"{spell('save')} writes a table, which can have any name"
+        raise TarkitError(f"{show(row.name)} cannot be a line of a recipe", hint)
     return line + b"\n"
 
 

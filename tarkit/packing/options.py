@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tarkit.errors import Spelling, Usage, as_argument, show
+from tarkit.errors import Usage, show, spell
 from tarkit.packing.divide import Dirs
 from tarkit.packing.planner import UNSORTED, Cut, Sort, parse_sort
 from tarkit.packing.samples import KeyRule, parse_key
@@ -62,13 +62,13 @@ class Division:
         """Whether a size or number of shards is given."""
         return self.even or not (self.count is None and self.size is None and self.shards is None)
 
-    def cut(self, templates: Sequence[ShardTemplate], spell: Spelling) -> Cut:
+    def cut(self, templates: Sequence[ShardTemplate]) -> Cut:
         """Return the division for shards of these names. Raises Usage."""
         shards = self.shards
         if self.even and shards is None:
             shards = templates[0].count
             if shards is None:
-                hint = f"{spell('shards', 64)}, or a limited number of names: {spell('output')} 'x-{{00..63}}.tar'"
+                hint = f"{spell('shards', 64)}, or a limited number of names: {spell('template', 'x-{00..63}.tar')}"
                 raise Usage(f"{spell('even')} requires a number of shards", hint)
         size = self.size if self.limited else DEFAULT_SIZE
         limits = Limits(self.count, None if size is None else parse_size(size, spell("count")), self.size_rule)
@@ -81,8 +81,6 @@ def parse_files(
     prefix: str | None,
     match: str | None,
     exclude: tuple[str, ...],
-    *,
-    spell: Spelling = as_argument,
 ) -> Files:
     """Return the options that choose files. Raises Usage for an invalid expression."""
     pattern = None
@@ -104,8 +102,6 @@ def parse_samples(
     classes: str | None,
     classes_out: str | None,
     join: str | None,
-    *,
-    spell: Spelling = as_argument,
 ) -> SampleOptions:
     """Return the options that form samples. Raises Usage."""
     labels: list[LabelField] = []
@@ -113,14 +109,14 @@ def parse_samples(
     if label_from_dir:
         from tarkit.packing.labels import parse_label
 
-        labels = [parse_label(word, spell) for word in label_from_dir]
+        labels = [parse_label(word) for word in label_from_dir]
     elif classes or classes_out:
         raise Usage(f"{spell('classes')} and {spell('classes_out')} require {spell('label_from_dir')}")
     if require:
         from tarkit.packing.transform import parse_required
 
-        fields = parse_required(require, spell)
-    rule = parse_key(key, last_dot, spell)
+        fields = parse_required(require)
+    rule = parse_key(key, last_dot)
     return SampleOptions(rule, rename, fields, on_missing_field, labels, classes, classes_out, join)
 
 
@@ -132,12 +128,10 @@ def parse_division(
     even: bool,
     dirs: Any,
     sort: str | None,
-    *,
-    spell: Spelling = as_argument,
 ) -> Division:
     """Return the division. Raises Usage for limits that exclude each other."""
     size = None if size is None else str(size)
-    found = Division(count, size, size_rule, shards, even, dirs, parse_sort(sort, spell))
+    found = Division(count, size, size_rule, shards, even, dirs, parse_sort(sort))
     equal = f"{spell('shards')} and {spell('even')} cannot be used with"
     if (shards is not None or even) and (count is not None or size is not None):
         raise Usage(f"{equal} {spell('count')} or {spell('size')}")

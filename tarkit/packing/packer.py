@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tarkit.errors import CommandFailed, Spelling, TarkitError, Usage, as_option, show
+from tarkit.errors import CommandFailed, TarkitError, Usage, show, spell
 from tarkit.packing.plan import Planned, SavedPlan
 from tarkit.packing.resume import Journal, Known, identity
 from tarkit.packing.spool import PlannedShard, RowSpool
@@ -31,7 +31,7 @@ class PackOptions:
     `parallel` shards are written at a time; None: one, or up to MOST for many files. `force` replaces existing shards,
     `resume` keeps those that are as planned. With `skip_missing` samples with a missing file are left out. `mtime` is
     the time of entries in seconds, None for that of each file. `post` is a command that is run for each shard.
-    `manifest` and `depfile` are files that are written after the last shard. `spell` spells options in hints.
+    `manifest` and `depfile` are files that are written after the last shard.
     """
 
     parallel: int | None = None
@@ -43,7 +43,6 @@ class PackOptions:
     manifest: str | None = None
     depfile: str | None = None
     depfile_target: str | None = None
-    spell: Spelling = as_option
 
 
 @dataclass
@@ -136,7 +135,7 @@ class Packer:
 
     def check(self, written: Sequence[str] = ()) -> None:
         """Raise TarkitError when shards exist that may not be replaced, or a source is a shard or one of `written`."""
-        existing, options, spell = self._existing, self.options, self.options.spell
+        existing, options = self._existing, self.options
         if options.resume and not options.force:
             hint = f"{spell('resume')} with {spell('force')} keeps what is as planned, and replaces the rest"
             refuse_existing(sorted(set(existing) - set(self.names)), hint, "exists, but is not in the plan")
@@ -228,6 +227,6 @@ def check_templates(templates: Sequence[ShardTemplate], options: PackOptions, up
         if template.directory and not os.path.isdir(template.directory):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), template.name(0))
         if not (options.force or options.resume or update):
-            resume, more, force = map(options.spell, ("resume", "update", "force"))
+            resume, more, force = map(spell, ("resume", "update", "force"))
             hint = f"{resume} keeps those that are as planned, {more} packs what is new, {force} replaces them"
             refuse_existing([path for _, path in template.existing()], hint)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from tarkit.errors import Spelling, TarkitError, Usage, as_option, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import Batch, Group, batched
 from tarkit.packing.divide import Dirs, by_number, collapse, directory_rank, equal, falling, level, pack, weigh
 from tarkit.packing.layout import PackLayout
@@ -37,7 +37,7 @@ class Sort(NamedTuple):
 UNSORTED = Sort()
 
 
-def parse_sort(text: str | None, spell: Spelling = as_option) -> Sort:
+def parse_sort(text: str | None) -> Sort:
     """Parse `key`, `-key` or `shuffle:SEED`, or ishard's `alpha:inc`, `alphanumeric:dec`. Raises Usage."""
     if text is None:
         return UNSORTED
@@ -166,19 +166,20 @@ def plan_notes(tree: Tree, transform: SampleTransform, keyless: Keyless) -> Iter
         yield PlanNote(f"left out, {what}: {count}", warning=False)
     rule, required = transform.rule, transform.required
     if rule.unmatched:
-        yield PlanNote(f"--key: names without a match, which are their own keys: {rule.unmatched} of {tree.files}")
+        what = f"{spell('key')}: names without a match, which are their own keys"
+        yield PlanNote(f"{what}: {rule.unmatched} of {tree.files}")
     if transform.map is not None and transform.unmatched and transform.on_unmatched == "warn":
         what = f"samples in no category, left out: {transform.unmatched}, {show(transform.unmatched_first)} first"
-        yield PlanNote(f"{what}; {transform.map.spell('unmatched')} packs them")
+        yield PlanNote(f"{what}; {spell('unmatched')} packs them")
     if required is not None and required.lacking + required.others:
         counts = f"samples that lack a field: {required.lacking}; files of other fields: {required.others}"
-        yield PlanNote(f"--require: {counts}")
+        yield PlanNote(f"{spell('require')}: {counts}")
     yield from _join_notes(transform)
     yield from _update_notes(transform)
     if transform.parted:
         first = show(transform.parted_first)
         what = f"readers would split {transform.parted} samples, {first} first: their entries have different paths"
-        yield PlanNote(f"{what}; --rename key makes each one sample")
+        yield PlanNote(f"{what}; {spell('rename', 'key')} makes each one sample")
     if transform.shared:
         first = show(transform.shared_first)
         yield PlanNote(f"keys that readers find in several samples, perhaps in several shards: {transform.shared}, "
@@ -197,18 +198,20 @@ def _join_notes(transform: SampleTransform) -> Iterator[PlanNote]:
     yield PlanNote(f"{join.name}: {rows}", warning=False)
     if join.lacking and not join.found:
         what = f"column {show(join.column)} begins with {show(join.example)}, keys with {show(join.first)}"
-        more = "" if transform.rule.kind == "base" else "; --key base takes names without their directories"
+        base = f"; {spell('key', 'base')} takes names without their directories"
+        more = "" if transform.rule.kind == "base" else base
         yield PlanNote(f"{join.name}: no sample has a row: {what}{more}")
 
 
 def _update_notes(transform: SampleTransform) -> Iterator[PlanNote]:
     if transform.known is not None:
         none = "" if transform.known else "; there are no shards of this name"
-        yield PlanNote(f"--update: samples that are in shards already: {transform.known_samples}{none}", warning=False)
+        what = f"{spell('update')}: samples that are in shards already"
+        yield PlanNote(f"{what}: {transform.known_samples}{none}", warning=False)
         if transform.known and not transform.known_samples:
-            what = "no file of the tree is in the shards; were they made with another --rename or DIR?"
-            yield PlanNote(f"--update: {what}")
+            what = f"no file of the tree is in the shards; were they made with another {spell('rename')} or DIR?"
+            yield PlanNote(f"{spell('update')}: {what}")
     if transform.changed:
         first = show(transform.changed_first)
         what = f"files with another size than in the shards, which stay: {transform.changed}, {first} first"
-        yield PlanNote(f"--update: {what}")
+        yield PlanNote(f"{spell('update')}: {what}")

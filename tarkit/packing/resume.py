@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tarkit.errors import Problem, TarkitError
+from tarkit.errors import Problem, TarkitError, spell
 from tarkit.packing.batch import load_rows
 from tarkit.packing.plan import content_of
 from tarkit.packing.spool import PlannedShard
@@ -194,7 +194,8 @@ def next_shards(templates: Sequence[ShardTemplate], tmpdir: str | None) -> tuple
     try:
         known = entries_of([path for found in existing for _, path in found], tmpdir)
     except Problem as problem:
-        problem.hint = "--update reads the entries of each shard: repair it with check --fix, or write it again"
+        what = f"{spell('update')} reads the entries of each shard"
+        problem.hint = f"{what}: repair it with check --fix, or write it again"
         raise
     return [found[-1][0] + 1 if found else 0 for found in existing], known
 
@@ -209,7 +210,7 @@ def _refuse_compressed(template: ShardTemplate) -> None:
             and template.matches(path) is None
             and template.matches(path.rpartition(".")[0]) is not None
         ):
-            what = f"{path}: --update cannot read a shard that was compressed"
+            what = f"{path}: {spell('update')} cannot read a shard that was compressed"
             raise TarkitError(what, "use the present names of the shards, or move it away")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Literal
 
-from tarkit.errors import Spelling, Usage, as_option, show
+from tarkit.errors import Usage, show, spell
 from tarkit.packing.batch import Batch, Group, ends_of_runs, together
 from tarkit.packing.tree import Chunk
 from tarkit.shards.patterns import compile_regex
@@ -115,7 +115,7 @@ class KeyRule:
         return key.removesuffix(suffix)
 
 
-def parse_key(text: str, last_dot: bool, spell: Spelling = as_option) -> KeyRule:
+def parse_key(text: str, last_dot: bool) -> KeyRule:
     """Return the rule of --key. Raises Usage for a bad expression."""
     kind = _KINDS.get(text)
     if kind is not None:

@@ -14,7 +14,7 @@ from itertools import chain, groupby, islice
 from operator import attrgetter, itemgetter, le
 from typing import NamedTuple
 
-from tarkit.errors import TarkitError, show
+from tarkit.errors import TarkitError, show, spell
 from tarkit.packing.batch import Extent, RowBatch, load_rows
 from tarkit.packing.layout import PackLayout
 from tarkit.packing.plan import Planned, content_of
@@ -27,12 +27,6 @@ from tarkit.tables.recipe import MalformedRow
 
 HELD = 20_000  # rows in memory
 HASHES = 16 << 20  # bytes of hashes in memory
-
-# Hints for a sample whose entries are not together: in a plan that was edited, and in one that was just made.
-_POSITIONS = "the entries of a sample have positions that follow each other"
-_KEYS_END = (
-    "readers end keys at the first dot: give up --last-dot, or name entries after their sample with --rename key"
-)
 
 
 class PlannedShard(NamedTuple):
@@ -140,7 +134,11 @@ class RowSpool:
 
     def _summed(self, name: bytes, extents: list[Extent], batches: Iterable[RowBatch]) -> PlannedShard:
         """Return a shard of rows in order. Raises TarkitError for the first bad one."""
-        names = NameChecks(_KEYS_END if self.plan_name is None else _POSITIONS, None)
+        hint = "the entries of a sample have positions that follow each other"
+        if self.plan_name is None:
+            hint = f"readers end keys at the first dot: give up {spell('last_dot')}, or name entries after their "
+            hint += f"sample with {spell('rename', 'key')}"
+        names = NameChecks(hint, None)
         count = planned = size = 0
         last = -1
         for batch in batches:
@@ -171,15 +169,11 @@ class RowSpool:
         known = {(status.st_dev, status.st_ino) for status in written}
         sizes = {status.st_size for status in written} | {UNSIZED}
         for shard in shards if known else ():
-            batches = load_rows(self.file.read, shard.extents)
-            for row in (batch.row(at) for batch in batches for at, size in enumerate(batch.sizes) if size in sizes):
-                kind, path = content_of(row.source)
-                try:
-                    status = os.stat(path) if kind == "path" else None
-                except OSError:
-                    continue
-                if status is not None and (status.st_dev, status.st_ino) in known:
-                    raise TarkitError(f"{place(self.plan_name, shard.name, row)}: {show(path)} is written too")
+            for batch in load_rows(self.file.read, shard.extents):
+                for at, (source, size) in enumerate(zip(batch.sources, batch.sizes, strict=True)):
+                    if size in sizes and _identity(source) in known:
+                        where = place(self.plan_name, shard.name, batch.row(at))
+                        raise TarkitError(f"{where}: {show(content_of(source)[1])} is written too")
 
     def _check_sources(self, batch: RowBatch) -> None:
         for row in batch.rows() if self._agrees or batch.has_marks else ():
@@ -244,6 +238,16 @@ def disagree(source: bytes, size: int, planned: int) -> str:
     """Return the message for a source whose size is not that of the plan."""
     many = f"{size} byte" if size == 1 else f"{size} bytes"
     return f"{show(source)} has {many}, and the plan says {planned}"
+
+
+def _identity(source: bytes) -> tuple[int, int] | None:
+    """Return device and inode of the file of a source, if it is one."""
+    kind, path = content_of(source)
+    try:
+        status = os.stat(path) if kind == "path" else None
+    except OSError:
+        return None
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 def _keys_of(names: Iterable[bytes]) -> Iterator[bytes]:

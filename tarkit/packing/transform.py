@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
-from tarkit.errors import Spelling, TarkitError, Usage, as_option, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import File, Group
 from tarkit.packing.samples import KeyRule, cut_first
 from tarkit.spill.multimap import Multimap
@@ -53,7 +53,7 @@ class Required:
                 kept.append(file)
             elif self.action != "keep":
                 self.others += 1
-                self._tell(f"sample {show(key)} has {show(file[0])}, a field that --require does not name")
+                self._tell(f"sample {show(key)} has {show(file[0])}, a field that {spell('require')} does not name")
         missing = [names for names in self.names if present.isdisjoint(names)]
         if missing and self.action != "keep":
             self.lacking += 1
@@ -71,9 +71,8 @@ class Required:
 
     def _tell(self, what: str) -> None:
         if self.action == "error":
-            raise TarkitError(
-                f"{what} [missing-field]", "--on-missing-field exclude leaves such samples out, warn and keep pack them"
-            )
+            hint = f"{spell('on_missing', 'exclude')} leaves such samples out, warn and keep pack them"
+            raise TarkitError(f"{what} [missing-field]", hint)
         if self.action == "warn":
             self._shown += 1
             if self._shown <= SHOWN:
@@ -82,7 +81,7 @@ class Required:
                 self.warn("more such samples are counted, but not named")
 
 
-def parse_required(words: Sequence[str], spell: Spelling = as_option) -> list[tuple[bytes, ...]]:
+def parse_required(words: Sequence[str]) -> list[tuple[bytes, ...]]:
     """Return the fields of `jpg,json` or `.jpg|.png json`, with or without leading dots. Raises Usage for an empty
     name."""
     found = []
@@ -155,7 +154,7 @@ class SampleTransform:
                     self.unmatched += 1
                     if self.on_unmatched == "error":
                         what = f"sample {show(key)} is in no category of {self.map.name}"
-                        raise TarkitError(what, f"{self.map.spell('unmatched')} TEMPLATE packs such samples")
+                        raise TarkitError(what, f"{spell('unmatched')} TEMPLATE packs such samples")
                     continue
                 category = found.place
             added = [] if self.join is None else self.join.fields(key, files)
@@ -183,7 +182,7 @@ class SampleTransform:
             for name, olds in self._names.repeated():
                 raise TarkitError(
                     f"{show(olds[0])} and {show(olds[1])} would both be named {show(name)} [duplicate-entry]",
-                    "--rename key and --rename none keep samples apart",
+                    f"{spell('rename', 'key')} and {spell('rename', 'none')} keep samples apart",
                 )
 
     def _new_name(self, key: bytes, name: bytes) -> bytes:
@@ -193,7 +192,7 @@ class SampleTransform:
         if dot:
             raise TarkitError(
                 f"{show(name)}: a dot in the key {show(key)}: readers of shards would end it there",
-                "without --last-dot keys end at the first dot, or --rename none keeps the names",
+                f"without {spell('last_dot')} keys end at the first dot, or {spell('rename', 'none')} keeps the names",
             )
         cut = len(self.rule.cut(name)[0])
         return key + name[cut:]
@@ -205,8 +204,8 @@ class SampleTransform:
         if not all(there):
             new = files[there.index(False)][0]
             raise TarkitError(
-                f"sample {show(key)} is in the shards, but without {show(new)}: --update packs whole samples",
-                "pack all again with --force",
+                f"sample {show(key)} is in the shards, but without {show(new)}: {spell('update')} packs whole samples",
+                f"pack all again with {spell('force')}",
             )
         self.known_samples += 1
         for name, size, _ in files:
@@ -247,10 +246,11 @@ class SampleTransform:
                     one, two = (
                         show(old[each][0]) if each < len(old) else "a field that is added" for each in (other, place)
                     )
-                    hint = "another --key keeps them apart"
+                    hint = f"another {spell('key')} keeps them apart"
                     if place >= len(old):
                         glob = quote(os.fsdecode(b"*." + cut_first(name)[1]))
-                        hint = f"give the field that is added another name, or leave the files out: --exclude {glob}"
+                        out = f"{spell('exclude')} {glob}"
+                        hint = f"give the field that is added another name, or leave the files out: {out}"
                     raise TarkitError(f"{one} and {two} would both be named {show(name)} [duplicate-entry]", hint)
 
 

@@ -13,7 +13,7 @@ from itertools import count, groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from tarkit.errors import TarkitError, show, system_hint
+from tarkit.errors import TarkitError, show, spell, system_hint
 from tarkit.packing.batch import RowBatch, load_rows
 from tarkit.packing.plan import Planned, content_of
 from tarkit.packing.resume import GONE, Differs, Existing, Known, fingerprint, identity
@@ -343,7 +343,7 @@ def _steps(packing: Packing, task: Task) -> Generator[None, None, Packed]:
                 return (yield from _write(packing, task, name, note, Existing(name, packing.tmpdir)))
             except Differs as error:
                 if not packing.replace:
-                    hint = "--resume with --force writes it again"
+                    hint = f"{spell('resume')} with {spell('force')} writes it again"
                     raise TarkitError(f"{name}: exists, but is not as planned: {error}", hint) from None
     return (yield from _write(packing, task, name, note, packing.open_sink(name)))
 

@@ -28,7 +28,8 @@ from time import monotonic
 from types import ModuleType
 from typing import Any, NoReturn
 
-from tarkit.errors import MissingLibrary, TarkitError, show
+from tarkit import errors
+from tarkit.errors import MissingLibrary, TarkitError, show, spell
 from tarkit.proc import result
 from tarkit.proc.engine import TAIL, BatchFailed, Failure, Job
 from tarkit.proc.result import SampleBuilder
@@ -267,7 +268,9 @@ def _plain(field: str, value: Any) -> bytes:
         except UnicodeEncodeError as error:
             raise InvalidResult(f"field {show(field)}: {error}") from None
     what = f"field {show(field)} is {_a(value)}, not bytes or str"
-    raise InvalidResult(what if value is None else f"{what}; --decode encodes other values by the name of the field")
+    raise InvalidResult(
+        what if value is None else f"{what}; {spell('decode')} encodes other values by the name of the field"
+    )
 
 
 def _iterable(value: Any) -> bool:
@@ -646,7 +649,9 @@ def main() -> None:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(line_buffering=True)
-    serve(channel, channel.receive())
+    settings = channel.receive()
+    errors.command_line = settings["command_line"]
+    serve(channel, settings)
 
 
 def main_of_fork(settings: Mapping[str, Any], fds: tuple[int, int, int], close: Iterable[Any]) -> NoReturn:

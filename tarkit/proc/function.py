@@ -29,6 +29,7 @@ from mmap import mmap
 from typing import Any, ClassVar, Self
 from weakref import WeakSet
 
+from tarkit import errors
 from tarkit.errors import MissingLibrary, TarkitError, show
 from tarkit.proc import result as results_of
 from tarkit.proc.child import (
@@ -230,6 +231,7 @@ class FunctionOptions:
             "wrap": self.wrap,
             "encode": self.encode,
             "place": place,
+            "command_line": errors.command_line,
         }
 
 

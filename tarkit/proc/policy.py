@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tarkit.errors import TarkitError, Usage, show, signal_name
+from tarkit import errors
+from tarkit.errors import TarkitError, Usage, show, signal_name, spell
 from tarkit.problems import SHOWN
 from tarkit.proc.engine import Failure, Job
 from tarkit.proc.result import with_field
@@ -21,11 +22,6 @@ OnError = Literal["error", "skip", "keep"]
 
 ERROR_FIELD = b"__error__.json"
 SPARE = 10  # failures above the allowed share that end the run early
-_HINT_CONTINUE = "--on-error skip leaves such samples out, --rejects OUT.tar collects them"
-_HINT_NOT_FOUND = (
-    "commands run in the directory of the sample: give programs by their absolute path, or use --script FILE"
-)
-_HINT_RECORD = "--redo reads an archive that --rejects wrote"
 _NOT_FOUND = (126, 127)  # exit status of a shell when a program cannot be run, or is not found
 LINES = 3  # last lines of stderr in a message
 KINDS = 100  # kinds of failures that are told apart by their messages; further ones by their reasons alone
@@ -45,8 +41,8 @@ class ErrorLimit:
         return self.percent is not None and failed > done * self.percent / 100 + spare
 
 
-def parse_limit(text: str, word: Callable[[str], str] = str) -> ErrorLimit:
-    """Parse `N` or `P%`. Raises Usage, in which `word` spells the option."""
+def parse_limit(text: str) -> ErrorLimit:
+    """Parse `N` or `P%`. Raises Usage."""
     number = text.removesuffix("%").strip()
     try:
         if text.endswith("%"):
@@ -57,7 +53,7 @@ def parse_limit(text: str, word: Callable[[str], str] = str) -> ErrorLimit:
             return ErrorLimit(count=int(number))
     except ValueError:
         pass
-    raise Usage(f"{word('--max-errors')} {show(text)}: expected a number of samples, or a share such as 1%")
+    raise Usage(f"{spell('max_errors')} {show(text)}: expected a number of samples, or a share such as 1%")
 
 
 class FailurePolicy:
@@ -70,7 +66,6 @@ class FailurePolicy:
         warn: called with a line for each failure that does not end the run: for the first three of those that differ
             by the key alone, and then once more.
         every: warn of all failures.
-        word: spells the options in messages and hints as the user knows them.
 
     Attributes:
         failed: samples that failed.
@@ -84,14 +79,12 @@ class FailurePolicy:
         rejects: EntryWriter | None = None,
         warn: Callable[[str], None] = lambda line: None,
         every: bool = False,
-        word: Callable[[str], str] = str,
     ) -> None:
         self.on_error = on_error
         self.limit = limit
         self.rejects = rejects
         self.warn = warn
         self.every = every
-        self.word = word
         self.failed = 0
         self.done = 0
         self._alike: Counter[str] = Counter()
@@ -116,8 +109,11 @@ class FailurePolicy:
         self.failed += 1
         message = describe(job, failure)
         if self.on_error == "error":
-            hint = _HINT_NOT_FOUND if failure.status in _NOT_FOUND else _HINT_CONTINUE
-            raise TarkitError(message, self.word(hint)) from failure.error
+            hint = f"{spell('on_error', 'skip')} leaves such samples out, {spell('rejects', 'OUT.tar')} collects them"
+            if failure.status in _NOT_FOUND:
+                hint = "commands run in the directory of the sample: give programs by their absolute path, or use "
+                hint += spell("script", "FILE")
+            raise TarkitError(message, hint) from failure.error
         self._tell(job, failure, message)
         if self.rejects is not None:
             record = _record(job, failure, (written, last), self.on_error == "keep")
@@ -137,7 +133,7 @@ class FailurePolicy:
         if self.every or self._alike[alike] <= SHOWN:
             self.warn(message)
         elif self._alike[alike] == SHOWN + 1:
-            more = self.word("they are counted, -v shows all")
+            more = "they are counted" + ", -v shows all" * errors.command_line
             self.warn(f"more samples fail in the same way: '{failure.reason}'; {more}")
 
     def finish(self) -> None:
@@ -148,8 +144,8 @@ class FailurePolicy:
 
     def _check(self, spare: int) -> None:
         if self.limit is not None and self.limit.exceeded(self.failed, self.done, spare):
-            more = self.word("more than --max-errors allows")
-            raise TarkitError(f"{self.failed} of {self.done} samples failed, {more}")
+            what = f"{self.failed} of {self.done} samples failed"
+            raise TarkitError(f"{what}, more than {spell('max_errors')} allows")
 
 
 def describe(job: Job, failure: Failure) -> str:
@@ -211,19 +207,17 @@ class Reject:
     kept: bool
 
 
-def merge_rejects(
-    first: Iterator[TarSample], rejected: Iterator[TarSample], word: Callable[[str], str] = str
-) -> Iterator[Job]:
+def merge_rejects(first: Iterator[TarSample], rejected: Iterator[TarSample]) -> Iterator[Job]:
     """Yield the samples of the first output as jobs that pass, and the rejects, in their places, as jobs to run.
 
-    A reject that was kept in the output takes the place of that sample; `word` spells options, as in `FailurePolicy`.
+    A reject that was kept in the output takes the place of that sample.
 
     Raises:
         TarkitError: the rejects are of another run, or one of them is in the output.
     """
     written, last = 0, None
     given: set[bytes | None] = set()  # keys of the rejects since the last sample
-    rejects = (_reject(sample, word) for sample in rejected if sample.key is not None)
+    rejects = (_reject(sample) for sample in rejected if sample.key is not None)
     reject = next(rejects, None)
     for sample in first:
         while reject is not None and reject.written <= written and not reject.kept:
@@ -267,7 +261,7 @@ def _misplaced(reject: Reject) -> TarkitError:
     )
 
 
-def _reject(sample: TarSample, word: Callable[[str], str]) -> Reject:
+def _reject(sample: TarSample) -> Reject:
     """Read the record of a sample of the rejects. Raises TarkitError."""
     sample.complete()
     name = (sample.key or b"") + b"." + ERROR_FIELD
@@ -284,4 +278,5 @@ def _reject(sample: TarSample, word: Callable[[str], str]) -> Reject:
         return Reject(sample, index, written, None if after is None else os.fsencode(after), kept)
     except (ValueError, KeyError, TypeError) as error:
         what = f"{show(sample.key or b'')} has no valid {os.fsdecode(ERROR_FIELD)}: {error}"
-        raise TarkitError(f"{sample.source.name}: {what}", word(_HINT_RECORD)) from None
+        hint = f"{spell('redo')} reads an archive that {spell('rejects')} wrote"
+        raise TarkitError(f"{sample.source.name}: {what}", hint) from None

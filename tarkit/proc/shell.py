@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.proc.engine import (
     TAIL,
     BatchFailed,
@@ -397,7 +397,6 @@ def command_runner(
     mtime: int | None = 0,
     tmpdir: str | None = None,
     keep: Callable[[str], None] | None = None,
-    word: Callable[[str], str] = str,
 ) -> Iterator[Runner]:
     """Yield what runs a command for each job.
 
@@ -409,14 +408,13 @@ def command_runner(
         mtime: time of new entries, in seconds since 1970; None: that of the file.
         tmpdir: where the directories of the samples are made.
         keep: leave these directories; called with their path at the end.
-        word: spells an option in messages.
 
     Raises:
         TarkitError: there is no such shell or script.
         Usage: the command empties the file that it reads.
     """
     if script and not os.path.isfile(command):
-        raise TarkitError(f"{word('--script')} {show(command)}: no such file")
+        raise TarkitError(f"{spell('script')} {show(command)}: no such file")
     path, words = alternative = _program(command, script, shell, os.fsdecode(environment.get(b"PATH", _PATH)))
     redirects: list[Redirect] = []
     plain = None if script or shell is not None else direct(command, environment)

@@ -13,12 +13,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Self
 
-from tarkit.errors import TarkitError, show
+from tarkit.errors import TarkitError, show, spell
 from tarkit.proc.engine import Failure, Finished, Job, Outcome, Runner, RunOptions
 from tarkit.proc.result import SampleBuilder
 from tarkit.proc.session import JobQueue, Session, SessionFailed
@@ -47,7 +47,6 @@ class WorkerOptions:
         text: what messages call it.
         builder: makes the samples of its answers.
         timeout: seconds for which it may neither read nor write when it could.
-        word: spells the option in messages as the user knows it.
     """
 
     words: list[str]
@@ -55,7 +54,6 @@ class WorkerOptions:
     builder: SampleBuilder
     timeout: float | None = None
     tmpdir: str | None = None
-    word: Callable[[str], str] = str
 
 
 class _Worker:
@@ -152,7 +150,7 @@ class _Worker:
     def _message(self, failed: SessionFailed) -> str:
         """Return what went wrong, and the pending samples, for a message."""
         keys = [show(job.key) for job in failed.pending]
-        text = f"{self.options.word('--worker')} {self.options.text}: {failed.failure.reason}"
+        text = f"{spell('worker')} {self.options.text}: {failed.failure.reason}"
         if keys:
             more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
             text += f"; pending samples: {', '.join(keys[:SHOWN])}{more}"
@@ -294,7 +292,6 @@ def worker_runner(
     timeout: float | None = None,
     mtime: int | None = 0,
     tmpdir: str | None = None,
-    word: Callable[[str], str] = str,
 ) -> Runner:
     """Return what runs jobs through long-lived programs, each started by `bash -c`.
 
@@ -305,7 +302,6 @@ def worker_runner(
         timeout: seconds for which a program may neither read nor write when it could.
         mtime: time of new entries, in seconds since 1970.
         tmpdir: directory for large fields of answers.
-        word: as in `WorkerOptions`.
     """
     words = [find_program("bash", path), "-o", "pipefail", "-c", command]
-    return WorkerPool(WorkerOptions(words, command, SampleBuilder(mtime), timeout, tmpdir, word), run)
+    return WorkerPool(WorkerOptions(words, command, SampleBuilder(mtime), timeout, tmpdir), run)

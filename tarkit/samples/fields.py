@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import Literal, NamedTuple
 
-from tarkit.errors import Problem, TarkitError, Usage, show
+from tarkit.errors import Problem, TarkitError, Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.reader import duplicate_entries
 from tarkit.samples.sample import Part, TarSample, key_of, split_name
@@ -136,7 +136,7 @@ class Fields:
         if emptied and not index:
             policy.warn(f"no field is left of {emptied} sample{'s' * (emptied > 1)}")
         for glob in unused.values() if count else ():
-            policy.warn(f"--drop {show(glob)} matches no field")
+            policy.warn(f"{spell('drop')} {show(glob)} matches no field")
 
     def _choose(
         self, sample: TarSample, policy: Policy, unused: dict[re.Pattern[bytes], str]
@@ -265,7 +265,8 @@ def _rekeyer(spec: str) -> Callable[[bytes, int, str], bytes]:
         template.format(key="k", index=0, shard="s.tar", stem="s")
     except (KeyError, IndexError, ValueError, AttributeError) as error:
         raise Usage(
-            f"--rekey {show(spec)}: {error!s}", "it may hold {key}, {index:06d}, {shard}, {stem}, or # for nine digits"
+            f"{spell('rekey')} {show(spec)}: {error!s}",
+            "it may hold {key}, {index:06d}, {shard}, {stem}, or # for nine digits",
         ) from None
 
     def rekey(key: bytes, index: int, shard: str) -> bytes:
@@ -273,7 +274,7 @@ def _rekeyer(spec: str) -> Callable[[bytes, int, str], bytes]:
         new = os.fsencode(text)
         if b"\0" in new or split_name(new + b".x") != (new, b"x"):
             raise TarkitError(
-                f"--rekey {show(spec)} makes {show(new)} of {show(key)}, which is not a key",
+                f"{spell('rekey')} {show(spec)} makes {show(new)} of {show(key)}, which is not a key",
                 "a key is not empty and has no dot after its last slash",
             )
         return new

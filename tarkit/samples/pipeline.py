@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
-from tarkit.errors import Problem, show
+from tarkit.errors import Problem, respell, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.reader import duplicate_entries
 from tarkit.samples.sample import Part, Recent, TarSample, key_of
@@ -13,9 +13,6 @@ from tarkit.streams.ranges import HeldRange, RangeSpool
 from tarkit.streams.source import Source
 
 SPOOLED = 1 << 20  # bytes; larger samples of a stream are buffered in a temporary file
-
-
-DIFFER = PROBLEMS["joined-sample"].repair
 
 
 def neighbours(
@@ -141,7 +138,8 @@ def _distinct(held: TarSample, sample: TarSample, policy: Policy) -> bool:
     names = {entry.name for entry in held.entries if key_of(entry) is not None}
     for entry in duplicate_entries(sample.entries, names):
         what = f"{show(entry.name)} is in both samples that are joined"
-        problem = Problem("duplicate-entry", sample.source.name, entry.start, what, DIFFER)
+        hint = respell(PROBLEMS["joined-sample"].repair)
+        problem = Problem("duplicate-entry", sample.source.name, entry.start, what, hint)
         good = policy.apply(problem) == "keep" and good
     return good
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 
-from tarkit.errors import Problem, TarkitError, show
+from tarkit.errors import Problem, TarkitError, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, is_safe, key_of
 from tarkit.streams import source as streams
@@ -53,7 +53,6 @@ def describe_link(entry: Entry) -> str:
 
 
 GLOBAL = "a global PAX header applies to all entries that follow it"
-GLOBAL_HINT = "--allow unmovable-entry copies it as it is; tar writes none without --pax-option"
 
 
 _GATHER = "tarkit sort puts the parts of each sample together"
@@ -147,7 +146,8 @@ class EntryChecks:
             good = self("unmovable-entry", entry.start, describe_link(entry)) and good
         for entry in entries:
             if self.moves and entry.type == block.PAX_GLOBAL and sets_attributes(self.source, entry):
-                good = self("unmovable-entry", entry.start, GLOBAL, GLOBAL_HINT) and good
+                hint = f"{spell('allow', 'unmovable-entry')} copies it as it is; tar writes none without --pax-option"
+                good = self("unmovable-entry", entry.start, GLOBAL, hint) and good
             if 0 in entry.name or (key_of(entry) is None and entry.type != block.PAX_GLOBAL):
                 good = self.name(entry) and good
         return good
@@ -284,8 +284,6 @@ class EntryGroups:
 
 # ---- The samples of an archive
 
-_NO_ENTRY = "--allow and --skip cannot read an archive without a whole entry"
-
 
 def _never(key: bytes) -> bool:
     return False
@@ -365,7 +363,8 @@ class SampleReader:
         empty = self.source.size == 0 and self.source.failure is None
         if problem not in (None, self._final_error) and not empty and not self._found and not self._reader.found:
             what = f"no whole entry was found: {problem.detail}"
-            raise Problem(problem.name, problem.archive, problem.offset, what, problem.hint or _NO_ENTRY)
+            hint = f"{spell('allow')} and {spell('skip')} cannot read an archive without a whole entry"
+            raise Problem(problem.name, problem.archive, problem.offset, what, problem.hint or hint)
 
     def _run(self) -> Iterator[TarSample]:
         """Yield samples up to the end, to damage, or to a sample that is yielded before its end is known."""

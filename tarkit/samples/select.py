@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tarkit.errors import Usage, show
+from tarkit.errors import Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample, split_name
 
@@ -117,9 +117,9 @@ class Select:
             try:
                 self._pattern = re.compile(os.fsencode(self.match))
             except re.error as error:
-                raise Usage(f"--match {show(self.match)}: {error}") from None
+                raise Usage(f"{spell('match')} {show(self.match)}: {error}") from None
         if self.sample is not None and not 0 <= self.sample <= 1:
-            raise Usage("--sample takes a fraction from 0 to 1")
+            raise Usage(f"{spell('sample')} takes a fraction from 0 to 1")
 
     @property
     def all(self) -> bool:

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tarkit.errors import Problem, Usage, show
+from tarkit.errors import Problem, Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import NO_TEXT, Name, View, is_unicode
@@ -185,7 +185,7 @@ class Where:
         try:
             from simpleeval import EvalWithCompoundTypes
         except ImportError:
-            raise Usage("--where requires the package simpleeval", "pip install simpleeval") from None
+            raise Usage(f"{spell('where')} requires the package simpleeval", "pip install simpleeval") from None
         functions = {name: function for name, (function, _, _) in FUNCTIONS.items() if name not in ("has", "field")}
         self._evaluator: Any = EvalWithCompoundTypes(operators=OPERATORS, functions=functions, names=_Lookup(self))
         for kind in (ast.Compare, ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript, ast.Set):
@@ -217,7 +217,7 @@ class Where:
     @staticmethod
     def _hint(problem: Problem) -> str | None:
         if problem.name == "missing-field":
-            return "has.NAME and ... tests for it first; --skip missing-field leaves such samples out"
+            return f"has.NAME and ... tests for it first; {spell('skip', 'missing-field')} leaves such samples out"
         return None
 
     def lookup(self, name: str) -> Any:
@@ -255,7 +255,10 @@ class Where:
         sample = self._view.sample
         part = ast.get_source_segment(self.text, node) or self.text
         return Problem(
-            name, sample.source.name, sample.start, f"--where {show(part)} for {show(sample.key or b'')}: {what}"
+            name,
+            sample.source.name,
+            sample.start,
+            f"{spell('where')} {show(part)} for {show(sample.key or b'')}: {what}",
         )
 
 
@@ -282,21 +285,21 @@ def _parse(text: str) -> ast.Expression:
         Usage: the expression is too long, nested too deeply, or not valid syntax.
     """
     if len(text) > LONGEST:
-        raise Usage(f"--where: the expression has {len(text)} characters, the limit is {LONGEST}")
+        raise Usage(f"{spell('where')}: the expression has {len(text)} characters, the limit is {LONGEST}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(text, mode="eval")
     except SyntaxError as error:
         place = f" at character {error.offset}" if error.offset and error.lineno == 1 else ""
-        raise Usage(f"--where {show(text)}: {error.msg}{place}", HINT) from None
+        raise Usage(f"{spell('where')} {show(text)}: {error.msg}{place}", HINT) from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise Usage(f"--where {show(text[:80])}: not an expression: {error}", HINT) from None
+        raise Usage(f"{spell('where')} {show(text[:80])}: not an expression: {error}", HINT) from None
     level: list[ast.AST] = [tree]
     for _ in range(DEEPEST):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
     if level:
-        raise Usage("--where: the expression is nested too deeply")
+        raise Usage(f"{spell('where')}: the expression is nested too deeply")
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             node.id = _as_written(text, node)
@@ -330,7 +333,7 @@ class _Names(ast.NodeTransformer):
 
     def refuse(self, node: ast.AST, what: str) -> Usage:
         """Return an error with the position of a node."""
-        return Usage(f"--where: {what} at character {_character(self.where.text, node)}", HINT)
+        return Usage(f"{spell('where')}: {what} at character {_character(self.where.text, node)}", HINT)
 
     def visit(self, node: ast.AST) -> Any:
         """Return the node that replaces it."""

@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tarkit.errors import Spelling, TarkitError, Usage, as_option, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.shards.patterns import GLOB, Finder
 from tarkit.shards.template import Notation, ShardTemplate, parse_template
 from tarkit.stores import connect, schemes
@@ -62,7 +62,7 @@ class _Rule(NamedTuple):
 
 @dataclass
 class Map:
-    """A map from samples to categories, as `read_map` makes it; `name` and `spell` are for messages.
+    """A map from samples to categories, as `read_map` makes it; `name` is for messages.
 
     `categories` has all of them, `unmatched` too, in the order of the map.
     """
@@ -71,7 +71,6 @@ class Map:
     categories: list[Category] = field(default_factory=list)
     unmatched: Category | None = None
     first_match: bool = False
-    spell: Spelling = as_option
     _exact: dict[bytes, _Rule] = field(default_factory=dict)
     _rules: list[_Rule] = field(default_factory=list)
     _finder: Finder = field(default_factory=Finder)
@@ -110,7 +109,7 @@ class Map:
         return hits[0] if hits else None
 
     def _torn(self, what: str) -> TarkitError:
-        hint = f"make the patterns exclusive, or take the first with {self.spell('first_match')}"
+        hint = f"make the patterns exclusive, or take the first with {spell('first_match')}"
         return TarkitError(f"{self.name}: {what}", hint)
 
 
@@ -124,7 +123,6 @@ def read_map(
     directory: str = "",
     notation: Notation = "auto",
     bad_line: Callable[[str], None] | None = None,
-    spell: Spelling = as_option,
 ) -> Map:
     """Read the map in the file `spec`, or in `spec` itself: JSON that begins with a brace, if no file has that name.
 
@@ -137,14 +135,13 @@ def read_map(
         directory: prefix of all templates, empty or with a slash at its end.
         notation: notation of the templates.
         bad_line: called with a message for each invalid line, which is skipped; None: such a line is an error.
-        spell: spells options in messages.
 
     Raises:
         TarkitError: with the position: the file cannot be read, the map is invalid, an expression is invalid or comes
             twice, a template is invalid, or two categories would have a name of a shard in common.
     """
     name, text, lines = _text_of(spec, spell("map"))
-    found = Map(name, first_match=first_match, spell=spell)
+    found = Map(name, first_match=first_match)
     known: dict[str, Category] = {}
     seen: dict[str, str] = {}
 

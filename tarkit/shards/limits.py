@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tarkit.errors import spell
 from tarkit.sizes import parse_size as parse_size
 
 SizeRule = Literal["tar", "content"]
 DEFAULT_SIZE = "1G"  # of shards without a limit
-NO_LIMIT = f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others"
 
 
 @dataclass(frozen=True)
@@ -21,3 +21,9 @@ class Limits:
     size: int | None = None
     rule: SizeRule = "tar"
     shards: int | None = None
+
+
+def no_limit() -> str:
+    """Return the message about shards without a limit."""
+    default = f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes)"
+    return f"{default}; {spell('count')} and {spell('size')} set others"

@@ -23,7 +23,7 @@ from itertools import accumulate
 from math import lcm
 from typing import NamedTuple
 
-from tarkit.errors import Problem, TarkitError, Usage, show
+from tarkit.errors import Problem, TarkitError, Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.sample import KEYLESS, TarSample, split_name
 from tarkit.samples.values import Name, View
@@ -43,13 +43,12 @@ class Part(NamedTuple):
     share: Fraction
 
 
-def parse_parts(text: str, option: str = "--parts") -> list[Part]:
+def parse_parts(text: str) -> list[Part]:
     """Return the parts of `train=0.9,val=0.1`; shares are decimals, `10%` or `1/3`, a part without one gets the rest.
-
-    `option` is what has this value, for messages.
 
     Raises Usage: names that are not portable names of files, or come twice; shares that do not sum to 1.
     """
+    option = spell("parts")
     found: dict[str, Fraction | None] = {}
     for word in text.split(","):
         name, equals, share = (each.strip() for each in word.partition("="))
@@ -112,7 +111,7 @@ class KeyGroup:
         try:
             self._pattern = compile_regex(text)
         except re.error as error:
-            raise Usage(f"--group {show(text)}: {error}") from None
+            raise Usage(f"{spell('group')} {show(text)}: {error}") from None
         self.text = text
 
     def __call__(self, sample: TarSample) -> bytes:
@@ -120,7 +119,7 @@ class KeyGroup:
         assert sample.key is not None
         found = self._pattern.search(os.fsdecode(sample.key))
         if found is None:
-            hint = f"if such keys are groups by themselves, match all: --group '{self.text}|.*'"
+            hint = f"if such keys are groups by themselves, match all: {spell('group', f'{self.text}|.*')}"
             raise TarkitError(
                 f"{sample.source.name}: the key {show(sample.key)} does not match {show(self.text)}", hint
             )
@@ -144,7 +143,8 @@ class FieldValue:
         try:
             value = self._name.words(View(sample, complete=self._name.needs_entries))
         except Problem as problem:
-            problem.hint = f"--skip {problem.name} leaves such samples out, --allow puts them into one group"
+            skip, allow = spell("skip", problem.name), spell("allow")
+            problem.hint = f"{skip} leaves such samples out, {allow} puts them into one group"
             return b"" if self._policy.apply(problem) == "keep" else None
         if not isinstance(value, str):
             value = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
@@ -178,7 +178,6 @@ class ByMap:
         self.unmatched += 1
         if self.on_unmatched == "error":
             what = f"{sample.source.name}: at {sample.start}: {show(self.first)} is in no category of {self.map.name}"
-            spell = self.map.spell
             how = f"{spell('unmatched')} TEMPLATE writes such samples, {spell('on_unmatched', 'warn')} drops them"
             raise TarkitError(what, how)
         return None
@@ -245,7 +244,7 @@ class Dealer:
         counts = self._counts.get(label)
         if counts is None:
             if len(self._counts) == CLASSES:
-                raise TarkitError(f"--stratify: over {CLASSES} classes", "is this field a class?")
+                raise TarkitError(f"{spell('stratify')}: over {CLASSES} classes", "is this field a class?")
             counts = self._counts[label] = [0] * len(self._weights)
         part = self._choose(counts)
         counts[part] += 1

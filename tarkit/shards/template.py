@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Literal, NamedTuple
 
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.stores.schemes import LISTED, public_name, scheme_of
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
@@ -240,7 +240,7 @@ def _uncounted(sign: str, text: str, kind: Notation, hint: str | None) -> Usage:
     if sign[0] in "{}":
         return _wrong_braces(sign, text, hint)
     if sign[0] == "@" and kind == "auto":
-        return Usage(f"{_shown(text)}: {sign} is a number only with --template at", hint)
+        return Usage(f"{_shown(text)}: {sign} is a number only with {spell('notation', 'at')}", hint)
     return Usage(f"{_shown(text)}: {sign} is not a number here: a name has numbers of one notation", hint)
 
 

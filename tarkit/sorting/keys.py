@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from tarkit.errors import Problem, TarkitError, show
+from tarkit.errors import Problem, TarkitError, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.samples.values import MISFITS, Name, Number, View
@@ -99,12 +99,14 @@ class SortKey:
         lacking: list[Problem] = []
         rank = self._rank(sample, lacking)
         if lacking:
-            problem = lacking[0]
-            if problem.name != "sparse-entry":
-                skip, allow = f"--skip {problem.name}", f"--allow {problem.name}"
-                problem.hint = f"{skip} leaves such samples out, {allow} puts them before the others"
-            if policy.apply(problem) == "drop":
-                return None
+            try:
+                if policy.apply(lacking[0]) == "drop":
+                    return None
+            except Problem as problem:
+                if problem.name != "sparse-entry":
+                    skip, allow = spell("skip", problem.name), spell("allow", problem.name)
+                    problem.hint = f"{skip} leaves such samples out, {allow} puts them before the others"
+                raise
         return rank
 
     def _rank(self, sample: TarSample, lacking: list[Problem] | None = None) -> bytes:
@@ -139,7 +141,7 @@ class SortKey:
         if code is None:
             cut = show(raw[:_SHOWN]) + ("..." if len(raw) > _SHOWN else "")
             what = f"the field {show(name.text)} of {show(view.sample.key or b'')} is {cut}, not a {_WORDS[type_]}"
-            hint = "-t auto takes all values: numbers first, by value, then text"
+            hint = f"{spell('type', 'auto')} takes all values: numbers first, by value, then text"
             raise TarkitError(f"{view.sample.source.name}: at {view.sample.start}: {what}", hint)
         return code
 
@@ -217,7 +219,7 @@ class OrderFile:
         if self.unlisted == "error":
             raise TarkitError(
                 f"{sample.source.name}: at {sample.start}: {show(sample.key or b'')} is not in {self.name}",
-                f"add it there, or choose those that are: --keys-from {self.name}",
+                f"add it there, or choose those that are: {spell('keys')} {self.name}",
             )
         return b"\xff" * 8 if self.unlisted == "last" else None
 

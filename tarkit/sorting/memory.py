@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from tarkit.errors import Usage
+from tarkit.errors import Usage, spell
 from tarkit.shards.limits import parse_size
 from tarkit.streams.location import Location
 
@@ -18,7 +18,7 @@ def parse_memory(text: str | None) -> int:
         return max(memory_of_machine()[0] // 4, LEAST)
     size = parse_size(text)
     if size < LEAST:
-        raise Usage(f"--memory {text}: the minimum is 1 MB", "sizes look like 500M, 2GB or 16GiB")
+        raise Usage(f"{spell('memory')} {text}: the minimum is 1 MB", "sizes look like 500M, 2GB or 16GiB")
     return size
 
 

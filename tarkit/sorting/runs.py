@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 
+from tarkit.errors import spell
 from tarkit.sorting.ranges import Place, RangeList
 from tarkit.streams.copy import CHUNK, writev_all
 from tarkit.streams.sink import Sink
@@ -159,7 +160,7 @@ class Runs:
         self._runs.append(_Run(scratch, number, offset, end + gathered, level))
         if len(self._runs) == 1:
             what = "samples" if self._places.stored else "the list of samples"
-            self._note(f"--memory does not hold {what}: sorted in runs, in temporary space")
+            self._note(f"{spell('memory')} does not hold {what}: sorted in runs, in temporary space")
 
     def _merge_level(self, level: int) -> None:
         """Merge all runs of a level into one of the next, so that few files are open."""

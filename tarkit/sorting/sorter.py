@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
-from tarkit.errors import Problem, show
+from tarkit.errors import Problem, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.reader import EQUAL_PARTS, describe_duplicate, duplicate_entries
 from tarkit.samples.sample import TarSample
@@ -44,7 +44,7 @@ from tarkit.sorting.runs import DuplicateKeys, Record, Runs
 Rank = Callable[[TarSample, int], bytes | None]
 
 LARGE = 1 << 22  # bytes of a sample of a stream that goes to a temporary file at once
-_JOINED = "--allow joined-sample joins them; else first tarkit cat --rekey '{stem}/{key}' ... | tarkit sort -"
+_JOINED = "else first tarkit cat --rekey '{stem}/{key}' ... | tarkit sort -"
 OFTEN = 1 << 12  # samples between two checks of the memory used
 LONG = 1 << 8  # bytes of a rank after which memory is checked at once
 
@@ -239,7 +239,8 @@ class Sorter:
             if other != first and other not in refused and other != input_of(kept[-1]):
                 sample = self._places.sample(place)
                 what = f"the key {show(sample.key or b'')} was in an earlier input"
-                problem = Problem("joined-sample", sample.source.name, sample.start, what, _JOINED)
+                hint = f"{spell('allow', 'joined-sample')} joins them; {_JOINED}"
+                problem = Problem("joined-sample", sample.source.name, sample.start, what, hint)
                 if self.gather.apply(problem) == "drop":
                     refused.add(other)
             if other not in refused:

@@ -31,7 +31,7 @@ from typing import BinaryIO, Literal, NamedTuple
 
 from braceexpand import braceexpand
 
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.stores import rewrite, schemes
 from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, ZIP
 
@@ -415,16 +415,20 @@ def _paths(word: str, texts: list[str]) -> list[Location]:
         raise _missing(missing[0])
     if missing:
         counts = f"{len(missing)} of the {len(texts)} names of {_path(word).name} are missing"
-        hint = f"shards are written with -o: -o {show(word)}" if len(missing) == len(texts) else None
+        hint = _written(word) if len(missing) == len(texts) else None
         raise TarkitError(f"{_path(missing[0]).name}: No such file or directory ({counts})", hint)
     return locations
+
+
+def _written(name: str) -> str:
+    return f"shards are written with {spell('template')}: {spell('template')} {show(name)}"
 
 
 def _missing(path: str, hint: str | None = None) -> TarkitError:
     if path.startswith("@"):
         hint = "a list of inputs is read with -T LIST"
     elif _NUMBER.search(path):
-        hint = f"shards are written with -o: -o {show(path)}"
+        hint = _written(path)
     elif path.count("{") != path.count("}"):
         hint = "braces that do not match are plain text"
     return TarkitError(f"{_path(path).name}: No such file or directory", hint or _near(path))

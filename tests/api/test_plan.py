@@ -243,7 +243,7 @@ def test_classes(here: Path) -> None:
     assert planned.classes == ["cat", "dog", "pig"]
     planned.write("a-%d.tar")
     assert {each.key[:3]: each["cls"] for each in tarkit.open("a-0.tar")} == {"cat": b"0", "dog": b"1", "pig": b"2"}
-    with pytest.warns(tarkit.TarkitWarning, match="--require") as warned:
+    with pytest.warns(tarkit.TarkitWarning, match="require: ") as warned:
         tarkit.plan("tree", require="jpg", on_missing="warn", match="cat").preview()
     assert {each.filename for each in warned} == {__file__}
     listed = tarkit.plan(
@@ -322,7 +322,7 @@ def test_a_file_that_is_gone(when: str, here: Path, monkeypatch: pytest.MonkeyPa
         ({"directory": "nix"}, FileNotFoundError, "nix"),
         ({"directory": "tree/cat/1.jpg"}, tarkit.Usage, "is not a directory"),
         ({"key": "base", "rename": "key"}, tarkit.TarkitError, "1.jpg"),
-        ({"require": "txt"}, tarkit.TarkitError, "a field that --require does not name [missing-field]"),
+        ({"require": "txt"}, tarkit.TarkitError, "a field that require does not name [missing-field]"),
         ({"join": "nix.csv:name"}, OSError, "nix.csv"),
         ({"label_from_dir": "cls", "classes": "nix"}, OSError, "nix"),
     ],

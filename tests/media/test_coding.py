@@ -305,8 +305,8 @@ def test_pickles_only_when_allowed() -> None:
 @each_row(
     ("module", "field", "said", "hint"),
     [
-        ("PIL", "jpg", "--decode of pictures needs Pillow, which is not installed", "pip install 'tarkit[images]'"),
-        ("numpy", "npy", "--decode of arrays needs numpy, which is not installed", "pip install 'tarkit[numpy]'"),
+        ("PIL", "jpg", "decode of pictures needs Pillow, which is not installed", "pip install 'tarkit[images]'"),
+        ("numpy", "npy", "decode of arrays needs numpy, which is not installed", "pip install 'tarkit[numpy]'"),
     ],
 )
 def test_without_a_library(module: str, field: str, said: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:

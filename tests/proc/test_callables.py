@@ -155,7 +155,7 @@ def test_failures_are_handled(processes: int, batch: int | None) -> None:
     assert mapped(fails, processes, batch, failures, retries=1) == [each for each in IN if each[0][-1] != "7"]
     assert (failures.failed, failures.done) == (4, COUNT)
     assert ["(2 attempts)" in line for line in lines] == [True] * 4
-    with pytest.raises(TarkitError, match="2 of 18 samples failed, more than --max-errors allows"):
+    with pytest.raises(TarkitError, match="2 of 18 samples failed, more than max_errors allows"):
         mapped(fails, processes, batch, FailurePolicy("skip", ErrorLimit(count=1)))
 
 

@@ -244,7 +244,7 @@ INVALID = {
     "{**s, 'x/y': b''}": "returned a field with the invalid name 'x/y'",
     "{**s, 'x\\0': b''}": "returned a field with the invalid name 'x\\x00'",
     "{**s, '__url__': b''}": "returned a field named '__url__'; the only such name is __key__",
-    "{**s, 'n': 3}": "field 'n' is an int, not bytes or str; --decode encodes other values by the name of the field",
+    "{**s, 'n': 3}": "field 'n' is an int, not bytes or str; decode encodes other values by the name of the field",
     "{**s, 'n': None}": "field 'n' is None, not bytes or str",
     "{**s, 'n': '\\udc80'}": "field 'n': 'utf-8' codec can't encode character",
     "(x for x in [s, 1/0])": "raised ZeroDivisionError in rubbish.py, line",

@@ -231,7 +231,7 @@ def test_invalid_programs(words: list[str], said: str) -> None:
     """A violation ends the run with the pending samples in the message; it is never taken for the end of the stream."""
     with pytest.raises(TarkitError) as raised:
         run(words, archive(ABC))
-    assert re.match(f"--worker it: ({said})", str(raised.value)), raised.value
+    assert re.match(f"worker it: ({said})", str(raised.value)), raised.value
     assert "\n" not in str(raised.value)
     if "had read all" in said or "exit" not in words[-1]:
         # samples that were not sent when the program ended are not pending
@@ -255,7 +255,7 @@ def test_a_program_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """If failures do not end the run, some samples are sent one by one, and then the run ends."""
     monkeypatch.setattr(worker, "MAX_FAILURES", 5)
     for words in (shell("exit 3"), shell("sleep 0.02; exit 3"), shell("head -c 100 > /dev/null; exit 3")):
-        with pytest.raises(TarkitError, match="--worker it: the program ended with status 3"):
+        with pytest.raises(TarkitError, match="worker it: the program ended with status 3"):
             run(words, archive(MANY), isolate=True)
     assert len(failed(run(shell("head -c 1 > /dev/null; exit 3"), archive(ABC), isolate=True))) == 3
 
@@ -322,7 +322,7 @@ put(entry.name, data)"""
 def test_a_program_that_takes_too_long() -> None:
     """A program that takes too long is ended, and the sample responsible is found."""
     hangs = python("if key == 'b': time.sleep(60)\nput(entry.name, data)")
-    with pytest.raises(TarkitError, match="--worker it: the program took too long; pending samples: 'a', 'b', 'c'"):
+    with pytest.raises(TarkitError, match="worker it: the program took too long; pending samples: 'a', 'b', 'c'"):
         run(hangs, archive(ABC), timeout=1)
     finished = run(hangs, archive(ABC), timeout=1, isolate=True)
     assert failed(finished) == {"b": "the program took too long"}

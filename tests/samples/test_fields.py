@@ -98,8 +98,8 @@ def test_any_template_is_accepted_or_refused(text: str) -> None:
     except Usage as error:
         message = str(error)
     else:
-        message = "--rekey is fine"
-    assert message.startswith("--rekey ")
+        message = "rekey is fine"
+    assert message.startswith("rekey ")
 
 
 # ---- several changes in sequence

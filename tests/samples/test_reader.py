@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarkit.errors import Problem
+from tarkit.errors import Problem, respell
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples import reader
 from tarkit.samples.reader import EntryGroups, SampleReader, group_entries
@@ -281,7 +281,7 @@ def test_policies(problem: str, kind: str) -> None:
     with pytest.raises(Problem) as error:
         keys(data, kind)
     assert error.value.name == problem
-    repair = PROBLEMS[problem].repair
+    repair = respell(PROBLEMS[problem].repair)
     assert error.value.hint == repair or (kind != "file" and (error.value.hint or "").startswith(f"{repair}; if "))
     assert error.value.offset is not None
     assert keys(data, kind, Policy(allow=[problem])) == kept

@@ -124,7 +124,7 @@ def test_the_rest_is_not_read() -> None:
 @each_row("share", [-0.1, 1.1, float("nan"), float("inf")])
 def test_shares(share: float) -> None:
     """A share is a number from 0 to 1."""
-    with pytest.raises(Usage, match="--sample takes a fraction from 0 to 1"):
+    with pytest.raises(Usage, match="sample takes a fraction from 0 to 1"):
         Select(sample=share)
 
 

@@ -19,7 +19,7 @@ from tests._tools import each_row
 FISH = {"fish-%d.tar": ["train/n01440764.*", "train/n01443537.*"], "dog-%d.tar": ["train/n02084071.*"]}
 CATS = "cat_0.txt shard-cats-%d\ndog_0.txt shard-dogs-%d\ncat_1.txt shard-cats-%d\ndog_1.txt shard-dogs-%d\n"
 A_AND_B = {"a-%d.tar": ["x/.*"], "b-%d.tar": [".*[.]txt"]}
-TWO = "make the patterns exclusive, or take the first with --first-match"
+TWO = "make the patterns exclusive, or take the first with first_match"
 
 
 def category(found: Map, *names: str, key: str | None = None) -> str | None:
@@ -75,7 +75,7 @@ ROWS: list[tuple[str, object, dict[str, Any], dict[str, str | None]]] = [
         "whole does not go before a part in JSON",
         {"a-%d": ["cat_[0-9]+.txt"], "b-%d": ["black_cat_[0-9]+.txt"]},
         {},
-        {"black_cat_7.txt": "error: --map: 'black_cat_7.txt' is of 'a-%d' and of 'b-%d'"},
+        {"black_cat_7.txt": "error: map: 'black_cat_7.txt' is of 'a-%d' and of 'b-%d'"},
     ),
     (
         "what matches all is not whole",
@@ -95,14 +95,14 @@ ROWS: list[tuple[str, object, dict[str, Any], dict[str, str | None]]] = [
             "y/1.txt y/1.jpg": "b-%d.tar",  # a sample without a category follows the one before it
             "y/1.jpg y/1.txt": "b-%d.tar",
             "y/1.jpg y/1.cls": None,
-            "x/1.txt": "error: --map: 'x/1.txt' is of 'a-%d.tar' and of 'b-%d.tar'",
+            "x/1.txt": "error: map: 'x/1.txt' is of 'a-%d.tar' and of 'b-%d.tar'",
         },
     ),
     (
         "files that do not",
         {"a-%d.tar": ["[.]jpg$"], "b-%d.tar": ["[.]txt$"]},
         {},
-        {"1.txt 1.jpg": "error: --map: '1.txt' is of 'b-%d.tar', '1.jpg' of 'a-%d.tar', and both are of one sample"},
+        {"1.txt 1.jpg": "error: map: '1.txt' is of 'b-%d.tar', '1.jpg' of 'a-%d.tar', and both are of one sample"},
     ),
     ("--first-match", A_AND_B, {"first_match": True}, {"x/1.txt": "a-%d.tar", "y/1.txt": "b-%d.tar"}),
     (
@@ -124,7 +124,7 @@ ROWS: list[tuple[str, object, dict[str, Any], dict[str, str | None]]] = [
 
 
 def map_argument(given: object, tmp_path: Path) -> str:
-    """Return the argument of --map: JSON itself, or a file of lines."""
+    """Return the argument of map: JSON itself, or a file of lines."""
     if isinstance(given, dict):
         return json.dumps(given)
     assert isinstance(given, str)
@@ -176,31 +176,31 @@ def test_templates(template: str, names: str) -> None:
 ERRORS = [
     (
         '{"a-%d": ["(.*"]}',
-        "--map: 'a-%d': invalid regular expression '(.*': missing ), unterminated subpattern",
+        "map: 'a-%d': invalid regular expression '(.*': missing ), unterminated subpattern",
     ),  # Ex-4
-    ('{"a-%d": ["*.jpg"]}', "--map: 'a-%d': invalid regular expression '*.jpg': nothing to repeat at position 0"),
-    ('{"a-%d": [""]}', "--map: 'a-%d': invalid regular expression '': it is empty"),
-    ('{"a-%d": ["\\ud800"]}', "--map: 'a-%d': invalid regular expression '\\xed\\xa0\\x80': "),
-    ('{"a-%d": ["[[:alpa:]]"]}', "--map: 'a-%d': invalid regular expression '[[:alpa:]]': unknown class [:alpa:]"),
-    ('{"a-%d": ["x", "x"]}', "--map: 'a-%d': 'x' occurs twice, first at --map: 'a-%d'"),
-    ('{"a-%d": ["x"], "b-%d": ["x"]}', "--map: 'b-%d': 'x' occurs twice, first at --map: 'a-%d'"),
-    ('{"a-%d": ["x"], "a-%d": ["y"]}', "--map: invalid JSON: 'a-%d' occurs twice"),
-    ('{"a-%d": "x"}', "--map: 'a-%d': patterns are a list of strings"),
-    ('{"a-%d": [1]}', "--map: 'a-%d': patterns are a list of strings"),
-    ('{"a-%d": {}}', "--map: 'a-%d': patterns are a list of strings"),
-    ('{"a-%d": ["x"]', "--map: invalid JSON: Expecting ',' delimiter: line 1 column 15"),
-    ('{"a-%d": []}', "--map: no pattern in this map"),
-    ("{}", "--map: no pattern in this map"),
-    ('{"a-%d-%d": ["x"]}', "--map: 'a-%d-%d': 'a-%d-%d.tar': more than one number"),
+    ('{"a-%d": ["*.jpg"]}', "map: 'a-%d': invalid regular expression '*.jpg': nothing to repeat at position 0"),
+    ('{"a-%d": [""]}', "map: 'a-%d': invalid regular expression '': it is empty"),
+    ('{"a-%d": ["\\ud800"]}', "map: 'a-%d': invalid regular expression '\\xed\\xa0\\x80': "),
+    ('{"a-%d": ["[[:alpa:]]"]}', "map: 'a-%d': invalid regular expression '[[:alpa:]]': unknown class [:alpa:]"),
+    ('{"a-%d": ["x", "x"]}', "map: 'a-%d': 'x' occurs twice, first at map: 'a-%d'"),
+    ('{"a-%d": ["x"], "b-%d": ["x"]}', "map: 'b-%d': 'x' occurs twice, first at map: 'a-%d'"),
+    ('{"a-%d": ["x"], "a-%d": ["y"]}', "map: invalid JSON: 'a-%d' occurs twice"),
+    ('{"a-%d": "x"}', "map: 'a-%d': patterns are a list of strings"),
+    ('{"a-%d": [1]}', "map: 'a-%d': patterns are a list of strings"),
+    ('{"a-%d": {}}', "map: 'a-%d': patterns are a list of strings"),
+    ('{"a-%d": ["x"]', "map: invalid JSON: Expecting ',' delimiter: line 1 column 15"),
+    ('{"a-%d": []}', "map: no pattern in this map"),
+    ("{}", "map: no pattern in this map"),
+    ('{"a-%d-%d": ["x"]}', "map: 'a-%d-%d': 'a-%d-%d.tar': more than one number"),
     (
         '{"../a-%d": ["x"]}',
-        "--map: '../a-%d': '../a-%d': a template in a map is a path below the directory of the shards",
+        "map: '../a-%d': '../a-%d': a template in a map is a path below the directory of the shards",
     ),
     *(
-        (f'{{"{template}": ["x"]}}', f"--map: '{template}': '{template}': a template in a map is a path below")
+        (f'{{"{template}": ["x"]}}', f"map: '{template}': '{template}': a template in a map is a path below")
         for template in ("/a-%d", "pipe:cat > %d", "s3://bucket/a-%d", "a/../../b-%d", "file:a-%d")
     ),
-    ('{"a/": ["x"]}', "--map: 'a/': invalid template 'a/'"),
+    ('{"a/": ["x"]}', "map: 'a/': invalid template 'a/'"),
     ('{"a-%d": ["x"], "a-%d.tar": ["y"]}', "'a-%d.tar' and 'a-%d.tar' both have a shard 'a-0.tar'"),
     ('{"a-%d": ["x"], "a-1%d": ["y"]}', "'a-%d.tar' and 'a-1%d.tar' both have a shard 'a-10.tar'"),
     ('{"a-%d": ["x"], "a-{5..7}": ["y"]}', "'a-%d.tar' and 'a-{5..7}.tar' both have a shard 'a-5.tar'"),
@@ -260,7 +260,7 @@ def test_unmatched_may_be_a_category_of_the_map() -> None:
     found = read_map(json.dumps(FISH), unmatched="dog-%d.tar")
     assert found.unmatched is found.categories[1]
     assert len(found.categories) == 2
-    with pytest.raises(TarkitError, match=r"--unmatched: '/x': a template in a map"):
+    with pytest.raises(TarkitError, match=r"unmatched: '/x': a template in a map"):
         read_map(json.dumps(FISH), unmatched="/x")
 
 

@@ -144,5 +144,5 @@ def test_more_parts_than_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_too_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strata, "CLASSES", 3)
-    with pytest.raises(TarkitError, match="--stratify: over 3 classes"):
+    with pytest.raises(TarkitError, match="stratify: over 3 classes"):
         dealt(folds(2), [b"a", b"b", b"c", b"a", b"d"])

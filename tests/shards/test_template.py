@@ -175,7 +175,7 @@ WRONG: list[tuple[str, Notation, str]] = [
     ("s-@1-{0..1}", "at", "a range is"),
     ("s-{0..1}-%d", "printf", "a range is"),
     ("s-@1-%d", "printf", "@1 is not a number here"),
-    *((text, "auto", "@1 is a number only with --template at") for text in ("s-@1", "s-{0..1}-@1", "s-%d-@1")),
+    *((text, "auto", "@1 is a number only with notation='at'") for text in ("s-@1", "s-{0..1}-@1", "s-%d-@1")),
     *((text, "at", "@ is followed by the last") for text in ("p-@-1", "p-@@10", "a@", "@" + "1" * 19)),  # TPL-j
     *((text, "auto", "numbers are %d") for text in ("%6d", "%0d", "%x", "%0-6d", "%", "50%.tar", "%0100d")),  # TPL-5
     ("%d-%d", "auto", "more than one number"),
