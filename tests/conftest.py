@@ -361,6 +361,8 @@ class Feed:
         """Return the input argument."""
         if self.kind == "pipe":
             self._next += 1
+            while _is_open(self._next):  # by a library that keeps connections
+                self._next += 1
             return Piped(self._next, name)
         if self.kind == "gzip":
             data = Path(name).read_bytes()

@@ -418,7 +418,7 @@ def test_the_blocks_of_a_section_run(
     CHECKS.get(section, lambda directory: None)(directory)
 
 
-MESSAGES = {"URLs": "cat s3://bucket/a.tar -o b.tar", "A truncated download": "cat cut.tar -o saved.tar"}
+MESSAGES = {"A truncated download": "cat cut.tar -o saved.tar"}
 """Commands that fail with the message that a section shows."""
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from tarkit.errors import Usage
+from tarkit.errors import Usage, spell
 from tarkit.sizes import parse_size
 from tarkit.stores.rewrite import by_ais
 from tarkit.stores.schemes import SCHEMES, module_of, public_name, scheme_of, unknown
@@ -39,7 +39,7 @@ def configure(
     global _options, _tell, _cache
     if cache_size is not None:
         if not cache and not os.environ.get("WDS_CACHE"):
-            raise Usage("--cache-size requires --cache DIR")
+            raise Usage(f"{spell('cache_size')} requires {spell('cache')}")
         parse_size(cache_size)
     _options, _tell, _cache = options, tell, (cache, cache_size)
 
@@ -58,7 +58,7 @@ def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | N
     directory = os.environ.get("WDS_CACHE") if directory is None else directory
     if not directory:
         return None
-    name = "--cache-size" if size is not None else "WDS_CACHE_SIZE"
+    name = spell("cache_size") if size is not None else "WDS_CACHE_SIZE"
     size = os.environ.get("WDS_CACHE_SIZE") if size is None else size
     try:
         cache = _cache_in(directory, parse_size(size) if size else None, _tell)

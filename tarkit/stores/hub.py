@@ -113,10 +113,10 @@ class HubStore:
     def put(self, url: str, fresh: bool) -> Upload:
         """Raise Unsupported: a change of a repository is a commit of all its files."""
         found = split_url(url)
-        kind = "" if found.kind == "models" else f" --repo-type {found.kind.removesuffix('s')}"
+        kind = found.kind.removesuffix("s")
         raise Unsupported(
             f"{public_name(url)}: writing to hf:// is not supported",
-            f"write files, then upload them in one commit: hf upload {found.repository} DIRECTORY{kind}",
+            f"write files, then upload them in one commit: hf upload {found.repository} DIRECTORY --repo-type {kind}",
         )
 
     def delete(self, url: str) -> None:

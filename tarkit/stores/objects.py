@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
+from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, spell
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, missing
 
@@ -57,9 +57,9 @@ _NETWORK = (
     (re.compile(r"ConnectionReset|reset by peer", re.IGNORECASE), "the connection was reset", True),
 )
 _LOGIN = {
-    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; --anonymous for public data",
-    "gs": "set GOOGLE_APPLICATION_CREDENTIALS; --anonymous for public data",
-    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY; --anonymous for public data",
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
 
 
@@ -347,7 +347,7 @@ def _info(url: str, meta: Any) -> Info:
 
 
 def _taken(url: str) -> TarkitError:
-    return TarkitError(f"{public_name(url)}: this object exists", "--force replaces it")
+    return TarkitError(f"{public_name(url)}: this object exists", f"{spell('force')} replaces it")
 
 
 def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False) -> NoReturn:
@@ -369,7 +369,7 @@ def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False
         raise denied(name, said or "the credentials do not allow it", _LOGIN.get(scheme_of(url) or "")) from error
     for pattern, words in _FATAL:
         if pattern.search(text):
-            raise TarkitError(f"{name}: {words}", "--endpoint-url names the server") from error
+            raise TarkitError(f"{name}: {words}", f"{spell('endpoint_url')} names the server") from error
     if statuses and statuses[-1] not in _PASSING:
         raise TarkitError(f"{name}: the server answers {statuses[-1]}{': ' if said else ''}{said}") from error
     if statuses:

@@ -15,7 +15,7 @@ from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import Any, NoReturn, TypeVar
 from uuid import uuid4
 
-from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
+from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, spell
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, missing
 
@@ -302,7 +302,7 @@ class OtherUpload:
     def _refuse_existing(self) -> None:
         if self._fresh and self._use(lambda system: _exists(self._path, system)):
             self.abort()
-            raise TarkitError(f"{public_name(self._url)}: this object exists", "--force replaces it")
+            raise TarkitError(f"{public_name(self._url)}: this object exists", f"{spell('force')} replaces it")
 
     def _use(self, action: Callable[[Any], _T]) -> _T:
         try:

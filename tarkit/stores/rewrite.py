@@ -20,7 +20,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from tarkit.errors import Usage, show
+from tarkit.errors import Usage, show, spell
 
 VARIABLES = ("GOPEN_REWRITE", "WDS_REWRITE")
 """Environment variables with rules, in the order in which they count."""
@@ -39,7 +39,7 @@ _options: list[str] = []
 def configure(options: Sequence[str]) -> None:
     """Set the rules of --rewrite. Raises Usage for an invalid one."""
     for rule in options:
-        _parse(rule, "--rewrite")
+        _parse(rule, spell("rewrite"))
     _options[:] = options
 
 
@@ -104,7 +104,7 @@ def _rewritten(name: str, rules: list[Rule]) -> str:
 
 def _rules() -> list[Rule]:
     """Return the pattern and the replacement of each rule."""
-    given = [(rule, "--rewrite") for rule in _options]
+    given = [(rule, spell("rewrite")) for rule in _options]
     for variable in VARIABLES:
         given += [(rule, variable) for rule in os.environ.get(variable, "").split(";") if rule]
     return [_parse(rule, origin) for rule, origin in given]

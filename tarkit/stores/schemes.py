@@ -31,7 +31,13 @@ _LOGIN = re.compile(r"(://)[^/?#]+@")
 _SECRET = re.compile(r"([?&][^=&#]*(?:sig|token|secret|passw|key|credential)[^=&#]*=)[^&#]*", re.IGNORECASE)
 
 # scheme -> commands that read to stdout and write from stdin, for hints only
-_COMMANDS = {"hdfs": ("hdfs dfs -cat {}", "hdfs dfs -put - {}")}
+_COMMANDS = {
+    "s3": ("aws s3 cp {} -", "aws s3 cp - {}"),
+    "gs": ("gcloud storage cat {}", "gcloud storage cp - {}"),
+    "http": ("curl -fsSL {}", "curl -fsS -T - {}"),
+    "https": ("curl -fsSL {}", "curl -fsS -T - {}"),
+    "hdfs": ("hdfs dfs -cat {}", "hdfs dfs -put - {}"),
+}
 
 
 def scheme_of(text: str) -> str | None:

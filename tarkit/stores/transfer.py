@@ -14,7 +14,7 @@ from contextlib import closing
 from functools import partial
 from typing import Generic, Self, TypeVar
 
-from tarkit.errors import TarkitError, Unsupported
+from tarkit.errors import TarkitError, Unsupported, spell
 from tarkit.stores.store import ConnectionLost, Info, Reply, Store, StoreOptions
 
 FIRST = 1 << 20
@@ -83,7 +83,8 @@ class Patience:
         self.failures += 1
         if self.failures > self._options.retries:
             many = f" ({self.failures} attempts)" if self.failures > 1 else ""
-            raise TarkitError(f"{where}{lost}{many}", "--net-retries and --net-timeout set how long to try")
+            hint = f"{spell('net_retries')} and {spell('net_timeout')} set how long to try"
+            raise TarkitError(f"{where}{lost}{many}", hint)
 
     def pause(self, where: str, lost: ConnectionLost) -> None:
         """Report the failure, and wait before the next request: longer each time, and as long as the server says."""

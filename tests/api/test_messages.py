@@ -184,7 +184,7 @@ def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 TABLES = ("errors.py", "problems.py", "checking/findings.py", "checking/dataset.py")
-COMMAND_LINE = re.compile(r"\b(tar|tarkit|check|zip) .*--")
+COMMAND_LINE = re.compile(r"\b(tar|tarkit|check|zip|hf) .*--")
 COMMANDS_ONLY = {  # options without an argument, of pages and of commands
     "--parts or --folds",
     "--folds",

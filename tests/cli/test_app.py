@@ -195,8 +195,9 @@ def test_sections(name: str, call: Call) -> None:
     assert [each for each in listed if each not in FIRST + LAST] == OWN.get(name, [])
 
     order = [each for each in (*FIRST, *OWN.get(name, []), *LAST) if each in listed]
-    heads = [line[:-1] for line in call(name, "--help")[1].splitlines() if re.fullmatch(r"[A-Z].*:", line)]
-    assert heads == [*order, *(["Examples"] if found.examples else []), *(["Cost"] if found.cost else [])]
+    for word, shown in (("--help", [each for each in order if each != "URLs"]), ("--help-all", order)):
+        heads = [line[:-1] for line in call(name, word)[1].splitlines() if re.fullmatch(r"[A-Z].*:", line)]
+        assert heads == [*shown, *(["Examples"] if found.examples else []), *(["Cost"] if found.cost else [])]
     assert list(listed) == order
 
 

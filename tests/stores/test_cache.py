@@ -273,7 +273,7 @@ def test_what_killed_processes_left_is_removed(server: HttpServer, configure: Co
 @each_row(
     ("options", "variables", "error"),
     [
-        ((None, "5G"), {}, "--cache-size requires --cache"),
+        ((None, "5G"), {}, "cache_size requires cache"),
         (("x", "5Q"), {}, "invalid size"),
         ((None, None), {"WDS_CACHE": "x", "WDS_CACHE_SIZE": "five"}, "WDS_CACHE_SIZE: invalid size"),
     ],
