@@ -192,6 +192,7 @@ COMMANDS_ONLY = {  # options without an argument, of pages and of commands
     ": {epoch} needs --epochs N",
     "--load takes one argument, a list of inputs, not ",
     " more: --json has all",
+    " DIRECTORY --repo-type ",
 }
 
 
