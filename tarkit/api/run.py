@@ -115,7 +115,7 @@ class Run:
     def remove_others(self, paths: Sequence[str]) -> None:
         """Remove files that have names of a series but are not among its shards."""
         for path in paths:
-            if schemes.scheme_of(path) in schemes.LISTED:
+            if schemes.scheme_of(path):
                 connect.delete_object(path)
             else:
                 os.unlink(path)

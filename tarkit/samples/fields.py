@@ -13,6 +13,7 @@ from tarkit.errors import Problem, TarkitError, Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.reader import duplicate_entries
 from tarkit.samples.sample import Part, TarSample, key_of, split_name
+from tarkit.streams.codecs.registry import DECODED, ZIP
 from tarkit.tar import block
 from tarkit.tar.header import rename
 from tarkit.tar.reader import Entry
@@ -21,7 +22,9 @@ OnMissing = Literal["error", "warn", "skip", "keep"]
 
 SMALL = 1 << 14  # bytes of a sample that are copied through memory when names change
 
-_SUFFIX = re.compile(r"(\.tar)?(\.(gz|zst|lz4|xz|bz2|lzma)|\.(tgz|tzst|txz|tbz2|tlz))?$")
+_SUFFIXES = sorted(
+    {".tar", *(suffix for codec in (*DECODED.values(), ZIP) for suffix in codec.suffixes)}, key=len, reverse=True
+)
 
 
 class FieldChoice(NamedTuple):
@@ -255,7 +258,8 @@ def _change(sample: TarSample, chosen: list[tuple[Entry, bytes]], policy: Policy
 def stem(name: str) -> str:
     """Return a shard's name without directories and archive suffixes."""
     base = os.path.basename(name)
-    return _SUFFIX.sub("", base) or base
+    ending = next((suffix for suffix in _SUFFIXES if base.lower().endswith(suffix)), "")
+    return base[: len(base) - len(ending)] or base
 
 
 def _rekeyer(spec: str) -> Callable[[bytes, int, str], bytes]:

@@ -22,7 +22,7 @@ from math import prod
 from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
-from tarkit.stores.schemes import LISTED, public_name, scheme_of
+from tarkit.stores.schemes import is_listed, public_name, scheme_of
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 DEFAULT_NAME = "split-%06d.tar"
@@ -119,7 +119,7 @@ class ShardTemplate:
 
         The directory is listed once. It is empty without a directory, for commands, and for stores without lists.
         """
-        if scheme_of(self.text) in LISTED:
+        if is_listed(self.text):
             from tarkit.stores import listing
 
             urls = listing.in_child(self.directory, lambda: listing.beginning(self.directory + self._literals[0]))

@@ -277,15 +277,7 @@ class AisUpload:
     def _patient(self, action: Callable[[], _T]) -> _T:
         """Repeat a request that may be made again, until it succeeds."""
         patience = Patience(self._store.options, lambda line: None, self._given_up)
-        where = f"{public_name(self._url)}: "
-        while True:
-            try:
-                return action()
-            except ConnectionLost as lost:
-                patience.count(where, lost)
-                patience.pause(where, lost)
-                if self._given_up.is_set():
-                    raise
+        return patience.repeat(f"{public_name(self._url)}: ", action)
 
     def _refuse_existing(self) -> None:
         try:

@@ -73,14 +73,20 @@ def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | N
 
 def create_object(url: str, fresh: bool = False, options: StoreOptions | None = None) -> Upload:
     """Begin to write an object; with `fresh` one that exists is an error."""
-    return store_of(url, options or _options, writing=True).put(url, fresh)
+    from tarkit.stores.transfer import Patience
+
+    options = options or _options
+    store = store_of(url, options, writing=True)
+    return Patience(options, _tell).repeat(f"{public_name(url)}: ", lambda: store.put(url, fresh))
 
 
 def delete_object(url: str, options: StoreOptions | None = None) -> None:
     """Remove an object."""
-    from tarkit.stores.transfer import Request
+    from tarkit.stores.transfer import Patience, Request
 
-    Request(partial(store_of(url, options or _options, writing=True).delete, url)).result()
+    options = options or _options
+    delete = partial(store_of(url, options, writing=True).delete, url)
+    Patience(options, _tell).repeat(f"{public_name(url)}: ", lambda: Request(delete).result())
 
 
 def list_objects(url: str, options: StoreOptions | None = None, depth: int | None = None) -> Iterator[Info]:

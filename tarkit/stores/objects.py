@@ -114,7 +114,7 @@ class ObjectStore:
         try:
             obstore.delete(store, key)
         except Exception as error:
-            _fail(url, error, writing=True)
+            _fail(url, error)
 
     def list(self, url: str, after: str | None = None, depth: int | None = None) -> Iterator[Info]:
         """Yield the objects whose URL begins with `url`, in the order of their names as bytes, those behind `after`.

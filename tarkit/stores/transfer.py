@@ -92,6 +92,22 @@ class Patience:
         pause = min(_PAUSE * 2 ** (self.failures - 1), _LONGEST) * random.uniform(0.5, 1.0)
         self._closed.wait(max(pause, min(lost.wait or 0.0, self._options.timeout)))
 
+    def repeat(self, where: str, action: Callable[[], Result]) -> Result:
+        """Return what an action returns, which is repeated while it fails in a way that may pass.
+
+        Raises:
+            ConnectionLost: `closed` is set meanwhile.
+            TarkitError: it failed too often.
+        """
+        while True:
+            try:
+                return action()
+            except ConnectionLost as lost:
+                self.count(where, lost)
+                self.pause(where, lost)
+                if self._closed.is_set():
+                    raise
+
 
 class RemoteObject:
     """An object that is read: `info` describes the version that all bytes come from.

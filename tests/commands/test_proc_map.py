@@ -176,8 +176,7 @@ def test_a_signal_ends_all(archive: Archive, here: Path) -> None:
         assert len(family) >= count
         started.send_signal(signal.SIGTERM)
         _, said = started.communicate(timeout=20)
-        assert started.returncode == -signal.SIGTERM
-        assert said == b""
+        assert (started.returncode, said) == (-signal.SIGTERM, b"")
         for pid in family:
             with pytest.raises(ProcessLookupError):
                 os.kill(int(pid), 0)

@@ -25,7 +25,7 @@ from tarkit.stores.cache import COMPARED, PART, CachedFile, webdataset_names
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import expand_inputs
 from tarkit.streams.source import FileSource
-from tests._tools import TARKIT, archive, each_row
+from tests._tools import TARKIT, archive, each_row, program
 from tests.stores._http import HttpServer, Served, http_server
 from tests.stores._servers import KEYS, moto
 
@@ -353,6 +353,7 @@ def test_a_file_of_webdataset_is_used_if_it_is_the_object(
 
 def test_the_cache_of_webdataset_itself(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
     wds = pytest.importorskip("webdataset.cache")
+    program("curl")
     data = shard()
     url = server.serve("/a/b.tar", data)
     (tmp_path / "cache").mkdir()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import tarkit
 from tarkit.errors import TarkitError, Unsupported, Usage
 from tarkit.stores import connect, listing, schemes, transfer
 from tarkit.stores.schemes import public_name
@@ -350,3 +351,17 @@ def test_commands_read_and_write(root: str, run: Run) -> None:
     run("create", "recipe", "-o", "made.tar")
     [(_, data)] = contents(Path("made.tar").read_bytes())
     assert contents(data) == [("4.txt", b"x")]
+
+
+def test_existing_shards_are_found_continued_and_replaced(tmp_path: Path) -> None:
+    """As in a directory: an error, the next number, or no other shards of this name."""
+    with tarkit.ShardWriter(str(tmp_path / "in-%d.tar"), count=100) as out:
+        for number in range(6):
+            out.write(f"{number}", {"txt": str(number)})
+    data, template = tarkit.open(str(tmp_path / "in-0.tar")), "memory://shards/s-%d.tar"
+    assert [shard.name[-7:] for shard in data.split(template, count=2)] == ["s-0.tar", "s-1.tar", "s-2.tar"]
+    with pytest.raises(TarkitError, match="there are shards of this name"):
+        data.split(template, count=2)
+    assert [shard.name[-7:] for shard in data.split(template, count=3, append=True)] == ["s-3.tar", "s-4.tar"]
+    data.split(template, count=3, force=True)
+    assert len(list(tarkit.open("memory://shards/*.tar"))) == 6
