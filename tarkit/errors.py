@@ -80,6 +80,9 @@ def system_hint(error: OSError, path: str | bytes | None = None) -> str | None:
     if not isinstance(named, (str, bytes)):
         return None
     name = os.fsdecode(named)
+    if "://" in name:
+        missing = isinstance(error, FileNotFoundError) and not name.endswith("/") and "." not in os.path.basename(name)
+        return f"a directory ends in a slash: {name}/" if missing else None
     directory = os.path.dirname(name)
     if isinstance(error, FileNotFoundError) and directory and not os.path.isdir(directory):
         return f"there is no directory {directory}: make it with mkdir -p"

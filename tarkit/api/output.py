@@ -69,6 +69,11 @@ class Output:
     def open(self, inputs: Sequence[Location] = ()) -> Sink:
         """Open it; raise Usage when it is one of the inputs."""
         refuse_overwrite(self.status(), inputs)
+        if self.location.kind == "url" and self.location.text.endswith("/"):
+            raise Usage(f"{self.location.name}: an output is an object, not a directory", "add a name")
+        for location in inputs if self.location.kind == "url" else ():
+            if location.kind == "url" and location.text == self.location.text:
+                raise Usage(f"{location.name} is both input and output", "write to another object")
         return self.open_named(self.location.text)
 
     def open_named(self, text: str, fresh: bool = False) -> Sink:

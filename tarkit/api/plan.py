@@ -122,7 +122,7 @@ class ShardNames(NamedTuple):
         text = self.text
         if text.endswith("/") or os.path.isdir(text.removeprefix("file:")):
             text = text.rstrip("/") + "/" + DEFAULT_NAME
-        if text.startswith("pipe:"):
+        if self.output.location.kind != "path":
             example = spell("post", "aws s3 cp {} s3://bucket/ && rm {}")
             raise Usage("shards are files", f"{spell('post')} runs a command for each: {example}")
         known = text.lower().endswith(SUFFIXES) or codec_by_suffix(text)

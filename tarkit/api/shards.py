@@ -116,11 +116,13 @@ class ShardsOutput:
         """Raise Usage when an input has one of the names that the shards may get."""
         taken = {path for found in self.existing for _, path in found}
         there = {(status.st_dev, status.st_ino) for status in map(status_of, taken) if status}
-        for location in locations if there else ():
-            if location.kind in ("path", "stdin"):
+        for location in locations if taken else ():
+            found = location.kind == "url" and location.text in taken
+            if there and location.kind in ("path", "stdin"):
                 status = os.fstat(0) if location.kind == "stdin" else os.stat(location.text)
-                if (status.st_dev, status.st_ino) in there:
-                    raise Usage(f"{location.name} is an input, and has a name that the shards may get")
+                found = (status.st_dev, status.st_ino) in there
+            if found:
+                raise Usage(f"{location.name} is an input, and has a name that the shards may get")
 
     def series(self, run: Run) -> Series:
         """Return the series, open for samples."""
@@ -578,8 +580,8 @@ class SplitOptions:
         there = f"{spell('force')} replaces them; {spell('append')} keeps them, and appends all inputs after them"
         how = (self.start, self.append, self.force, self.post, digest, there)
         output = ShardsOutput(plan.output, plan.lots, self.limits, plan.assign, *how)
-        if self.manifest is not None and output.output.location.kind != "path":
-            raise Usage(f"{spell('manifest')} needs shards that are files")
+        if self.manifest is not None and output.output.location.kind not in ("path", "url"):
+            raise Usage(f"{spell('manifest')} needs shards that are files or objects")
         for what, _, path in run.places.values():
             if what != "the output" and output.matches(path):
                 option = f"{spell('manifest')} " if path == self.manifest else ""

@@ -207,8 +207,8 @@ class SeriesWriter:
         size = shard.writer.position
         size += len(end_of_archive(size))
         shard.writer.close()
-        digest, stored = "", size
-        if self._digest:
+        digest, stored = shard.writer.sink.digest() or ("", size)
+        if self._digest and not digest and os.path.isfile(shard.name):
             import hashlib
 
             with open(shard.name, "rb") as file:

@@ -270,6 +270,12 @@ def _store(scheme: str, bucket: str, options: StoreOptions) -> Any:
 
     config: Any = dict(options.storage)
     endpoint = options.endpoint_url
+    named = [endpoint, *(os.environ.get(f"AWS_ENDPOINT_URL{service}") for service in ("", "_S3"))]
+    for each in named if scheme == "s3" else named[:1]:
+        if each and not each.startswith(("http://", "https://")):
+            raise Usage(
+                f"{each}: an endpoint is a URL", f"for example {spell('endpoint_url', 'http://localhost:9000')}"
+            )
     if options.anonymous:
         config["skip_signature"] = True
     how: dict[str, Any] = {

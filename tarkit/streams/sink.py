@@ -90,6 +90,10 @@ class Sink:
     def abort(self) -> None:
         """Give the output up."""
 
+    def digest(self) -> tuple[str, int] | None:
+        """Return the SHA-256 and the length of what was stored; None for a sink that does not compute it."""
+        return None
+
     def _failed(self, error: OSError) -> NoReturn:
         if error.filename is None:
             error.filename = self.name
@@ -314,11 +318,21 @@ class UrlSink(WriteOnlySink):
     """A remote object, which exists once it is complete."""
 
     def __init__(self, url: str, fresh: bool = False) -> None:
+        from hashlib import sha256
+
         self.name = schemes.public_name(url)
         self.writer = connect.create_object(url, fresh)
+        self._hash = sha256()
+        self._size = 0
 
     def write(self, data: bytes | memoryview) -> None:
         self.writer.write(data)
+        self._hash.update(data)
+        self._size += len(data)
+
+    def digest(self) -> tuple[str, int]:
+        """Return the SHA-256 and the length of the object."""
+        return self._hash.hexdigest(), self._size
 
     def close(self) -> None:
         """Complete the object."""
@@ -339,6 +353,10 @@ class EncodedSink(WriteOnlySink):
 
     def write(self, data: bytes | memoryview) -> None:
         self.encoder.write(data)
+
+    def digest(self) -> tuple[str, int] | None:
+        """Return those of the compressed bytes."""
+        return self.target.digest()
 
     def close(self) -> None:
         """Finish the compressed stream and complete the output."""

@@ -247,6 +247,10 @@ class ZipSink(WriteOnlySink):
         while self._step():
             pass
 
+    def digest(self) -> tuple[str, int] | None:
+        """Return those of the zip."""
+        return self.target.digest()
+
     def close(self) -> None:
         """Write the directory and complete the output."""
         try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import random
+import subprocess
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -13,12 +15,14 @@ import pytest
 pytest.importorskip("obstore")
 boto3 = pytest.importorskip("boto3")
 
+import tarkit
 from tarkit.errors import TarkitError, Usage
 from tarkit.stores import connect, listing, objects, transfer
 from tarkit.stores.objects import ObjectStore
 from tarkit.stores.store import StoreOptions
 from tarkit.stores.transfer import RemoteObject
 from tarkit.streams.location import expand_inputs
+from tests._tools import TARKIT
 from tests.stores._servers import KEYS, moto, rclone
 
 DATA = random.Random(7).randbytes(3_000_000)
@@ -196,3 +200,61 @@ def test_globs_match_as_in_a_directory(store: ObjectStore, tmp_path: Path, monke
         expand_inputs([f"{directory}z*.tar"])
     with pytest.raises(TarkitError, match="no archives"):
         expand_inputs([f"{directory}none/"])
+
+
+def tarkit_run(*words: str, exit: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command in a new process: a copy of this one would have the threads of obstore, which do not run there."""
+    ran = subprocess.run([*TARKIT, *words], capture_output=True, text=True, check=False)
+    assert ran.returncode == exit, ran.stderr
+    return ran
+
+
+def test_an_input_is_never_an_output(store: ObjectStore, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with files: neither one object, nor the shards of a series, also with --force."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.options.endpoint_url or "")
+    directory = fresh_url("x").removesuffix("x")
+    (here / "recipe").write_text("".join(f"{n}.txt text:{n}\n" for n in range(9)))
+    tarkit_run("create", "recipe", "-o", f"{directory}a.tar")
+    tarkit_run("split", f"{directory}a.tar", "-c", "4", "-o", f"{directory}s-%d.tar")
+    both = "is both input and output"
+    for words in (f"cat {directory}a.tar -o {directory}a.tar", f"sort {directory}*.tar -o {directory}s-1.tar"):
+        assert both in tarkit_run(*words.split(), "--allow", "repeated-key", exit=2).stderr
+    taken = "is an input, and has a name that the shards may get"
+    assert (
+        taken
+        in tarkit_run("split", f"{directory}s-*.tar", "-c", "2", "-o", f"{directory}s-%d.tar", "--force", exit=2).stderr
+    )
+    assert tarkit_run("stats", f"{directory}s-*.tar", "--total").stdout == "9\n"
+    assert "not a directory" in tarkit_run("cat", f"{directory}a.tar", "-o", directory, exit=2).stderr
+    assert "shards are files" in tarkit_run("shard", ".", "-c", "2", "-o", f"{directory}x-%d.tar", exit=2).stderr
+
+
+def test_shards_have_checksums(store: ObjectStore, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the objects, in Python and in a manifest, plain and compressed."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.options.endpoint_url or "")
+    directory = fresh_url("x").removesuffix("x")
+    (here / "recipe").write_text("".join(f"{n}.txt text:{n}\n" for n in range(9)))
+    tarkit_run("create", "recipe", "-o", "a.tar")
+    for suffix in ("tar", "tar.zst", "zip"):
+        shards = tarkit.open("a.tar").split(f"{directory}s-%d.{suffix}", count=4)
+        for shard in shards:
+            data = whole(store, shard.name)
+            assert (shard.sha256, shard.stored) == (hashlib.sha256(data).hexdigest(), len(data))
+        tarkit_run("split", "a.tar", "-c", "4", "-o", f"{directory}m-%d.{suffix}", "--manifest", "m.tsv")
+        rows = [line.split("\t") for line in (here / "m.tsv").read_text().splitlines()[1:]]
+        assert [(row[2], row[3]) for row in rows] == [(str(shard.stored), shard.sha256) for shard in shards]
+
+
+def test_an_endpoint_is_a_url(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (["--endpoint-url", "127.0.0.1:9"], ["--endpoint-url", "ftp://127.0.0.1:9"]):
+        assert "an endpoint is a URL" in tarkit_run("stats", "s3://b/a.tar", *words, exit=2).stderr
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:9")
+    assert "an endpoint is a URL" in tarkit_run("cat", "s3://b/a.tar", "-o", "s3://b/b.tar", exit=2).stderr
+
+
+def test_hints_for_objects_that_do_not_exist(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.options.endpoint_url or "")
+    missing = "tarkit: s3://bucket/none.tar: No such file or directory\n"
+    assert tarkit_run("stats", "s3://bucket/none.tar", exit=1).stderr == missing
+    hint = "hint: a directory ends in a slash: s3://bucket/none/\n"
+    assert tarkit_run("stats", "s3://bucket/none", exit=1).stderr.endswith(hint)
