@@ -353,6 +353,7 @@ def test_commands_read_and_write(root: str, run: Run) -> None:
     assert contents(data) == [("4.txt", b"x")]
 
 
+@pytest.mark.forks
 def test_existing_shards_are_found_continued_and_replaced(tmp_path: Path) -> None:
     """As in a directory: an error, the next number, or no other shards of this name."""
     with tarkit.ShardWriter(str(tmp_path / "in-%d.tar"), count=100) as out:
