@@ -105,8 +105,8 @@ class ObjectStore:
 
     def put(self, url: str, fresh: bool) -> ObjectUpload:
         """Begin to write an object."""
-        store, key = self._place(url)
-        return ObjectUpload(url, store, key, fresh)
+        scheme, bucket, key = _named(url)
+        return ObjectUpload(url, _store(scheme, bucket, self.options, self.options.retries), key, fresh)
 
     def delete(self, url: str) -> None:
         """Remove an object."""
@@ -139,9 +139,7 @@ class ObjectStore:
             _fail(url, error)
 
     def _place(self, url: str) -> tuple[Any, str]:
-        scheme, bucket, key = split_url(url)
-        if not key:
-            raise Usage(f"{public_name(url)}: the name of the object is missing", f"{scheme}://BUCKET/NAME")
+        scheme, bucket, key = _named(url)
         return _store(scheme, bucket, self.options), key
 
 
@@ -263,8 +261,17 @@ def split_url(url: str) -> tuple[str, str, str]:
     return scheme, bucket, key
 
 
+def _named(url: str) -> tuple[str, str, str]:
+    """Return the same; raise Usage when the name of the object is missing."""
+    scheme, bucket, key = split_url(url)
+    if not key:
+        raise Usage(f"{public_name(url)}: the name of the object is missing", f"{scheme}://BUCKET/NAME")
+    return scheme, bucket, key
+
+
 @lru_cache(maxsize=64)
-def _store(scheme: str, bucket: str, options: StoreOptions) -> Any:
+def _store(scheme: str, bucket: str, options: StoreOptions, retries: int = 0) -> Any:
+    """Return a bucket; `retries` are those of obstore, for uploads: `transfer` repeats other requests."""
     _mark_threads()
     from obstore.store import AzureStore, GCSStore, S3Store
 
@@ -285,7 +292,7 @@ def _store(scheme: str, bucket: str, options: StoreOptions) -> Any:
             "timeout": "7d",
             "allow_http": True,
         },
-        "retry_config": {"max_retries": 0},
+        "retry_config": {"max_retries": retries},
     }
     try:
         if scheme == "s3":

@@ -7,9 +7,11 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,48 @@ def rclone(directory: Path) -> Iterator[str]:
     words = ["serve", "s3", str(directory), "--addr", f"127.0.0.1:{port}", "--auth-key", "key,s3cret"]
     with running([program, *words], port) as url:
         yield url
+
+
+@contextmanager
+def refusing(endpoint: str, method: str, times: int) -> Iterator[tuple[str, list[str]]]:
+    """Forward requests to a server, the first ones of a method answered by 503; yield the URL and what was refused."""
+    import urllib3
+
+    refused: list[str] = []
+    pool = urllib3.PoolManager()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Print nothing."""
+
+        def _forward(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if self.command == method and len(refused) < times:
+                refused.append(self.path)
+                self.send_response(503)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            reply = pool.request(self.command, endpoint + self.path, body=body or None, headers=dict(self.headers))
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                    self.send_header(name, value)
+            self.send_header("Content-Length", reply.headers.get("Content-Length") or str(len(reply.data)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(reply.data)
+
+        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _forward
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", refused
+    finally:
+        server.shutdown()
+        server.server_close()

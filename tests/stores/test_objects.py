@@ -23,7 +23,7 @@ from tarkit.stores.store import StoreOptions
 from tarkit.stores.transfer import RemoteObject
 from tarkit.streams.location import expand_inputs
 from tests._tools import TARKIT
-from tests.stores._servers import KEYS, moto, rclone
+from tests.stores._servers import KEYS, moto, rclone, refusing
 
 DATA = random.Random(7).randbytes(3_000_000)
 _numbers = count()
@@ -259,3 +259,23 @@ def test_hints_for_objects_that_do_not_exist(store: ObjectStore, monkeypatch: py
     assert tarkit_run("stats", "s3://bucket/none.tar", exit=1).stderr == missing
     hint = "hint: a directory ends in a slash: s3://bucket/none/\n"
     assert tarkit_run("stats", "s3://bucket/none", exit=1).stderr.endswith(hint)
+
+
+@pytest.mark.parametrize("size", [1000, 12_000_000])
+def test_a_busy_server_is_asked_again(size: int, store: ObjectStore) -> None:
+    """For an object in one request, and for one in parts; too many failures are an error, and leave nothing."""
+    data, url = (DATA * 4)[:size], fresh_url()
+    with refusing(store.options.endpoint_url or "", "PUT", 2) as (endpoint, refused):
+        put(ObjectStore(StoreOptions(endpoint_url=endpoint, retries=3, timeout=5)), url, data)
+        assert len(refused) == 2
+    assert whole(store, url) == data
+    with refusing(store.options.endpoint_url or "", "PUT", 99) as (endpoint, refused):
+        busy = ObjectStore(StoreOptions(endpoint_url=endpoint, retries=1, timeout=5))
+        with pytest.raises(TarkitError, match="503"):
+            put(busy, other := fresh_url(), data)
+    with pytest.raises(FileNotFoundError):
+        store.head(other)
+    with refusing(store.options.endpoint_url or "", "GET", 2) as (endpoint, refused):
+        again = ObjectStore(StoreOptions(endpoint_url=endpoint, retries=3, timeout=5))
+        assert whole(again, url) == data
+        assert len(refused) == 2
