@@ -269,20 +269,23 @@ def _named(url: str) -> tuple[str, str, str]:
     return scheme, bucket, key
 
 
-@lru_cache(maxsize=64)
 def _store(scheme: str, bucket: str, options: StoreOptions, retries: int = 0) -> Any:
     """Return a bucket; `retries` are those of obstore, for uploads: `transfer` repeats other requests."""
+    named = (os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")) if scheme == "s3" else None
+    endpoint = options.endpoint_url or named
+    if endpoint and not endpoint.startswith(("http://", "https://")):
+        raise Usage(
+            f"{endpoint}: an endpoint is a URL", f"for example {spell('endpoint_url', 'http://localhost:9000')}"
+        )
+    return _open(scheme, bucket, options, endpoint, retries)
+
+
+@lru_cache(maxsize=64)
+def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None, retries: int) -> Any:
     _mark_threads()
     from obstore.store import AzureStore, GCSStore, S3Store
 
     config: Any = dict(options.storage)
-    endpoint = options.endpoint_url
-    named = [endpoint, *(os.environ.get(f"AWS_ENDPOINT_URL{service}") for service in ("", "_S3"))]
-    for each in named if scheme == "s3" else named[:1]:
-        if each and not each.startswith(("http://", "https://")):
-            raise Usage(
-                f"{each}: an endpoint is a URL", f"for example {spell('endpoint_url', 'http://localhost:9000')}"
-            )
     if options.anonymous:
         config["skip_signature"] = True
     how: dict[str, Any] = {
@@ -297,7 +300,6 @@ def _store(scheme: str, bucket: str, options: StoreOptions, retries: int = 0) ->
     try:
         if scheme == "s3":
             config = {**_profile(options), **config}
-            endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
             if endpoint:
                 config["endpoint"] = endpoint
             return S3Store(bucket, config=config, **how)

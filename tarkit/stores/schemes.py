@@ -59,7 +59,8 @@ def module_of(url: str) -> str | None:
 
 def is_listed(url: str) -> bool:
     """Whether globs and directories in a URL can be listed."""
-    return scheme_of(url) in LISTED or (scheme_of(url) not in SCHEMES and module_of(url) is not None)
+    scheme = scheme_of(url)
+    return scheme is not None and (scheme in LISTED or (scheme not in SCHEMES and module_of(url) is not None))
 
 
 def unknown(url: str, writing: bool = False) -> Usage:
