@@ -352,7 +352,7 @@ class Feed:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._next = 100
+        self._next = 500  # above what libraries keep open
 
     def __repr__(self) -> str:
         return self.kind
@@ -361,8 +361,6 @@ class Feed:
         """Return the input argument."""
         if self.kind == "pipe":
             self._next += 1
-            while _is_open(self._next):  # by a library that keeps connections
-                self._next += 1
             return Piped(self._next, name)
         if self.kind == "gzip":
             data = Path(name).read_bytes()

@@ -239,7 +239,7 @@ def test_a_stream_that_ends_during_a_copy(run: Run, archive: Archive, monkeypatc
     """A problem that no policy has seen gets its hint as well."""
     monkeypatch.setattr(reader, "LARGE", 1 << 16)
     large = Path(archive({"a.bin": bytes(6 << 20)})).read_bytes()
-    ran = run("cat", Piped(100, archive(large[: 5 << 20], "cut.tar")), "-o", "out.tar", exit=1)
+    ran = run("cat", Piped(600, archive(large[: 5 << 20], "cut.tar")), "-o", "out.tar", exit=1)
     assert ran.stderr == (
         "tarkit: /dev/fd/100: at 5242880: the input ends inside an entry [truncated]\n"
         "hint: fetch the shard again; --skip truncated keeps the whole samples before the cut\n"
