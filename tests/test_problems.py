@@ -241,7 +241,7 @@ def test_a_stream_that_ends_during_a_copy(run: Run, archive: Archive, monkeypatc
     large = Path(archive({"a.bin": bytes(6 << 20)})).read_bytes()
     ran = run("cat", Piped(600, archive(large[: 5 << 20], "cut.tar")), "-o", "out.tar", exit=1)
     assert ran.stderr == (
-        "tarkit: /dev/fd/100: at 5242880: the input ends inside an entry [truncated]\n"
+        "tarkit: /dev/fd/600: at 5242880: the input ends inside an entry [truncated]\n"
         "hint: fetch the shard again; --skip truncated keeps the whole samples before the cut\n"
     )
     assert not Path("out.tar").exists()

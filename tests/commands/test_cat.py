@@ -446,7 +446,7 @@ REKEYS = [
 def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
     """# is nine digits; {key}, {index}, {shard} and {stem} are replaced; headers change their names only."""
     word = feed(archive(ABC))
-    stem, shard = "101" if feed.kind == "pipe" else "in", os.path.basename(word)
+    stem, shard = "501" if feed.kind == "pipe" else "in", os.path.basename(word)
     new = [each.replace("{shard}", shard).replace("{stem}", stem) for each in expected.split()]
     renamed = [(new["abc".index(name[0])] + name[1:], content) for name, content in ABC.items()]
     assert run("cat", word, "--rekey", spec).stdout == tar(renamed)
