@@ -10,6 +10,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ def children() -> set[str]:
     """Return the child processes that were not waited for."""
     found: set[str] = set()
     for task in os.listdir("/proc/self/task"):
-        found |= set(Path(f"/proc/self/task/{task}/children").read_text().split())
+        with suppress(FileNotFoundError):  # a thread that has ended meanwhile
+            found |= set(Path(f"/proc/self/task/{task}/children").read_text().split())
     return found
 
 
