@@ -206,6 +206,7 @@ def test_the_option_of_commands(run: Run, archive: Archive) -> None:
 
 def test_use_ais_for_sends_a_scheme_to_ais(environment: Set, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `gopen_schemes` there: the name stays, the store is that of ais."""
+    pytest.importorskip("urllib3")
     monkeypatch.setitem(SCHEMES, "ais", "tests.stores.test_rewrite")
     environment(USE_AIS_FOR="gs:http")
     options = StoreOptions(retries=71)
