@@ -19,8 +19,8 @@ import click
 from tarkit.api.output import Output, file_name, open_output
 from tarkit.api.output import text_output as open_text
 from tarkit.cli.command import Decorator, Function, Word, choice, option
-from tarkit.cli.console import ConsoleRun, current
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.cli.console import current
+from tarkit.errors import Usage, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice, parse_slice
@@ -406,19 +406,6 @@ def draw_seed(given: int | None) -> int:
     if given is None:
         run.tell(f"seed: {value}")
     return value
-
-
-def report_keys(run: ConsoleRun, select: Select) -> None:
-    """Print how many keys of --keys-from were found; raise TarkitError if one is missing and --require-all is given."""
-    keys = select.keys
-    if keys is None:
-        return
-    run.facts["keys"], text = keys.summary()
-    if keys.require_all and len(keys.found) < len(keys.wanted):
-        raise TarkitError(text, keys.hint())
-    run.tell(text)
-    if (hint := keys.hint()) is not None:
-        run.warn(f"{keys.name}: {hint}")
 
 
 def number_of_samples(words: str | None, option: str, example: str) -> int:

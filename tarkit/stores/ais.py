@@ -19,10 +19,10 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import quote, urlencode, urljoin
 
-from tarkit.errors import TarkitError, Usage, spell
+from tarkit.errors import TarkitError, Usage
 from tarkit.stores.http import HttpReply, answered, content, refused, send
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, missing
+from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, missing, taken
 from tarkit.stores.transfer import Patience
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ class AisUpload:
             self._patient(lambda: self._store.head(self._url))
         except FileNotFoundError:
             return
-        raise TarkitError(f"{public_name(self._url)}: this object exists", f"{spell('force')} replaces it")
+        raise taken(public_name(self._url))
 
     def _guarded(self, action: Callable[[], None]) -> None:
         """Do it; after an error give up the object."""

@@ -268,9 +268,9 @@ def _failed(name: str, url: str, error: HTTPError) -> Exception:
         )
     host = urlsplit(url).hostname
     if isinstance(cause, NameResolutionError):
-        return ConnectionLost(f"the name of the host {host} cannot be resolved", reached=False)
+        return ConnectionLost(f"the name of the host {host} cannot be resolved")
     if isinstance(cause, NewConnectionError):
-        return ConnectionLost(f"no connection to {host}: {_reason(cause)}", reached=False)
+        return ConnectionLost(f"no connection to {host}: {_reason(cause)}")
     if isinstance(error, MaxRetryError) and isinstance(cause, urllib3.exceptions.ResponseError):
         return TarkitError(f"{public_name(name)}: more than {_REDIRECTS} redirects")
     return ConnectionLost(_reason(cause))

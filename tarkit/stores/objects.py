@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, spell
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, missing
+from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, missing, taken
 
 try:
     import obstore
@@ -46,15 +46,14 @@ _FATAL = (
     (re.compile(r"builder error|relative URL|InvalidUri"), "the endpoint is not a valid URL"),
 )
 _NETWORK = (
-    (re.compile(r"dns error|failed to lookup", re.IGNORECASE), "the name of the host cannot be resolved", False),
-    (re.compile(r"Connection refused", re.IGNORECASE), "connection refused", False),
-    (re.compile(r"TimedOut|timed out|timeout", re.IGNORECASE), "no byte came within the time-out", True),
+    (re.compile(r"dns error|failed to lookup", re.IGNORECASE), "the name of the host cannot be resolved"),
+    (re.compile(r"Connection refused", re.IGNORECASE), "connection refused"),
+    (re.compile(r"TimedOut|timed out|timeout", re.IGNORECASE), "no byte came within the time-out"),
     (
         re.compile(r"IncompleteBody|IncompleteMessage|end of file|unexpected EOF", re.IGNORECASE),
         "the reply ended early",
-        True,
     ),
-    (re.compile(r"ConnectionReset|reset by peer", re.IGNORECASE), "the connection was reset", True),
+    (re.compile(r"ConnectionReset|reset by peer", re.IGNORECASE), "the connection was reset"),
 )
 _LOGIN = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
@@ -240,7 +239,7 @@ class ObjectUpload:
             return
         except Exception as error:
             _fail(self._url, error)
-        raise _taken(self._url)
+        raise taken(public_name(self._url))
 
     def _give_up(self, error: Exception) -> NoReturn:
         self.abort()
@@ -361,10 +360,6 @@ def _info(url: str, meta: Any) -> Info:
     return Info(url, meta["size"], version)
 
 
-def _taken(url: str) -> TarkitError:
-    return TarkitError(f"{public_name(url)}: this object exists", f"{spell('force')} replaces it")
-
-
 def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False) -> NoReturn:
     """Raise the exception for an error of obstore, whose text has the status, the reply and the cause."""
     if isinstance(error, (TarkitError, ConnectionLost)):
@@ -377,7 +372,7 @@ def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False
             raise TarkitError(f"{name}: there is no such bucket") from error
         raise missing(name) from error
     if isinstance(error, AlreadyExistsError):
-        raise _taken(url) from error
+        raise taken(name) from error
     if isinstance(error, PreconditionError):
         raise TarkitError(f"{name}: the object has changed meanwhile") from error
     if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or "403" in statuses or "401" in statuses:
@@ -391,7 +386,7 @@ def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False
         lost = ConnectionLost(f"the server answers {statuses[-1]}{': ' if said else ''}{said}")
     elif isinstance(error, GenericError) or begun:
         lost = next(
-            (ConnectionLost(words, None, met) for pattern, words, met in _NETWORK if pattern.search(text)), None
+            (ConnectionLost(words) for pattern, words in _NETWORK if pattern.search(text)), None
         ) or ConnectionLost(text.partition("\n")[0][:200])
     else:
         raise TarkitError(f"{name}: {text.partition(chr(10))[0][:300]}") from error

@@ -15,9 +15,9 @@ from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import Any, NoReturn, TypeVar
 from uuid import uuid4
 
-from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, spell
+from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, missing
+from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, missing, taken
 
 try:
     import fsspec  # type: ignore[import-untyped,unused-ignore]
@@ -302,7 +302,7 @@ class OtherUpload:
     def _refuse_existing(self) -> None:
         if self._fresh and self._use(lambda system: _exists(self._path, system)):
             self.abort()
-            raise TarkitError(f"{public_name(self._url)}: this object exists", f"{spell('force')} replaces it")
+            raise taken(public_name(self._url))
 
     def _use(self, action: Callable[[Any], _T]) -> _T:
         try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from tarkit.errors import TarkitError
+from tarkit.errors import TarkitError, spell
 
 
 class Info(NamedTuple):
@@ -88,13 +88,11 @@ class ConnectionLost(Exception):
 
     Attributes:
         wait: seconds after which the server wants to be asked again, if it says so.
-        reached: whether the server was reached at all.
     """
 
-    def __init__(self, reason: str, wait: float | None = None, reached: bool = True) -> None:
+    def __init__(self, reason: str, wait: float | None = None) -> None:
         super().__init__(reason)
         self.wait = wait
-        self.reached = reached
 
 
 @dataclass(frozen=True)
@@ -127,3 +125,8 @@ def missing(url: str) -> FileNotFoundError:
 def denied(url: str, detail: str, hint: str | None) -> TarkitError:
     """Return the error for an object that may not be read or written with the credentials at hand."""
     return TarkitError(f"{url}: permission denied: {detail}", hint)
+
+
+def taken(name: str) -> TarkitError:
+    """Return the error for an object that exists and may not be replaced."""
+    return TarkitError(f"{name}: this object exists", f"{spell('force')} replaces it")

@@ -28,7 +28,6 @@ FLIGHT = 4
 
 _PAUSE = 0.25  # seconds before the first repetition; twice as many before each next one
 _LONGEST = 30.0  # seconds of the longest pause
-_SKIPPED = 1 << 18  # bytes at the end of a reply that are read rather than that the connection is dropped
 _WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
 
 Tell = Callable[[str], None]
