@@ -46,6 +46,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 os.environ.pop("SOURCE_DATE_EPOCH", None)
+# The width of the terminal that the tests run in; readline, which pytest imports, sets it for child processes alone.
+os.environ.pop("COLUMNS", None)
+os.unsetenv("COLUMNS")
 
 ALONE = "TARKIT_TESTS_ALONE" in os.environ
 

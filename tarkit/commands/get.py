@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from shlex import quote
 
 import click
@@ -75,7 +76,7 @@ def get(
     Inputs are searched in order up to the first sample with the key; the default is stdin. An index next to a shard is
     used only if it lists the key, is not older than the shard, and agrees with it. Only text is written to a terminal.
     """
-    key, fields = None, field.split(",") if field is not None else []
+    key, fields, original = None, field.split(",") if field is not None else [], words
     if field is None:
         if not words:
             raise Usage("no KEY", "tarkit get KEY.FIELD INPUT..., or -f FIELD for the first sample that has it")
@@ -91,11 +92,7 @@ def get(
     try:
         locations = options.find_inputs(words, files_from, null)
     except TarkitError as error:
-        suggestion = _as_key(words[0], fields[0]) if field is not None and words else None
-        if suggestion is None:
-            raise
-        hint = f"the field of one sample is KEY.FIELD, without -f: tarkit get {quote(suggestion)} INPUT..."
-        raise TarkitError(f"{error}; with -f all words are inputs", hint) from None
+        raise _misread(error, original, field, fields) from None
     run = current()
     data = for_run(run, locations, shard_slice).choose(select)
     try:
@@ -117,8 +114,18 @@ def _parse(word: str) -> tuple[bytes, list[str]]:
     return raw, []
 
 
-def _as_key(word: str, field: str) -> str | None:
-    """Return KEY.FIELD for a word that may be a KEY; None for the name of an input, existing or missing."""
+def _misread(error: TarkitError, words: Sequence[str], field: str | None, fields: Sequence[str]) -> TarkitError:
+    """Return the error about a missing input, with a hint if KEY seems to be at the wrong place."""
+    if field is not None and words and (suggestion := _as_key(words[0], fields[0])):
+        hint = f"the field of one sample is KEY.FIELD, without -f: tarkit get {quote(suggestion)} INPUT..."
+        return TarkitError(f"{error}; with -f all words are inputs", hint)
+    if field is None and len(words) > 1 and os.path.isfile(words[0]) and (suggestion := _as_key(words[1])):
+        return TarkitError(str(error), f"KEY comes first: tarkit get {quote(suggestion)} {quote(words[0])}")
+    return error
+
+
+def _as_key(word: str, field: str | None = None) -> str | None:
+    """Return a word that may be a KEY, with the field added; None for the name of an input, existing or missing."""
     special = word == "-" or any(char in word for char in ":*?[{") or word.lower().endswith(ARCHIVE_SUFFIXES)
     if special or os.path.lexists(word):
         return None
@@ -126,4 +133,4 @@ def _as_key(word: str, field: str) -> str | None:
         _, fields = _parse(word)
     except Usage:
         return None
-    return word if fields else f"{word}.{field}"
+    return word if fields or field is None else f"{word}.{field}"

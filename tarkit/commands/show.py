@@ -40,7 +40,7 @@ BATCH = 1 << 16  # bytes that are written together
 Write = Callable[[bytes], None]
 View = Callable[[Iterator[TarSample], Write], None]
 
-_NO_SAMPLE = "no sample found: no entry has a dot in its file name, which ends the key"
+_NO_SAMPLE = "no sample found: samples are entries with a dot in their file names, which ends the key"
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)

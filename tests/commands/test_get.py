@@ -284,6 +284,15 @@ def test_a_key_with_a_field(words: list[str], meant: str | None, run: Run, archi
     assert ran.lines[0].endswith("No such file or directory; with -f all words are inputs") == bool(meant)
 
 
+@each_row(("key", "hinted"), [("c.cls", True), ("d.1/a", True), ("no.tar", False), ("no/", False)])
+def test_a_key_behind_its_input(key: str, hinted: bool, run: Run, archive: Archive) -> None:
+    """An archive in place of KEY, and a word that may be a KEY in place of an input: the hint has them in order."""
+    archive(ONE)
+    lines = run("get", "in.tar", key, exit=1).lines
+    assert lines[0] == f"tarkit: {key}: No such file or directory"
+    assert (f"hint: KEY comes first: tarkit get {key} in.tar" in lines) == hinted
+
+
 @each_row(
     ("words", "message"),
     [

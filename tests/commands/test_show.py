@@ -162,12 +162,13 @@ def test_sparse_files(run: Run) -> None:
 @each_feed
 def test_no_sample(run: Run, archive: Archive, feed: Feed) -> None:
     """Entries are shown, with the reason why a loader finds no sample."""
-    why = "tarkit: no sample found: no entry has a dot in its file name, which ends the key"
+    why = "tarkit: no sample found: samples are entries with a dot in their file names, which ends the key"
     word = feed(archive({"README": b"x"}))
     ran = run("show", word)
     assert from_feed(ran.stdout, word) == ["(no sample)  in.tar at 0", "  README  1  text  x  (no key)"]
     assert ran.lines == [why]
-    assert run("show", feed(archive({}))).stdout == b""
+    empty = run("show", feed(archive({})))
+    assert (empty.stdout, empty.lines) == (b"", [why])
 
 
 # ---- formats for programs
@@ -377,6 +378,7 @@ def test_images(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> 
 def test_images_before_damage(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """An incomplete row is drawn before the error."""
     monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
     data = tar({"a.png": real_picture("white"), "b.png": real_picture("white")})
     ran = run("show", archive(data[: data.rindex(b"b.png") + 600]), "--draw", "blocks", exit=1)
     assert ran.stdout.decode().splitlines()[0] == "@" * 38
