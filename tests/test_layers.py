@@ -284,7 +284,7 @@ WORLD = {
 
 @each_row("name", MODULES)
 def test_side_effects_are_at_the_edge(name: str) -> None:
-    """No print, no sys.exit, and no access to the environment below api, cli and commands."""
+    """No print, no sys.exit, and no access to the environment but in api, cli, commands and stores."""
     for node in nodes(name):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in ("print", "input", "exit", "quit", "breakpoint", "eval", "exec"), name
