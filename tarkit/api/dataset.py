@@ -43,11 +43,12 @@ if TYPE_CHECKING:
     from tarkit.api.indexed import IndexedDataset
     from tarkit.api.inspect import Stats
     from tarkit.api.map import SampleWork, WorkOptions
-    from tarkit.api.shards import CategoryArguments, Even, Remainder
+    from tarkit.api.split import CategoryArguments
     from tarkit.checking.targets import Target
     from tarkit.inspecting.classes import ClassNames
     from tarkit.inspecting.item import EntryName
     from tarkit.samples.text import Mode
+    from tarkit.shards.limits import Even, Remainder, SizeRule
     from tarkit.shards.template import Notation
     from tarkit.shards.writer import Shard
     from tarkit.sorting.audit import Audit
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 OnMissing = Literal["error", "warn", "skip", "keep"]
 SortType = Literal["auto", "str", "int", "float", "natural"]
 ShuffleRng = Literal["tarkit", "pcg"]
-SizeRule = Literal["tar", "content"]
 FileTime = Literal["source", "now"]
 TableFormat = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 
@@ -801,8 +801,8 @@ class Dataset(Chain):
         >>> shard.samples, shard.size
         (3, 10240)
         """
-        from tarkit.api.archive import write_archive
         from tarkit.api.output import Output
+        from tarkit.api.write import write_archive
         from tarkit.shards.writer import Shard
 
         if progress is not None:
@@ -855,22 +855,23 @@ class Dataset(Chain):
             compress, fsync: as for `write`; others, and map_sep, first_match, unmatched, on_unmatched, on_bad_line:
                 as in `tarkit split --help-all`, where `notation` is `--template`.
 
-        Returns the shards: name, samples, size of the tar in bytes, sha256, first and last key.
-
-        Raises:
-            TarkitError: shards of these names exist, and neither `append` nor `force`.
+        Returns the shards: name, samples, size of the tar in bytes, sha256, first and last key. Raises TarkitError if
+        shards of these names exist, and neither `append` nor `force`.
 
         >>> import tarkit
         >>> shards = tarkit.open("train-*.tar").split("part-%03d.tar", count=2)
         >>> [(shard.name, shard.samples) for shard in shards]
         [('part-000.tar', 2), ('part-001.tar', 1)]
         """
-        from tarkit.api.shards import MapOptions, SplitOptions, write_split
+        from tarkit.api.split import MapOptions, SplitOptions, write_split
 
-        limits, equal = (count, size, size_rule, max_shards), (shards, even, remainder)
-        series = (parts, group, group_field, salt, stratify, MapOptions(map, **categories))
-        how = (start, append, force, post, written_file(manifest), notation, compress, fsync)
-        return write_split(self, self.new_run(), SplitOptions(*(template, *limits, *equal, *series, *how))).done
+        options = SplitOptions(
+            template=template, count=count, size=size, size_rule=size_rule, max_shards=max_shards, shards=shards,
+            even=even, remainder=remainder, parts=parts, group=group, group_field=group_field, salt=salt,
+            stratify=stratify, categories=MapOptions(map, **categories), start=start, append=append, force=force,
+            post=post, manifest=written_file(manifest), notation=notation, compress=compress, fsync=fsync,
+        )  # fmt: skip
+        return write_split(self, self.new_run(), options).done
 
 
 def _flat(given: Iterable[str | Iterable[str]], name: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 from tarkit.api.chain import at_least, one_of, words
 from tarkit.api.output import Output, numbered_output, text_output, written_file
 from tarkit.api.run import Run
-from tarkit.api.shards import CategoryArguments, MapOptions
+from tarkit.api.split import CategoryArguments, MapOptions
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import Batch
 from tarkit.packing.divide import Dirs
@@ -132,21 +132,21 @@ class ShardNames(NamedTuple):
 
 
 def shard_names(
-    output: str | os.PathLike[str] | None,
-    template: Notation = "auto",
+    template: str | os.PathLike[str] | None,
+    notation: Notation = "auto",
     ext: str | None = None,
     compress: str | None = None,
     fsync: bool = False,
 ) -> ShardNames:
     """Return the names of shards. Raises Usage for stdout, and for a suffix that is not one of archives."""
-    one_of("notation", template, Notation)
-    text = DEFAULT_NAME if output is None else os.fspath(output)
+    one_of("notation", notation, Notation)
+    text = DEFAULT_NAME if template is None else os.fspath(template)
     if text == "-":
         raise Usage("shard writes numbered files, not stdout", f"name them with {spell('output')} 'out-%06d.tar'")
     extension = ".tar" if ext is None else "." + ext.removeprefix(".")
     if extension not in SUFFIXES:
         raise Usage(f"{spell('ext')} {show(ext or '')}: not a suffix of archives", " ".join(SUFFIXES))
-    return ShardNames(numbered_output(text, compress, fsync), text, template, extension)
+    return ShardNames(numbered_output(text, compress, fsync), text, notation, extension)
 
 
 class Names(NamedTuple):

@@ -10,11 +10,11 @@ from weakref import finalize
 
 from tarkit.api.output import Output
 from tarkit.api.run import Run
-from tarkit.api.shards import SplitOptions
+from tarkit.api.split import SplitOptions
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.media.coding import Coder, extension
 from tarkit.samples.sample import Recent, TarSample, is_safe, split_name
-from tarkit.shards.writer import Series, Shard
+from tarkit.shards.writer import Shard, SplitWriter
 from tarkit.streams.ranges import HeldRange
 from tarkit.tar.header import encode
 from tarkit.tar.reader import Entry
@@ -114,7 +114,7 @@ def _name_bytes(what: str, name: str) -> bytes:
 class _SampleWriter:
     """The base of the writers: names and values are checked, and after an error of the output nothing is written."""
 
-    def __init__(self, name: str, mtime: int, target: EntryWriter | Series) -> None:
+    def __init__(self, name: str, mtime: int, target: EntryWriter | SplitWriter) -> None:
         """`target` writes the samples; it is aborted when the writer is not closed."""
         self.samples = 0
         self._name = name
@@ -180,7 +180,7 @@ class _SampleWriter:
             self._unclosed()
 
 
-def _abort(target: EntryWriter | Series, pid: int) -> None:
+def _abort(target: EntryWriter | SplitWriter, pid: int) -> None:
     """Abort an output, but not in a fork of the process that opened it."""
     if os.getpid() == pid:
         target.abort()
@@ -272,22 +272,22 @@ class ShardWriter(_SampleWriter):
             TarkitError: there are shards of this name, and no `force`.
         """
         template = os.fspath(template)
-        how = SplitOptions(
-            output=template, count=count, size=size, compress=compress, fsync=fsync, start=start, force=force
+        options = SplitOptions(
+            template=template, count=count, size=size, start=start, force=force, compress=compress, fsync=fsync
         )
-        output = how.open(Run())
-        output.output.check_time(mtime, template)
-        self._series = output.series(Run())
-        super().__init__(template, mtime, self._series)
+        shards = options.open(Run())
+        shards.output.check_time(mtime, template)
+        self._writer = shards.open(Run())
+        super().__init__(template, mtime, self._writer)
 
     @property
     def shards(self) -> list[Shard]:
         """The shards that are complete."""
-        return self._series.done
+        return self._writer.done
 
     def _append(self, raw: bytes, data: bytes, entries: list[Entry]) -> None:
-        if not self._series.add(TarSample(raw, HeldRange("sample", 0, data), entries, 0, len(data))):
+        if not self._writer.add(TarSample(raw, HeldRange("sample", 0, data), entries, 0, len(data))):
             raise AssertionError("a series without a limit took no sample")
 
     def _complete(self) -> None:
-        self._series.close(self.samples)
+        self._writer.close(self.samples)

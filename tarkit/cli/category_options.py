@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarkit.api.shards import MapOptions
+from tarkit.api.split import MapOptions
 from tarkit.cli import options
 from tarkit.cli.command import choice, option
 

@@ -231,9 +231,10 @@ COMPRESS = option(
 )
 FSYNC = option("Output", "--fsync", is_flag=True, help="Call fsync before renaming the file into place.")
 FORCE = option("Output", "--force", is_flag=True, help="Replace existing shards.")
-TEMPLATE = choice(
+NOTATION = choice(
     "Output",
     "--template",
+    "notation",
     choices="auto|printf|bash|at",
     metavar="HOW",
     help="As printf %d, bash {0..9}, at @0.",
@@ -262,16 +263,17 @@ mtime = group("mtime", parse_mtime, MTIME)
 
 def shard_names(default: str) -> Decorator:
     """Return a decorator with the options for the names of shards, and for how they are written."""
-    output = option(
+    template = option(
         "Output",
         "-o",
         "--output",
         "--outputs",
+        "template",
         metavar="TEMPLATE",
         help=f"Names of the shards.  [default: {default}]",
         more="Without a number, -%06d goes before the suffix.",
     )
-    return lambda function: output(TEMPLATE(COMPRESS(FSYNC(function))))
+    return lambda function: template(NOTATION(COMPRESS(FSYNC(function))))
 
 
 def post(*names: str) -> Decorator:

@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
-from tarkit.api.archive import write_archive
 from tarkit.api.dataset import Dataset
 from tarkit.api.output import Output, numbered_output, open_output
-from tarkit.api.shards import Lot, ShardsOutput
+from tarkit.api.write import ShardsOutput, write_archive
 from tarkit.cli import options
 from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun
 from tarkit.errors import Usage
 from tarkit.shards.limits import Limits, parse_size
+from tarkit.shards.series import SeriesSpec
 from tarkit.shards.template import parse_template
 
 
@@ -24,7 +24,7 @@ class OutputOptions:
     """The options of the output. It is not touched before `open`, since not every run writes one."""
 
     output: str | None = None
-    template: Any = "auto"
+    notation: Any = "auto"
     compress: str | None = None
     fsync: bool = False
     count: int | None = None
@@ -49,7 +49,7 @@ class OutputOptions:
         """
         name = self.output if name is None else name
         if not self.cut:
-            if self.force or self.size_rule != "tar" or self.template != "auto":
+            if self.force or self.size_rule != "tar" or self.notation != "auto":
                 raise Usage("--force, --size-rule and --template require -c or --size")
             hint = "-c N or --size SIZE cuts shards"
             if name != self.output:
@@ -62,10 +62,8 @@ class OutputOptions:
             raise Usage("-c and --size cut shards, which are files", "name them with -o 'out-%06d.tar'")
         output = numbered_output(name, self.compress, self.fsync)
         limits = Limits(self.count, None if self.size is None else parse_size(self.size, "-c"), self.size_rule)
-        shards = ShardsOutput(output, [Lot("", parse_template(name, self.template))], limits, force=self.force)
-        for what, _, path in run.places.values():
-            if shards.matches(path):
-                raise Usage(f"{path} is {what}, and has a name that the shards may get")
+        shards = ShardsOutput(output, [SeriesSpec("", parse_template(name, self.notation))], limits, force=self.force)
+        shards.refuse_places(run)
         return shards
 
 
@@ -81,7 +79,7 @@ target = options.group(
     "target",
     OutputOptions,
     options.OUT,
-    options.TEMPLATE,
+    options.NOTATION,
     options.COMPRESS,
     options.FSYNC,
     options.FORCE,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from tarkit.api.archive import write_archive
 from tarkit.api.dataset import for_run
 from tarkit.api.output import Output
+from tarkit.api.write import write_archive
 from tarkit.cli import options
 from tarkit.cli.command import Command, option
 from tarkit.cli.console import current

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from tarkit.api.archive import write_archive
 from tarkit.api.dataset import Dataset, for_run
 from tarkit.api.mix import Mixture, open_sources
 from tarkit.api.output import Output
 from tarkit.api.steps import Choose, ReportKeys
+from tarkit.api.write import write_archive
 from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import ConsoleRun, aligned, current

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from tarkit.api.archive import write_archive
 from tarkit.api.dataset import for_run
 from tarkit.api.map import CallFunction, RunCommand, RunProgram, SampleWork
 from tarkit.api.output import Output, open_output
+from tarkit.api.write import write_archive
 from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import current

@@ -16,7 +16,7 @@ from tarkit.api.plan import (
     write_saved,
     write_tree,
 )
-from tarkit.api.shards import MapOptions
+from tarkit.api.split import MapOptions
 from tarkit.cli import options
 from tarkit.cli.category_options import categories
 from tarkit.cli.command import Command, option

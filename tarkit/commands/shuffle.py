@@ -9,7 +9,7 @@ import click
 from tarkit.api.dataset import Dataset, for_run
 from tarkit.api.order import Order, Random, audit_order
 from tarkit.api.output import Output
-from tarkit.api.shards import ShardsOutput
+from tarkit.api.write import ShardsOutput
 from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import ConsoleRun, current
@@ -24,7 +24,7 @@ from tarkit.streams.location import Location
 
 INITIAL = 100  # samples in webdataset's buffer before the first comes out
 PCG_SEEDS = 1 << 63
-WRITING: tuple[str, ...] = ("output", "count", "size", "size_rule", "template", "force", "compress", "fsync", "memory")
+WRITING: tuple[str, ...] = ("output", "count", "size", "size_rule", "notation", "force", "compress", "fsync", "memory")
 WRITING += ("epochs", "buffer", "initial", "rng", "fields", "drop", "require", "on_missing_field", "rekey")
 
 EXAMPLES = (

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tarkit.api.dataset import for_run
-from tarkit.api.shards import MapOptions, SplitOptions, write_split
+from tarkit.api.split import MapOptions, SplitOptions, write_split
 from tarkit.cli import options
 from tarkit.cli.category_options import categories
 from tarkit.cli.command import Command, choice, option

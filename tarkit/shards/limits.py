@@ -9,6 +9,8 @@ from tarkit.errors import spell
 from tarkit.sizes import parse_size as parse_size
 
 SizeRule = Literal["tar", "content"]
+Even = Literal["count", "size"]  # what is equal in equal shards
+Remainder = Literal["spread", "drop", "repeat"]  # what becomes of samples that are left over in equal shards
 DEFAULT_SIZE = "1G"  # of shards without a limit
 
 

@@ -1,7 +1,9 @@
-"""Parts of a data set, such as train and val, by a hash of the key or of a group.
+"""The series that a sample goes to: that of its part, such as train and val, or that of its category in a map.
 
-The part of a sample depends on its key, or its group, and on the salt alone: not on the order, the other samples or the
-machine. So it stays the same when the set grows, and can be computed elsewhere:
+The part is decided by a hash of the key or of a group, or class by class, in the order of the samples.
+
+By hash, the part of a sample depends on its key, or its group, and on the salt alone: not on the order, the other
+samples or the machine. So it stays the same when the set grows, and can be computed elsewhere:
 
     u = the first 8 bytes of SHA-256(SALT NUL KEY), as a number, the highest byte first
     the part is the first one of which  u < floor(2**64 * the sum of the shares up to it)
@@ -17,6 +19,7 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 from itertools import accumulate
@@ -27,8 +30,10 @@ from tarkit.errors import Problem, TarkitError, Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.sample import KEYLESS, TarSample, split_name
 from tarkit.samples.values import Name, View
-from tarkit.shards.categories import Map
+from tarkit.shards.categories import Map, check_apart
 from tarkit.shards.patterns import compile_regex
+from tarkit.shards.series import PART, Assign, SeriesSpec
+from tarkit.shards.template import ShardTemplate, split_last
 
 PLACES = 1 << 64
 WHITE = " \t\n\r\v\f"  # white space around a value
@@ -78,6 +83,47 @@ def folds(count: int) -> list[Part]:
 def place(salt: bytes, group: bytes) -> int:
     """Return the place of a group, from 0 to 2**64 - 1."""
     return int.from_bytes(sha256(salt + b"\0" + group).digest()[:8], "big")
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Parts of a dataset with their shares, and what decides to which part a sample goes.
+
+    Attributes:
+        group: samples stay together whose keys match this regular expression with the same text in its group.
+        group_field: samples stay together that have the same value of this field.
+        salt: changes the hash that decides.
+        stratify: a field; each part gets its share of each of its values, and no hash is used.
+    """
+
+    parts: Sequence[Part]
+    group: str | None = None
+    group_field: str | None = None
+    salt: str | None = None
+    stratify: str | None = None
+
+    def series(self, text: str, parse: Callable[[str], ShardTemplate]) -> list[SeriesSpec]:
+        """Return the series of the parts, in names of which no shard comes twice.
+
+        The name of a part replaces `{part}` in the template `text`, or comes before the name of the file in it.
+        """
+        if PART not in text:
+            directory, name = split_last(text)
+            text = f"{directory}{PART}-{name or '%06d.tar'}"
+        series = [SeriesSpec(part.name, parse(text.replace(PART, part.name)), part.share) for part in self.parts]
+        check_apart([spec.template for spec in series])
+        return series
+
+    def assign(self, policy: Policy) -> Assign:
+        """Return the function that returns the number of the part of a sample."""
+        if self.stratify is not None:
+            return ByClass(self.parts, FieldValue(self.stratify, policy))
+        group: Callable[[TarSample], bytes | None] | None = None
+        if self.group is not None:
+            group = KeyGroup(self.group)
+        elif self.group_field is not None:
+            group = FieldValue(self.group_field, policy)
+        return ByHash(self.parts, self.salt or "", group)
 
 
 class ByHash:
@@ -215,7 +261,7 @@ CLASSES = 1_000_000  # maximum
 _TRIED = 10_000  # samples of a class for which there is a choice, unless counts are whole again before
 
 
-class Dealer:
+class ByClass:
     """The number of the part of a sample; `label` returns its class, None for one that is left out."""
 
     def __init__(self, parts: Sequence[Part], label: Callable[[TarSample], bytes | None]) -> None:

@@ -50,7 +50,7 @@ class _Open:
 
 
 class SeriesWriter:
-    """Write samples to numbered shards, none of which is empty.
+    """Write one series of numbered shards, none of which is empty.
 
     Args:
         template: names of the shards.
@@ -248,37 +248,38 @@ def write_manifest(sink: Sink, shards: list[Shard]) -> None:
 MEMORY = 64 << 20  # buffered bytes of all shards together
 
 
-class Series:
-    """Write each sample to the series whose number `assign` returns; None leaves it out.
+class SplitWriter:
+    """Write all series of a split: each sample to the series whose number `assign` returns; None leaves it out.
 
-    Each series has one shard open at a time. `samples` counts the samples of each, `left_out` those of none. Samples of
-    one key may become neighbours in a series: `policy` decides, as for `joined-sample`.
+    Each series has one shard open at a time. `series` has their writers, `samples` counts the samples of each,
+    `left_out` those of none. Samples of one key may become neighbours in a series: `policy` decides, as for
+    `joined-sample`.
     """
 
     def __init__(
         self,
-        shards: Sequence[SeriesWriter],
+        series: Sequence[SeriesWriter],
         assign: Callable[[TarSample], int | None] | None = None,
         policy: Policy | None = None,
     ) -> None:
         """Without `assign` all samples go to the first series."""
-        self.shards = shards
-        self.samples = [0] * len(shards)
+        self.series = series
+        self.samples = [0] * len(series)
         self.left_out = 0
         self._assign = assign
         self._policy = policy or Policy()
-        self._last: list[bytes | None] = [None] * len(shards)
-        self._waits = MEMORY // len(shards)
+        self._last: list[bytes | None] = [None] * len(series)
+        self._waits = MEMORY // len(series)
 
     @property
     def position(self) -> int:
         """Bytes written so far, before compression."""
-        return sum(shards.position for shards in self.shards)
+        return sum(writer.position for writer in self.series)
 
     @property
     def done(self) -> list[Shard]:
         """The shards that are complete, series after series."""
-        return [shard for shards in self.shards for shard in shards.done]
+        return [shard for writer in self.series for shard in writer.done]
 
     def add(self, sample: TarSample) -> bool:
         """Write a sample to its series; return False when all shards that there may be are full."""
@@ -290,11 +291,11 @@ class Series:
                 return True
             number = place
             self._last[number] = sample.key
-        if not self.shards[number].add(sample):
+        if not self.series[number].add(sample):
             return False
         self.samples[number] += 1
         if self._waits < GATHERED:
-            self.shards[number].relieve(self._waits)
+            self.series[number].relieve(self._waits)
         return True
 
     def _meets(self, sample: TarSample) -> bool:
@@ -310,19 +311,19 @@ class Series:
 
     def close(self, samples: int) -> None:
         """Complete the last shards. Raises AssertionError unless all `samples` were written or left out."""
-        written = sum(shards.samples for shards in self.shards)
+        written = sum(writer.samples for writer in self.series)
         if written + self.left_out != samples or written != sum(self.samples):
             raise AssertionError(f"of {samples} samples {written} were written and {self.left_out} left out")
-        for shards in self.shards:
-            shards.close()
+        for writer in self.series:
+            writer.close()
 
     def abort(self) -> None:
         """Discard the incomplete shards; complete ones stay."""
-        for shards in self.shards:
-            shards.abort()
+        for writer in self.series:
+            writer.abort()
 
 
-class OpenShards:
+class ShardOpener:
     """Opens shards, each name once: templates with a name in common must not replace each other's shards."""
 
     def __init__(self, open_sink: Callable[[str], Sink]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError
 from tarkit.shards import partition as strata
-from tarkit.shards.partition import ByHash, Dealer, Part, folds, parse_parts, place
+from tarkit.shards.partition import ByClass, ByHash, Part, folds, parse_parts, place
 from tests._tools import each_row
 
 # salt, key, the first eight bytes of SHA-256(SALT NUL KEY); these must never change
@@ -97,9 +97,9 @@ def test_a_new_part_takes_samples_from_one_part_only() -> None:
 # ---- classes
 
 
-def dealt(parts: list[Part], labels: list[bytes]) -> Dealer:
+def dealt(parts: list[Part], labels: list[bytes]) -> ByClass:
     """Return a dealer that dealt these labels; at any time each class is within one of its shares."""
-    dealer = Dealer(parts, lambda sample: None)
+    dealer = ByClass(parts, lambda sample: None)
     for label in labels:
         dealer.deal(label)
         counts = dealer.counts[label]
@@ -133,7 +133,7 @@ def test_the_total_has_its_shares(text: str) -> None:
 def test_dealing_depends_on_the_past_only() -> None:
     """A label is dealt by what came before it only."""
     labels = [b"%d" % (number * number % 11) for number in range(200)]
-    longer, shorter = Dealer(folds(3), lambda sample: None), Dealer(folds(3), lambda sample: None)
+    longer, shorter = ByClass(folds(3), lambda sample: None), ByClass(folds(3), lambda sample: None)
     assert [longer.deal(label) for label in labels][:80] == [shorter.deal(label) for label in labels[:80]]
 
 

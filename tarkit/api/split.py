@@ -1,0 +1,379 @@
+"""`Dataset.split` and the command `split`: their options, the series of shards that these request, and the report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+
+from tarkit import errors
+from tarkit.api.chain import at_least, one_of
+from tarkit.api.output import Output, numbered_output
+from tarkit.api.write import ShardsOutput, write_equal
+from tarkit.errors import Usage, show, spell
+from tarkit.shards.limits import DEFAULT_SIZE, Even, Limits, Remainder, SizeRule, no_limit, parse_size
+from tarkit.shards.series import PART, Assign, SeriesSpec, check_directories, check_open_files, encoder_memory
+from tarkit.shards.template import AS_IT_IS, DEFAULT_NAME, Notation, ShardTemplate, parse_template
+from tarkit.shards.writer import SplitWriter, write_manifest
+from tarkit.streams.codecs.registry import CODECS, ZIP
+from tarkit.streams.location import Location
+from tarkit.streams.sink import open_sink
+
+if TYPE_CHECKING:
+    from tarkit.api.chain import Chain
+    from tarkit.api.run import Run
+    from tarkit.shards.categories import Map
+    from tarkit.shards.partition import Partition
+
+Reaction = Literal["error", "warn", "skip"]
+
+
+class CategoryArguments(TypedDict, total=False):
+    """Arguments of a map besides `map` itself, as the options of `tarkit split`."""
+
+    map_sep: str | None
+    first_match: bool
+    unmatched: str | None
+    on_unmatched: Reaction
+    on_bad_line: Reaction
+
+
+@dataclass(frozen=True)
+class MapOptions:
+    """A map from names to categories, and how it is read.
+
+    Attributes:
+        map: its file, its JSON, or a dict; None without a map.
+        map_sep: the separator of the columns in the file.
+        first_match: whether the first of several categories is taken.
+        unmatched: the template of samples in no category.
+        on_unmatched: what becomes of these samples without such a template.
+        on_bad_line: what becomes of invalid lines.
+
+    Raises:
+        Usage: there is no map, but other options are given.
+    """
+
+    map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = None
+    map_sep: str | None = None
+    first_match: bool = False
+    unmatched: str | None = None
+    on_unmatched: Reaction = "warn"
+    on_bad_line: Reaction = "error"
+
+    def __post_init__(self) -> None:
+        one_of("on_unmatched", self.on_unmatched, Reaction)
+        one_of("on_bad_line", self.on_bad_line, Reaction)
+        given = (self.map_sep, self.first_match, self.unmatched, self.on_unmatched, self.on_bad_line)
+        if self.map is None and given != (None, False, None, "warn", "error"):
+            *most, last = map(spell, ("map_sep", "first_match", "unmatched", "on_unmatched", "on_bad_line"))
+            raise Usage(f"{', '.join(most)} and {last} require {spell('map')}")
+        if self.unmatched is not None and self.on_unmatched != "warn":
+            raise Usage(f"{spell('unmatched')} and {spell('on_unmatched')}: choose one")
+
+    @property
+    def spec(self) -> str | None:
+        """The name of the file, or JSON."""
+        if isinstance(self.map, Mapping):
+            import json
+
+            return json.dumps(dict(self.map))
+        return None if self.map is None else os.fspath(self.map)
+
+    def read(self, run: Run, directory: str = "", extension: str = ".tar", notation: Notation = "auto") -> Map:
+        """Read the map; its templates are relative to `directory`."""
+        from tarkit.shards.categories import read_map
+
+        spec = self.spec
+        assert spec is not None
+        if os.path.isfile(spec):
+            run.reserve(spec, "the map", written=False)
+        return read_map(
+            spec,
+            unmatched=self.unmatched,
+            first_match=self.first_match,
+            sep=self.map_sep,
+            extension=extension,
+            directory=directory,
+            notation=notation,
+            bad_line={"error": None, "warn": run.warn, "skip": lambda line: None}[self.on_bad_line],
+        )
+
+
+@dataclass(frozen=True)
+class SplitOptions:
+    """The arguments of `Dataset.split`, which are the options of the command `split`.
+
+    Raises:
+        Usage: some are invalid, or do not go together.
+    """
+
+    template: str | os.PathLike[str] | None = None
+    count: int | None = None
+    size: int | str | None = None
+    size_rule: SizeRule = "tar"
+    max_shards: int | None = None
+    shards: int | None = None
+    even: Even = "count"
+    remainder: Remainder = "spread"
+    parts: str | Mapping[str, object] | int | None = None
+    group: str | None = None
+    group_field: str | None = None
+    salt: str | None = None
+    stratify: str | None = None
+    categories: MapOptions = MapOptions()
+    start: int | None = None
+    append: bool = False
+    force: bool = False
+    post: str | None = None
+    manifest: str | None = None
+    notation: Notation = "auto"
+    compress: str | None = None
+    fsync: bool = False
+
+    def __post_init__(self) -> None:
+        size = None if isinstance(self.size, str) else self.size
+        at_least(1, count=self.count, size=size, max_shards=self.max_shards, shards=self.shards)
+        at_least(0, start=self.start)
+        one_of("size_rule", self.size_rule, SizeRule)
+        one_of("even", self.even, Even)
+        one_of("remainder", self.remainder, Remainder)
+        one_of("notation", self.notation, Notation)
+        self._check_series()
+        self._check_equal()
+        if self.append and self.force:
+            raise Usage(f"{spell('append')} keeps what is there, {spell('force')} replaces it: choose one")
+        if self.append and self.start is not None:
+            what = f"{spell('append')} continues after the last shard: it cannot be used with {spell('start')}"
+            raise Usage(what)
+        _ = self.limits, self.partition  # raises
+
+    def _check_series(self) -> None:
+        if self.categories.map is not None and self.parts is not None:
+            raise Usage(f"{spell('map')} and {self.parts_option} cannot be used together")
+        rules = ("group", "group_field", "salt", "stratify")
+        given = [name for name in rules if getattr(self, name) is not None]
+        if given and self.parts is None:
+            raise Usage(f"{spell(given[0])} requires {self.parts_option}")
+        if self.stratify is not None and len(given) > 1:
+            raise Usage(f"{spell('stratify')} uses no hash: it cannot be used with {spell(given[0])}")
+        if self.group is not None and self.group_field is not None:
+            raise Usage(f"{spell('group')} and {spell('group_field')}: choose one")
+
+    def _check_equal(self) -> None:
+        what = spell("shards" if self.shards else "even")
+        if self.equal and not (self.count is None and self.size is None):
+            raise Usage(f"{what} cannot be used with {spell('count')} or {spell('size')}")
+        if self.remainder != "spread" and (self.shards is None or self.even == "size"):
+            more = " and equal numbers of samples" if self.shards else ""
+            raise Usage(f"{spell('remainder')} requires {spell('shards')}{more}")
+        if self.series_option and (self.equal or self.max_shards is not None):
+            what = spell("max_shards") if self.max_shards else what
+            raise Usage(f"{what} cannot be used with {self.series_option}: it needs one series of shards")
+
+    @property
+    def equal(self) -> bool:
+        """Whether equal shards are requested."""
+        return self.shards is not None or self.even == "size"
+
+    @property
+    def series_option(self) -> str | None:
+        """The option that requests several series, if any."""
+        if self.categories.map is not None:
+            return spell("map")
+        return None if self.parts is None else self.parts_option
+
+    @property
+    def parts_option(self) -> str:
+        """What messages call `parts`: for the command line it is --parts or --folds."""
+        if not errors.command_line or isinstance(self.parts, str):
+            return spell("parts")
+        return "--parts or --folds" if self.parts is None else "--folds"
+
+    @property
+    def limited(self) -> bool:
+        """Whether a size or number of shards is given."""
+        return self.equal or not (self.count is None and self.size is None)
+
+    @property
+    def limits(self) -> Limits:
+        """When a shard is full; without a limit it has at most DEFAULT_SIZE bytes."""
+        size = self.size if self.limited else DEFAULT_SIZE
+        size = None if size is None else parse_size(str(size), spell("count"))
+        return Limits(self.count, size, self.size_rule, self.max_shards)
+
+    @property
+    def partition(self) -> Partition | None:
+        """The parts, if any, and what decides between them."""
+        from tarkit.shards.partition import Partition, folds, parse_parts
+
+        parts = self.parts
+        if parts is None:
+            return None
+        if isinstance(parts, Mapping):
+            parts = ",".join(name if share is None else f"{name}={share}" for name, share in parts.items())
+        if isinstance(parts, str):
+            found = parse_parts(parts)
+        else:
+            at_least(2, parts=parts)
+            found = folds(parts)
+        return Partition(found, self.group, self.group_field, self.salt, self.stratify)
+
+    def count_shards(self, template: ShardTemplate) -> int:
+        """Return the number of equal shards: that of `shards`, else of the names of a template. Raises Usage."""
+        number = template.count if self.shards is None else self.shards
+        if number is None:
+            hint = f"{spell('shards', 64)}, or a template with an end: 'out-{{00..63}}.tar'"
+            raise Usage(f"{spell('even', 'size')} requires a number of shards", hint)
+        return number
+
+    def open(self, run: Run, inputs: Sequence[Location] = (), digest: bool = True) -> ShardsOutput:
+        """Look up all names before anything is read.
+
+        Raises:
+            Usage: a file would have two roles.
+            TarkitError: there are shards of these names, a directory is missing, or a map is invalid.
+        """
+        plan = self.plan(run)
+        if self.series_option:
+            _check_plan(run, plan, len(inputs), self.series_option)
+        run.refuse(inputs, self.manifest)
+        run.reserve(self.manifest, "the manifest")
+        output = ShardsOutput(
+            plan.output,
+            plan.series,
+            self.limits,
+            plan.assign,
+            start=self.start,
+            append=self.append,
+            force=self.force,
+            post=self.post,
+            digest=digest,
+            hint=f"{spell('force')} replaces them; {spell('append')} keeps them, and appends all inputs after them",
+        )
+        if self.manifest is not None and output.output.location.kind not in ("path", "url"):
+            raise Usage(f"{spell('manifest')} needs shards that are files or objects")
+        for what, _, path in run.places.values():
+            if what != "the output" and output.matches(path):
+                option = f"{spell('manifest')} " if path == self.manifest else ""
+                raise Usage(f"{option}{path}: the shards may get this name")
+        return output
+
+    def plan(self, run: Run) -> SplitPlan:
+        """Return the series: one, or one for each part or category."""
+        if self.categories.map is not None:
+            return self._plan_categories(run)
+        partition = self.partition
+        default = DEFAULT_NAME if partition is None else f"{PART}-%06d.tar"
+        template = default if self.template is None else os.fspath(self.template)
+        output = self._output(template)
+        if partition is not None:
+            return self._plan_parts(run, partition, template, output)
+        if PART in template:
+            raise Usage(f"{PART} in a name needs {self.parts_option}")
+        return SplitPlan(output, [SeriesSpec("", self._parse(template))])
+
+    def _plan_parts(self, run: Run, partition: Partition, template: str, output: Output) -> SplitPlan:
+        """Return a series for each part."""
+        if PART not in template and output.location.kind == "pipe":
+            raise Usage(f"a command for several parts must contain {PART}")
+        series = partition.series(template, lambda text: self._parse(text, f"{PART} is the name of the part"))
+        if PART not in template:
+            more = f" and {len(series) - 9} more" if len(series) > 9 else ""
+            run.tell(f"writes {', '.join(spec.template.text for spec in series[:9])}{more}")
+        return SplitPlan(output, series, partition.assign(run.policy))
+
+    def _plan_categories(self, run: Run) -> SplitPlan:
+        """Return a series for each category."""
+        from tarkit.shards.partition import ByMap
+
+        directory = os.fspath(self.template or "")
+        if directory and not directory.endswith("/"):
+            if directory != "-" and not os.path.isdir(directory):
+                what = f"with {spell('map')}, {spell('template')} is a directory: the map has the names of shards"
+                raise Usage(what, f"{spell('template')} '{directory}/'")
+            directory += "/" * (directory != "-")
+        output = self._output(directory + DEFAULT_NAME if directory != "-" else directory)
+        if output.location.kind != "path":
+            raise Usage(f"{spell('map')} requires shards that are files")
+        codec = None if output.codec is None else {**CODECS, "zip": ZIP}.get(output.codec[0])
+        extension = codec.suffixes[0] if codec else ".tar"
+        found = self.categories.read(run, directory.removeprefix("file:"), extension, self.notation)
+        series = [SeriesSpec(category.text, category.template) for category in found.categories]
+        return SplitPlan(output, series, ByMap(found, self.categories.on_unmatched))
+
+    def _output(self, template: str) -> Output:
+        """Return where shards are written and how. Raises Usage for stdout."""
+        if template == "-":
+            hint = f"name them with {spell('template', 'out-%06d.tar')}"
+            raise Usage("split writes numbered files, not stdout", hint)
+        return numbered_output(template, self.compress, self.fsync)
+
+    def _parse(self, template: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
+        return parse_template(template, self.notation, hint)
+
+
+class SplitPlan(NamedTuple):
+    """The series that options request, how their shards are written, and to which of them a sample goes."""
+
+    output: Output
+    series: list[SeriesSpec]
+    assign: Assign | None = None
+
+
+def _check_plan(run: Run, plan: SplitPlan, inputs: int, option: str) -> None:
+    """Check that several series can be written at once; warn when their encoders take much memory.
+
+    Args:
+        inputs: the number of inputs.
+        option: the one that requests the series.
+    """
+    from tarkit.sorting.memory import parse_memory
+
+    if plan.output.location.kind == "path":
+        check_directories(plan.series)
+    check_open_files(plan.series, inputs, option)
+    needed = encoder_memory(plan.series, None if plan.output.codec is None else plan.output.codec[0])
+    if needed > parse_memory(None):
+        run.warn(f"{len(plan.series)} compressed shards at once take about {needed >> 20} MiB of memory")
+
+
+def write_split(data: Chain, run: Run, options: SplitOptions, digest: bool = True) -> SplitWriter:
+    """Write the samples of a dataset to shards; return the writer, whose `done` has the shards, part by part.
+
+    Args:
+        digest: whether checksums are made.
+    """
+    if not options.limited:
+        run.tell(no_limit())
+    output = options.open(run, data.locations, digest)
+    if options.equal:
+        shards = options.count_shards(output.series[0].template)
+        writer = write_equal(data, output, run, shards, options.even, options.remainder)
+    else:
+        writer = output.write(data, run)
+    if options.manifest is not None:
+        with open_sink("path", options.manifest) as sink:
+            write_manifest(sink, writer.done)
+    if output.assign is not None:
+        _report_series(run, output, writer)
+    return writer
+
+
+def _report_series(run: Run, output: ShardsOutput, writer: SplitWriter) -> None:
+    """Report the samples and shards of each series, and samples in no category."""
+    from tarkit.shards.partition import ByMap
+
+    total = sum(writer.samples)
+    facts = run.facts["parts"] = {}
+    for spec, samples, series in zip(output.series, writer.samples, writer.series, strict=True):
+        row: dict[str, Any] = {"samples": samples, "shards": len(series.done)}
+        row |= {"bytes": sum(shard.size for shard in series.done), "got": samples / total if total else 0.0}
+        facts[spec.name] = row if spec.share is None else {**row, "asked": float(spec.share)}
+    assign = output.assign
+    if isinstance(assign, ByMap):
+        run.facts["unmatched"] = assign.unmatched
+        if assign.unmatched and assign.on_unmatched == "warn":
+            what = "1 sample is" if assign.unmatched == 1 else f"{assign.unmatched} samples are"
+            run.warn(f"{what} in no category of {assign.map.name} and left out, {show(assign.first)} first")

@@ -1,0 +1,312 @@
+"""Write the samples of a dataset: to one archive, or to one or several series of numbered shards.
+
+A shard closes at its limits. Equal shards take two passes, the first of which counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice, repeat
+from itertools import count as counting
+from typing import TYPE_CHECKING
+
+from tarkit.api.output import Output, status_of, total_size
+from tarkit.errors import TarkitError, Usage, spell
+from tarkit.problems import ONE_ARCHIVE
+from tarkit.samples.pipeline import neighbours, without_strays
+from tarkit.samples.sample import TarSample
+from tarkit.shards.limits import Even, Limits, Remainder
+from tarkit.shards.series import Assign, SeriesSpec
+from tarkit.shards.template import refuse_existing
+from tarkit.streams.location import Location, parse_output
+from tarkit.tar.writer import EntryWriter
+
+if TYPE_CHECKING:
+    from tarkit.api.chain import Chain
+    from tarkit.api.run import Run
+    from tarkit.api.steps import Flow
+    from tarkit.shards.writer import SplitWriter
+
+
+def apart(samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+    """Return the samples to write; two with the same key are a problem for the policy."""
+    return flow.counted(neighbours(samples, flow.run.policy, flow.inputs.tmpdir, flow.keys_repeat, flow.key_repeats))
+
+
+# ---- One archive
+
+
+def write_archive(
+    data: Chain, output: Output, run: Run, each: Callable[[int], None] | None = None
+) -> tuple[bytes, bytes]:
+    """Write all samples of a dataset to one archive.
+
+    `each` is called after each sample with the length so far in bytes.
+
+    Returns:
+        The first and the last key, empty if there is no sample.
+    """
+    run.policy.strict |= ONE_ARCHIVE
+    locations, whole = data.locations, data.unchanged
+    samples, flow = data.samples(run, moves=not (whole and len(locations) == 1), directory=output.directory)
+    first = last = None
+    with flow, EntryWriter(flow.open(output, data.inputs)) as writer:
+        total = total_size(locations) if data.passes_all else None
+        for sample in run.watch(apart(samples, flow), lambda: writer.position, total):
+            sample.write(writer)
+            first, last = first or sample.key, sample.key
+            if each is not None:
+                each(writer.position)
+        flow.finish()
+        writer.finish(flow.inputs.zeros if whole else None)
+    run.bytes += writer.position
+    return first or b"", last or b""
+
+
+# ---- Series of shards
+
+
+@dataclass
+class ShardsOutput:
+    """Series of shards to write; existing files of their names are looked up first.
+
+    Attributes:
+        output: how each shard is written.
+        series: the series: one, or one for each part or category.
+        limits: when a shard is full.
+        assign: the number of the series that a sample goes to; without it there is one series.
+        start: the number of the first shard of each; with `append` it follows the existing shards.
+        force: whether existing shards are replaced.
+        post: a command that runs after each shard.
+        digest: whether checksums are made.
+        hint: what to do about existing shards that are neither continued nor replaced.
+        existing: of each series, the existing shards, by number.
+        starts: of each series, the number of its first shard.
+
+    Raises:
+        TarkitError: there are shards of these names, and neither `append` nor `force`.
+    """
+
+    output: Output
+    series: Sequence[SeriesSpec]
+    limits: Limits
+    assign: Assign | None = None
+    start: int | None = None
+    append: bool = False
+    force: bool = False
+    post: str | None = None
+    digest: bool = False
+    hint: str | None = None
+    existing: list[list[tuple[int, str]]] = field(init=False)
+    starts: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.existing = [spec.template.existing() for spec in self.series]
+        self.starts = [self._first(found) for found in self.existing]
+        for spec, start in zip(self.series, self.starts, strict=True):
+            spec.template.name(start)  # raises if there is no such name
+
+    def _first(self, existing: list[tuple[int, str]]) -> int:
+        """Return the number of the first shard of a series."""
+        if existing and self.append:
+            return existing[-1][0] + 1
+        if not self.force:
+            refuse_existing([path for _, path in existing], self.hint or f"{spell('force')} replaces them")
+        return self.start or 0
+
+    def matches(self, path: str) -> bool:
+        """Return whether a path is one of the names that shards may get."""
+        return any(spec.template.matches(path) is not None for spec in self.series)
+
+    def refuse_places(self, run: Run) -> None:
+        """Raise Usage when another file of the run has one of the names that the shards may get."""
+        for what, _, path in run.places.values():
+            if what != "the output" and self.matches(path):
+                raise Usage(f"{path} is {what}, and has a name that the shards may get")
+
+    def refuse_inputs(self, locations: Sequence[Location]) -> None:
+        """Raise Usage when an input has one of the names that the shards may get."""
+        taken = {path for found in self.existing for _, path in found}
+        there = {(status.st_dev, status.st_ino) for status in map(status_of, taken) if status}
+        for location in locations if taken else ():
+            found = location.kind == "url" and location.text in taken
+            if there and location.kind in ("path", "stdin"):
+                status = os.fstat(0) if location.kind == "stdin" else os.stat(location.text)
+                found = (status.st_dev, status.st_ino) in there
+            if found:
+                raise Usage(f"{location.name} is an input, and has a name that the shards may get")
+
+    def open(self, run: Run, limits: Limits | None = None, sizes: Iterator[int] | None = None) -> SplitWriter:
+        """Return the writer of all series.
+
+        Args:
+            limits: in place of those of the output.
+            sizes: the number of samples of each shard, in place of a size or count in the limits.
+        """
+        from tarkit.shards.writer import SeriesWriter, ShardOpener, SplitWriter
+
+        opener = ShardOpener(lambda name: self.output.open_named(parse_output(name).text, not self.force))
+        return SplitWriter(
+            [
+                SeriesWriter(
+                    spec.template,
+                    opener,
+                    limits or self.limits,
+                    start=start,
+                    sizes=sizes,
+                    post=self.post,
+                    digest=self.digest,
+                    announce=lambda shard, why: run.note(
+                        f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"
+                    ),
+                )
+                for spec, start in zip(self.series, self.starts, strict=True)
+            ],
+            self.assign,
+            run.policy,
+        )
+
+    def write(self, data: Chain, run: Run) -> SplitWriter:
+        """Write all samples of a dataset; return the writer, which has the shards."""
+        self.refuse_inputs(data.inputs)
+        samples, flow = data.samples(run, directory=self.output.directory)
+        return self.write_samples(without_strays(apart(samples, flow), run.policy), flow)
+
+    def write_samples(
+        self,
+        samples: Iterator[TarSample],
+        flow: Flow,
+        limits: Limits | None = None,
+        sizes: Iterator[int] | None = None,
+    ) -> SplitWriter:
+        """Write samples of a run, all of which have keys; return the writer. `limits` and `sizes` are as in `open`."""
+        run, total = flow.run, total_size(flow.inputs.locations)
+        before = run.samples
+        full = False
+        with flow:
+            self.refuse_places(run)
+            writer = self.open(run, limits, sizes)
+            try:
+                for sample in run.watch(samples, lambda: writer.position, total):
+                    if not writer.add(sample):
+                        run.samples -= 1
+                        full = True
+                        break
+                flow.finish()
+                writer.close(run.samples - before)
+            except BaseException:
+                writer.abort()
+                raise
+            if full:
+                self._count_rest(run, samples)
+        self._finish(run, writer)
+        return writer
+
+    def _count_rest(self, run: Run, samples: Iterator[TarSample]) -> None:
+        """Report how many samples are not written because the last shard is full.
+
+        They are counted by their headers. The shards are complete, so a fault in what is left ends the count alone.
+        """
+        if self.limits.shards is None:
+            raise TarkitError("an input has changed: it has more samples than in the pass that counted them")
+        count, fault = 1, ""
+        try:
+            for _ in samples:
+                count += 1
+        except TarkitError as error:
+            fault = f"; the count ended at {error}"
+        words = f"{'at least ' if fault else ''}{count} sample{'' if count == 1 else 's'}"
+        run.tell(f"stopped at {spell('max_shards', self.limits.shards)}: {words} not written{fault}")
+        run.facts["not_written"] = count
+
+    def _finish(self, run: Run, writer: SplitWriter) -> None:
+        """Remove shards of an earlier run that `force` replaces, and count."""
+        shards = writer.done
+        if self.force:
+            made = {shard.name for shard in shards}
+            numbered = zip(self.starts, self.existing, strict=True)
+            found = ((path, index >= start) for start, each in numbered for index, path in each)
+            run.remove_others([path for path, behind in found if behind and path not in made])
+        empty = [spec.name for spec, samples in zip(self.series, writer.samples, strict=True) if not samples]
+        if not shards:
+            run.tell("no sample, so no shard")
+        elif empty:
+            more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
+            run.warn(f"no sample for {', '.join(empty[:3])}{more}, so no shard")
+        run.samples -= writer.left_out
+        run.shards += len(shards)
+        run.bytes += sum(shard.size for shard in shards)
+
+
+# ---- Equal shards: equal in number of samples, or about equal in bytes
+
+
+def write_equal(
+    data: Chain, output: ShardsOutput, run: Run, shards: int, even: Even, remainder: Remainder
+) -> SplitWriter:
+    """Write a dataset to `shards` equal shards of one series; return the writer.
+
+    Args:
+        even: what is equal: the numbers of samples, or about the bytes.
+        remainder: what becomes of samples that are left over, if the numbers are equal.
+
+    Raises:
+        TarkitError: there are fewer samples than shards, or the template has too few names.
+    """
+    output.series[0].template.name(output.starts[0] + shards - 1)  # raises if there is no such name
+    output.refuse_inputs(data.inputs)
+    samples, flow = data.samples(run, directory=output.output.directory, spool=True)
+    with flow:
+        samples = without_strays(apart(samples, flow), run.policy)
+        if even == "count":
+            samples, sizes = _divide(samples, flow, shards, remainder)
+            return output.write_samples(samples, flow, sizes=sizes)
+        limits = replace(output.limits, size=_closing_size(flow, shards), rule="content")
+        writer = output.write_samples(samples, flow, limits)
+    if 0 < len(writer.done) < shards and len(writer.done) != limits.shards:
+        run.tell(f"{len(writer.done)} shards and no more: so large are some samples")
+    return writer
+
+
+def _reread(flow: Flow) -> Iterator[TarSample]:
+    """Read again the samples that are written, without warnings."""
+    policy = flow.run.policy.silent()
+    return without_strays(neighbours(flow.reread(policy), policy, flow.inputs.tmpdir, flow.keys_repeat), policy)
+
+
+def _divide(
+    samples: Iterator[TarSample], flow: Flow, shards: int, remainder: Remainder
+) -> tuple[Iterator[TarSample], Iterator[int]]:
+    """Count the samples; return those to write, and how many of them each shard gets."""
+    run, total = flow.run, sum(1 for _ in _reread(flow))
+    each, rest = divmod(total, shards)
+    run.note(f"{total} samples for {shards} shards")
+    if total == 0:
+        return iter(()), iter(())
+    if each == 0 and remainder != "repeat":
+        hint = f"{spell('remainder', 'repeat')} uses some again"
+        raise TarkitError(f"{total} samples cannot fill {shards} shards", hint)
+    if remainder == "spread":
+        return samples, (each + (index < rest) for index in range(shards))
+    if remainder == "drop":
+        if rest:
+            run.tell(f"the last {rest} of {total} samples are left out: {spell('remainder', 'drop')}")
+            run.facts["left_out"] = rest
+        return islice(samples, each * shards), repeat(each, shards)
+    each += rest > 0
+    again = each * shards - total
+    if again:
+        run.tell(f"{again} samples come twice: {spell('remainder', 'repeat')}")
+        run.facts["repeated"] = again
+    repeated = islice(chain.from_iterable(_reread(flow) for _ in counting(1)), again)
+    return chain(samples, repeated), repeat(each, shards)
+
+
+def _closing_size(flow: Flow, shards: int) -> int:
+    """Return the size at which a shard closes, as in dSort's equal division: (1 + bytes of all contents) / shards."""
+    total = sum(sample.content for sample in _reread(flow))
+    size = -(-(1 + total) // shards)
+    flow.run.note(f"{total} bytes of content for {shards} shards, each closes at {size}")
+    return size
