@@ -89,7 +89,7 @@ FOLDERS = {
     "packing": "errors problems streams.codecs streams spill tar tables parallel samples export shards sorting",
     "views": "errors streams tables inspecting packing",
     "api": (
-        "errors media problems streams.codecs stores streams tar tables zip parallel samples export extraction "
+        "errors problems streams.codecs stores streams tar tables zip parallel samples export extraction "
         "inspecting mixing indexing proc shards checking sorting packing views"
     ),
     "tarkit": "errors inspecting shards checking sorting api",

@@ -211,8 +211,8 @@ class CallFunction(SampleWork):
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that calls the function."""
-        from tarkit.api.writers import encode_value
         from tarkit.proc.function import FunctionOptions, function_runner
+        from tarkit.samples.encoder import encode_value
 
         plain = self.decode or isinstance(self.function, str)
         options = FunctionOptions(

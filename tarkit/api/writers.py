@@ -12,113 +12,22 @@ from tarkit.api.output import Output
 from tarkit.api.run import Run
 from tarkit.api.split import SplitOptions
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.media.coding import Coder, extension
-from tarkit.samples.sample import Recent, TarSample, is_safe, split_name
+from tarkit.samples.encoder import SampleEncoder, Value
+from tarkit.samples.sample import Recent, TarSample
 from tarkit.shards.writer import Shard, SplitWriter
 from tarkit.streams.ranges import HeldRange
-from tarkit.tar.header import encode
 from tarkit.tar.reader import Entry
-from tarkit.tar.writer import PADS, EntryWriter
-
-Value = object
-"""A value of a field: bytes, or a value that the table of codecs encodes for a field of that name."""
-
-
-_TEXT_OF_NUMBERS = frozenset(("txt", "text", "transcript", "cls", "cls2", "class", "index", "inx", "count", "int"))
-"""Fields of the table of codecs that hold a number as its decimal text."""
-
-
-class _Encoder:
-    """An encoder of samples: from a key and values to the bytes of an archive."""
-
-    def __init__(self, mtime: int) -> None:
-        self._mtime = mtime
-
-    def encode(self, key: str, fields: Mapping[str, Value]) -> tuple[bytes, bytes, list[Entry]]:
-        """Return the key as bytes, the bytes of the entries, and the position of each entry.
-
-        Raises TarkitError for a name that no field or key can have, and TypeError for a value that has no encoding.
-        """
-        raw = _name_bytes("key", key)
-        if not isinstance(fields, Mapping):
-            raise TypeError(f"fields are a dict of names and values, not {type(fields).__name__}")
-        if not fields:
-            raise TarkitError(f"the sample {show(key)} has no field", "a sample is at least one file")
-        pieces: list[bytes] = []
-        entries: list[Entry] = []
-        at = 0
-        for field, value in fields.items():
-            name = raw + b"." + _name_bytes("field", field)
-            if field == "__key__" or field.startswith("."):
-                hint = "the key is the first argument; a field is named without the dot: 'txt', not '.txt'"
-                raise Usage(f"invalid name of a field: {show(field)}", hint)
-            if split_name(name) != (raw, name[len(raw) + 1 :]) or not name[len(raw) + 1 :]:
-                raise TarkitError(
-                    f"{show(name)} would be read as another sample",
-                    "a key is not empty and has no dot after its last slash; a field has no slash",
-                )
-            if not is_safe(name):
-                raise TarkitError(f"the name {show(name)} is absolute, or has .. or a NUL in it [unsafe-name]")
-            data = encode_value(field, value)
-            header = encode(name, len(data), mtime=self._mtime)
-            start, content = at, at + len(header)
-            at = content + len(data) + len(PADS[len(data) % 512])
-            pieces += (header, data, PADS[len(data) % 512])
-            entries.append(Entry(name, start, content, len(data), at, b"0", b"", -1))
-        if len({entry.name for entry in entries}) < len(entries):
-            raise TarkitError(f"two fields of {show(key)} have the same name in bytes [duplicate-entry]")
-        return raw, b"".join(pieces), entries
-
-
-_CODER = Coder()
-
-
-def encode_value(field: str, value: Value) -> bytes:
-    """Return the bytes of a value for a field of this name.
-
-    bytes are taken as they are, str is UTF-8, int and float are decimal text. Other values are encoded by the name of
-    the field: json, npy, npz, pictures.
-
-    Raises:
-        TypeError: a value that has no encoding.
-        TarkitError: a value that the field cannot hold.
-    """
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value)
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")
-    kind = _CODER.kind(field)
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if number and (kind is None or extension(field) in _TEXT_OF_NUMBERS):
-        return (int if isinstance(value, int) else float).__repr__(value).encode()  # whatever a subclass prints
-    if kind is None:
-        raise TypeError(
-            f"field {field!r}: {type(value).__name__} has no encoding here; give it bytes, str, int or float, "
-            "or the field a name that says how, such as json or npy"
-        )
-    return _CODER.encode(field, value)
-
-
-def _name_bytes(what: str, name: str) -> bytes:
-    """Return a key or a field as bytes. Raises TypeError unless it is a str, TarkitError for invalid Unicode."""
-    if not isinstance(name, str):
-        raise TypeError(f"a {what} is a str, not {type(name).__name__}")
-    try:
-        return name.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise TarkitError(f"the {what} {show(name)} is no Unicode text") from None
+from tarkit.tar.writer import EntryWriter
 
 
 class _SampleWriter:
     """The base of the writers: names and values are checked, and after an error of the output nothing is written."""
 
     def __init__(self, name: str, mtime: int, target: EntryWriter | SplitWriter) -> None:
-        """`target` writes the samples; it is aborted when the writer is not closed."""
+        """`name` is that of the output in messages; `target` is aborted when the writer is not closed."""
         self.samples = 0
         self._name = name
-        self._encoder = _Encoder(mtime)
+        self._encoder = SampleEncoder(mtime)
         self._keys = Recent()
         self._failed = False
         self._unclosed = finalize(self, _abort, target, os.getpid())
@@ -155,9 +64,11 @@ class _SampleWriter:
             self._unclosed.detach()
 
     def _append(self, raw: bytes, data: bytes, entries: list[Entry]) -> None:
+        """Write a sample: its key, the bytes of its entries, and their positions in these."""
         raise NotImplementedError
 
     def _complete(self) -> None:
+        """Complete the output."""
         raise NotImplementedError
 
     def _fail(self) -> None:
