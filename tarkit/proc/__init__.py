@@ -15,6 +15,6 @@ The path of one sample:
       | run.SampleRun       hands on logs, applies `policy` to failures, checks new keys
     samples                 for the output
 
-`shell.command_runner`, `function.function_runner` and `worker.worker_runner` make runners from plain arguments, and
-`run.run_samples` runs samples through one of them.
+`shell.command_runner`, `function.function_runner` and `worker.worker_runner` make runners from plain arguments;
+`run.SampleRun` with one of them is called with jobs.
 """

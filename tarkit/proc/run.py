@@ -141,19 +141,3 @@ class SampleRun:
         if good:
             self.policy.scattered.add(hash(key))
         return good
-
-
-def run_samples(
-    samples: Iterator[TarSample],
-    runner: Runner,
-    policy: Policy,
-    failures: FailurePolicy | None = None,
-    tmpdir: str | None = None,
-) -> Iterator[TarSample]:
-    """Yield what becomes of samples, in order; the first failure is an error unless `failures` says otherwise.
-
-    Raises:
-        TarkitError: a sample failed.
-        Problem: `scattered-sample`, for a key that was given before.
-    """
-    return SampleRun(runner, policy, failures or FailurePolicy())(number_jobs(samples, policy, tmpdir))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,10 @@ import pytest
 
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
-from tarkit.proc.engine import Engine, RunOptions
+from tarkit.proc.engine import Engine, Runner, RunOptions
 from tarkit.proc.function import ForkedProcess, FunctionExecutor, FunctionExecutors, FunctionOptions, function_runner
 from tarkit.proc.policy import ErrorLimit, FailurePolicy
-from tarkit.proc.run import SampleRun, number_jobs, run_samples
+from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.proc.shell import command_runner
 from tarkit.proc.worker import worker_runner
 from tarkit.samples.reader import SampleReader
@@ -54,6 +54,13 @@ def found(samples: Iterator[TarSample]) -> Found:
     ]
 
 
+def results(runner: Runner, failures: FailurePolicy | None = None) -> Generator[TarSample]:
+    """Return what becomes of the samples of DATA; the first failure is an error unless `failures` says otherwise."""
+    policy = Policy()
+    samples: Iterator[TarSample] = iter(SampleReader(on_disk(DATA), policy))
+    return SampleRun(runner, policy, failures or FailurePolicy())(number_jobs(samples, policy))
+
+
 def mapped(
     function: Callable[..., Any],
     processes: int,
@@ -64,12 +71,10 @@ def mapped(
 ) -> Found:
     """Return the results of a function for DATA; no thread or process is left."""
     before = threading.active_count()
-    policy = Policy()
     options = FunctionOptions(function, batches=batch is not None, **settings)
-    samples: Iterator[TarSample] = iter(SampleReader(on_disk(DATA), policy))
     try:
         with function_runner(options, batch, RunOptions(processes, retries)) as runner:
-            return found(run_samples(samples, runner, policy, failures))
+            return found(results(runner, failures))
     finally:
         assert threading.active_count() == before
         with pytest.raises(ChildProcessError):
@@ -441,26 +446,21 @@ def wrap_other(sample: Sample) -> Sample:
 
 def test_pipes_of_other_processes_are_closed() -> None:
     """Each process closes the pipes of the others, so that all end at once when their input ends."""
-    policy = Policy()
     started = time.monotonic()
     with function_runner(FunctionOptions(lambda sample: sample), None, RunOptions(4)) as runner:
-        samples = run_samples(iter(SampleReader(on_disk(DATA), policy)), runner, policy)
-        assert len(found(samples)) == COUNT
+        assert len(found(results(runner))) == COUNT
     assert time.monotonic() - started < PATIENT / 6  # without waiting for a process
     assert not [each for each in ForkedProcess.running if each.returncode is None]
 
 
 def test_leaving_early_ends_the_copies() -> None:
     """No process is left after the block."""
-    policy = Policy()
     with function_runner(FunctionOptions(lambda sample: time.sleep(PATIENT)), None, RunOptions(2)) as runner:
         samples = runner(iter([]))
         assert list(samples) == []
     with (
         function_runner(FunctionOptions(lambda sample: sample), None, RunOptions(2)) as runner,
-        closing(
-            run_samples(iter(SampleReader(on_disk(DATA), policy)), runner, policy)  # type: ignore[type-var]
-        ) as several,
+        closing(results(runner)) as several,
     ):
         next(several)
     with pytest.raises(ChildProcessError):
@@ -485,11 +485,13 @@ import os, signal, sys
 from tarkit.problems import Policy
 from tarkit.proc.engine import RunOptions
 from tarkit.proc.function import ForkedProcess, FunctionOptions, function_runner
-from tarkit.proc.run import run_samples
+from tarkit.proc.policy import FailurePolicy
+from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.samples.dataset import DatasetReader
 from tarkit.streams.location import expand_inputs
+samples = iter(DatasetReader(expand_inputs(("in.tar",)), Policy()))
 with function_runner(FunctionOptions(lambda sample: sample), None, RunOptions(3)) as runner:
-    for sample in run_samples(iter(DatasetReader(expand_inputs(("in.tar",)), Policy())), runner, Policy()):
+    for sample in SampleRun(runner, Policy(), FailurePolicy())(number_jobs(samples, Policy())):
         print(*[each.pid for each in ForkedProcess.running], flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -510,13 +512,13 @@ def test_copies_end_with_the_process_that_made_them(tmp_path: Path) -> None:
 
 def test_commands_and_programs(tmp_path: Path) -> None:
     """A command for each sample and long-lived programs work in the same way, from samples to samples."""
-    environment, policy = dict(os.environb), Policy()
+    environment = dict(os.environb)
     with command_runner(
         "tr 0-4 5-9 <sample.cls >new; mv new sample.cls", RunOptions(2), environment=environment, tmpdir=str(tmp_path)
     ) as runner:
-        new = found(run_samples(iter(SampleReader(on_disk(DATA), policy)), runner, policy))
+        new = found(results(runner))
     table = bytes.maketrans(b"01234", b"56789")
     assert new == [(key, {**fields, "cls": fields["cls"].translate(table)}) for key, fields in IN]
     assert list(tmp_path.iterdir()) == []
     with worker_runner("cat", RunOptions(2), path=os.environ["PATH"]) as runner:
-        assert found(run_samples(iter(SampleReader(on_disk(DATA), policy)), runner, policy)) == IN
+        assert found(results(runner)) == IN
