@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,10 +59,11 @@ def index(
     >>> tarkit.index("a.tar", format="dali")
     ['a.idx']
     """
-    chosen = _options(format, output, processes, md5, force, fsync)
-    if not chosen.formats:
+    formats = check_formats(names(format, "format"))
+    options = IndexOptions(formats, output, processes, md5, force, fsync)
+    if not formats:
         raise Usage("format names no format")
-    return write(_run(allow, skip, on_problem, tmpdir), locate(inputs), chosen)
+    return write(_run(allow, skip, on_problem, tmpdir), locate(inputs), options)
 
 
 def verify_index(
@@ -93,23 +95,8 @@ def verify_index(
     >>> tarkit.verify_index("a.tar")
     []
     """
-    chosen = _options(format, output, processes, md5)
-    return list(verify(_run(allow, skip, on_problem, tmpdir), locate(inputs), chosen))
-
-
-def _options(
-    format: str | Iterable[str],
-    output: str | os.PathLike[str] | None,
-    processes: int,
-    md5: bool,
-    force: bool = False,
-    fsync: bool = False,
-) -> IndexOptions:
-    at_least(1, processes=processes)
-    chosen = check_formats(names(format, "format"))
-    if md5 and "wids" not in chosen:
-        raise Usage("md5 requires the format wids")
-    return IndexOptions(chosen, None if output is None else os.fspath(output), processes, md5, force, fsync)
+    options = IndexOptions(check_formats(names(format, "format")), output, processes, md5)
+    return list(verify(_run(allow, skip, on_problem, tmpdir), locate(inputs), options))
 
 
 def _run(
@@ -132,23 +119,40 @@ def check_formats(formats: Iterable[str]) -> list[str]:
     return chosen
 
 
-@dataclass
+@dataclass(frozen=True)
 class IndexOptions:
-    """The options of `index`: formats, places, and how existing indexes are treated."""
+    """The options of `index`: formats, places, and how existing indexes are treated.
 
-    formats: list[str]
-    output: str | None = None
-    parallel: int = 1
+    Raises:
+        Usage: some are invalid, or do not go together.
+    """
+
+    formats: Sequence[str]
+    output: str | os.PathLike[str] | None = None
+    processes: int = 1
     md5: bool = False
     force: bool = False
     fsync: bool = False
 
+    def __post_init__(self) -> None:
+        at_least(1, processes=self.processes)
+        if self.md5 and "wids" not in self.formats:
+            raise Usage(f"{spell('md5')} requires {spell('format', 'wids')}")
+
+
+class IndexFile(NamedTuple):
+    """An index file: its format, its path, and the kind of that as an output."""
+
+    format: str
+    path: str
+    kind: str = "path"
+
 
 class IndexTask(NamedTuple):
-    """One shard, and the indexes to write: format, path and kind of each output."""
+    """One shard, and its index files."""
 
     location: Location
-    indexes: list[tuple[str, str, str]]
+    files: list[IndexFile]
     allowed: frozenset[str]
     skipped: frozenset[str]
     maxerr: int
@@ -172,71 +176,71 @@ class Done(NamedTuple):
 def write(
     run: Run,
     locations: Sequence[Location],
-    chosen: IndexOptions,
+    options: IndexOptions,
     reserve: Callable[[str, str], None] = lambda path, what: None,
 ) -> list[str]:
     """Write the indexes of all shards; return their names. `reserve` is called with each name before writing."""
-    jobs, listed = _jobs(run, locations, chosen)
-    taken: dict[str, str] = {}
-    outputs = [(name, path, kind) for job in jobs for name, path, kind in job.indexes]
-    for name, path, kind in [*outputs, *([("wids", *listed)] if listed else [])]:
+    tasks, listed = _tasks(run, locations, options)
+    files = [file for task in tasks for file in task.files] + ([listed] if listed else [])
+    taken: set[str] = set()
+    for format, path, kind in files:
         if kind == "path":
             if os.path.realpath(path) in taken:
                 hint = f"name another directory with {spell('output')}, or make one at a time"
                 raise Usage(f"{path} would be two indexes", hint)
-            taken[os.path.realpath(path)] = path
-            reserve(path, f"the {name} index")
+            taken.add(os.path.realpath(path))
+            reserve(path, f"the {format} index")
             refuse_overwrite(status_of(path), locations)
-            if not chosen.force:
-                may_replace(path, wids.is_wids if name == "wids" else partial(is_index, name), name)
+            if not options.force:
+                may_replace(path, wids.is_wids if format == "wids" else partial(is_index, format), format)
     shards = []
-    results = zip(jobs, results_in_order(_make, jobs, chosen.parallel), strict=True)
-    for job, done in (
+    results = zip(tasks, results_in_order(_make, tasks, options.processes), strict=True)
+    for task, done in (
         run.draw(results, lambda: run.bytes, lambda: run.samples, total_size(locations))
         if (run.shows_progress)
         else results
     ):
         _account(run, done)
-        for name, path, _ in job.indexes:
-            run.note(f"{path}: the {name} index, samples: {done.samples}")
+        for file in task.files:
+            run.note(f"{file.path}: the {file.format} index, samples: {done.samples}")
         if listed:
-            shards.append(
-                wids.IndexedShard(wids.url_of(job.location.text, listed[0]), done.samples, done.size, done.md5)
-            )
+            shards.append(_listed_shard(task, listed, done))
     if listed:
-        with open_sink(listed[1], listed[0], sync=chosen.fsync) as sink:
+        with open_sink(listed.kind, listed.path, sync=options.fsync) as sink:
             sink.write(wids.encode_wids(shards))
-        run.note(f"{listed[0]}: the wids index, shards: {len(shards)}")
-    run.facts["indexes"] = len(outputs) + bool(listed)
-    return [path for _, path, _ in outputs] + ([listed[0]] if listed else [])
+        run.note(f"{listed.path}: the wids index, shards: {len(shards)}")
+    run.facts["indexes"] = len(files)
+    return [file.path for file in files]
 
 
-def verify(run: Run, locations: Sequence[Location], chosen: IndexOptions) -> Iterator[str]:
+def verify(run: Run, locations: Sequence[Location], options: IndexOptions) -> Iterator[str]:
     """Yield the faults of existing indexes; without formats, of all indexes that exist.
 
     Raises TarkitError when there is none.
     """
-    any_format = not chosen.formats
-    if any_format:
-        chosen.formats = _present(locations, chosen)
-    jobs, listed = _jobs(run, locations, chosen)
-    if any_format:
-        jobs = [job._replace(indexes=[each for each in job.indexes if os.path.exists(each[1])]) for job in jobs]
-    for lines in results_in_order(_faults, jobs, chosen.parallel):
+    formats = options.formats or _present(locations, options)
+    tasks, listed = _tasks(run, locations, replace(options, formats=formats))
+    if not options.formats:
+        tasks = [task._replace(files=[file for file in task.files if os.path.exists(file.path)]) for task in tasks]
+    for lines in results_in_order(_faults, tasks, options.processes):
         run.shards += 1
         yield from lines
     if listed:
         shards = []
-        for job, done in zip(jobs, results_in_order(_make, _counting(jobs), chosen.parallel), strict=True):
+        for task, done in zip(tasks, results_in_order(_make, _counting(tasks), options.processes), strict=True):
             _account(run, done, shards=0)
-            url = wids.url_of(job.location.text, listed[0])
-            shards.append(wids.IndexedShard(url, done.samples, done.size, done.md5))
-        yield from wids_faults(listed[0], shards)
+            shards.append(_listed_shard(task, listed, done))
+        yield from wids_faults(listed.path, shards)
 
 
-def _present(locations: Sequence[Location], chosen: IndexOptions) -> list[str]:
+def _listed_shard(task: IndexTask, listed: IndexFile, done: Done) -> wids.IndexedShard:
+    """Return the row of a shard in the list for wids."""
+    return wids.IndexedShard(wids.url_of(task.location.text, listed.path), done.samples, done.size, done.md5)
+
+
+def _present(locations: Sequence[Location], options: IndexOptions) -> list[str]:
     """Return the formats of existing indexes beside the shards; raise TarkitError when there is none."""
-    directory = chosen.output or ""
+    directory = os.fspath(options.output or "")
     texts = [location.text for location in locations]
     formats = [
         name
@@ -251,77 +255,79 @@ def _present(locations: Sequence[Location], chosen: IndexOptions) -> list[str]:
     return formats
 
 
-def _jobs(
-    run: Run, locations: Sequence[Location], chosen: IndexOptions
-) -> tuple[list[IndexTask], tuple[str, str] | None]:
-    """Return a task for each shard, and path and kind of the list for wids."""
+def _tasks(run: Run, locations: Sequence[Location], options: IndexOptions) -> tuple[list[IndexTask], IndexFile | None]:
+    """Return a task for each shard, and the list for wids."""
     for location in locations:
         open_shard(location).close()
-    each = [name for name in chosen.formats if name != "wids"]
-    directory, one = None, None
-    if chosen.output is not None:
-        one = parse_output(chosen.output)
-        if one.kind == "path" and (chosen.output.endswith("/") or os.path.isdir(one.text)):
-            if not os.path.isdir(one.text):
-                raise FileNotFoundError(2, os.strerror(2), one.text)
-            directory, one = one.text, None
-    if chosen.output is not None and one is not None:
-        refuse_template(chosen.output, f"a directory that is there takes all: {spell('output', 'DIR/')}")
-        if len(each) * len(locations) + ("wids" in chosen.formats) != 1:
-            what = f"{spell('output')} {chosen.output}: there will be several indexes"
-            raise Usage(what, "name an existing directory")
-    if one is not None and each and each[0] in ("energon", "parquet"):
-        Output(one, None).refuse_terminal(f"an index for {each[0]}")
-    jobs = []
+    formats = [name for name in options.formats if name != "wids"]
+    directory, single = _place(options, len(formats) * len(locations) + ("wids" in options.formats))
+    if single is not None and formats and formats[0] in ("energon", "parquet"):
+        Output(single, None).refuse_terminal(f"an index for {formats[0]}")
+    tasks = []
     for location in locations:
-        outputs = [(name, index_path(name, location.text, directory), "path") for name in each]
-        if one is not None:
-            outputs = [(name, one.text, one.kind) for name in each]
-        for name, path, _ in outputs:
-            if path == location.text:
-                raise Usage(f"{location.name}: its {name} index would have its own name")
+        files = [IndexFile(name, index_path(name, location.text, directory)) for name in formats]
+        if single is not None:
+            files = [IndexFile(name, single.text, single.kind) for name in formats]
+        for file in files:
+            if file.path == location.text:
+                raise Usage(f"{location.name}: its {file.format} index would have its own name")
         tmpdir = run.scratch(directory or os.path.dirname(os.path.abspath(location.text)))
-        policy = run.policy
-        jobs.append(
-            IndexTask(
-                location, outputs, policy.allowed, policy.skipped, policy.maxerr, chosen.md5, tmpdir, chosen.fsync
-            )
-        )
-    if "wids" not in chosen.formats:
-        return jobs, None
-    if one is not None:
-        return jobs, (one.text, one.kind)
-    place = (
-        os.path.join(directory, wids.NAME) if directory else wids.list_path([location.text for location in locations])
-    )
-    if place is None:
+        judged = run.policy.allowed, run.policy.skipped, run.policy.maxerr
+        tasks.append(IndexTask(location, files, *judged, options.md5, tmpdir, options.fsync))
+    if "wids" not in options.formats:
+        return tasks, None
+    if single is not None:
+        return tasks, IndexFile("wids", single.text, single.kind)
+    texts = [location.text for location in locations]
+    path = os.path.join(directory, wids.NAME) if directory else wids.list_path(texts)
+    if path is None:
         raise Usage("the shards are in several directories", f"say where their list goes: {spell('output', wids.NAME)}")
-    return jobs, (place, "path")
+    return tasks, IndexFile("wids", path)
 
 
-def _counting(jobs: list[IndexTask]) -> Iterator[IndexTask]:
-    return (job._replace(indexes=[]) for job in jobs)
+def _place(options: IndexOptions, count: int) -> tuple[str | None, Location | None]:
+    """Return the directory of all indexes, if one is given, or the output of the only one.
+
+    Raises Usage when the output is not a directory, and there are several: `count` indexes.
+    """
+    if options.output is None:
+        return None, None
+    output = os.fspath(options.output)
+    single = parse_output(output)
+    if single.kind == "path" and (output.endswith("/") or os.path.isdir(single.text)):
+        if not os.path.isdir(single.text):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), single.text)
+        return single.text, None
+    refuse_template(output, f"a directory that is there takes all: {spell('output', 'DIR/')}")
+    if count != 1:
+        raise Usage(f"{spell('output')} {output}: there will be several indexes", "name an existing directory")
+    return None, single
 
 
-def _make(job: IndexTask) -> Done:
+def _counting(tasks: list[IndexTask]) -> Iterator[IndexTask]:
+    """Return tasks that count and write nothing."""
+    return (task._replace(files=[]) for task in tasks)
+
+
+def _make(task: IndexTask) -> Done:
     """Write the indexes of one shard."""
     said: list[str] = []
-    policy = Policy(job.allowed, job.skipped, job.maxerr, said.append)
-    source = open_shard(job.location)
+    policy = Policy(task.allowed, task.skipped, task.maxerr, said.append)
+    source = open_shard(task.location)
     layouts = [
-        Index(name, path, kind, make_layout(name, job.location.text, source.size or 0))
-        for name, path, kind in job.indexes
+        Index(name, path, kind, make_layout(name, task.location.text, source.size or 0))
+        for name, path, kind in task.files
     ]
-    scanned = write_indexes(source, layouts, policy, job.tmpdir, job.sync)
-    md5 = _md5(job.location.text) if job.md5 else ""
+    scanned = write_indexes(source, layouts, policy, task.tmpdir, task.sync)
+    md5 = _md5(task.location.text) if task.md5 else ""
     return Done(scanned.samples, scanned.size, scanned.dropped, md5, dict(policy.counts), dict(policy.dropped), said)
 
 
-def _faults(job: IndexTask) -> list[str]:
+def _faults(task: IndexTask) -> list[str]:
     """Return the faults of the indexes of one shard."""
     lines: list[str] = []
-    for name, path, _ in job.indexes:
-        lines += faults(job.location, name, path, Policy(job.allowed, job.skipped, job.maxerr))
+    for name, path, _ in task.files:
+        lines += faults(task.location, name, path, Policy(task.allowed, task.skipped, task.maxerr))
     return lines
 
 

@@ -64,8 +64,6 @@ def index(
     chosen = check_formats(" ".join(formats).replace(",", " ").split())
     if not (chosen or verify):
         raise Usage("--format is missing", " ".join(FORMATS))
-    if md5 and "wids" not in chosen:
-        raise Usage("--md5 requires --format wids")
     given = IndexOptions(chosen, output, parallel, md5, force, fsync)
     if verify:
         _verify(run, inputs, given)

@@ -44,7 +44,7 @@ def test_problems(archive: Archive) -> None:
 WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no format": (lambda: tarkit.index("a.tar", ()), tarkit.Usage, "format names no format"),
     "number": (lambda: tarkit.index("a.tar", 3), TypeError, "format=3: a str or a list of str is needed"),  # type: ignore[arg-type]
-    "md5": (lambda: tarkit.index("a.tar", "dali", md5=True), tarkit.Usage, "md5 requires the format wids"),
+    "md5": (lambda: tarkit.index("a.tar", "dali", md5=True), tarkit.Usage, "md5 requires format='wids'"),
     "processes": (lambda: tarkit.index("a.tar", "dali", processes=0), tarkit.Usage, "processes=0: it is at least 1"),
     "no index": (lambda: tarkit.verify_index("a.tar"), tarkit.TarkitError, "no index to verify"),
     "no such format": (lambda: tarkit.verify_index("a.tar", "nix"), tarkit.Usage, "no such format"),
