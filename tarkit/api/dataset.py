@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, Unpack
 
 from tarkit.api.chain import (
     Archives,
@@ -21,30 +21,31 @@ from tarkit.api.chain import (
     names,
     number,
     one_of,
-    seconds,
     text,
     whole,
     words,
 )
 from tarkit.api.output import written_file
 from tarkit.api.run import Run
-from tarkit.api.sample import WHOLE, Sample, skip_content
+from tarkit.api.sample import Sample, view_samples
 from tarkit.api.steps import BufferShuffle
 from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
-from tarkit.samples.fields import Fields, parse_fields
+from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice
 from tarkit.streams.location import Location
-from tarkit.streams.source import Source, WindowSource
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Input
     from tarkit.api.check import Report
+    from tarkit.api.extract import FileTime
     from tarkit.api.indexed import IndexedDataset
     from tarkit.api.inspect import Stats
     from tarkit.api.map import SampleWork, WorkOptions
+    from tarkit.api.order import ShuffleRng
     from tarkit.api.split import CategoryArguments
     from tarkit.checking.targets import Target
+    from tarkit.export.columns import TableFormat
     from tarkit.inspecting.classes import ClassNames
     from tarkit.inspecting.item import EntryName
     from tarkit.samples.text import Mode
@@ -52,13 +53,7 @@ if TYPE_CHECKING:
     from tarkit.shards.template import Notation
     from tarkit.shards.writer import Shard
     from tarkit.sorting.audit import Audit
-    from tarkit.sorting.keys import Disorder
-
-OnMissing = Literal["error", "warn", "skip", "keep"]
-SortType = Literal["auto", "str", "int", "float", "natural"]
-ShuffleRng = Literal["tarkit", "pcg"]
-FileTime = Literal["source", "now"]
-TableFormat = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
+    from tarkit.sorting.keys import Disorder, SortType
 
 
 def open(
@@ -179,24 +174,9 @@ class Dataset(Chain):
 
     def __iter__(self) -> Iterator[Sample]:
         """Read the samples, in order. Entries that belong to no sample are skipped."""
-        source: Source | None = None
         samples, flow = self.samples(self.new_run(), moves=False)
         with flow:
-            for sample in flow.counted(samples):
-                if sample.key is None:
-                    continue
-                if sample.more is not None:
-                    sample.complete()
-                if sample.source is not source:
-                    source = sample.source
-                    read = source.recent if isinstance(source, WindowSource) else source.read
-                start, stop = sample.start, sample.stop
-                if stop - start <= WHOLE:
-                    yield Sample(sample, read(start, stop))
-                else:
-                    yield Sample(sample, None)
-                    if not source.seekable:
-                        skip_content(sample)
+            yield from view_samples(flow.counted(samples))
             flow.finish()
 
     def head(self, count: int = 1) -> list[Sample]:
@@ -359,7 +339,7 @@ class Dataset(Chain):
         >>> tarkit.open("train-*.tar").shuffle(seed=7).write("shuffled.tar").samples
         3
         """
-        from tarkit.api.order import Order, Random
+        from tarkit.api.order import Order, Random, ShuffleRng
         from tarkit.sorting.memory import LEAST
 
         one_of("rng", rng, ShuffleRng)
@@ -726,7 +706,7 @@ class Dataset(Chain):
         """
         from tarkit.api.output import Output
         from tarkit.api.table import format_of, write_table
-        from tarkit.export.columns import checked, parse_columns
+        from tarkit.export.columns import TableFormat, checked, parse_columns
 
         one_of("on_missing", on_missing, OnMissing)
         one_of("format", format, TableFormat)
@@ -761,14 +741,9 @@ class Dataset(Chain):
         >>> tarkit.open("train-*.tar").select("cls").extract("labels")
         3
         """
-        from tarkit.api.extract import extract
+        from tarkit.api.extract import extract, parse_file_time
 
-        time = None if mtime == "now" else -1
-        if not isinstance(mtime, str):
-            seconds(mtime=mtime)
-            time = mtime * 10**9
-        else:
-            one_of("mtime", mtime, FileTime)
+        time = parse_file_time(mtime)
         return extract(self, os.fspath(directory), self.new_run(), force=force, time=time)
 
     # ---- Write

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Literal
 
-from tarkit.api.chain import Chain
+from tarkit.api.chain import Chain, one_of, seconds
 from tarkit.api.output import status_of, total_size
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show, spell
@@ -15,6 +16,17 @@ from tarkit.problems import PROBLEMS
 from tarkit.samples.dataset import open_source
 from tarkit.shards.template import refuse_braces
 from tarkit.streams.location import Location
+
+FileTime = Literal["source", "now"]
+
+
+def parse_file_time(mtime: FileTime | int) -> int | None:
+    """Return the time of files in nanoseconds since 1970; -1 for that of each entry, None for the present."""
+    if not isinstance(mtime, str):
+        seconds(mtime=mtime)
+        return mtime * 10**9
+    one_of("mtime", mtime, FileTime)
+    return None if mtime == "now" else -1
 
 
 def extract(

@@ -14,7 +14,7 @@ from tarkit.api.steps import Flow, Step
 from tarkit.errors import Usage, spell
 from tarkit.samples.pipeline import neighbours
 from tarkit.samples.sample import TarSample
-from tarkit.sorting.keys import Disorder, OrderFile, SortKey, Type, check_order
+from tarkit.sorting.keys import Disorder, OrderFile, SortKey, SortType, check_order
 from tarkit.sorting.memory import in_place, parse_memory
 from tarkit.sorting.shuffle import pcg_keys, random_keys
 from tarkit.sorting.sorter import Rank, Sorter
@@ -94,13 +94,16 @@ class Order(Step):
             run.tell(f"{self.key.name}: {self.key.missing} of {len(self.key.places)} keys were not found")
 
 
+ShuffleRng = Literal["tarkit", "pcg"]
+
+
 @dataclass
 class Random:
     """A random order: tarkit's own, or with `rng` pcg that of AIStore's dSort, which counts the samples first."""
 
     seed: int
     epoch: int = 0
-    rng: Literal["tarkit", "pcg"] = "tarkit"
+    rng: ShuffleRng = "tarkit"
 
     def rank(self, flow: Flow) -> Rank:
         """Return the function that gives the rank of each sample."""
@@ -114,10 +117,10 @@ class Random:
 
 
 def order_key(
-    by: str | Sequence[str], type: Type, reverse: bool, order_file: str | os.PathLike[str] | None
+    by: str | Sequence[str], type: SortType, reverse: bool, order_file: str | os.PathLike[str] | None
 ) -> SortKey | OrderFile:
     """Return the key for the arguments of `Dataset.sort`."""
-    one_of("type", type, Type)
+    one_of("type", type, SortType)
     fields = words(by, "by")
     if not fields:
         raise Usage("by names no field")

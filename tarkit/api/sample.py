@@ -238,6 +238,24 @@ class _Passed(Held):
         raise Unsupported(what, "dict(sample) keeps its fields; they can be read until the next sample is requested")
 
 
-def skip_content(sample: TarSample) -> None:
-    """Make reading a sample an error: the bytes of a stream are no longer held."""
-    sample.source = cast(Source, _Passed(sample))
+def view_samples(samples: Iterator[TarSample]) -> Iterator[Sample]:
+    """Yield the samples of a run as Python sees them, without entries that belong to no sample.
+
+    A large one of a stream can be read until the next is requested.
+    """
+    source: Source | None = None
+    for sample in samples:
+        if sample.key is None:
+            continue
+        if sample.more is not None:
+            sample.complete()
+        if sample.source is not source:
+            source = sample.source
+            read = source.recent if isinstance(source, WindowSource) else source.read
+        start, stop = sample.start, sample.stop
+        if stop - start <= WHOLE:
+            yield Sample(sample, read(start, stop))
+        else:
+            yield Sample(sample, None)
+            if not source.seekable:
+                sample.source = cast(Source, _Passed(sample))  # its bytes are no longer held

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal
 
 from tarkit.api.chain import Chain
 from tarkit.api.output import Output
 from tarkit.api.run import Run
 from tarkit.api.steps import Flow
 from tarkit.errors import spell
-from tarkit.export.columns import Column, Row, Table
+from tarkit.export.columns import Column, Row, Table, TableFormat
 from tarkit.samples.fields import OnMissing
 from tarkit.samples.pipeline import unrepeated
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import View
 from tarkit.tables.tsv import escape_tsv
 
-TableFormat = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 Write = Callable[[bytes], None]
 
 SUFFIXES: dict[TableFormat, tuple[str, ...]] = {

@@ -6,12 +6,12 @@ import click
 
 from tarkit.api.dataset import for_run
 from tarkit.api.output import Output
-from tarkit.api.table import TableFormat, format_of, list_fields, write_table
+from tarkit.api.table import format_of, list_fields, write_table
 from tarkit.cli import options
 from tarkit.cli.command import Command, option
 from tarkit.cli.console import current
 from tarkit.errors import Usage, printable
-from tarkit.export.columns import checked, parse_columns
+from tarkit.export.columns import TableFormat, checked, parse_columns
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tarkit.errors import Problem, Usage, show
 from tarkit.problems import Policy
@@ -22,6 +22,7 @@ CELL = 16 << 20  # maximum size of a field in a cell, in bytes
 SHORT = 1 << 16  # maximum size of a field that is a column by default
 
 KEY = "__key__"
+TableFormat = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 
 
 class Missing:

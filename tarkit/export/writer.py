@@ -13,19 +13,17 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import StringIO
-from typing import Any, Literal
+from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError, show, spell
-from tarkit.export.columns import MISSING, Column, Row
+from tarkit.export.columns import MISSING, Column, Row, TableFormat
 from tarkit.tables.recipe import BOM
 from tarkit.tables.tsv import ABSENT, escape_tsv
-
-Format = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 
 CHUNK = 1 << 18  # bytes that are written at once
 
 
-def pieces(format: Format, columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterator[bytes]:
+def pieces(format: TableFormat, columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterator[bytes]:
     """Yield the table as bytes, row by row; `header` is for TSV and CSV."""
     if format == "tsv":
         return _tsv(columns, rows, header)

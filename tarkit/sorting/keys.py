@@ -20,7 +20,7 @@ from tarkit.sorting import encoding
 from tarkit.streams.source import WindowSource
 from tarkit.tables.recipe import without_bom, without_end
 
-Type = Literal["auto", "str", "int", "float", "natural"]
+SortType = Literal["auto", "str", "int", "float", "natural"]
 OnUnlisted = Literal["error", "skip", "last"]
 
 CONTENT_LIMIT = 1 << 20  # maximum of bytes of a field to sort by
@@ -56,7 +56,7 @@ class SortKey:
     """
 
     fields: Sequence[str] = ("__key__",)
-    type: Type = "auto"
+    type: SortType = "auto"
     reverse: bool = False
 
     def __post_init__(self) -> None:
