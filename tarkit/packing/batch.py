@@ -143,6 +143,11 @@ class RowBatch(NamedTuple):
         """Whether a source may not be a path, since it has a colon."""
         return self.given is not None and b":" in b"".join(self.given)
 
+    @property
+    def has_urls(self) -> bool:
+        """Whether a source may be a URL."""
+        return b"://" in (self.front if self.given is None else b"\0".join(self.given))
+
     def row(self, at: int) -> Planned:
         """Return one row."""
         source = self.front + self.names[at][self.skip :] if self.given is None else self.given[at]
