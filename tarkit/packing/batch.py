@@ -111,7 +111,7 @@ class RowBatch(NamedTuple):
 
     Rows of one position follow each other: `stops` has the ends of those of each of the `numbers`. With `given` None
     the source of a row is `front` and its name from `skip` on. `lines` are those of a saved plan; `keys` those of a
-    layout.
+    layout. Sources that are objects were not modified after the time `newest`, if there is one.
     """
 
     shard: bytes
@@ -124,6 +124,7 @@ class RowBatch(NamedTuple):
     skip: int = 0
     lines: list[int] | None = None
     keys: list[bytes] | None = None
+    newest: int | None = None
 
     @property
     def positions(self) -> list[int]:

@@ -33,6 +33,9 @@ class TreeFiles(Protocol):
     mark: bytes
     """The source of a file, as in a recipe, is this and its name."""
 
+    newest: int | None
+    """The time of modification of the newest object when they were listed, if it is known."""
+
     def scan(self, directory: bytes) -> Scanned:
         """Return the content of a directory. Each is requested once, after its parent, in byte order."""
 
@@ -58,6 +61,7 @@ class LocalFiles:
         self._symlinks = symlinks
         self._missing = missing
         self.mark = source_of(self._front)
+        self.newest: int | None = None
 
     def scan(self, directory: bytes) -> Scanned:
         """Return base names of files and of subdirectories, unordered, and counts of other entries by kind."""
@@ -109,6 +113,9 @@ class LocalFiles:
 class ObjectFiles:
     """The objects whose URLs begin with that of a directory; what is before a slash in their names is a directory.
 
+    `newest` is the latest time of modification of those that were listed, if the store says it: what is modified later
+    was changed after that.
+
     The store is listed once, in any order, and the names are sorted in temporary space. Memory holds those of one
     directory, and of the directories above it. Empty objects whose names end in a slash are no files.
 
@@ -123,6 +130,7 @@ class ObjectFiles:
         self._tmpdir = tmpdir
         self._directories: Iterator[tuple[bytes, Iterator[tuple[bytes, bytes, int]]]] = iter(())
         self._sizes: dict[bytes, dict[bytes, int]] = {}
+        self.newest: int | None = None
 
     def scan(self, directory: bytes) -> Scanned:
         """Return base names of objects and of directories."""
@@ -163,7 +171,7 @@ class ObjectFiles:
 
         def work() -> list[str]:
             with os.fdopen(os.dup(file.fd), "wb") as stream:
-                page: list[tuple[bytes, int]] = []
+                page: list[tuple[bytes, int, int | None]] = []
                 for info in _without_marks(connect.list_objects(self.root)):
                     if info.size is None:
                         what = f"{public_name(info.url)}: the store does not say how long this object is"
@@ -171,7 +179,7 @@ class ObjectFiles:
                     name = info.url[len(self.root) :].encode("utf-8", "surrogateescape")
                     if b"\0" in name:
                         raise TarkitError(f"{public_name(self.root)}: {show(name)} is not the name of a file")
-                    page.append((name, info.size))
+                    page.append((name, info.size, info.modified))
                     if len(page) >= _PAGE:
                         marshal.dump(page, stream)
                         page = []
@@ -187,7 +195,10 @@ class ObjectFiles:
         os.lseek(file.fd, 0, os.SEEK_SET)
         with os.fdopen(os.dup(file.fd), "rb") as stream:
             while stream.tell() < end:
-                yield from marshal.load(stream)
+                for name, size, modified in marshal.load(stream):
+                    if modified is not None:
+                        self.newest = max(self.newest or 0, modified)
+                    yield name, size
 
 
 def _without_marks(objects: Iterator[Info]) -> Iterator[Info]:

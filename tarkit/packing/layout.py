@@ -78,10 +78,8 @@ class PackLayout:
         sources = None
         if batch.sources:
             sources = [source or tree.source(name) for name, source in zip(batch.names, batch.sources, strict=True)]
-        rows = RowBatch(
-            name, numbers, batch.stops, batch.names, batch.sizes, sources, tree.mark, tree.skip, keys=batch.keys
-        )
-        data = rows.dump()
+        rows = RowBatch(name, numbers, batch.stops, batch.names, batch.sizes, sources, tree.mark, tree.skip)
+        data = rows._replace(keys=batch.keys, newest=tree.newest).dump()
         self.file.write(data)
         self._ends.append(self._ends[-1] + len(data))
         self._flushed += len(numbers)

@@ -79,6 +79,11 @@ class Tree:
         self.mark = self._files.mark
         self._globs = [("/" in glob, compile_glob(glob)) for glob in self.exclude]
 
+    @property
+    def newest(self) -> int | None:
+        """The time of modification of the newest object when they were listed, if it is known."""
+        return self._files.newest
+
     def source(self, name: bytes) -> bytes:
         """Return the source of the file of this name, as in a recipe."""
         return self.mark + name[self.skip :]

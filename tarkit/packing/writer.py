@@ -25,7 +25,7 @@ from tarkit.parallel import results_in_order
 from tarkit.samples.validate import NameChecks
 from tarkit.shards.writer import Shard
 from tarkit.stores import connect
-from tarkit.stores.ahead import Fetched, fetch, read_ahead
+from tarkit.stores.ahead import Fetched, Place, fetch, read_ahead
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.streams.copy import CHUNK, SMALL, Short, read_small, seconds
 from tarkit.streams.sink import Sink
@@ -46,6 +46,13 @@ _NO_FILE = "is not a regular file, so its size cannot be planned"
 
 # Without O_NONBLOCK, opening a FIFO waits for a writer; it has no effect on a regular file.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class ObjectRequest(NamedTuple):
+    """The request of an object, which was not modified after the time `newest` when it was planned."""
+
+    request: Request[Fetched]
+    newest: int | None
 
 
 class ShardFiller:
@@ -74,8 +81,8 @@ class ShardFiller:
         self._mtime = mtime
         self._skip = skip
         self._names = NameChecks(limit=None)
-        self._objects = read_ahead(self._places(), lambda place: place, fetch)
-        self._drawn: deque[Request[Fetched]] = deque()
+        self._objects = read_ahead(self._places(), lambda each: each[0], fetch)
+        self._drawn: deque[ObjectRequest] = deque()
 
     @property
     def samples(self) -> int:
@@ -181,30 +188,35 @@ class ShardFiller:
             raise TarkitError(f"{self._where(row)}: {show(value)} was changed while it was read")
         return size
 
-    def _places(self) -> Iterator[tuple[str, int | None]]:
-        """Yield URL and size of the sources that are objects: the rows are read a second time, ahead of the first."""
+    def _places(self) -> Iterator[tuple[Place, int | None]]:
+        """Yield URL, size and latest time of each source that is an object; the rows are read a second time for it."""
         for batch in load_rows(self._read, self._shard.extents):
             for source, size in zip(batch.sources, batch.sizes, strict=True) if batch.has_urls else ():
                 kind, value = content_of(source)
                 if kind == "url":
-                    yield value.decode("utf-8", "surrogateescape"), None if size == UNSIZED else size
+                    url = value.decode("utf-8", "surrogateescape")
+                    yield (url, None if size == UNSIZED else size), batch.newest
 
-    def _object(self) -> Request[Fetched]:
+    def _object(self) -> ObjectRequest:
         """Return the request of the next object."""
-        request = self._drawn.popleft() if self._drawn else next(self._objects)[1]
+        if self._drawn:
+            return self._drawn.popleft()
+        (_, newest), request = next(self._objects)
         assert request is not None
-        return request
+        return ObjectRequest(request, newest)
 
-    def _add_object(self, row: Planned, request: Request[Fetched]) -> int:
+    def _add_object(self, row: Planned, requested: ObjectRequest) -> int:
         """Write a row whose source is an object; return its size in bytes."""
         with self._reading(row):
-            found = request.result()
-        size = found.info.size
+            found = requested.request.result()
+        size, modified = found.info.size, found.info.modified or 0
         if size is None:
             raise TarkitError(f"{self._where(row)}: {_shown(row)}: the store does not say how long this object is")
         if row.size not in (size, UNSIZED):
             raise TarkitError(f"{self._where(row)}: {disagree(_shown(row), size, row.size)}", "plan again")
-        header, written = self._header(row, size, found.info.modified or 0), 0
+        if requested.newest is not None and modified > requested.newest:
+            raise TarkitError(f"{self._where(row)}: {_shown(row)} was changed after it was listed", "plan again")
+        header, written = self._header(row, size, modified), 0
         if found.data is not None:
             written = len(found.data)
             self._writer.add(header, found.data)
@@ -254,13 +266,13 @@ class ShardFiller:
     def _missing(self, sample: list[Planned]) -> str | None:
         """Return a message that names the first file of a sample that does not exist; None without one."""
         missing: str | None = None
-        drawn: deque[Request[Fetched]] = deque()
+        drawn: deque[ObjectRequest] = deque()
         for row in sample:
             kind, path = content_of(row.source)
             try:
                 if kind == "url":
                     drawn.append(self._object())
-                    drawn[-1].result()
+                    drawn[-1].request.result()
                 elif kind == "path":
                     os.stat(path)
             except (FileNotFoundError, NotADirectoryError) as error:

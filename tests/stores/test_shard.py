@@ -6,6 +6,7 @@ import hashlib
 import os
 import random
 import threading
+import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -17,6 +18,7 @@ pytest.importorskip("obstore")
 boto3 = pytest.importorskip("boto3")
 
 import tarkit
+from tarkit.api import plan
 from tarkit.stores import ahead
 from tests.conftest import Run, entries
 from tests.stores._http import http_server
@@ -196,6 +198,24 @@ def test_a_saved_plan(bucket: Bucket) -> None:
     assert [name for name, _ in entries("x.tar")] == kept
 
 
+@pytest.mark.forks
+def test_an_object_of_another_version(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object of the same size that was written after the others were listed is an error."""
+    bucket.grow({"a.x": b"1", "b.x": b"2"})
+    pack = plan.pack
+
+    def packed(*given: Any, **named: Any) -> Any:
+        time.sleep(1.1)  # times of modification are whole seconds
+        bucket.put("b.x", b"3")
+        return pack(*given, **named)
+
+    monkeypatch.setattr(plan, "pack", packed)
+    with pytest.raises(tarkit.TarkitError, match=r"b\.x was changed after it was listed"):
+        tarkit.plan(bucket.url, count=9).write("s-%d.tar")
+    assert not Path("s-0.tar").exists()
+
+
+@pytest.mark.forks
 def test_a_thousand_objects(bucket: Bucket) -> None:
     """In Python, from a bucket to a bucket, while the server is busy for a while."""
     files = {f"{number % 7}/{number:04d}.{field}": b"%d" % number for number in range(500) for field in ("x", "y")}
