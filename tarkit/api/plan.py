@@ -519,7 +519,7 @@ class Plan:
         Args:
             template: the names; none for a plan that was saved, which has them.
             force: replace existing shards.
-            resume: keep existing shards that are as planned, and write the rest.
+            resume: keep existing shards that are as planned, and write the rest; objects are read to compare them.
             skip_missing: leave out a sample with a file that disappears before it is read; else it is an error.
             mtime: the time of all entries in seconds since 1970; None is that of each file.
             post: a command that runs after each shard, whose name is in place of `{}`.
@@ -605,6 +605,7 @@ def plan(
     """Plan to pack a directory tree into shards. Names of entries are paths below it, in the order of their bytes.
 
     Args:
+        directory: a directory, or the URL of one: the objects whose URLs begin with it.
         count, size: samples and bytes (a number or `"500M"`) in a shard at most. Without a limit it is 1 GB.
         shards: the number of shards, with equally many samples each, or with `even` about equally many bytes.
         sort: `"key"`, `"-key"`, `"shuffle:7"`. Default: the order of the names. The seed of `"shuffle"` is 0.

@@ -66,14 +66,14 @@ def read_ahead(
 
 
 class Fetched(NamedTuple):
-    """An object: its content if it is small, else None; then `stream` reads it."""
+    """An object: its content if one request reads it, else None; then `stream` reads it."""
 
     info: Info
     data: bytes | None
     remote: RemoteObject | None = None
 
     def stream(self) -> Stream:
-        """Return a reader of a large object, which the caller closes."""
+        """Return a reader of an object that is not read, which the caller closes."""
         assert self.remote is not None
         return self.remote.stream()
 
@@ -87,10 +87,6 @@ def fetch(url: str, size: int | None = None) -> Fetched:
     first = FIRST if size is None or size > WHOLE else size
     remote = connect.open_object(url, first=first)
     info = remote.info
-    if info.size is None or info.size > first:
+    if info.size is None or info.size > first or not info.ranges:
         return Fetched(info, None, remote)
-    parts = []
-    with remote.stream() as stream:
-        while data := stream.read(first):
-            parts.append(data)
-    return Fetched(info, b"".join(parts), remote)
+    return Fetched(info, remote.read(0, info.size), remote)

@@ -54,11 +54,11 @@ def open_object(url: str, options: StoreOptions | None = None, first: int | None
 
 def head_object(url: str, options: StoreOptions | None = None) -> Info:
     """Return the description of an object. Raises FileNotFoundError."""
-    from tarkit.stores.transfer import Patience, Request
+    from tarkit.stores.transfer import Patience, awaited
 
     options = options or _options
     head = partial(store_of(url, options).head, url)
-    return Patience(options, _tell).repeat(f"{public_name(url)}: ", lambda: Request(head).result())
+    return Patience(options, _tell).repeat(f"{public_name(url)}: ", lambda: awaited(head))
 
 
 def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | None:
