@@ -21,6 +21,7 @@ from tarkit.api.split import CategoryArguments, MapOptions
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import Batch
 from tarkit.packing.divide import Dirs
+from tarkit.packing.files import Symlinks, is_remote
 from tarkit.packing.layout import PackLayout, hidden, recipe_line
 from tarkit.packing.options import Division, Files, SampleOptions, parse_division, parse_files, parse_samples
 from tarkit.packing.packer import Packer, PackOptions, check_templates
@@ -29,11 +30,11 @@ from tarkit.packing.planner import lay_out, plan_notes
 from tarkit.packing.resume import next_shards
 from tarkit.packing.samples import Keyless
 from tarkit.packing.transform import OnMissing, Rename, SampleTransform
-from tarkit.packing.tree import Symlinks, Tree
+from tarkit.packing.tree import Tree
 from tarkit.shards.limits import SizeRule, no_limit
 from tarkit.shards.template import Notation, ShardTemplate, parse_template
 from tarkit.shards.writer import Shard, write_manifest
-from tarkit.stores import schemes
+from tarkit.stores import rewrite, schemes
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import ARCHIVE_SUFFIXES, parse_output
 from tarkit.streams.sink import Sink, open_sink
@@ -122,9 +123,9 @@ class ShardNames(NamedTuple):
         text = self.text
         if text.endswith("/") or os.path.isdir(text.removeprefix("file:")):
             text = text.rstrip("/") + "/" + DEFAULT_NAME
-        if self.output.location.kind != "path":
-            example = spell("post", "aws s3 cp {} s3://bucket/ && rm {}")
-            raise Usage("shards are files", f"{spell('post')} runs a command for each: {example}")
+        if self.output.location.kind not in ("path", "url"):
+            hint = f"{spell('post')} runs a command for each: {spell('post', 'scp {} host: && rm {}')}"
+            raise Usage("shards are files or objects", hint)
         known = text.lower().endswith(SUFFIXES) or codec_by_suffix(text)
         if text.strip() not in ("", "*") and not known:
             text += self.extension
@@ -204,18 +205,19 @@ def lay_out_tree(
         cut = replace(cut, sort=cut.sort._replace(seed=chosen.draw_seed(cut.sort.seed)))
     tmpdir = run.scratch(names.output.directory)
     tmpdir = tmpdir if tmpdir is not None and os.path.isdir(tmpdir) else None
-    _check_root(chosen.root)
+    root = _root_of(chosen.root)
     beside = [path for _, _, path in run.places.values()]
     tree = Tree(
-        chosen.root,
+        root,
         chosen.files.keep_root,
         chosen.files.symlinks,
         os.fsencode(chosen.files.prefix),
         chosen.files.match,
         chosen.files.exclude,
-        hidden(chosen.root, found.templates, [*beside, plan, options.manifest, options.depfile]),
+        hidden(root, found.templates, [*beside, plan, options.manifest, options.depfile]),
         sized=not (writes or recipe) or chosen.needs_sizes(run, options.skip_missing),
         missing=options.skip_missing,
+        tmpdir=tmpdir,
     )
     numbers, known = [0] * len(found.templates), None
     if chosen.update:
@@ -241,13 +243,19 @@ def _report(run: Run, tree: Tree, transform: SampleTransform, keyless: Keyless, 
     run.note(f"{tree.files} files{content}, {layout.samples} samples, {len(layout)} shards")
 
 
-def _check_root(root: str) -> None:
-    if schemes.scheme_of(root) and not os.path.exists(root):
-        what = f"{schemes.public_name(root)}: only local directories can be listed"
-        raise Usage(what, "mount it, or copy it here")
+def _root_of(root: str) -> str:
+    """Return the directory of a tree, or its URL after the rules for names. Raises Usage."""
+    if is_remote(root):
+        [root] = rewrite.rewritten([root])
+    scheme = schemes.scheme_of(root)
+    if scheme and is_remote(root):
+        if not schemes.is_listed(root):
+            raise Usage(f"{schemes.public_name(root)}: {scheme}:// cannot be listed", "mount it, or copy it here")
+        return f"{scheme}{root[len(scheme) :].rstrip('/')}/"
     if not os.path.isdir(root):
         os.stat(root)
         raise Usage(f"{root} is not a directory", "for an archive: tarkit split; for a recipe: tarkit create")
+    return root
 
 
 def _transform(
@@ -511,7 +519,7 @@ class Plan:
         Args:
             template: the names; none for a plan that was saved, which has them.
             force: replace existing shards.
-            resume: keep existing shards that are as planned, and write the rest.
+            resume: keep existing shards that are as planned, and write the rest; objects are read to compare them.
             skip_missing: leave out a sample with a file that disappears before it is read; else it is an error.
             mtime: the time of all entries in seconds since 1970; None is that of each file.
             post: a command that runs after each shard, whose name is in place of `{}`.
@@ -597,6 +605,7 @@ def plan(
     """Plan to pack a directory tree into shards. Names of entries are paths below it, in the order of their bytes.
 
     Args:
+        directory: a directory, or the URL of one: the objects whose URLs begin with it.
         count, size: samples and bytes (a number or `"500M"`) in a shard at most. Without a limit it is 1 GB.
         shards: the number of shards, with equally many samples each, or with `even` about equally many bytes.
         sort: `"key"`, `"-key"`, `"shuffle:7"`. Default: the order of the names. The seed of `"shuffle"` is 0.

@@ -31,6 +31,7 @@ EXAMPLES = (
     "tarkit shard data/ --key base --rename key --require jpg,json -s 500M",
     "tarkit shard data/ -o 'x-{00..63}.tar' --even --sort shuffle:7",
     "tarkit shard data/ -c 1000 --dry-run --show-keys",
+    "tarkit shard s3://bucket/photos/ -c 1000 -o 's3://bucket/x-%06d.tar'",
 )
 COST = (
     "One pass over the names, and over the sizes unless -c or -n alone divides, before one pass over the contents. A "
@@ -79,12 +80,15 @@ def shard(
 ) -> None:
     """Pack a tree of files into shards, sample by sample.
 
-    Names of entries are paths below DIR, in byte order. Files whose paths are equal up to the first dot after the last
-    slash are a sample, which stays whole. Everything is planned first: errors are reported before any shard is written.
+    DIR is a directory or a URL. Names of entries are paths below it, in byte order. Files whose paths are equal up to
+    the first dot after the last slash are a sample, which stays whole. Everything is planned first: errors are reported
+    before any shard is written.
 
     \f
     Without -c, -s, -n or --even a shard has at most 1G (10^9 bytes). The file of --map has patterns for names:
     {"fish-%d.tar": ["train/n0144.*", "glob:train/n0153/*"]}.
+
+    The objects below a URL are packed as the files below a directory. Up to 32 are requested at a time.
     """
     run, shows = current(), dry_run or show_keys or json_
     if sum((shows, plan is not None, recipe is not None, pack.resume)) > 1:

@@ -111,7 +111,7 @@ class RowBatch(NamedTuple):
 
     Rows of one position follow each other: `stops` has the ends of those of each of the `numbers`. With `given` None
     the source of a row is `front` and its name from `skip` on. `lines` are those of a saved plan; `keys` those of a
-    layout.
+    layout. Sources that are objects were not modified after the time `newest`, if there is one.
     """
 
     shard: bytes
@@ -124,6 +124,7 @@ class RowBatch(NamedTuple):
     skip: int = 0
     lines: list[int] | None = None
     keys: list[bytes] | None = None
+    newest: int | None = None
 
     @property
     def positions(self) -> list[int]:
@@ -142,6 +143,11 @@ class RowBatch(NamedTuple):
     def has_marks(self) -> bool:
         """Whether a source may not be a path, since it has a colon."""
         return self.given is not None and b":" in b"".join(self.given)
+
+    @property
+    def has_urls(self) -> bool:
+        """Whether a source may be a URL."""
+        return b"://" in (self.front if self.given is None else b"\0".join(self.given))
 
     def row(self, at: int) -> Planned:
         """Return one row."""

@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 from tarkit.errors import TarkitError, show, spell
 from tarkit.packing.batch import SAMPLES, Batch, Extent, RowBatch, load_rows, together
+from tarkit.packing.files import is_remote
 from tarkit.packing.plan import Planned
 from tarkit.packing.tree import Tree
 from tarkit.shards.template import ShardTemplate
+from tarkit.stores.schemes import scheme_of
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar.header import end_of_archive
 
@@ -76,10 +78,8 @@ class PackLayout:
         sources = None
         if batch.sources:
             sources = [source or tree.source(name) for name, source in zip(batch.names, batch.sources, strict=True)]
-        rows = RowBatch(
-            name, numbers, batch.stops, batch.names, batch.sizes, sources, tree.mark, tree.skip, keys=batch.keys
-        )
-        data = rows.dump()
+        rows = RowBatch(name, numbers, batch.stops, batch.names, batch.sizes, sources, tree.mark, tree.skip)
+        data = rows._replace(keys=batch.keys, newest=tree.newest).dump()
         self.file.write(data)
         self._ends.append(self._ends[-1] + len(data))
         self._flushed += len(numbers)
@@ -133,14 +133,18 @@ _PART = re.compile(rb"\.(.+?)\.[0-9]+(?:\.[0-9]+)?\.part", re.DOTALL)
 
 def hidden(root: str, templates: Iterable[ShardTemplate], files: Iterable[str | None]) -> dict[bytes, Test]:
     """Return tests for base names of written files, by directory below `root`: shards of any index, and other files."""
-    top = os.path.realpath(root)
+    remote = is_remote(root)
+    top = root if remote else os.path.realpath(root)
+    front = top.rstrip("/") + "/"
     tests: dict[bytes, list[Test]] = {}
 
     def below(directory: str) -> bytes | None:
+        if remote or scheme_of(directory):
+            path = directory.rstrip("/") + "/"
+            return os.fsencode(path[len(front) :]) if path.startswith(front) else None
         path = os.path.realpath(directory or ".")
         if path == top:
             return b""
-        front = top.rstrip("/") + "/"
         return os.fsencode(path[len(front) :]) + b"/" if path.startswith(front) else None
 
     for template in templates:

@@ -12,8 +12,9 @@ from tarkit.packing.plan import Planned, SavedPlan
 from tarkit.packing.resume import Journal, Known, identity
 from tarkit.packing.spool import PlannedShard, RowSpool
 from tarkit.packing.writer import Packed, Packing, Task, pack_all, progress
-from tarkit.shards.template import ShardTemplate, refuse_existing
+from tarkit.shards.template import ShardTemplate, existing_among, refuse_existing
 from tarkit.shards.writer import Shard, run_post
+from tarkit.stores.schemes import scheme_of
 from tarkit.streams.location import parse_output
 from tarkit.streams.sink import Sink, short_name
 from tarkit.streams.tempfile import TemporaryFile
@@ -93,10 +94,10 @@ class Packer:
         self.entries = self.missing = self.kept = 0
         self._check_names()
         self._existing = [path for _, path in self.template.existing()] if self.template is not None else []
-        known = set(self._existing)
-        self._existing += [name for name in self.names if name not in known and os.path.exists(name)]
+        others = [name for name in self.names if self.template is None or self.template.matches(name) is None]
+        self._existing += existing_among(others)
         self._journal: Journal | None = None
-        if options.resume and self.shards:
+        if options.resume and self.shards and not scheme_of(self.names[0]):
             directory, base = os.path.split(self.names[0])
             self._journal = Journal(os.path.join(directory, f".{short_name(base)}.0.part"))
         self._counters = TemporaryFile(self.tmpdir) if self.counted else None
@@ -148,7 +149,8 @@ class Packer:
                 statuses.append(os.stat(path))
             except OSError:
                 continue
-        self.spool.refuse(self.shards, statuses)
+        urls = frozenset(os.fsencode(name) for name in self.names if scheme_of(name))
+        self.spool.refuse(self.shards, statuses, urls)
 
     def in_several(self) -> tuple[int, bytes]:
         """Return how many samples of a saved plan are in more than one place, and the key of the first of them."""
@@ -161,7 +163,11 @@ class Packer:
     def write(self) -> Iterator[int]:
         """Write the shards; yield the number of samples of each, and 0 from time to time."""
         known = self._journal.read() if self._journal else {}
-        tasks = (Task(number, shard, known.get(self.names[number])) for number, shard in enumerate(self.shards))
+        there = set(self._existing)
+        tasks = (
+            Task(number, shard, known.get(name), name in there)
+            for number, (name, shard) in enumerate(zip(self.names, self.shards, strict=True))
+        )
         if self._counters:
             self._counters.write(bytes(8 * len(self.shards)))
         packing = pack_all(self._packing, tasks, self._processes)
@@ -224,7 +230,7 @@ def workers(options: PackOptions, shards: Sequence[PlannedShard]) -> tuple[int, 
 def check_templates(templates: Sequence[ShardTemplate], options: PackOptions, update: bool = False) -> None:
     """Raise TarkitError for existing shards, FileNotFoundError for a missing directory: before a tree is listed."""
     for template in templates:
-        if template.directory and not os.path.isdir(template.directory):
+        if template.directory and not scheme_of(template.directory) and not os.path.isdir(template.directory):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), template.name(0))
         if not (options.force or options.resume or update):
             resume, more, force = map(spell, ("resume", "update", "force"))

@@ -26,8 +26,8 @@ class Planned(NamedTuple):
     """A planned entry. Rows of one sample have the same `position` in their shard, counted from 0.
 
     `shard` is the path or URL of the shard. `source` is as in a recipe: a path (`file:PATH` if that could be something
-    else), `text:LITERAL`, `hex:..`, `base64:..`. `size` is the content in bytes; UNSIZED: that of the file when it is
-    read. `line` is that of the saved plan, 0 for a plan that was not saved.
+    else), a URL, `text:LITERAL`, `hex:..`, `base64:..`. `size` is the content in bytes; UNSIZED: that of the file when
+    it is read. `line` is that of the saved plan, 0 for a plan that was not saved.
     """
 
     shard: bytes
@@ -120,11 +120,13 @@ def _wrong(shard: bytes, name: bytes, source: bytes) -> str:
     return "a NUL byte: not a plan?"
 
 
-def content_of(source: bytes) -> tuple[Literal["path", "data"], bytes]:
-    """Return the path of a source, or its literal content. Raises MalformedRow for other sources."""
-    kind, value = parse_source(source, pipes_allowed=True)
+def content_of(source: bytes) -> tuple[Literal["path", "data", "url"], bytes]:
+    """Return the path or the URL of a source, or its literal content. Raises MalformedRow for other sources."""
+    kind, value = parse_source(source, pipes_allowed=True, rules=False)
     if kind == "path" and value:
         return "path", value
     if kind == "data":
         return "data", value
+    if kind == "url":
+        return "url", value
     raise MalformedRow(f"the source {show(source)} has no known size: use a file")

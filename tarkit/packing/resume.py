@@ -23,7 +23,7 @@ from tarkit.shards.template import ShardTemplate
 from tarkit.shards.writer import Shard
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.copy import write_all
-from tarkit.streams.location import Location
+from tarkit.streams.location import parse_output
 from tarkit.streams.sink import WriteOnlySink
 
 RACY = 2_000_000_000  # nanoseconds: a file may change again within the resolution of its times
@@ -49,7 +49,7 @@ class Known(NamedTuple):
 def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings: str) -> str:
     """Return a digest of all that a shard is made from: its rows, the `settings` of the run, the state of each source.
 
-    It is empty if that is not reliable: a source is missing, or was changed a moment ago.
+    It is empty if that is not reliable: a source is missing, is an object, or was changed a moment ago.
     """
     import hashlib  # this and json take milliseconds to load, and only --resume needs them
 
@@ -60,6 +60,8 @@ def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings
         states: list[tuple[int, ...]] = []
         for source in batch.sources:
             kind, path = content_of(source)
+            if kind == "url":
+                return ""
             if kind == "path":
                 try:
                     status = os.stat(path)
@@ -145,7 +147,7 @@ class Existing(WriteOnlySink):
     def __init__(self, name: str, tmpdir: str | None = None) -> None:
         self.name = name
         self._position = 0
-        self._source = open_source(Location("path", name, name), tmpdir=tmpdir)
+        self._source = open_source(parse_output(name), tmpdir=tmpdir)
         self.codec: str | None = getattr(self._source, "codec", None)
 
     def write(self, data: bytes | memoryview) -> None:
@@ -201,10 +203,8 @@ def next_shards(templates: Sequence[ShardTemplate], tmpdir: str | None) -> tuple
 
 
 def _refuse_compressed(template: ShardTemplate) -> None:
-    if not os.path.isdir(template.directory or "."):
-        return
-    for base in sorted(os.listdir(template.directory or ".")):
-        path = template.directory + base
+    for path in template.neighbours():
+        base = path[len(template.directory) :]
         if (
             codec_by_suffix(base)
             and template.matches(path) is None
@@ -222,7 +222,7 @@ def entries_of(shards: Sequence[str], tmpdir: str | None) -> dict[bytes, int]:
     known: dict[bytes, int] = {}
     if not shards:
         return known
-    inputs = DatasetReader([Location("path", path, path) for path in shards], Policy(_APART), tmpdir=tmpdir)
+    inputs = DatasetReader([parse_output(path) for path in shards], Policy(_APART), tmpdir=tmpdir)
     for sample in inputs:
         sample.complete()
         known.update((entry[0], entry[3]) for entry in sample.raw)

@@ -164,14 +164,16 @@ class RowSpool:
             except MalformedRow as error:
                 raise TarkitError(f"{place(self.plan_name, batch.shard, batch.row(at))}: {error}", error.hint) from None
 
-    def refuse(self, shards: Iterable[PlannedShard], written: Sequence[os.stat_result]) -> None:
-        """Raise TarkitError when a source is one of the files that will be `written`."""
+    def refuse(
+        self, shards: Iterable[PlannedShard], written: Sequence[os.stat_result], urls: frozenset[bytes] = frozenset()
+    ) -> None:
+        """Raise TarkitError when a source is one of the files or objects that will be `written`."""
         known = {(status.st_dev, status.st_ino) for status in written}
         sizes = {status.st_size for status in written} | {UNSIZED}
-        for shard in shards if known else ():
+        for shard in shards if known or urls else ():
             for batch in load_rows(self.file.read, shard.extents):
                 for at, (source, size) in enumerate(zip(batch.sources, batch.sizes, strict=True)):
-                    if size in sizes and _identity(source) in known:
+                    if source in urls or (size in sizes and _identity(source) in known):
                         where = place(self.plan_name, shard.name, batch.row(at))
                         raise TarkitError(f"{where}: {show(content_of(source)[1])} is written too")
 
@@ -188,7 +190,7 @@ class RowSpool:
         if kind == "data":
             if len(value) != row.size:
                 raise MalformedRow(disagree(row.source, len(value), row.size))
-        elif self._agrees:
+        elif self._agrees and kind == "path":  # the size of an object is compared when it is read
             try:
                 size = os.stat(value).st_size
             except OSError as error:
@@ -234,10 +236,10 @@ def place(plan_name: str | None, shard: bytes, row: Planned) -> str:
     return f"{plan_name}:{row.line}" if plan_name is not None and row.line else os.fsdecode(shard)
 
 
-def disagree(source: bytes, size: int, planned: int) -> str:
-    """Return the message for a source whose size is not that of the plan."""
+def disagree(source: bytes | str, size: int, planned: int) -> str:
+    """Return the message for a source whose size is not that of the plan; text is shown as it is."""
     many = f"{size} byte" if size == 1 else f"{size} bytes"
-    return f"{show(source)} has {many}, and the plan says {planned}"
+    return f"{source if isinstance(source, str) else show(source)} has {many}, and the plan says {planned}"
 
 
 def _identity(source: bytes) -> tuple[int, int] | None:

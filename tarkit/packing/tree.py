@@ -1,4 +1,5 @@
-"""The files below a directory, in byte order of their whole paths, directory by directory and so in little memory.
+"""The files below a directory or a URL, in byte order of their whole paths, directory by directory and so in little
+memory.
 
 A directory sorts as its name with a trailing slash, so its files come where their whole paths belong (`a.txt`, `a/b`,
 `a0`). Names are held for one directory at a time, about 60 bytes each besides their own.
@@ -8,21 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from tarkit.errors import TarkitError, show
-from tarkit.packing.plan import source_of
+from tarkit.packing.files import LocalFiles, ObjectFiles, Symlinks, TreeFiles, is_remote
 from tarkit.shards.patterns import compile_glob
 from tarkit.tar.block import DOT
 
-Scanned = tuple[list[bytes], list[bytes], Counter[str]]
-"""Base names of the files and of the subdirectories of a directory, unordered; counts of other entries, by kind."""
-
-Symlinks = Literal["skip", "files", "all"]
 Chunk = tuple[bytes, list[bytes], Sequence[int]]
 """Consecutive files of a directory: the directory with a slash, or nothing, their base names, their sizes."""
 
@@ -34,7 +29,7 @@ _UNSIZED = (UNSIZED,) * STEP
 
 @dataclass
 class Tree:
-    """The regular files below the directory `root`.
+    """The regular files below the directory `root`, or the objects below the URL `root`.
 
     Args:
         root: the directory.
@@ -47,8 +42,9 @@ class Tree:
         together: for keys within a directory, returns the part of a base name that files of one sample have in common:
             they then follow each other, where the first of them is.
         scattered: `together` does not end at the first dot, so files have to be grouped in each directory.
-        sized: whether sizes are looked up; else all are UNSIZED.
+        sized: whether sizes are looked up; else all are UNSIZED. Those of objects are in the list.
         missing: whether files that disappear before that get size 0, to be left out later; else they raise.
+        tmpdir: directory of temporary files.
 
     `skipped` counts what was left out, by kind; `files` and `content` (bytes) what was yielded.
     """
@@ -64,19 +60,29 @@ class Tree:
     scattered: bool = False
     sized: bool = True
     missing: bool = False
+    tmpdir: str | None = None
     skipped: Counter[str] = field(default_factory=Counter)
     files: int = 0
     content: int = 0
 
     def __post_init__(self) -> None:
-        front = os.fsencode(self.root)
-        self._front = front if front.endswith(b"/") else front + b"/"
+        remote = is_remote(self.root)
+        self._files: TreeFiles = LocalFiles(self.root, self.symlinks, self.missing)
+        if remote:
+            self._files = ObjectFiles(self.root, self.tmpdir)
+            self.sized = True
         self._kept = b""
         if self.keep_root:
-            self._kept = os.path.basename(os.path.abspath(front)) + b"/"
+            path = self.root.rstrip("/") if remote else os.path.abspath(self.root)
+            self._kept = os.fsencode(os.path.basename(path)) + b"/"
         self.skip = len(self._kept)
-        self.mark = source_of(self._front)
+        self.mark = self._files.mark
         self._globs = [("/" in glob, compile_glob(glob)) for glob in self.exclude]
+
+    @property
+    def newest(self) -> int | None:
+        """The time of modification of the newest object when they were listed, if it is known."""
+        return self._files.newest
 
     def source(self, name: bytes) -> bytes:
         """Return the source of the file of this name, as in a recipe."""
@@ -89,30 +95,14 @@ class Tree:
                 part = names if len(names) <= STEP else names[start : start + STEP]
                 sizes: Sequence[int] = _UNSIZED[: len(part)]
                 if self.sized:
-                    sizes = self._sizes(self._front + directory[self.skip :], part)
+                    sizes = self._files.sizes(directory[self.skip :], part)
                     self.content += sum(sizes)
                 self.files += len(part)
                 yield directory, part, sizes
 
-    def _sizes(self, path: bytes, names: list[bytes]) -> array[int]:
-        """Return the sizes of files of a directory in bytes; 0 for missing ones, if these are allowed."""
-        look = os.stat
-        try:
-            return array("Q", [look(path + name).st_size for name in names])
-        except (FileNotFoundError, NotADirectoryError):
-            if not self.missing:
-                raise
-        sizes = array("Q")
-        for name in names:
-            try:
-                sizes.append(look(path + name).st_size)
-            except (FileNotFoundError, NotADirectoryError):
-                sizes.append(0)
-        return sizes
-
     def _runs(self) -> Iterator[tuple[bytes, list[bytes]]]:
         """Yield consecutive files, without a directory between them."""
-        above = [self._ids(self._kept)]
+        above = [self._files.identity(b"")]
         stack = [(self._kept, self._listed(self._kept))]
         while stack:
             directory, rest = stack[-1]
@@ -122,7 +112,7 @@ class Tree:
                 if below:
                     deeper = directory + below
                     if self.symlinks == "all":
-                        ids = self._ids(deeper)
+                        ids = self._files.identity(deeper[self.skip :])
                         if ids in above:
                             raise TarkitError(f"{show(deeper)} is a link to a directory that contains it")
                         above.append(ids)
@@ -133,13 +123,9 @@ class Tree:
                 if self.symlinks == "all":
                     above.pop()
 
-    def _ids(self, directory: bytes) -> tuple[int, int]:
-        status = os.stat(self._front + directory[self.skip :])
-        return status.st_dev, status.st_ino
-
     def _listed(self, directory: bytes) -> Iterator[tuple[list[bytes], bytes]]:
         """Return the content of a directory: files, and the subdirectory that follows them, if one does."""
-        files, directories, skipped = self._scan(directory)
+        files, directories, skipped = self._files.scan(directory[self.skip :])
         self.skipped += skipped
         if self.match or self.exclude or self.prefix or directory[self.skip :] in self.hidden:
             files, directories = self._chosen(directory, files, directories)
@@ -153,31 +139,6 @@ class Tree:
         if not files:
             return iter([([], each) for each in directories])
         return _mixed(files, directories)
-
-    def _scan(self, directory: bytes) -> Scanned:
-        """Return base names of files and of subdirectories, unordered, and counts of other entries by kind."""
-        skipped: Counter[str] = Counter()
-        files: list[bytes] = []
-        directories: list[bytes] = []
-        with os.scandir(self._front + directory[self.skip :]) as entries:
-            for entry in entries:
-                if entry.is_file(follow_symlinks=False):
-                    files.append(entry.name)
-                elif entry.is_dir(follow_symlinks=False):
-                    directories.append(entry.name)
-                elif not entry.is_symlink():
-                    skipped["neither files nor directories"] += 1
-                elif self.symlinks == "skip":
-                    skipped["symbolic links"] += 1
-                elif entry.is_file():
-                    files.append(entry.name)
-                elif not entry.is_dir():
-                    skipped["symbolic links to nothing"] += 1
-                elif self.symlinks == "all":
-                    directories.append(entry.name)
-                else:
-                    skipped["symbolic links to directories"] += 1
-        return files, directories, skipped
 
     def _chosen(
         self, directory: bytes, files: list[bytes], directories: list[bytes]

@@ -6,12 +6,14 @@ import errno
 import os
 import stat
 import struct
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import TarkitError, show, spell, system_hint
 from tarkit.packing.batch import RowBatch, load_rows
@@ -22,11 +24,17 @@ from tarkit.packing.tree import UNSIZED
 from tarkit.parallel import results_in_order
 from tarkit.samples.validate import NameChecks
 from tarkit.shards.writer import Shard
-from tarkit.streams.copy import SMALL, Short, read_small, seconds
+from tarkit.stores import connect
+from tarkit.stores.ahead import Fetched, Place, fetch, read_ahead
+from tarkit.stores.schemes import public_name, scheme_of
+from tarkit.streams.copy import CHUNK, SMALL, Short, read_small, seconds
 from tarkit.streams.sink import Sink
 from tarkit.tar.block import COLON
 from tarkit.tar.header import encode
 from tarkit.tar.writer import PADS, EntryWriter
+
+if TYPE_CHECKING:
+    from tarkit.stores.transfer import Request
 
 # ---- Put the rows of a planned shard into an archive: open, read, compare with the plan, write
 
@@ -38,6 +46,13 @@ _NO_FILE = "is not a regular file, so its size cannot be planned"
 
 # Without O_NONBLOCK, opening a FIFO waits for a writer; it has no effect on a regular file.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class ObjectRequest(NamedTuple):
+    """The request of an object, which was not modified after the time `newest` when it was planned."""
+
+    request: Request[Fetched]
+    newest: int | None
 
 
 class ShardFiller:
@@ -66,6 +81,8 @@ class ShardFiller:
         self._mtime = mtime
         self._skip = skip
         self._names = NameChecks(limit=None)
+        self._objects = read_ahead(self._places(), lambda each: each[0], fetch)
+        self._drawn: deque[ObjectRequest] = deque()
 
     @property
     def samples(self) -> int:
@@ -141,6 +158,8 @@ class ShardFiller:
         if kind == "data":
             self._writer.add(self._header(row, size, 0), value)
             return size
+        if kind == "url":
+            return self._add_object(row, self._object())
         try:
             fd = os.open(value, _FLAGS)
             try:
@@ -169,6 +188,63 @@ class ShardFiller:
             raise TarkitError(f"{self._where(row)}: {show(value)} was changed while it was read")
         return size
 
+    def _places(self) -> Iterator[tuple[Place, int | None]]:
+        """Yield URL, size and latest time of each source that is an object; the rows are read a second time for it."""
+        for batch in load_rows(self._read, self._shard.extents):
+            for source, size in zip(batch.sources, batch.sizes, strict=True) if batch.has_urls else ():
+                kind, value = content_of(source)
+                if kind == "url":
+                    url = value.decode("utf-8", "surrogateescape")
+                    yield (url, None if size == UNSIZED else size), batch.newest
+
+    def _object(self) -> ObjectRequest:
+        """Return the request of the next object."""
+        if self._drawn:
+            return self._drawn.popleft()
+        (_, newest), request = next(self._objects)
+        assert request is not None
+        return ObjectRequest(request, newest)
+
+    def _add_object(self, row: Planned, requested: ObjectRequest) -> int:
+        """Write a row whose source is an object; return its size in bytes."""
+        with self._reading(row):
+            found = requested.request.result()
+        size, modified = found.info.size, found.info.modified or 0
+        if size is None:
+            raise TarkitError(f"{self._where(row)}: {_shown(row)}: the store does not say how long this object is")
+        if row.size not in (size, UNSIZED):
+            raise TarkitError(f"{self._where(row)}: {disagree(_shown(row), size, row.size)}", "plan again")
+        if requested.newest is not None and modified > requested.newest:
+            raise TarkitError(f"{self._where(row)}: {_shown(row)} was changed after it was listed", "plan again")
+        header, written = self._header(row, size, modified), 0
+        if found.data is not None:
+            written = len(found.data)
+            self._writer.add(header, found.data)
+        else:
+            self._writer.raw((header,), len(header))
+            with closing(found.stream()) as stream:
+                while True:
+                    with self._reading(row):
+                        data = stream.read(CHUNK)
+                    if not data:
+                        break
+                    written += len(data)
+                    self._writer.raw((data,), len(data))
+            self._writer.raw((PADS[size % 512],), len(PADS[size % 512]))
+        if written != size:
+            raise TarkitError(f"{self._where(row)}: {_shown(row)}: {written} bytes came, and it has {size}")
+        return size
+
+    @contextmanager
+    def _reading(self, row: Planned) -> Iterator[None]:
+        """Name the shard, or the line of the plan, in errors of the source of a row."""
+        try:
+            yield
+        except OSError as error:
+            raise TarkitError(f"{self._where(row)}: {_shown(row)}: {error.strerror}", "plan again") from None
+        except TarkitError as error:
+            raise TarkitError(f"{self._where(row)}: {error}", error.hint) from error
+
     def _fill_whole_samples(self, rows: Iterator[Planned]) -> Iterator[int]:
         """Write the samples of which all files exist."""
         due = STEP
@@ -189,16 +265,24 @@ class ShardFiller:
 
     def _missing(self, sample: list[Planned]) -> str | None:
         """Return a message that names the first file of a sample that does not exist; None without one."""
+        missing: str | None = None
+        drawn: deque[ObjectRequest] = deque()
         for row in sample:
             kind, path = content_of(row.source)
             try:
-                if kind == "path":
+                if kind == "url":
+                    drawn.append(self._object())
+                    drawn[-1].request.result()
+                elif kind == "path":
                     os.stat(path)
             except (FileNotFoundError, NotADirectoryError) as error:
-                return f"{self._where(row)}: {show(path)}: {error.strerror}"
+                missing = missing or f"{self._where(row)}: {_shown(row)}: {error.strerror}"
+            except TarkitError:
+                pass  # raised again when the object is written
             except OSError as error:
                 raise self._failed(row, error) from None
-        return None
+        self._drawn = deque() if missing else drawn
+        return missing
 
     def _header(self, row: Planned, size: int, mtime: int) -> bytes:
         try:
@@ -231,6 +315,12 @@ class ShardFiller:
         if row.size in (status.st_size, UNSIZED):
             return TarkitError(f"{self._where(row)}: {show(path)} was changed while it was read")
         return TarkitError(f"{self._where(row)}: {disagree(path, status.st_size, row.size)}", "plan again")
+
+
+def _shown(row: Planned) -> str:
+    """Return the source of a row for a message, without the secrets of a URL."""
+    kind, value = content_of(row.source)
+    return public_name(os.fsdecode(value)) if kind == "url" else show(value)
 
 
 _COUNTER = struct.Struct("=q")
@@ -277,11 +367,12 @@ class Packing:
 
 
 class Task(NamedTuple):
-    """A shard to write, its index, and its entry in the journal."""
+    """A shard to write, its index, its entry in the journal, and whether it exists."""
 
     number: int
     shard: PlannedShard
     known: Known | None = None
+    exists: bool = False
 
 
 class Packed(NamedTuple):
@@ -335,10 +426,10 @@ def _steps(packing: Packing, task: Task) -> Generator[None, None, Packed]:
     name = os.fsdecode(task.shard.name)
     note = ""
     if packing.resume:
-        note = fingerprint(packing.read, task.shard, packing.settings)
+        note = "" if scheme_of(name) else fingerprint(packing.read, task.shard, packing.settings)
         if task.known and note and _same(packing, task.known, note, identity(name)):
             return _known(packing, task, task.known, note)
-        if os.path.exists(name):
+        if task.exists:
             try:
                 return (yield from _write(packing, task, name, note, Existing(name, packing.tmpdir)))
             except Differs as error:
@@ -359,7 +450,7 @@ def _same(packing: Packing, known: Known, note: str, there: str) -> bool:
 def _known(packing: Packing, task: Task, known: Known, note: str) -> Packed:
     """Return the result of a shard from the journal."""
     _count(packing, task, known.content)
-    shard = _described(known.shard, packing.digest and not known.shard.sha256)
+    shard = _described(known.shard, packing.digest and not known.shard.sha256, None)
     complete = known.posted or not packing.posted
     return Packed(shard, known.planned, known.content, known.rows, [], True, complete, note)
 
@@ -389,19 +480,27 @@ def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Ge
     _count(packing, task, filler.content)
     shard = None
     if filler.rows:
-        shard = _described(
-            Shard(name, filler.samples, writer.position, 0, filler.first, filler.last, ""), packing.digest
-        )
+        shard = Shard(name, filler.samples, writer.position, 0, filler.first, filler.last, "")
+        shard = _described(shard, packing.digest, sink.digest())
     kept = isinstance(sink, Existing)
     return Packed(shard, filler.planned, filler.content, filler.rows, filler.skipped, kept, False, note)
 
 
-def _described(shard: Shard, digest: bool) -> Shard:
-    """Return the shard with the length and the checksum of its file, if requested."""
+def _described(shard: Shard, digest: bool, known: tuple[str, int] | None) -> Shard:
+    """Return the shard with the checksum and the length of its file, if requested; they may be `known`."""
     if not digest:
         return shard
+    if known is not None:
+        return shard._replace(sha256=known[0], stored=known[1])
     import hashlib  # takes milliseconds to load, and only --manifest needs it
 
+    if scheme_of(shard.name):
+        hashed, stored = hashlib.sha256(), 0
+        with connect.open_object(shard.name).stream() as stream:
+            while data := stream.read(CHUNK):
+                hashed.update(data)
+                stored += len(data)
+        return shard._replace(stored=stored, sha256=hashed.hexdigest())
     with open(shard.name, "rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         return shard._replace(stored=os.fstat(file.fileno()).st_size, sha256=sha256)

@@ -120,9 +120,7 @@ class ShardTemplate:
         The directory is listed once. It is empty without a directory, for commands, and for stores without lists.
         """
         if is_listed(self.text):
-            from tarkit.stores import listing
-
-            urls = listing.in_child(self.directory, lambda: listing.beginning(self.directory + self._literals[0]))
+            urls = _beginning(self.directory + self._literals[0])
             return sorted((index, url) for url in urls if (index := self.matches(url)) is not None)
         if not self._local:
             return []
@@ -132,12 +130,37 @@ class ShardTemplate:
         except FileNotFoundError:
             return []
 
+    def neighbours(self) -> list[str]:
+        """Return the paths of all files in the directory of the shards, sorted; for objects, those that begin alike."""
+        if is_listed(self.text):
+            return sorted(_beginning(self.directory + self._literals[0]))
+        if not self._local or not os.path.isdir(self.directory or "."):
+            return []
+        return [self.directory + base for base in sorted(os.listdir(self.directory or "."))]
+
     def _found(self, entries: Iterator[os.DirEntry[str]]) -> Iterator[tuple[int, str]]:
         for entry in entries:
             path = self.directory + entry.name
             index = self.matches(path)
             if index is not None and not entry.is_dir(follow_symlinks=False):
                 yield index, path
+
+
+def _beginning(prefix: str) -> list[str]:
+    """Return the URLs of the objects whose URLs begin with `prefix`."""
+    from tarkit.stores import listing
+
+    return listing.in_child(prefix, lambda: listing.beginning(prefix))
+
+
+def existing_among(names: Sequence[str]) -> list[str]:
+    """Return those of these files and objects that exist; of a store, what begins like all in a directory is listed."""
+    together: dict[str, list[str]] = {}
+    for name in names:
+        if is_listed(name):
+            together.setdefault(name.rpartition("/")[0], []).append(name)
+    there = {url for urls in together.values() for url in _beginning(os.path.commonprefix(urls))}  # noqa: RUF071
+    return [name for name in names if name in there or (not scheme_of(name) and os.path.exists(name))]
 
 
 def refuse_existing(paths: Sequence[str], hint: str, what: str = "there are shards of this name") -> None:

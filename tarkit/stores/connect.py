@@ -52,6 +52,15 @@ def open_object(url: str, options: StoreOptions | None = None, first: int | None
     return RemoteObject(store_of(url, options), url, public_name(url), options, _tell, first or FIRST)
 
 
+def head_object(url: str, options: StoreOptions | None = None) -> Info:
+    """Return the description of an object. Raises FileNotFoundError."""
+    from tarkit.stores.transfer import Patience, awaited
+
+    options = options or _options
+    head = partial(store_of(url, options).head, url)
+    return Patience(options, _tell).repeat(f"{public_name(url)}: ", lambda: awaited(head))
+
+
 def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | None:
     """Return the file of the cache that has an object; None if there is no cache, or the object is read without it."""
     directory, size = _cache

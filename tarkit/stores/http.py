@@ -126,8 +126,9 @@ class HttpReply:
                 raise Unsupported(f"{public_name(url)}: the server does not send parts of this object")
             size = known if size is None else size
             self._left = -1 if size is None else size
-        version = reply.headers.get("ETag") or reply.headers.get("Last-Modified")
-        self.info = Info(url, size, version, ranges and size is not None)
+        date = reply.headers.get("Last-Modified")
+        version = reply.headers.get("ETag") or date
+        self.info = Info(url, size, version, ranges and size is not None, _seconds(date))
 
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes, b"" at the end; raises ConnectionLost."""
@@ -301,6 +302,14 @@ def refused(url: str, reply: BaseHTTPResponse, logged_in: bool) -> Exception:
         hint = "the login was not accepted" if logged_in else "a login is read from the URL or from ~/.netrc"
         return denied(name, f"the server answers {words}", hint)
     return TarkitError(f"{name}: the server answers {words}")
+
+
+def _seconds(date: str | None) -> int | None:
+    """Return a date in seconds since 1970; None if it is not one."""
+    try:
+        return None if date is None else int(parsedate_to_datetime(date).timestamp())
+    except (ValueError, OverflowError):
+        return None
 
 
 def _retry_after(text: str | None) -> float | None:

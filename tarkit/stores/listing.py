@@ -7,6 +7,7 @@ import pickle
 import re
 import threading
 from collections.abc import Callable, Iterator
+from signal import SIGKILL
 from typing import Any
 
 from tarkit.errors import TarkitError
@@ -79,9 +80,14 @@ def in_child(url: str, work: Callable[[], list[str]]) -> list[str]:
     if pid == 0:
         _answer(work, result)
     os.close(result)
-    with open(found, "rb") as pipe:
-        data = pipe.read()
-    os.waitpid(pid, 0)
+    try:
+        with open(found, "rb") as pipe:
+            data = pipe.read()
+    except BaseException:
+        os.kill(pid, SIGKILL)
+        raise
+    finally:
+        os.waitpid(pid, 0)
     if not data:
         raise TarkitError("the process that lists objects ended early")
     urls, error = pickle.loads(data)

@@ -356,8 +356,9 @@ def _profile(options: StoreOptions) -> dict[str, str]:
 
 
 def _info(url: str, meta: Any) -> Info:
-    version = meta.get("e_tag") or str(meta.get("last_modified") or "") or None
-    return Info(url, meta["size"], version)
+    modified = meta.get("last_modified")
+    version = meta.get("e_tag") or str(modified or "") or None
+    return Info(url, meta["size"], version, modified=None if modified is None else int(modified.timestamp()))
 
 
 def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False) -> NoReturn:

@@ -63,6 +63,11 @@ class Request(Generic[Result]):
         self._done.set()
 
 
+def awaited(work: Callable[[], Result]) -> Result:
+    """Return what a call returns: in the main thread by a Request, in others, which handle no signals, at once."""
+    return Request(work).result() if threading.current_thread() is threading.main_thread() else work()
+
+
 class Patience:
     """How often a request is made again: up to `options.retries` failures in a row, with growing pauses.
 
@@ -137,7 +142,7 @@ class RemoteObject:
         self._info: Info | None = None
         self._head = b""  # the first bytes, once they were requested as a range
         self._first: Transfer | None = Transfer(self, 0, first)
-        Request(self._first.start).result()
+        awaited(self._first.start)
         assert self._info is not None
         self.info: Info = self._info
         if not self.info.ranges:
@@ -160,14 +165,12 @@ class RemoteObject:
         if first is not None:
             with closing(first):
                 self._head = (
-                    Request(first.rest).result()
-                    if self.info.ranges and first.stop is not None and start < first.stop
-                    else b""
+                    awaited(first.rest) if self.info.ranges and first.stop is not None and start < first.stop else b""
                 )
         if stop <= max(start, len(self._head)):
             return self._head[start:stop]
         with closing(Transfer(self, start, stop)) as transfer:
-            return Request(transfer.rest).result()
+            return awaited(transfer.rest)
 
     def stream(self, start: int = 0, stop: int | None = None) -> Stream:
         """Return a reader of bytes [start, stop), in order. The first request serves the first one of all."""

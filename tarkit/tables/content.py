@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError, show
-from tarkit.stores import connect
+from tarkit.stores.ahead import Fetched, Place, fetch, read_ahead
 from tarkit.streams.command import CommandReader
 from tarkit.streams.copy import CHUNK, SMALL, read_small, seconds
 from tarkit.streams.source import ByteReader, DescriptorReader, ReadAdapter
@@ -18,6 +18,8 @@ from tarkit.tables.recipe import Row
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from tarkit.stores.transfer import Request
 
 HELD = 16 << 20  # bytes: larger content without a known size goes to a temporary file
 WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
@@ -60,20 +62,24 @@ class ContentLoader:
         self.outputs = {(status.st_ino, status.st_dev) for status in outputs}
         self.tmpdir = tmpdir
 
-    def __call__(self, row: Row) -> EntryContent | None:
-        """Return the content of one row; None for a file that does not exist, if `missing` is given."""
+    def __call__(self, row: Row, request: Request[Fetched] | None = None) -> EntryContent | None:
+        """Return the content of one row; None for a file that does not exist, if `missing` is given.
+
+        `request` is that of the object of a URL, which is otherwise made here.
+        """
         kind = row[1]
         if kind == "path":
             return self._file(row)
         if kind == "data":
             return EntryContent(row[2], -1, len(row[2]), 0)
-        reader: ByteReader
         try:
             if kind == "pipe":
-                reader = CommandReader(os.fsdecode(row.value))
-            else:
-                reader = ReadAdapter(connect.open_object(os.fsdecode(row.value)).stream())
-            return self._read_all(reader)
+                return self._read_all(CommandReader(os.fsdecode(row.value)))
+            found = fetch(os.fsdecode(row.value)) if request is None else request.result()
+            modified = found.info.modified or 0
+            if found.data is not None:
+                return EntryContent(found.data, -1, len(found.data), modified)
+            return self._read_all(ReadAdapter(found.stream()))._replace(mtime=modified)
         except TarkitError as error:
             raise TarkitError(f"{row.where}: {error}", error.hint) from error
         except OSError as error:
@@ -140,21 +146,23 @@ class ContentLoader:
             reader.close()
 
 
-def loaded(
-    rows: Iterable[Row], load: Callable[[Row], EntryContent | None], ahead: int = 1
-) -> Iterator[tuple[Row, EntryContent | None]]:
-    """Yield each row with its content, in order; `ahead` > 1 loads that many at a time in threads."""
+def loaded(rows: Iterable[Row], load: ContentLoader, ahead: int = 1) -> Iterator[tuple[Row, EntryContent | None]]:
+    """Yield each row with its content, in order; `ahead` > 1 loads that many at a time in threads.
+
+    Objects are requested ahead in any case.
+    """
+    requested = read_ahead(rows, _place_of, fetch)
     if ahead <= 1:
-        for row in rows:
-            yield row, load(row)
+        for row, request in requested:
+            yield row, load(row, request)
         return
     from concurrent.futures import ThreadPoolExecutor
 
     waiting: deque[tuple[Row, Future[EntryContent | None]]] = deque()
     pool = ThreadPoolExecutor(ahead)
     try:
-        for row in rows:
-            waiting.append((row, pool.submit(load, row)))
+        for row, request in requested:
+            waiting.append((row, pool.submit(load, row, request)))
             if len(waiting) > 2 * ahead:
                 first, future = waiting.popleft()
                 yield first, _result(future)
@@ -163,6 +171,11 @@ def loaded(
             yield first, _result(future)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _place_of(row: Row) -> Place | None:
+    """Return the URL of a row, if its source is an object."""
+    return (os.fsdecode(row[2]), None) if row[1] == "url" else None
 
 
 def _result(future: Future[EntryContent | None]) -> EntryContent | None:

@@ -81,10 +81,10 @@ def read_recipe(lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool
         yield new(Row, (name, kind, value, number, recipe_name))
 
 
-def parse_source(source: bytes, pipes_allowed: bool) -> tuple[Kind, bytes]:
+def parse_source(source: bytes, pipes_allowed: bool, rules: bool = True) -> tuple[Kind, bytes]:
     """Return the kind and the value of a SOURCE; an empty path or command is returned as such.
 
-    Rules of --rewrite apply to URLs.
+    With `rules`, those of --rewrite apply to URLs.
 
     Raises:
         MalformedRow: invalid hex or base64, an unknown scheme, a command if `pipes_allowed` is false.
@@ -109,7 +109,8 @@ def parse_source(source: bytes, pipes_allowed: bool) -> tuple[Kind, bytes]:
     url = source.decode("utf-8", "surrogateescape")
     if schemes.scheme_of(url) is None:
         return "path", source
-    [url] = rewrite.rewritten([url])
+    if rules:
+        [url] = rewrite.rewritten([url])
     source = url.encode("utf-8", "surrogateescape")
     if url.startswith(("file:", "pipe:")):
         return parse_source(source, pipes_allowed)

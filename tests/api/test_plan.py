@@ -13,7 +13,7 @@ import pytest
 
 import tarkit
 from tarkit.api import plan
-from tarkit.packing import tree
+from tarkit.packing.files import LocalFiles
 from tests._tools import each_row
 from tests.conftest import Run, entries, keys
 
@@ -292,9 +292,9 @@ def test_shards_that_are_there(here: Path) -> None:
 def test_a_file_that_is_gone(when: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample of a removed file is dropped with a warning, or is an error, for a removal in the listing or later."""
     fill()
-    sizes, pack = tree.Tree._sizes, plan.pack
+    sizes, pack = LocalFiles.sizes, plan.pack
 
-    def listed(self: tree.Tree, path: bytes, names: list[bytes]) -> Any:
+    def listed(self: LocalFiles, path: bytes, names: list[bytes]) -> Any:
         if path.endswith(b"dog/"):
             Path("tree/dog/4.png").unlink()
         return sizes(self, path, names)
@@ -304,7 +304,7 @@ def test_a_file_that_is_gone(when: str, here: Path, monkeypatch: pytest.MonkeyPa
         return pack(*given, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tree.Tree, "_sizes", listed) if when == "listed" else patch.setattr(plan, "pack", packed)
+        patch.setattr(LocalFiles, "sizes", listed) if when == "listed" else patch.setattr(plan, "pack", packed)
         with pytest.raises((tarkit.TarkitError, OSError), match=r"dog/4\.png"):
             tarkit.plan("tree").write("a-%d.tar")
         assert [path.name for path in Path().iterdir()] == ["tree"]

@@ -22,9 +22,9 @@ import pytest
 from tarkit.errors import TarkitError
 from tarkit.packing import packer, resume
 from tarkit.packing import spool as packer_spool
-from tarkit.packing import tree as trees
 from tarkit.packing import writer as packer_fill
 from tarkit.packing.batch import RowBatch, load_rows
+from tarkit.packing.files import LocalFiles
 from tarkit.packing.plan import Planned, SavedPlan, source_of, write_plan
 from tarkit.tar.writer import EntryWriter
 from tests._tools import each_row, process
@@ -856,13 +856,13 @@ def test_a_file_that_is_cut_where_a_read_ends(
 
 def test_a_file_that_goes_before_it_is_looked_at(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample is dropped, as for a file that is removed later; without the option it is an error."""
-    sizes = trees.Tree._sizes
+    sizes = LocalFiles.sizes
 
     def gone(*given: Any) -> Any:
         Path("t/b.x").unlink(missing_ok=True)
         return sizes(*given)
 
-    monkeypatch.setattr(trees.Tree, "_sizes", gone)
+    monkeypatch.setattr(LocalFiles, "sizes", gone)
     for words, status in {("--on-missing", "skip"): 0, (): 1}.items():
         tree({"a.x": b"1", "b.x": b"2", "b.y": b"2", "c.x": b"3"})
         ran = run("shard", "t", "-c", "9", "-s", "1G", "-o", "s-%d.tar", *words, exit=status)

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("urllib3")
 
+import tarkit
 from tarkit.errors import TarkitError, Unsupported, Usage
 from tarkit.stores import connect, hub, listing, transfer
 from tarkit.stores.hub import HubPath, HubStore, split_url
@@ -323,3 +324,15 @@ def test_commands_read_it(server: HubServer, run: Run) -> None:
     Path("s-0.tar").write_bytes(shards["s-0.tar"])
     assert "hf upload org/name" in run("cat", "s-0.tar", "-o", f"{ROOT}x.tar", exit=1).stderr
     connect._store.cache_clear()
+
+
+def test_a_repository_is_packed_like_a_directory(server: HubServer, here: Path) -> None:
+    """The Hub lists files in an order of its own; the shards are those of the same files on the disk."""
+    for name, data in FILES.items():
+        path = here / "t" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    silent: list[str] = []
+    local = tarkit.plan("t", count=2, on_problem=silent.append).write("l-%d.tar")
+    remote = tarkit.plan(ROOT, count=2, on_problem=silent.append).write("r-%d.tar")
+    assert [shard.sha256 for shard in remote] == [shard.sha256 for shard in local] != []

@@ -1,0 +1,239 @@
+"""The files of a tree, directory by directory: those of a local directory, or the objects of a store."""
+
+from __future__ import annotations
+
+import marshal
+import os
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Literal, Protocol
+
+from tarkit.errors import TarkitError, show
+from tarkit.packing.plan import source_of
+from tarkit.spill.records import by_rank
+from tarkit.stores import connect, listing
+from tarkit.stores.ahead import fetch, read_ahead
+from tarkit.stores.schemes import public_name, scheme_of
+from tarkit.stores.store import Info
+from tarkit.streams.tempfile import TemporaryFile
+
+Scanned = tuple[list[bytes], list[bytes], Counter[str]]
+"""Base names of the files and of the subdirectories of a directory, unordered; counts of other entries, by kind."""
+
+Symlinks = Literal["skip", "files", "all"]
+
+_PAGE = 4096  # objects in a record of the list of a store
+
+
+class TreeFiles(Protocol):
+    """The files of a tree. Directories are relative to its root, and end in a slash; the root is empty."""
+
+    mark: bytes
+    """The source of a file, as in a recipe, is this and its name."""
+
+    newest: int | None
+    """The time of modification of the newest object when they were listed, if it is known."""
+
+    def scan(self, directory: bytes) -> Scanned:
+        """Return the content of a directory. Each is requested once, after its parent, in byte order."""
+
+    def sizes(self, directory: bytes, names: list[bytes]) -> Sequence[int]:
+        """Return the sizes in bytes of files of the directory that was requested last, or of one above it."""
+
+    def identity(self, directory: bytes) -> object:
+        """Return what tells a directory from all others."""
+
+
+class LocalFiles:
+    """The files below a directory of the file system.
+
+    Args:
+        root: the directory.
+        symlinks: as for `Tree`.
+        missing: whether files that disappear get size 0; else they raise.
+    """
+
+    def __init__(self, root: str, symlinks: Symlinks = "files", missing: bool = False) -> None:
+        front = os.fsencode(root)
+        self._front = front if front.endswith(b"/") else front + b"/"
+        self._symlinks = symlinks
+        self._missing = missing
+        self.mark = source_of(self._front)
+        self.newest: int | None = None
+
+    def scan(self, directory: bytes) -> Scanned:
+        """Return base names of files and of subdirectories, unordered, and counts of other entries by kind."""
+        skipped: Counter[str] = Counter()
+        files: list[bytes] = []
+        directories: list[bytes] = []
+        with os.scandir(self._front + directory) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    files.append(entry.name)
+                elif entry.is_dir(follow_symlinks=False):
+                    directories.append(entry.name)
+                elif not entry.is_symlink():
+                    skipped["neither files nor directories"] += 1
+                elif self._symlinks == "skip":
+                    skipped["symbolic links"] += 1
+                elif entry.is_file():
+                    files.append(entry.name)
+                elif not entry.is_dir():
+                    skipped["symbolic links to nothing"] += 1
+                elif self._symlinks == "all":
+                    directories.append(entry.name)
+                else:
+                    skipped["symbolic links to directories"] += 1
+        return files, directories, skipped
+
+    def sizes(self, directory: bytes, names: list[bytes]) -> array[int]:
+        """Return the sizes of files of a directory in bytes; 0 for missing ones, if these are allowed."""
+        look, path = os.stat, self._front + directory
+        try:
+            return array("Q", [look(path + name).st_size for name in names])
+        except (FileNotFoundError, NotADirectoryError):
+            if not self._missing:
+                raise
+        sizes = array("Q")
+        for name in names:
+            try:
+                sizes.append(look(path + name).st_size)
+            except (FileNotFoundError, NotADirectoryError):
+                sizes.append(0)
+        return sizes
+
+    def identity(self, directory: bytes) -> tuple[int, int]:
+        """Return device and inode of a directory."""
+        status = os.stat(self._front + directory)
+        return status.st_dev, status.st_ino
+
+
+class ObjectFiles:
+    """The objects whose URLs begin with that of a directory; what is before a slash in their names is a directory.
+
+    `newest` is the latest time of modification of those that were listed, if the store says it: what is modified later
+    was changed after that.
+
+    The store is listed once, in any order, and the names are sorted in temporary space. Memory holds those of one
+    directory, and of the directories above it. Empty objects whose names end in a slash are no files.
+
+    Args:
+        root: the URL of the directory.
+        tmpdir: the directory of temporary files.
+    """
+
+    def __init__(self, root: str, tmpdir: str | None = None) -> None:
+        self.root = root if root.endswith("/") else f"{root}/"
+        self.mark = self.root.encode("utf-8", "surrogateescape")
+        self._tmpdir = tmpdir
+        self._directories: Iterator[tuple[bytes, Iterator[tuple[bytes, bytes, int]]]] = iter(())
+        self._sizes: dict[bytes, dict[bytes, int]] = {}
+        self.newest: int | None = None
+
+    def scan(self, directory: bytes) -> Scanned:
+        """Return base names of objects and of directories."""
+        if not directory:
+            self._directories = groupby(self._sorted(), lambda each: each[0])
+        sizes: dict[bytes, int] = {}
+        below: list[bytes] = []
+        content = next((found for name, found in self._directories if name == directory), iter(()))
+        for _, base, size in content:
+            if not base.endswith(b"/"):
+                sizes[base] = size
+            elif base[:-1] not in below[-1:]:
+                below.append(base[:-1])
+        self._sizes = {above: each for above, each in self._sizes.items() if directory.startswith(above)}
+        self._sizes[directory] = sizes
+        return list(sizes), below, Counter()
+
+    def sizes(self, directory: bytes, names: list[bytes]) -> list[int]:
+        """Return the sizes of objects, from the list."""
+        sizes = self._sizes[directory]
+        return [sizes[name] for name in names]
+
+    def identity(self, directory: bytes) -> bytes:
+        """Return the name: no directory of a store contains itself."""
+        return directory
+
+    def _sorted(self) -> Iterator[tuple[bytes, bytes, int]]:
+        """Yield directory, base name and size of each object, and of each directory, whose base name ends in a slash.
+
+        The content of a directory comes together, before that of its subdirectories.
+        """
+        pairs = ((b"%b\0%b" % each[:2], marshal.dumps(each)) for each in _with_directories(self._listed()))
+        return map(marshal.loads, by_rank(pairs, self._tmpdir))
+
+    def _listed(self) -> Iterator[tuple[bytes, int]]:
+        """Yield names and sizes of the objects. They are listed before, in a process that has threads for it."""
+        file = TemporaryFile(self._tmpdir)
+
+        def work() -> list[str]:
+            with os.fdopen(os.dup(file.fd), "wb") as stream:
+                page: list[tuple[bytes, int, int | None]] = []
+                for info in _without_marks(connect.list_objects(self.root)):
+                    if info.size is None:
+                        what = f"{public_name(info.url)}: the store does not say how long this object is"
+                        raise TarkitError(what, "download it")
+                    name = info.url[len(self.root) :].encode("utf-8", "surrogateescape")
+                    if b"\0" in name:
+                        raise TarkitError(f"{public_name(self.root)}: {show(name)} is not the name of a file")
+                    page.append((name, info.size, info.modified))
+                    if len(page) >= _PAGE:
+                        marshal.dump(page, stream)
+                        page = []
+                marshal.dump(page, stream)
+            return []
+
+        listing.in_child(self.root, work)
+        end = os.lseek(file.fd, 0, os.SEEK_END)
+        if end <= len(marshal.dumps([])):
+            raise TarkitError(
+                f"{public_name(self.root)}: there are no objects below it", "for an archive: tarkit split"
+            )
+        os.lseek(file.fd, 0, os.SEEK_SET)
+        with os.fdopen(os.dup(file.fd), "rb") as stream:
+            while stream.tell() < end:
+                for name, size, modified in marshal.load(stream):
+                    if modified is not None:
+                        self.newest = max(self.newest or 0, modified)
+                    yield name, size
+
+
+def _without_marks(objects: Iterator[Info]) -> Iterator[Info]:
+    """Leave out empty objects whose names end in a slash: they stand for directories.
+
+    Lists of obstore have their names without the slash. So an empty object is requested by its name, and if there is
+    none, or one that is not empty, it is left out.
+    """
+    empty = read_ahead(objects, lambda info: (info.url, 0) if info.size == 0 else None, fetch)
+    for info, request in empty:
+        if request is not None:
+            try:
+                if info.url.endswith("/") or request.result().info.size:
+                    continue
+            except FileNotFoundError:
+                continue
+        yield info
+
+
+def _with_directories(names: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, bytes, int]]:
+    """Yield directory, base name and size of each file and, perhaps repeatedly, of each directory, as `NAME/`."""
+    last = b""
+    for name, size in names:
+        cut = name.rfind(b"/") + 1
+        directory = name[:cut]
+        if not last.startswith(directory):
+            start = 0
+            while stop := directory.find(b"/", start) + 1:
+                if not last.startswith(directory[:stop]):
+                    yield directory[:start], directory[start:stop], 0
+                start = stop
+        last = directory
+        yield directory, name[cut:], size
+
+
+def is_remote(root: str) -> bool:
+    """Whether the root of a tree is the URL of a directory. A local directory of that name is meant first."""
+    return scheme_of(root) is not None and not os.path.exists(root)

@@ -1,0 +1,92 @@
+"""Request many objects in the order in which they are needed: several are requested ahead, small ones whole."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from tarkit.stores import connect
+
+if TYPE_CHECKING:
+    from tarkit.stores.store import Info
+    from tarkit.stores.transfer import RemoteObject, Request, Stream
+
+WINDOW = 32
+"""Objects that are requested, or wait for their turn, at a time."""
+
+MEMORY = 20 << 20
+"""Bytes of these objects from which on no more are requested. A large object in its turn has 40 MiB of its own."""
+
+WHOLE = 4 << 20
+"""Bytes of the largest object that one request reads; of a larger one the first request only opens it."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Place = tuple[str, int | None]
+"""The URL of an object, and its length in bytes if it is known."""
+
+
+def read_ahead(
+    items: Iterable[Item], place_of: Callable[[Item], Place | None], read: Callable[[str, int | None], Result]
+) -> Iterator[tuple[Item, Request[Result] | None]]:
+    """Yield each item with the request of its object, in order; None for an item that `place_of` gives no object.
+
+    `read` is called in threads. `result()` of a request waits for it, and raises its error. Up to WINDOW items are
+    taken ahead, while objects among them are requested.
+    """
+    waiting: deque[tuple[Item, Request[Result] | None, int]] = deque()
+    requested = held = 0
+
+    def next_one() -> tuple[Item, Request[Result] | None]:
+        nonlocal requested, held
+        item, request, cost = waiting.popleft()
+        requested -= request is not None
+        held -= cost
+        return item, request
+
+    for item in items:
+        place = place_of(item)
+        if place is not None:
+            from tarkit.stores.transfer import FIRST, Request
+
+            cost = FIRST if place[1] is None else min(place[1], WHOLE)
+            waiting.append((item, Request(partial(read, *place)), cost))
+            requested += 1
+            held += cost
+        elif waiting:
+            waiting.append((item, None, 0))
+        else:
+            yield item, None
+        while waiting and (not requested or len(waiting) >= WINDOW or held >= MEMORY):
+            yield next_one()
+    while waiting:
+        yield next_one()
+
+
+class Fetched(NamedTuple):
+    """An object: its content if one request reads it, else None; then `stream` reads it."""
+
+    info: Info
+    data: bytes | None
+    remote: RemoteObject | None = None
+
+    def stream(self) -> Stream:
+        """Return a reader of an object that is not read, which the caller closes."""
+        assert self.remote is not None
+        return self.remote.stream()
+
+
+def fetch(url: str, size: int | None = None) -> Fetched:
+    """Request an object and read it if it is small; `size` is its expected length. Raises FileNotFoundError."""
+    from tarkit.stores.transfer import FIRST
+
+    if size == 0:
+        return Fetched(connect.head_object(url), b"")
+    first = FIRST if size is None or size > WHOLE else size
+    remote = connect.open_object(url, first=first)
+    info = remote.info
+    if info.size is None or info.size > first or not info.ranges:
+        return Fetched(info, None, remote)
+    return Fetched(info, remote.read(0, info.size), remote)

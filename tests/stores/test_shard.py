@@ -1,0 +1,327 @@
+"""Trees of objects as shards, and shards as objects: the bytes are those of the same tree in a directory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("obstore")
+boto3 = pytest.importorskip("boto3")
+
+import tarkit
+from tarkit.api import plan
+from tarkit.stores import ahead
+from tests.conftest import Run, entries
+from tests.stores._http import http_server
+from tests.stores._servers import KEYS, moto, rclone, refusing
+from tests.stores.test_objects import tarkit_run
+
+_numbers = count()
+RANDOM = random.Random(5)
+FILES = {
+    "a.jpg": b"1",
+    "a.cls": b"0",
+    "a-b.jpg": b"",
+    "a/1.jpg": b"2" * 5000,
+    "a/1.json": b"{}",
+    "a/1/x.jpg": b"3",
+    "a/1.b/y.jpg": b"4",
+    "a0.jpg": b"5",
+    "b/large.bin": RANDOM.randbytes(6_000_000),
+    "b/plain": b"no key",
+    "b/c/d/e.seg.png": b"6" * 70_000,
+    "b/c/d/e.jpg": b"7",
+    "\u00e9 1.txt": b"8",
+}
+
+
+class Bucket:
+    """A directory of a bucket, and the same files on the disk below `t`."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.prefix = f"{next(_numbers)}/t/"
+        self.url = f"s3://bucket/{self.prefix}"
+        login = {"aws_access_key_id": "key", "aws_secret_access_key": "s3cret", "region_name": "us-east-1"}
+        self.client: Any = boto3.client("s3", endpoint_url=endpoint, **login)
+
+    def put(self, name: str, data: bytes) -> None:
+        self.client.put_object(Bucket="bucket", Key=self.prefix + name, Body=data)
+
+    def grow(self, files: dict[str, bytes] = FILES) -> None:
+        for name, data in files.items():
+            self.put(name, data)
+            path = Path("t", name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+    def get(self, name: str) -> bytes:
+        data: bytes = self.client.get_object(Bucket="bucket", Key=self.prefix + name)["Body"].read()
+        return data
+
+    def names(self) -> list[str]:
+        found = self.client.list_objects_v2(Bucket="bucket", Prefix=self.prefix).get("Contents", [])
+        return [each["Key"].removeprefix(self.prefix) for each in found]
+
+
+@pytest.fixture(scope="module", params=["moto", "rclone"])
+def endpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server that has the bucket `bucket`."""
+    with moto() if request.param == "moto" else rclone(tmp_path_factory.mktemp("rclone")) as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch, here: Path) -> Bucket:
+    monkeypatch.setenv("HOME", str(here))
+    for name, value in {**KEYS, "AWS_ENDPOINT_URL": endpoint}.items():
+        monkeypatch.setenv(name, value)
+    return Bucket(endpoint)
+
+
+def shards(front: str) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(Path().glob(f"{front}-*.tar"))]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-c 2",
+        "-s 1M",
+        "-c 3 --key base --rename key",
+        "-c 3 --last-dot --exclude *.seg.png",
+        "-c 2 --sort shuffle:7",
+        "-c 2 --dirs separate --keep-root",
+        "-c 9 --label-from-dir class --match ^[ab]/",
+        "-c 9 --prefix b/ --match jpg",
+        "-n 3 --even -p 3",
+    ],
+)
+def test_a_bucket_is_packed_like_a_directory(words: str, bucket: Bucket) -> None:
+    bucket.grow()
+    local = tarkit_run("shard", "t", *words.split(), "-o", "l-%d.tar")
+    remote = tarkit_run("shard", bucket.url, *words.split(), "-o", "r-%d.tar")
+    assert shards("r") == shards("l") != []
+    assert remote.stderr == local.stderr
+
+
+def test_shards_are_objects(bucket: Bucket) -> None:
+    """With checksums; existing ones stay without --force, which leaves no others; --resume and --update keep them."""
+    bucket.grow()
+    tarkit_run("shard", "t", "-c", "2", "-o", "l-%d.tar")
+    expected, names = shards("l"), [f"out/x-{number}.tar" for number in range(len(shards("l")))]
+    words = ("-o", f"{bucket.url}out/x-%d.tar")
+    tarkit_run("shard", "t", "-c", "2", *words, "-p", "2", "--manifest", "m.tsv")
+    assert [bucket.get(name) for name in names] == expected
+    rows = [line.split("\t") for line in Path("m.tsv").read_text().splitlines()[1:]]
+    assert [row[3] for row in rows] == [hashlib.sha256(data).hexdigest() for data in expected]
+    assert [row[0] for row in rows] == [bucket.url + name for name in names]
+
+    refused = tarkit_run("shard", "t", "-c", "2", *words, exit=1).stderr
+    assert "there are shards of this name" in refused
+    assert "--force" in refused
+    bucket.client.delete_object(Bucket="bucket", Key=bucket.prefix + names[1])
+    resumed = tarkit_run("shard", "t", "-c", "2", *words, "--resume", "-v", "--manifest", "m.tsv").stderr
+    assert resumed.count("kept, it is as planned") == len(names) - 1
+    assert [line.split("\t")[3] for line in Path("m.tsv").read_text().splitlines()[1:]] == [row[3] for row in rows]
+    assert [bucket.get(name) for name in names] == expected
+    bucket.put(names[0], b"other")
+    assert "not as planned" in tarkit_run("shard", "t", "-c", "2", *words, "--resume", exit=1).stderr
+    tarkit_run("shard", "t", "-c", "2", *words, "--resume", "--force")
+    assert [bucket.get(name) for name in names] == expected
+
+    # the source and the shards are in one directory
+    more = tarkit_run("shard", bucket.url, "-c", "2", *words, "--update", "-v").stderr
+    assert "no sample, so no shard" in more
+    assert f"left out, files of this run: {len(names)}" in more
+    bucket.put("new.jpg", b"new")
+    tarkit_run("shard", bucket.url, "-c", "2", *words, "--update")
+    Path("new.tar").write_bytes(bucket.get(f"out/x-{len(names)}.tar"))
+    assert entries("new.tar") == [("new.jpg", b"new")]
+    tarkit_run("shard", bucket.url, "-c", "99", *words, "--force")
+    assert [name for name in bucket.names() if name.startswith("out/")] == ["out/x-0.tar"]
+
+
+def test_compressed_shards_are_not_overlooked(bucket: Bucket) -> None:
+    bucket.grow({"a.x": b"1"})
+    bucket.put("out/x-0.tar.gz", b"")
+    words = ("shard", "t", "-c", "2", "-o", f"{bucket.url}out/x-%d.tar", "--update")
+    assert "cannot read a shard that was compressed" in tarkit_run(*words, exit=1).stderr
+
+
+def test_a_category_is_a_series_of_objects(bucket: Bucket) -> None:
+    bucket.grow()
+    words = ("--map", '{"a-%d.tar": ["^a"], "b-%d.tar": ["^b"]}', "--unmatched", "c-%d.tar")
+    Path("l").mkdir()
+    tarkit_run("shard", "t", "-c", "3", *words, "-o", "l/")
+    tarkit_run("shard", bucket.url, "-c", "3", *words, "-o", f"{bucket.url}out/")
+    assert {path.name: path.read_bytes() for path in Path("l").iterdir()} == {
+        name[4:]: bucket.get(name) for name in bucket.names() if name.startswith("out/")
+    }
+    assert "there are shards" in tarkit_run("shard", "t", "-c", "3", *words, "-o", f"{bucket.url}out/", exit=1).stderr
+
+
+def test_a_saved_plan(bucket: Bucket) -> None:
+    """Its sources are URLs. A source may not be a shard; objects that changed, or are gone, are errors."""
+    bucket.grow()
+    tarkit_run("shard", "t", "-c", "4", "-o", "l-%d.tar")
+    tarkit_run("shard", bucket.url, "-c", "4", "-o", f"{bucket.url}out/x-%d.tar", "--plan", "p.tsv")
+    assert f"\t{bucket.url}a/1.json\t2\n" in Path("p.tsv").read_text()
+    tarkit_run("shard", "--from-plan", "p.tsv")
+    assert [bucket.get(f"out/x-{number}.tar") for number in range(len(shards("l")))] == shards("l")
+    assert "there are shards" in tarkit_run("shard", "--from-plan", "p.tsv", exit=1).stderr
+
+    Path("q.tsv").write_text(Path("p.tsv").read_text().replace(f"{bucket.url}out/x-0.tar", f"{bucket.url}a/1.json"))
+    assert "is written too" in tarkit_run("shard", "--from-plan", "q.tsv", "--force", exit=1).stderr
+
+    bucket.put("a/1.json", b"[1]")
+    changed = tarkit_run("shard", "--from-plan", "p.tsv", "--force", exit=1).stderr
+    assert f"{bucket.url}a/1.json has 3 bytes, and the plan says 2" in changed
+    bucket.client.delete_object(Bucket="bucket", Key=f"{bucket.prefix}a/1.json")
+    assert bucket.get("out/x-0.tar") == shards("l")[0]
+    gone = tarkit_run("shard", "--from-plan", "p.tsv", "--force", exit=1).stderr
+    assert f"{bucket.url}a/1.json: No such file or directory" in gone
+    assert "p.tsv:" in gone
+    skipped = tarkit_run("shard", "--from-plan", "p.tsv", "--force", "--on-missing", "skip").stderr
+    assert f"{bucket.url}a/1.json: No such file or directory; its sample is left out" in skipped
+    Path("x.tar").write_bytes(bucket.get("out/x-0.tar"))
+    kept = [name for name, _ in entries("l-0.tar") if not name.startswith("a/1.j")]
+    assert [name for name, _ in entries("x.tar")] == kept
+
+
+@pytest.mark.forks
+def test_an_object_of_another_version(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object of the same size that was written after the others were listed is an error."""
+    bucket.grow({"a.x": b"1", "b.x": b"2"})
+    pack = plan.pack
+
+    def packed(*given: Any, **named: Any) -> Any:
+        time.sleep(1.1)  # times of modification are whole seconds
+        bucket.put("b.x", b"3")
+        return pack(*given, **named)
+
+    monkeypatch.setattr(plan, "pack", packed)
+    with pytest.raises(tarkit.TarkitError, match=r"b\.x was changed after it was listed"):
+        tarkit.plan(bucket.url, count=9).write("s-%d.tar")
+    assert not Path("s-0.tar").exists()
+
+
+@pytest.mark.forks
+def test_a_thousand_objects(bucket: Bucket) -> None:
+    """In Python, from a bucket to a bucket, while the server is busy for a while."""
+    files = {f"{number % 7}/{number:04d}.{field}": b"%d" % number for number in range(500) for field in ("x", "y")}
+    bucket.grow(files)
+    expected = [shard.sha256 for shard in tarkit.plan("t", count=100).write("l-%d.tar")]
+    with pytest.MonkeyPatch.context() as patch, refusing(bucket.endpoint, "GET", 5) as (busy, refused):
+        patch.setenv("AWS_ENDPOINT_URL", busy)
+        written = tarkit.plan(bucket.url, count=100).write(f"{bucket.url}out/x-%d.tar", processes=2)
+        assert len(refused) == 5
+    assert [shard.sha256 for shard in written] == expected
+    assert [hashlib.sha256(bucket.get(f"out/x-{number}.tar")).hexdigest() for number in range(5)] == expected
+
+
+def test_a_server_that_stays_busy(bucket: Bucket) -> None:
+    bucket.grow({"a.x": b"1", "b.x": b"2"})
+    tarkit_run("shard", bucket.url, "-c", "1", "-o", "s-%d.tar", "--plan", "p.tsv")
+    with pytest.MonkeyPatch.context() as patch, refusing(bucket.endpoint, "GET", 999) as (busy, _):
+        patch.setenv("AWS_ENDPOINT_URL", busy)
+        for words in (("--from-plan", "p.tsv"), (bucket.url, "-o", "s-%d.tar")):
+            failed = tarkit_run("shard", *words, "--net-retries", "1", exit=1).stderr
+            assert "503" in failed
+            assert "s3cret" not in failed
+    assert shards("s") == []
+
+
+def test_times_and_modes(bucket: Bucket) -> None:
+    """Of an object only the time of its modification is known, and used with --mtime source."""
+    bucket.grow({"a.x": b"1"})
+    tarkit_run("shard", bucket.url, "-c", "1", "-o", "s-%d.tar", "--mtime", "source")
+    modified = bucket.client.head_object(Bucket="bucket", Key=f"{bucket.prefix}a.x")["LastModified"].timestamp()
+    with tarkit.open("s-0.tar") as data:
+        assert len(list(data)) == 1
+    import tarfile
+
+    (info,) = tarfile.open("s-0.tar").getmembers()
+    assert (info.mtime, info.mode, info.uid, info.uname) == (int(modified), 0o644, 0, "")
+
+
+def test_nothing_below(bucket: Bucket) -> None:
+    bucket.put("x/a.tar", b"")
+    for url in (f"{bucket.url}none/", f"{bucket.url}x/a.tar"):
+        assert "there are no objects below it" in tarkit_run("shard", url, "-o", "s-%d.tar", exit=1).stderr
+    assert "cannot be listed" in tarkit_run("shard", "https://127.0.0.1:9/x/", "-o", "s-%d.tar", exit=2).stderr
+
+
+def test_objects_that_stand_for_directories(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
+    """Empty objects whose names end in a slash are no files; empty ones without it are."""
+    with moto() as endpoint:
+        for name, value in {**KEYS, "AWS_ENDPOINT_URL": endpoint, "HOME": str(here)}.items():
+            monkeypatch.setenv(name, value)
+        bucket = Bucket(endpoint)
+        bucket.grow({"a/1.x": b"", "b.x": b"1", "b": b""})
+        for name in ("", "a/", "empty/", "a/1.x/", "b.x/"):
+            bucket.put(name, b"")
+        tarkit_run("shard", bucket.url, "-c", "9", "-o", "s-%d.tar")
+        assert entries("s-0.tar") == [("a/1.x", b""), ("b", b""), ("b.x", b"1")]
+        bucket.put("full/", b"data")
+        assert tarkit_run("shard", bucket.url, "-c", "9", "-o", "t-%d.tar", exit=1).stderr
+        assert not Path("t-0.tar").exists()
+
+
+# ---- Requests ahead
+
+
+def test_many_at_a_time_and_in_order() -> None:
+    """The first requests end only when all of a window are there; an item without an object keeps its place."""
+    together = threading.Barrier(ahead.WINDOW - 1)
+
+    def read(url: str, size: int | None) -> str:
+        if int(url) < ahead.WINDOW:
+            together.wait(10)
+        return url
+
+    items = [f"{number}" for number in range(3 * ahead.WINDOW)]
+    requests = ahead.read_ahead(items, lambda item: None if item == "5" else (item, 1), read)
+    found = [(item, None if request is None else request.result()) for item, request in requests]
+    assert found == [(item, None if item == "5" else item) for item in items]
+
+
+def test_memory_is_bounded() -> None:
+    """No more is requested while what is held is MEMORY or more; an unknown length counts as one range."""
+    requested: list[str] = []
+
+    def read(url: str, size: int | None) -> None:
+        requested.append(url)
+
+    found = ahead.read_ahead(map(str, range(99)), lambda item: (item, 1 << 40), read)
+    for _ in range(3):
+        next(found)[1]
+    assert len(requested) <= ahead.MEMORY // ahead.WHOLE + 3
+
+
+def test_a_recipe_of_urls(here: Path, run: Run) -> None:
+    """Small and large objects, some of unknown length, among other sources; an object that is missing has a line."""
+    with http_server() as server:
+        data = {f"/{n}.bin": RANDOM.randbytes(n * 1000) for n in range(60)} | {"/big.bin": RANDOM.randbytes(9_000_000)}
+        lines = []
+        for number, (path, content) in enumerate(data.items()):
+            url = server.serve(path, content, chunked=number % 9 == 1, drop=500, drops=number % 2)
+            lines += [f"{number:03d}.bin {url}", f"{number:03d}.txt text:{number}"]
+        Path("r").write_text("\n".join(lines))
+        for words in ((), ("-p", "3")):
+            run("create", "r", "-o", "a.tar", *words)
+            got = entries("a.tar")
+            assert [content for name, content in got if name.endswith(".bin")] == list(data.values())
+            assert [name for name, _ in got] == [line.split()[0] for line in lines]
+        Path("r").write_text("\n".join([*lines[:40], f"x.bin {server.url}/none", *lines[40:]]))
+        assert "r:41: " in run("create", "r", "-o", "b.tar", exit=1).lines[0]
+        assert not os.path.exists("b.tar")
