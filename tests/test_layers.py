@@ -83,7 +83,7 @@ FOLDERS = {
     "mixing": "errors streams",
     "indexing": "errors problems streams.codecs streams tar tables samples export",
     "proc": "errors media problems signals streams tar tables samples",
-    "shards": "errors problems sizes stores streams tar tables samples",
+    "shards": "errors problems signals sizes stores streams tar tables samples",
     "checking": "errors problems streams spill tar tables samples shards",
     "sorting": "errors problems streams spill tar tables samples shards",
     "packing": "errors problems streams.codecs streams spill tar tables parallel samples export shards sorting",

@@ -126,6 +126,11 @@ class ShardsOutput:
 
     def series(self, run: Run) -> Series:
         """Return the series, open for samples."""
+        completions = None
+        if self.output.location.kind == "url":
+            from tarkit.streams.completion import Completions
+
+            completions = Completions(self.force, run.warn)
         opened = OpenShards(lambda name: self.output.open_named(parse_output(name).text, not self.force))
         return Series(
             [
@@ -140,11 +145,13 @@ class ShardsOutput:
                     announce=lambda shard, why: run.note(
                         f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"
                     ),
+                    completions=completions,
                 )
                 for lot, start in zip(self.lots, self.starts, strict=True)
             ],
             self.assign,
             run.policy,
+            completions,
         )
 
     def write(self, data: Chain, run: Run) -> Series:
