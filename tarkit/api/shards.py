@@ -27,10 +27,11 @@ from tarkit.shards.template import (
     split_last,
 )
 from tarkit.shards.writer import OpenShards, Series, SeriesWriter, write_manifest
+from tarkit.stores.schemes import scheme_of
 from tarkit.streams.codecs.registry import CODECS, ZIP, codec_by_suffix
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location, parse_output
-from tarkit.streams.sink import open_sink
+from tarkit.streams.text import create_file
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -328,7 +329,7 @@ class MapOptions:
 
         text = self.text
         assert text is not None
-        if os.path.isfile(text):
+        if os.path.isfile(text) or scheme_of(text):
             run.reserve(text, "the map", written=False)
         return read_map(
             text,
@@ -655,7 +656,7 @@ def write_split(data: Chain, run: Run, chosen: SplitOptions, digest: bool = True
     output = chosen.open(run, data.locations, digest)
     series = _write_equal(data, output, run, chosen) if chosen.equal else output.write(data, run)
     if chosen.manifest is not None:
-        with open_sink("path", chosen.manifest) as sink:
+        with create_file(chosen.manifest) as sink:
             write_manifest(sink, series.done)
     if output.assign is not None:
         _report_series(run, output, series)
