@@ -77,14 +77,14 @@ FOLDERS = {
     "zip": "errors streams.codecs streams tar",
     "parallel": "errors signals streams",
     "samples": "errors media problems streams.codecs stores streams tar tables zip",
-    "export": "errors problems tar tables samples",
+    "export": "errors problems streams tar tables samples",
     "extraction": "errors problems streams tar samples",
     "inspecting": "errors media problems streams tar samples",
     "mixing": "errors streams",
     "indexing": "errors problems streams.codecs streams tar tables samples export",
     "proc": "errors media problems signals streams tar tables samples",
-    "shards": "errors problems streams.codecs sizes stores streams tar tables samples",
-    "checking": "errors problems streams spill tar tables samples shards",
+    "shards": "errors problems signals streams.codecs sizes stores streams tar tables samples",
+    "checking": "errors problems stores streams spill tar tables samples shards",
     "sorting": "errors problems streams spill tar tables samples shards",
     "packing": "errors problems streams.codecs stores streams spill tar tables parallel samples export shards sorting",
     "views": "errors streams tables inspecting packing",
@@ -99,8 +99,8 @@ FOLDERS = {
     ),
     "__main__": "cli",
     "commands": (
-        "errors problems streams samples export inspecting mixing indexing proc shards checking sorting packing "
-        "views api cli"
+        "errors problems stores streams samples export inspecting mixing indexing proc shards checking sorting "
+        "packing views api cli"
     ),
 }
 MOST_FILES = 22

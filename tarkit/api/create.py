@@ -16,10 +16,10 @@ from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.samples.sample import split_name
 from tarkit.samples.validate import NameChecks
-from tarkit.stores import schemes
+from tarkit.stores.schemes import refuse_url
 from tarkit.streams.copy import Short
-from tarkit.streams.location import Location
-from tarkit.streams.sink import open_sink
+from tarkit.streams.location import file_location
+from tarkit.streams.text import create_file, open_file_or_stdin
 from tarkit.tables.content import ContentLoader, EntryContent, loaded
 from tarkit.tables.depfile import make_rule
 from tarkit.tables.recipe import MalformedRow, Row, read_recipe
@@ -134,10 +134,11 @@ class CreateOptions:
 
 def write_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, outputs: Iterable[str] = ()) -> None:
     """Write the entries of a recipe to an archive; `outputs` are further files that are written."""
-    location = Location("stdin", "-", "stdin") if recipe == "-" else Location("path", recipe, recipe)
+    location = file_location(recipe)
+    refuse_url(chosen.directory, "directory")
     if recipe == "-" and os.isatty(0):
         raise Usage("stdin is a terminal", "name the recipe, or pipe one to stdin")
-    _refuse_other_sources(recipe)
+    _refuse_directory(recipe)
     output.refuse_terminal()
     output.check_time(chosen.mtime)
 
@@ -149,9 +150,9 @@ def write_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, o
     skipped = missing if chosen.skip_missing else None
     load = ContentLoader(chosen.directory, taken, run.scratch(output.directory), skipped)
     names = NameChecks(f"{spell('group')} gathers the entries of each sample")
-    sources: list[bytes] = [] if recipe == "-" else [os.fsencode(recipe)]
+    sources: list[bytes] = [os.fsencode(location.text)] if location.kind == "path" else []
     with (
-        open(0 if recipe == "-" else recipe, "rb", closefd=recipe != "-") as lines,
+        open_file_or_stdin(recipe) as lines,
         EntryWriter(output.open([location])) as writer,
     ):
         contents = loaded(_rows(lines, location.name, chosen), load, chosen.ahead)
@@ -169,19 +170,16 @@ def write_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, o
                 sources.append(os.path.join(os.fsencode(chosen.directory or ""), row.value))
         writer.finish()
         if chosen.depfile is not None:
-            with open_sink("path", chosen.depfile) as sink:
+            with create_file(chosen.depfile) as sink:
                 sink.write(make_rule(chosen.depfile_target or output.location.text, sources))
     run.samples, run.bytes = names.samples, writer.position
 
 
-def _refuse_other_sources(recipe: str) -> None:
-    """Raise an error for a directory or a URL in place of a recipe."""
+def _refuse_directory(recipe: str) -> None:
+    """Raise an error for a directory in place of a recipe."""
     if os.path.isdir(recipe):
         hint = f"tarkit shard packs the files below it: tarkit shard {quote(recipe)}"
         raise TarkitError(f"{recipe}: Is a directory", hint)
-    if schemes.scheme_of(recipe) and not os.path.lexists(recipe):
-        hint = f"{schemes.command_for(recipe)} | tarkit create -"
-        raise Usage(f"{schemes.public_name(recipe)}: a recipe is a file or stdin", hint)
 
 
 def _rows(lines: BinaryIO, name: str, chosen: CreateOptions) -> Iterator[Row]:

@@ -15,6 +15,7 @@ from tarkit.extraction.extraction import Extraction
 from tarkit.problems import PROBLEMS
 from tarkit.samples.dataset import open_source
 from tarkit.shards.template import refuse_braces
+from tarkit.stores.schemes import refuse_url
 from tarkit.streams.location import Location
 
 FileTime = Literal["source", "now"]
@@ -58,12 +59,7 @@ def extract(
             raise Usage(f"{allow}: what is unsafe is never extracted", f"{skip} leaves it out")
         policy.allowed -= {"unsafe-name"}
     policy.strict = frozenset(("unsafe-name",))
-    if not directory:
-        raise Usage("the name of the directory is empty", "is a shell variable unset?")
-    if not os.path.exists(directory):
-        refuse_braces(directory, "make the directory first if that is its name")
-    elif not os.path.isdir(directory):
-        raise Usage(f"{spell('directory')} {show(directory)}: it is a file, not a directory")
+    _check_directory(directory)
     taken = [status_of(path) for path in (*(each.text for each in data.inputs if each.kind == "path"), *reserved)]
     inputs = {(status.st_dev, status.st_ino) for status in [os.fstat(0), *taken] if status is not None}
     temporary = directory if os.path.isdir(directory) else None
@@ -89,6 +85,17 @@ def extract(
     run.bytes = extraction.written
     run.facts["files"] = extraction.files
     return extraction.files
+
+
+def _check_directory(directory: str) -> None:
+    """Raise Usage when files cannot be extracted to a path of this name."""
+    if not directory:
+        raise Usage("the name of the directory is empty", "is a shell variable unset?")
+    refuse_url(directory, "directory")
+    if not os.path.exists(directory):
+        refuse_braces(directory, "make the directory first if that is its name")
+    elif not os.path.isdir(directory):
+        raise Usage(f"{spell('directory')} {show(directory)}: it is a file, not a directory")
 
 
 def _readable_twice(location: Location) -> bool:

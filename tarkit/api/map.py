@@ -138,9 +138,9 @@ class SampleWork(Step):
         run, policy, tmpdir = flow.run, flow.run.policy, flow.inputs.tmpdir
         flow.key_repeats = None  # keys change, and samples are read ahead
         for location in self.extra_inputs:
-            if location.kind == "path":
+            if location.kind in ("path", "url"):
                 run.reserve(location.text, f"the input of {spell('redo')}", written=False)
-        if self.rejects is not None and self.rejects.location.kind == "path":
+        if self.rejects is not None and self.rejects.location.kind in ("path", "url"):
             run.reserve(self.rejects.location.text, "the rejects")
         stops = self._on_error == "error"
         how = RunOptions(self.processes or os.cpu_count() or 1, self.retries, self.ordered, stops)

@@ -14,6 +14,7 @@ from tarkit.shards.template import refuse_template
 from tarkit.streams.codecs import codec_by_suffix, parse_spec
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import EncodedSink, Sink, WriteOnlySink, open_sink
+from tarkit.streams.text import parse_file
 
 BY_SPLIT = "tarkit split writes a series of shards"
 BY_METHOD = "use .split() of a dataset, or ShardWriter, for a series of shards"
@@ -69,11 +70,10 @@ class Output:
     def open(self, inputs: Sequence[Location] = ()) -> Sink:
         """Open it; raise Usage when it is one of the inputs."""
         refuse_overwrite(self.status(), inputs)
-        if self.location.kind == "url" and self.location.text.endswith("/"):
-            raise Usage(f"{self.location.name}: an output is an object, not a directory", "add a name")
-        for location in inputs if self.location.kind == "url" else ():
-            if location.kind == "url" and location.text == self.location.text:
-                raise Usage(f"{location.name} is both input and output", "write to another object")
+        if self.location.kind == "url":
+            if self.location.text.endswith("/"):
+                raise Usage(f"{self.location.name}: an output is an object, not a directory", "add a name")
+            _refuse_object(self.location.text, inputs)
         return self.open_named(self.location.text)
 
     def open_named(self, text: str, fresh: bool = False) -> Sink:
@@ -197,7 +197,8 @@ def text_output(word: str | None = None, compress: str | None = None, fsync: boo
 def file_name(word: str) -> str:
     """Return the path of a further file that is written; raise Usage for a template."""
     refuse_template(word)
-    return word.removeprefix("file:")
+    path = word.removeprefix("file:")
+    return path if path == word or parse_file(path)[0] == "path" else f"./{path}"
 
 
 def written_file(path: str | os.PathLike[str] | None) -> str | None:
@@ -208,6 +209,19 @@ def written_file(path: str | os.PathLike[str] | None) -> str | None:
 def status_of(path: str | None) -> os.stat_result | None:
     """Return the status of the regular file of this name, if there is one."""
     return None if path is None else Output(Location("path", path, path), None).status()
+
+
+def refuse_input(path: str | None, inputs: Sequence[Location]) -> None:
+    """Raise Usage when the file or object of this name, which will be written, is also an input."""
+    if path is not None:
+        refuse_overwrite(status_of(path), inputs)
+        _refuse_object(path, inputs)
+
+
+def _refuse_object(url: str, inputs: Sequence[Location]) -> None:
+    for location in inputs:
+        if location.kind == "url" and location.text == url:
+            raise Usage(f"{location.name} is both input and output", "write to another object")
 
 
 def refuse_overwrite(taken: os.stat_result | None, inputs: Sequence[Location]) -> None:

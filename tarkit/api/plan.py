@@ -36,8 +36,9 @@ from tarkit.shards.template import Notation, ShardTemplate, parse_template
 from tarkit.shards.writer import Shard, write_manifest
 from tarkit.stores import rewrite, schemes
 from tarkit.streams.codecs import codec_by_suffix
-from tarkit.streams.location import ARCHIVE_SUFFIXES, parse_output
+from tarkit.streams.location import ARCHIVE_SUFFIXES, file_location, parse_output
 from tarkit.streams.sink import Sink, open_sink
+from tarkit.streams.text import create_file, open_file_or_stdin, split_column
 from tarkit.tables.depfile import make_rule
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def lay_out_tree(
     run.reserve(samples.classes_out, "the list of classes")
     run.reserve(recipe, "the recipe")
     run.reserve(samples.classes, "the list of classes to read", written=False)
-    run.reserve(None if samples.join is None else samples.join.rpartition(":")[0], "the table", written=False)
+    run.reserve(None if samples.join is None else split_column(samples.join)[0], "the table", written=False)
     cut = chosen.division.cut(found.templates)
     if cut.sort.by == "shuffle":
         cut = replace(cut, sort=cut.sort._replace(seed=chosen.draw_seed(cut.sort.seed)))
@@ -320,7 +321,7 @@ def save_plan(run: Run, chosen: PlanOptions, names: ShardNames, options: PackOpt
     layout = lay_out_tree(run, chosen, names, options, plan=path)
     run.reserve(path, "the plan")
     count = counting()
-    with open_sink(*(("stdout", "-") if path == "-" else ("path", path))) as sink:
+    with open_sink("stdout", "-") if path == "-" else create_file(path) as sink:
         write_plan(sink, (row for row, _ in zip(layout.shards, count, strict=False)))
     count_planned(run, layout)
     run.facts["entries"] = next(count)
@@ -349,7 +350,7 @@ def count_planned(run: Run, layout: Layout) -> None:
 
 def _write_classes(chosen: PlanOptions, layout: Layout) -> None:
     if chosen.samples.classes_out is not None:
-        with open_sink("path", chosen.samples.classes_out) as sink:
+        with create_file(chosen.samples.classes_out) as sink:
             sink.write(layout.class_list)
 
 
@@ -358,9 +359,10 @@ def write_saved(run: Run, path: str, output: Output, options: PackOptions, diges
     if path == "-" and os.isatty(0):
         raise Usage("stdin is a terminal", "name the plan, or pipe one to stdin")
     run.reserve(path, "the plan", written=False)
-    with open(0 if path == "-" else path, "rb", closefd=path != "-") as lines:
-        rows = SavedPlan(lines, "stdin" if path == "-" else path)
-        return pack(run, rows, output, options, plan=None if path == "-" else path, digest=digest)
+    location = file_location(path)
+    with open_file_or_stdin(path) as lines:
+        rows = SavedPlan(lines, location.name)
+        return pack(run, rows, output, options, plan=location.text if location.kind == "path" else None, digest=digest)
 
 
 def pack(
@@ -399,7 +401,8 @@ def pack(
         warn=run.warn,
     )
     for name in packer.names:
-        place = run.places.get(os.path.realpath(parse_output(name).text))
+        location = parse_output(name)
+        place = run.places.get(location.text if location.kind == "url" else os.path.realpath(location.text))
         if place:
             raise Usage(f"{place[2]} is {place[0]}, and has the name of a shard")
         output.check_time(options.mtime, name)
@@ -432,10 +435,10 @@ def _finish(run: Run, packer: Packer, plan: str | None) -> None:
         first = packer.names[0] if packer.names else ""
         sources = packer.spool.sources(packer.shards)
         rule = make_rule(options.depfile_target or first, chain([] if plan is None else [os.fsencode(plan)], sources))
-        with open_sink("path", options.depfile) as sink:
+        with create_file(options.depfile) as sink:
             sink.write(rule if packer.shards else b"")
     if options.manifest is not None:
-        with open_sink("path", options.manifest) as sink:
+        with create_file(options.manifest) as sink:
             write_manifest(sink, packer.done)
     packer.finish()
 

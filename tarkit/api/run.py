@@ -9,12 +9,13 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tarkit.api.output import refuse_overwrite, status_of
+from tarkit.api.output import refuse_input
 from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
 from tarkit.stores import connect, schemes
 from tarkit.streams.location import Location
+from tarkit.streams.text import file_label, parse_file
 
 if TYPE_CHECKING:
     from tarkit.proc.engine import CommandOutput
@@ -47,6 +48,7 @@ class Run:
     ) -> None:
         """`on_problem` gets each warning in place of `warnings.warn`."""
         self.policy = policy or Policy(warn=self.warn)
+        schemes.refuse_url(tmpdir, "tmpdir")
         self.tmpdir = tmpdir
         self.samples = self.shards = self.bytes = self.dropped = 0
         self.facts: dict[str, Any] = {}
@@ -60,23 +62,28 @@ class Run:
     def refuse(self, inputs: Sequence[Location], *written: str | None) -> None:
         """Raise Usage when the report, or another file that is written besides the output, is an input."""
         for path in (self.report, *written):
-            refuse_overwrite(status_of(path), inputs)
+            refuse_input(path, inputs)
 
     def reserve(self, path: str | None, what: str, written: bool = True) -> None:
-        """Register a file that is read or written; raise Usage when it is written and has a second role."""
+        """Register a file or object that is read or written; raise Usage when it is written and has a second role."""
         if path is None or path == "-":
             return
-        directory = os.path.dirname(path)
-        if written and directory and not os.path.isdir(directory):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        try:
-            if not stat.S_ISREG(os.stat(path).st_mode):
-                return
-        except OSError:
-            pass
-        other = self.places.setdefault(os.path.realpath(path), (what, written, path))
+        kind, text = parse_file(path)
+        if kind == "pipe":
+            return
+        if kind == "path":
+            directory = os.path.dirname(text)
+            if written and directory and not os.path.isdir(directory):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            try:
+                if not stat.S_ISREG(os.stat(text).st_mode):
+                    return
+            except OSError:
+                pass
+        place = os.path.realpath(text) if kind == "path" else text
+        other = self.places.setdefault(place, (what, written, path))
         if other[0] != what and (written or other[1]):
-            raise Usage(f"{path} is {other[0]}, and {what} too")
+            raise Usage(f"{file_label(path)} is {other[0]}, and {what} too")
 
     def relay(self, key: bytes, log: Sequence[CommandOutput]) -> None:
         """Pass on what a command or function printed for a sample."""

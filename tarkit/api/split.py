@@ -18,7 +18,7 @@ from tarkit.shards.template import AS_IT_IS, DEFAULT_NAME, Notation, ShardTempla
 from tarkit.shards.writer import SplitWriter, write_manifest
 from tarkit.streams.codecs.registry import CODECS, ZIP
 from tarkit.streams.location import Location
-from tarkit.streams.sink import open_sink
+from tarkit.streams.text import create_file
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Chain
@@ -354,7 +354,7 @@ def write_split(data: Chain, run: Run, options: SplitOptions, digest: bool = Tru
     else:
         writer = output.write(data, run)
     if options.manifest is not None:
-        with open_sink("path", options.manifest) as sink:
+        with create_file(options.manifest) as sink:
             write_manifest(sink, writer.done)
     if output.assign is not None:
         _report_series(run, output, writer)

@@ -94,7 +94,7 @@ class Flow:
 
     def open(self, output: Output, inputs: Sequence[Location]) -> Sink:
         """Open the output; raise Usage when it is one of the inputs, or a file that a step reads or writes."""
-        if self.run.places and output.location.kind == "path":
+        if self.run.places and output.location.kind in ("path", "url"):
             self.run.reserve(output.location.text, "the output")
         return output.open(inputs)
 

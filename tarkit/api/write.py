@@ -147,6 +147,11 @@ class ShardsOutput:
         """
         from tarkit.shards.writer import SeriesWriter, ShardOpener, SplitWriter
 
+        completions = None
+        if self.output.location.kind == "url":
+            from tarkit.streams.completion import Completions
+
+            completions = Completions(self.force, run.warn)
         opener = ShardOpener(lambda name: self.output.open_named(parse_output(name).text, not self.force))
         return SplitWriter(
             [
@@ -161,11 +166,13 @@ class ShardsOutput:
                     announce=lambda shard, why: run.note(
                         f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"
                     ),
+                    completions=completions,
                 )
                 for spec, start in zip(self.series, self.starts, strict=True)
             ],
             self.assign,
             run.policy,
+            completions,
         )
 
     def write(self, data: Chain, run: Run) -> SplitWriter:

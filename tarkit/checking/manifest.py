@@ -10,6 +10,8 @@ from typing import NamedTuple
 from tarkit.checking.findings import Finding, ShardReport
 from tarkit.errors import TarkitError, show
 from tarkit.shards.writer import MANIFEST_COLUMNS
+from tarkit.stores import schemes
+from tarkit.streams.text import file_label, open_file, parse_file
 from tarkit.tables.recipe import MalformedRow, without_bom, without_end
 from tarkit.tables.tsv import unescape_tsv
 
@@ -33,7 +35,8 @@ def read_manifest(path: str) -> list[ManifestRow]:
     """
     header = "\t".join(MANIFEST_COLUMNS).encode()
     rows = []
-    with open(path, "rb") as file:
+    word, path = path, file_label(path)
+    with open_file(word) as file:
         for number, line in enumerate(without_bom(file), 1):
             text = without_end(line)
             if number == 1 and text != header:
@@ -51,12 +54,20 @@ def read_manifest(path: str) -> list[ManifestRow]:
 
 
 def places(rows: Sequence[ManifestRow], manifest: str) -> list[str]:
-    """Return the paths of the shards of a manifest: relative to it, or in its directory, else as listed."""
-    directory = os.path.dirname(manifest)
+    """Return the paths or URLs of the shards of a manifest: relative to it, or in its directory, else as listed.
+
+    Those of a manifest at a URL are in its directory, unless URLs are listed; whether they are there is not looked up.
+    """
+    kind, place = parse_file(manifest)
+    directory = "" if kind == "pipe" else os.path.dirname(place)
     names = Counter(os.path.basename(row.shard) for row in rows)
     found = []
     for row in rows:
         name = os.path.basename(row.shard)
+        if kind == "url":
+            listed = schemes.scheme_of(row.shard) is not None
+            found.append(row.shard if listed else f"{directory}/{name if names[name] == 1 else row.shard}")
+            continue
         near = [] if os.path.isabs(row.shard) else [os.path.join(directory, row.shard)]
         near += [os.path.join(directory, name)] if names[name] == 1 else []
         found.append(next(filter(os.path.exists, near), row.shard))
@@ -67,7 +78,7 @@ class Manifest:
     """The rows of a manifest, and which of them were compared. A shard is identified by its path, else by its name."""
 
     def __init__(self, path: str, rows: Sequence[ManifestRow]) -> None:
-        self.path = path
+        self.path = file_label(path)
         self._left = dict(enumerate(rows))
         self._by_path = {os.path.realpath(place): number for number, place in enumerate(places(rows, path))}
         self._by_name: dict[str, int | None] = {}

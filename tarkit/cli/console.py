@@ -15,7 +15,7 @@ from tarkit.api.output import file_name
 from tarkit.api.run import Run
 from tarkit.cli.messages import bars, say
 from tarkit.errors import Usage, show
-from tarkit.streams.sink import open_sink
+from tarkit.streams.text import create_file
 
 if TYPE_CHECKING:
     from tarkit.proc.engine import CommandOutput
@@ -154,7 +154,7 @@ class ConsoleRun(Run):
         if self.report:
             import json
 
-            with open_sink("path", self.report) as sink:
+            with create_file(self.report) as sink:
                 sink.write(json.dumps(summary, indent=2).encode() + b"\n")
 
 

@@ -26,6 +26,7 @@ from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice, parse_slice
 from tarkit.streams.codecs.registry import CODECS
 from tarkit.streams.location import Location, expand_inputs
+from tarkit.streams.text import split_column
 from tarkit.tar.block import EARLIEST, LATEST
 
 
@@ -91,7 +92,7 @@ def _memory(memory: str | None) -> int:
 
 def _reserved(open_: Callable[..., Output], output: str | None, compress: str | None, fsync: bool) -> Output:
     opened = open_(output, compress, fsync)
-    if opened.location.kind == "path":
+    if opened.location.kind in ("path", "url"):
         current().reserve(opened.location.text, "the output")
     return opened
 
@@ -128,10 +129,7 @@ def _select(
 def _keys(keys_from: str, require_all: bool) -> KeyList:
     from tarkit.samples.keys import read_keys
 
-    for path in (keys_from, keys_from.rpartition(":")[0]):
-        if os.path.isfile(path):
-            current().reserve(path, "the list of keys", written=False)
-            break
+    current().reserve(split_column(keys_from)[0], "the list of keys", written=False)
     return read_keys(keys_from, require_all)
 
 

@@ -55,7 +55,7 @@ class OutputOptions:
             if name != self.output:
                 hint += "; -o 'e{epoch}.tar' writes one file for each epoch"
             output = open_output(name, self.compress, self.fsync, hint)
-            if output.location.kind == "path":
+            if output.location.kind in ("path", "url"):
                 run.reserve(output.location.text, "the output")
             return output
         if name is None or name == "-":

@@ -24,6 +24,7 @@ from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.errors import Usage
 from tarkit.problems import PROBLEMS
+from tarkit.stores import schemes
 from tarkit.streams.location import Location, expand_each, expand_inputs
 
 EXAMPLES = (
@@ -205,7 +206,8 @@ def _locations(
     for path in (*files_from, *([manifest] if manifest else [])):
         run.reserve(path, "a list of inputs", written=False)
     if manifest is not None and not words and not files_from:
-        return expand_each([f"file:{path}" for path in places(read_manifest(manifest), manifest)])
+        found = places(read_manifest(manifest), manifest)
+        return expand_each([path if schemes.scheme_of(path) else f"file:{path}" for path in found])
     if not words and not files_from:
         return expand_inputs(())
     return expand_each(words, files_from, null)

@@ -10,7 +10,7 @@ from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import current
 from tarkit.errors import Usage
-from tarkit.streams.location import Location
+from tarkit.streams.location import file_location
 
 EXAMPLES = (
     "tarkit create recipe -o data.tar",
@@ -88,7 +88,7 @@ def create(
     )
     run = current()
     if recipe != "-":
-        run.refuse([Location("path", recipe, recipe)], depfile)
+        run.refuse([file_location(recipe)], depfile)
     run.reserve(recipe, "the recipe", written=False)
     run.reserve(depfile, "the depfile")
     write_recipe(recipe, output, run, chosen, [path for path in (run.report, depfile) if path is not None])

@@ -87,7 +87,7 @@ def get(
         raise Usage("--compress is for a whole sample; a field is written as it is")
     if not fields:  # a field may be written to a file of any name
         refuse_template(click.get_current_context().params["word"])
-    if output.location.kind == "path":
+    if output.location.kind in ("path", "url"):
         current().reserve(output.location.text, "the output")
     try:
         locations = options.find_inputs(words, files_from, null)

@@ -147,7 +147,7 @@ def _write_page(
     output = text_output(html)
     if output.location.kind == "stdout" and os.isatty(1):
         raise Usage("refusing to write a page to a terminal", "name a file: --html gallery.html")
-    if output.location.kind == "path":
+    if output.location.kind in ("path", "url"):
         run.reserve(output.location.text, "the page")
     if left := write_gallery(data, output, run, by, classes, limit, all_keys=all_keys):
         run.tell(f"{left} pictures and sounds left out, the page is too large: show fewer samples with -c")

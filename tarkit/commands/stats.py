@@ -15,7 +15,7 @@ from tarkit.cli.console import current
 from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
-from tarkit.streams.location import Location
+from tarkit.streams.location import Location, parse_output
 
 EXAMPLES = (
     "tarkit stats 'train-{000..099}.tar' -p 4",
@@ -89,7 +89,7 @@ def stats(
     found = count_dataset(data, run, by, classes, world=world, workers=workers, processes=parallel)
     output = text_output()
     if html is not None and html != "-":
-        output = Output(Location("path", html, html), ("none", None))
+        output = Output(parse_output(html), ("none", None))
     text = f"{found.samples}\n" if total else found.page() if html is not None else _report(found, json)
     with output.open(inputs) as sink:
         sink.write(text.encode("utf-8", "surrogateescape"))

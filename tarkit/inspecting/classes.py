@@ -13,6 +13,7 @@ from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import MISFITS, Name, View
 from tarkit.streams.location import Location
+from tarkit.streams.text import open_file
 
 MOST = 4096  # maximum number of different values that are counted separately
 CLASSES_FILE = "classes.txt"  # names of classes, in the directory of the shards
@@ -58,7 +59,7 @@ def value_rank(value: str) -> tuple[float, str]:
 
 def read_class_names(path: str) -> list[str]:
     """Return the names of classes in a file, one per line from class 0 on. Blank lines are skipped."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         lines = file.read().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").splitlines()
     return [printable(line.strip()) for line in lines if line.strip()]
 

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError, Usage, show
+from tarkit.streams.text import file_label, open_file
 
 # ---- Files in YAML or JSON: read them, and report the position of errors
 
@@ -43,8 +44,9 @@ def load(path: str) -> Any:
 
     Raises TarkitError with the line: it cannot be read, or a mapping has a key twice; and when PyYAML is missing.
     """
+    word, path = path, file_label(path)
     try:
-        with open(path, "rb") as file:
+        with open_file(word) as file:
             text = file.read().decode()
     except OSError as error:
         raise TarkitError(f"{path}: {error.strerror}") from error
@@ -267,17 +269,17 @@ def read_spec(path: str, warn: Callable[[str], None] = lambda line: None) -> Mix
 
     Raises TarkitError, with the position in the file.
     """
-    found = load(path)
+    found, name = load(path), file_label(path)
     if not isinstance(found, dict):
-        raise TarkitError(f"{path}: not a mix, which is a mapping with a list of `sources`")
-    here = SpecNode(path)
+        raise TarkitError(f"{name}: not a mix, which is a mapping with a list of `sources`")
+    here = SpecNode(name)
     if "sources" in found:
         here.known(found, ("sources", "shuffle"))
         sources = [_source(here.of(f"sources[{n}]"), each) for n, each in enumerate(here.listed(found, "sources"))]
         return MixSpec(sources, here.count(found, "shuffle", 0, least=0), path)
     word = "datasets" if "datasets" in found else "dataset"
     if word not in found:
-        raise TarkitError(f"{path}: neither `sources` nor `datasets` in it", "a mix is a list of sources with weights")
+        raise TarkitError(f"{name}: neither `sources` nor `datasets` in it", "a mix is a list of sources with weights")
     here.known(found, (word, "prefix", "buckets"), warn)
     sources = [_dataset(here.of(f"{word}[{n}]"), each, found, warn) for n, each in enumerate(here.listed(found, word))]
     return MixSpec(sources, 0, path)

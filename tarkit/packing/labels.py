@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import File, Group
 from tarkit.packing.plan import source_of
+from tarkit.streams.text import file_label, open_file, split_column
 from tarkit.tables.reader import Format, TableRow, entry_columns, read_records
 from tarkit.tables.recipe import MalformedRow, parse_source, without_bom, without_end
 
@@ -29,8 +30,9 @@ class Join:
 
     def __init__(self, spec: str, bases: bool = False) -> None:
         """Read `TABLE:COLUMN`; with `bases` also base names of files are looked up. Raises Usage, TarkitError."""
-        self.name, colon, self.column = spec.rpartition(":")
-        if not colon or not self.name or not self.column:
+        self._file, self.column = split_column(spec)
+        self.name = file_label(self._file)
+        if not self._file or not self.column:
             what = f"{spell('join')} {show(spec)}: not TABLE:COLUMN"
             raise Usage(what, "the column has the keys of samples, or file names")
         self.found = self.lacking = 0
@@ -83,13 +85,13 @@ class Join:
         if suffix == ".parquet":
             from tarkit.export.parquet import read_parquet
 
-            for number, (names, values) in enumerate(read_parquet(self.name), 1):
+            for number, (names, values) in enumerate(read_parquet(self._file), 1):
                 yield TableRow(number, names, values)
             return
         if suffix not in _FORMATS:
             known = " ".join((*_FORMATS, ".parquet"))
             raise Usage(f"{spell('join')} {show(self.name)}: unknown kind of table", f"known suffixes: {known}")
-        with open(self.name, "rb") as file:
+        with open_file(self._file) as file:
             yield from read_records(file, _FORMATS[suffix])
 
     def _parsed(self, record: TableRow) -> tuple[bytes, list[Field]]:
@@ -154,14 +156,16 @@ class Classes:
     def __init__(self, fields: Sequence[LabelField], path: str | None = None) -> None:
         """Read the classes from `path`, one per line; without it they are those of the samples."""
         self.fields = fields
-        self.path = path
+        self.path = None if path is None else file_label(path)
         self.names: list[bytes] = []
         self.counts: dict[bytes, int] = {}
         if path is not None:
-            with open(path, "rb") as file:
+            with open_file(path) as file:
                 self.names = [name for line in without_bom(file) if (name := without_end(line))]
             if len(set(self.names)) < len(self.names) or not self.names:
-                raise TarkitError(f"{path}: no class in it, or one twice", "one class per line: the first is number 0")
+                raise TarkitError(
+                    f"{self.path}: no class in it, or one twice", "one class per line: the first is number 0"
+                )
         self._numbers = {name: b"%d" % number for number, name in enumerate(self.names)}
 
     @property

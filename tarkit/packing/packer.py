@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tarkit.errors import CommandFailed, TarkitError, Usage, show, spell
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.plan import Planned, SavedPlan
 from tarkit.packing.resume import Journal, Known, identity
 from tarkit.packing.spool import PlannedShard, RowSpool
@@ -194,11 +194,7 @@ class Packer:
         words = "kept, it is as planned" if packed.kept else f"{packed.planned} samples, {shard.size} bytes"
         self.note(f"{shard.name}: {words}")
         if post is not None and not packed.known:
-            try:
-                run_post(post, shard.name)
-            except CommandFailed as error:
-                error.hint = f"the shard {shard.name} is complete; for those after it the command was not run"
-                raise
+            run_post(post, shard.name)
         if self._journal and packed.fingerprint and not packed.known and not packed.skipped:
             numbers = (packed.planned, packed.content, packed.rows, post is not None)
             self._journal.add(Known(packed.fingerprint, identity(shard.name), shard, *numbers))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tarkit.errors import TarkitError, show
 from tarkit.samples.select import KeyList
+from tarkit.streams.text import file_label, open_file, split_column
 from tarkit.tables.reader import Format, read_cells, read_records
 from tarkit.tables.recipe import MalformedRow, without_bom, without_end
 
@@ -22,31 +23,23 @@ def read_keys(spec: str, require_all: bool = False) -> KeyList:
     Raises:
         TarkitError: FILE cannot be read, has no such column or no key.
     """
-    name, colon, column = spec, "", ""
-    if not os.path.exists(spec):
-        name, colon, column = spec.rpartition(":")
-        if not colon:
-            name = spec
-    _refuse(name)
+    word, column = split_column(spec)
+    name = file_label(word)
     try:
-        with open(name, "rb") as file:
+        with open_file(word) as file:
+            _refuse(name, file.peek(4)[:4])
             lines = list(without_bom(file))
     except OSError as error:
         raise TarkitError(f"{name}: {error.strerror}") from error
-    keys = _column(name, lines, column) if colon else [key for line in lines if (key := without_end(line))]
+    keys = _column(name, lines, column) if column else [key for line in lines if (key := without_end(line))]
     if not keys:
         raise TarkitError(f"{name}: no key found")
-    return KeyList(spec, frozenset(keys), require_all)
+    return KeyList(file_label(spec), frozenset(keys), require_all)
 
 
-def _refuse(name: str) -> None:
-    """Raise TarkitError for a file whose lines cannot be keys."""
+def _refuse(name: str, head: bytes) -> None:
+    """Raise TarkitError for a file whose lines cannot be keys; `head` is its beginning."""
     suffix = os.path.splitext(name)[1].lower()
-    try:
-        with open(name, "rb") as file:
-            head = file.read(4)
-    except OSError:
-        return  # reported when it is opened
     if suffix in _OTHER or head in _MAGICS or head[:2] == b"\x1f\x8b":
         raise TarkitError(
             f"{name}: not a list of keys, TSV, CSV or JSON lines",
@@ -60,8 +53,8 @@ def read_table_keys(spec: str) -> KeyList:
     Raises:
         TarkitError: as `read_keys` does.
     """
-    if os.path.exists(spec) and _has_keys(spec):
-        return replace(read_keys(f"{spec}:{KEY_COLUMN}"), name=spec)
+    if not split_column(spec)[1] and _has_keys(spec):
+        return replace(read_keys(f"{spec}:{KEY_COLUMN}"), name=file_label(spec))
     return read_keys(spec)
 
 
@@ -74,8 +67,11 @@ def _has_keys(path: str) -> bool:
     format = _format(path)
     if format == "jsonl":
         return True
-    with open(path, "rb") as file:
-        first = next(file, b"")
+    try:
+        with open_file(path) as file:
+            first = next(file, b"")
+    except OSError:
+        return False  # reported when it is read
     try:
         return any(KEY_COLUMN.encode() in cells for _, cells in read_cells([first], format))
     except MalformedRow:

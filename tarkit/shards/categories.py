@@ -38,8 +38,9 @@ from typing import Any, NamedTuple
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.shards.patterns import GLOB, Finder
 from tarkit.shards.template import Notation, ShardTemplate, parse_template
-from tarkit.stores import connect, schemes
+from tarkit.stores import schemes
 from tarkit.streams.location import ARCHIVE_SUFFIXES
+from tarkit.streams.text import file_label, open_file
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])', re.DOTALL)
@@ -210,17 +211,10 @@ def _text_of(spec: str, option: str) -> tuple[str, str, bool]:
     """Return the name of a map, for JSON that of its option, its text, and whether that has the form of lines."""
     if spec.lstrip().startswith("{") and not os.path.lexists(spec):
         return option, spec, False
-    name = schemes.public_name(spec) if schemes.scheme_of(spec) else spec
+    name = file_label(spec)
     try:
-        if schemes.scheme_of(spec) and not os.path.exists(spec):
-            reader = connect.open_object(spec).stream()
-            try:
-                data = b"".join(iter(lambda: reader.read(1 << 20), b""))
-            finally:
-                reader.close()
-        else:
-            with open(spec, "rb") as file:
-                data = file.read()
+        with open_file(spec) as file:
+            data = file.read()
     except (OSError, ValueError) as error:
         raise TarkitError(f"{name}: {getattr(error, 'strerror', None) or error}") from error
     if b"\0" in data:

@@ -6,7 +6,8 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import CommandFailed, TarkitError, show
 from tarkit.problems import Policy
@@ -14,12 +15,16 @@ from tarkit.samples.pipeline import stays_apart
 from tarkit.samples.sample import TarSample
 from tarkit.shards.limits import Limits
 from tarkit.shards.template import ShardTemplate
+from tarkit.signals import uninterrupted
 from tarkit.streams.command import call
 from tarkit.streams.sink import FileSink, Sink
 from tarkit.tables.tsv import escape_tsv
 from tarkit.tar.block import BLOCK, RECORD
 from tarkit.tar.header import end_of_archive
 from tarkit.tar.writer import GATHERED, EntryWriter
+
+if TYPE_CHECKING:
+    from tarkit.streams.completion import Completions
 
 MANIFEST_COLUMNS = ("shard", "samples", "bytes", "sha256", "first", "last")
 
@@ -61,6 +66,7 @@ class SeriesWriter:
         post: a command that is run for each complete shard, and may move it.
         digest: whether checksums are computed.
         announce: called with each complete shard and the reason why it closed.
+        completions: remote shards are completed there, in the background; `done` has those that are reported.
 
     `full` is set when a sample was not written, since there may be no more shards.
     """
@@ -76,6 +82,7 @@ class SeriesWriter:
         post: str | None = None,
         digest: bool = False,
         announce: Callable[[Shard, str], None] = lambda shard, why: None,
+        completions: Completions | None = None,
     ) -> None:
         self.done: list[Shard] = []
         self.full = False
@@ -89,12 +96,14 @@ class SeriesWriter:
         self._post = post
         self._digest = digest
         self._announce = announce
+        self._completions = completions
         self._open: _Open | None = None
+        self._closed = self._closed_size = 0  # samples and bytes of the shards that are closed
 
     @property
     def position(self) -> int:
         """Bytes written so far, before compression."""
-        return sum(shard.size for shard in self.done) + (self._open.writer.position if self._open else 0)
+        return self._closed_size + (self._open.writer.position if self._open else 0)
 
     def add(self, sample: TarSample) -> bool:
         """Write a sample to the current shard or the next; return False when all shards that there may be are full."""
@@ -132,7 +141,7 @@ class SeriesWriter:
     @property
     def samples(self) -> int:
         """The number of samples in all shards so far."""
-        return sum(shard.samples for shard in self.done) + (self._open.samples if self._open else 0)
+        return self._closed + (self._open.samples if self._open else 0)
 
     def relieve(self, most: int) -> None:
         """Write buffered bytes if they are more than `most`."""
@@ -202,11 +211,26 @@ class SeriesWriter:
         return following
 
     def _finish(self, why: str) -> None:
-        shard, self._open = self._open, None
+        shard = self._open
         assert shard is not None
-        size = shard.writer.position
+        writer, size = shard.writer, shard.writer.position
         size += len(end_of_archive(size))
-        shard.writer.close()
+        completions = self._completions if writer.sink.remote else None
+        if completions is not None:
+            writer.finish()
+            completions.make_room(size)
+        with uninterrupted():
+            self._open = None
+            self._closed += shard.samples
+            self._closed_size += size
+            if completions is not None:
+                completions.add(shard.name, writer.close, size, partial(self._report, shard, size, why))
+        if completions is None:
+            writer.close()
+            self._report(shard, size, why)
+
+    def _report(self, shard: _Open, size: int, why: str) -> None:
+        """Report a shard that is complete."""
         digest, stored = shard.writer.sink.digest() or ("", size)
         if self._digest and not digest and os.path.isfile(shard.name):
             import hashlib
@@ -230,7 +254,9 @@ def run_post(command: str, name: str) -> None:
     text = command.replace("{}", quoted) if "{}" in command else command.replace("%s", quoted)
     status = call(text, TARKIT_SHARD=name)
     if status:
-        raise CommandFailed(text, status, hint=f"the shard {name} is complete; those after it were not written")
+        raise CommandFailed(
+            text, status, hint=f"the shard {name} is complete; for those after it the command was not run"
+        )
 
 
 def write_manifest(sink: Sink, shards: list[Shard]) -> None:
@@ -261,9 +287,11 @@ class SplitWriter:
         series: Sequence[SeriesWriter],
         assign: Callable[[TarSample], int | None] | None = None,
         policy: Policy | None = None,
+        completions: Completions | None = None,
     ) -> None:
-        """Without `assign` all samples go to the first series."""
+        """Without `assign` all samples go to the first series. `completions` are those of all series, if any."""
         self.series = series
+        self._completions = completions
         self.samples = [0] * len(series)
         self.left_out = 0
         self._assign = assign
@@ -283,6 +311,8 @@ class SplitWriter:
 
     def add(self, sample: TarSample) -> bool:
         """Write a sample to its series; return False when all shards that there may be are full."""
+        if self._completions is not None:
+            self._completions.report()
         number = 0
         if self._assign is not None:
             place = self._assign(sample)
@@ -316,11 +346,15 @@ class SplitWriter:
             raise AssertionError(f"of {samples} samples {written} were written and {self.left_out} left out")
         for writer in self.series:
             writer.close()
+        if self._completions is not None:
+            self._completions.finish()
 
     def abort(self) -> None:
-        """Discard the incomplete shards; complete ones stay."""
+        """Discard the incomplete shards; those that are reported as complete stay."""
         for writer in self.series:
             writer.abort()
+        if self._completions is not None:
+            self._completions.abort()
 
 
 class ShardOpener:

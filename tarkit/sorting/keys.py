@@ -18,6 +18,7 @@ from tarkit.samples.sample import TarSample, key_of
 from tarkit.samples.values import MISFITS, Name, Number, View
 from tarkit.sorting import encoding
 from tarkit.streams.source import WindowSource
+from tarkit.streams.text import file_label, open_file
 from tarkit.tables.recipe import without_bom, without_end
 
 SortType = Literal["auto", "str", "int", "float", "natural"]
@@ -192,8 +193,9 @@ class OrderFile:
     found: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        word, self.name = self.name, file_label(self.name)
         try:
-            with open(self.name, "rb") as file:
+            with open_file(word) as file:
                 for number, line in enumerate(without_bom(file), 1):
                     key = without_end(line)
                     if key and self.places.setdefault(key, number) != number:

@@ -202,8 +202,6 @@ class AisUpload:
         self._pool: ThreadPoolExecutor | None = None
         self._given_up = Event()
         store.address(url, {})
-        if fresh:
-            self._refuse_existing()
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all of `data`."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tarkit.errors import Usage, spell
 from tarkit.sizes import parse_size
 from tarkit.stores.rewrite import by_ais
-from tarkit.stores.schemes import SCHEMES, module_of, public_name, scheme_of, unknown
+from tarkit.stores.schemes import SCHEMES, module_of, public_name, refuse_url, scheme_of, unknown
 from tarkit.stores.store import ConnectionLost, Info, Store, StoreOptions, Upload
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def configure(
     the environment variables WDS_CACHE and WDS_CACHE_SIZE. Raises Usage for an invalid size.
     """
     global _options, _tell, _cache
+    refuse_url(cache, "cache")
     if cache_size is not None:
         if not cache and not os.environ.get("WDS_CACHE"):
             raise Usage(f"{spell('cache_size')} requires {spell('cache')}")

@@ -192,8 +192,6 @@ class ObjectUpload:
         self._small: list[bytes] | None = []
         self._size = 0
         self._writer: Any = None
-        if fresh:
-            self._refuse_existing()
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all of `data`."""
@@ -212,12 +210,13 @@ class ObjectUpload:
     def close(self) -> None:
         """Complete the object."""
         try:
+            if self._fresh:
+                self._refuse_existing()
             if self._small is not None:
                 mode: Any = "create" if self._fresh else "overwrite"
                 obstore.put(self._store, self._key, b"".join(self._small), mode=mode)
+                self._small = None
                 return
-            if self._fresh:
-                self._refuse_existing()
             self._writer.close()
         except Exception as error:
             self._give_up(error)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
 
-from tarkit.errors import MissingLibrary, Usage, show
+from tarkit.errors import MissingLibrary, Usage, show, spell
 
 SCHEMES: dict[str, str] = {
     "s3": "tarkit.stores.objects",
@@ -71,6 +72,12 @@ def unknown(url: str, writing: bool = False) -> Usage:
     if OTHERS is not None and find_spec("fsspec") is None:
         hint += "; fsspec may know it: pip install 'tarkit[fsspec]'"
     return Usage(what, hint)
+
+
+def refuse_url(word: str | None, argument: str) -> None:
+    """Raise Usage when what is given for an option, or an argument of this name, is a URL, and not an existing path."""
+    if word is not None and scheme_of(word) and not os.path.exists(word):
+        raise Usage(f"{public_name(word)}: {spell(argument)} is a local path, not a URL")
 
 
 def command_for(url: str, writing: bool = False) -> str:

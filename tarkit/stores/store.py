@@ -50,7 +50,10 @@ class Reply(Protocol):
 
 
 class Upload(Protocol):
-    """An object that is being written: it exists once `close` returns, and not before."""
+    """An object that is being written: it exists once `close` returns, and not before.
+
+    A thread may call `close`, which makes the requests that remain, while others write other objects.
+    """
 
     def write(self, data: bytes | memoryview, /) -> object:
         """Write all of `data`."""
@@ -72,7 +75,7 @@ class Store(Protocol):
         """Request bytes [start, stop) of an object, to its end for None. Raises FileNotFoundError."""
 
     def put(self, url: str, fresh: bool, /) -> Upload:
-        """Begin to write an object; with `fresh` one that exists is an error."""
+        """Begin to write an object; with `fresh` one that exists is an error, at the latest of `close`."""
 
     def delete(self, url: str, /) -> None:
         """Remove an object."""

@@ -47,10 +47,19 @@ class Request(Generic[Result]):
         self._done = threading.Event()
         threading.Thread(target=self._run, name="store", daemon=True).start()
 
-    def result(self) -> Result:
-        """Wait for the end of the call; return its result, or raise its exception."""
+    @property
+    def done(self) -> bool:
+        """Whether the call has ended."""
+        return self._done.is_set()
+
+    def wait(self) -> None:
+        """Wait for the end of the call."""
         while not self._done.wait(_WAIT):
             pass
+
+    def result(self) -> Result:
+        """Wait for the end of the call; return its result, or raise its exception."""
+        self.wait()
         if self._error is not None:
             raise self._error
         return self._found[0]

@@ -34,6 +34,7 @@ from braceexpand import braceexpand
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.stores import rewrite, schemes
 from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, ZIP
+from tarkit.streams.text import file_label, open_file_or_stdin, parse_file
 
 # ---- Braces: counted first, then expanded by the package `braceexpand`
 # They follow bash's rules (`{000..099}`, `{0..9..3}`, `{a..e}`, `{x,y{1..3}}`, padding kept), but a backslash is an
@@ -210,7 +211,7 @@ def expand_inputs(
 
     Args:
         words: the arguments; without these and without lists the input is stdin.
-        files_from: lists of inputs (paths, or `-` for stdin) with one argument a line; blank lines are skipped.
+        files_from: lists of inputs (see `file_location`) with one argument a line; blank lines are skipped.
         nul: the names in the lists end with NUL and are taken literally, as `find -type f -print0` writes them.
         load: the only argument is a list (tarp's -l).
 
@@ -247,6 +248,11 @@ def parse_output(word: str) -> Location:
     return _path(word)
 
 
+def file_location(word: str) -> Location:
+    """Return the location of a file that is read beside the data, such as a list: `-` is stdin; nothing is expanded."""
+    return STDIN if word == "-" else Location(*parse_file(word), file_label(word))
+
+
 def natural_key(text: str) -> tuple[list[str | int], str]:
     """Return a sort key that compares runs of digits by their value: `2` before `10`, and `01` before `1`."""
     parts: list[str | int] = list(_DIGITS.split(text))
@@ -273,13 +279,13 @@ def _listed(name: str, nul: bool) -> Iterator[Location]:
 
 def list_name(name: str) -> str:
     """Return the name of a list of inputs for messages."""
-    return "stdin" if name == "-" else _path(name).name
+    return file_location(name).name
 
 
 def read_list(name: str, shown: str, nul: bool) -> list[tuple[int, str]]:
     """Return the arguments in a list, each with its line number. Raises TarkitError if there are none."""
     try:
-        with open(0 if name == "-" else name, "rb", closefd=name != "-") as stream:
+        with open_file_or_stdin(name) as stream:
             data = stream.read()
     except OSError as error:
         raise TarkitError(f"{shown}: {error.strerror}") from error

@@ -46,7 +46,13 @@ def _discard(path: str) -> None:
 
 
 class Sink:
-    """An output with a descriptor, and the base class of all sinks; `name` is for messages."""
+    """An output with a descriptor, and the base class of all sinks; `name` is for messages.
+
+    Attributes:
+        remote: whether `close` waits for a server. Then it may be called in a thread.
+    """
+
+    remote = False
 
     def __init__(self, fd: int, name: str) -> None:
         self.name = name
@@ -317,6 +323,8 @@ class WriteOnlySink(Sink):
 class UrlSink(WriteOnlySink):
     """A remote object, which exists once it is complete."""
 
+    remote = True
+
     def __init__(self, url: str, fresh: bool = False) -> None:
         from hashlib import sha256
 
@@ -347,7 +355,7 @@ class EncodedSink(WriteOnlySink):
     """A sink that compresses its data and writes it to `target`."""
 
     def __init__(self, target: Sink, codec: str, level: int | None, threads: int = 1) -> None:
-        self.name = target.name
+        self.name, self.remote = target.name, target.remote
         self.target = target
         self.encoder = encoder(codec, level, target.write, threads)
 

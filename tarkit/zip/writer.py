@@ -220,7 +220,7 @@ class ZipSink(WriteOnlySink):
     """
 
     def __init__(self, target: Sink, level: int | None = None, tmpdir: str | None = None) -> None:
-        self.name = target.name
+        self.name, self.remote = target.name, target.remote
         self.target = target
         self._level = legal_level("zip", level)
         self._tmpdir = tmpdir

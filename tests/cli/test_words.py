@@ -290,16 +290,6 @@ def test_a_number_is_not_a_command(words: str, run: Run, archive: Archive) -> No
             1,
             ["tree: Is a directory", "tarkit shard packs the files below it: tarkit shard tree"],
         ),
-        (
-            "create s3://b/recipe",
-            2,
-            ["s3://b/recipe: a recipe is a file or stdin", "aws s3 cp s3://b/recipe - | tarkit create -"],
-        ),
-        (
-            "create https://me:secret@h/r.csv --format csv",
-            2,
-            ["https://h/r.csv: a recipe is a file or stdin", "curl -fsSL https://h/r.csv | tarkit create -"],
-        ),
         ("cat -T tree", 1, ["tree: Is a directory", "a file is needed here, not a directory"]),
         ("cat a.tar --keys-from tree", 1, ["tree: Is a directory", "a file is needed here, not a directory"]),
         ("sort a.tar --order-file tree", 1, ["tree: Is a directory", "a file is needed here, not a directory"]),

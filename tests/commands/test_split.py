@@ -622,7 +622,7 @@ def test_post_that_fails(run: Run, archive: Archive) -> None:
     ran = run("split", archive(TEN), "-c", "4", "-o", "out-%d.tar", "--post", "test {} != out-1.tar", exit=1)
     assert ran.lines == [
         "tarkit: command ended with status 1: test out-1.tar != out-1.tar",
-        "hint: the shard out-1.tar is complete; those after it were not written",
+        "hint: the shard out-1.tar is complete; for those after it the command was not run",
     ]
     assert shards() == numbered("0 1 2 3", "4 5 6 7")
     run("split", "in.tar", "-c", "9", "-o", "x-%d.tar", "--post", "false | true", exit=1)

@@ -114,7 +114,7 @@ def test_post_that_fails() -> None:
     """A status other than 0 anywhere in the pipeline is an error, with a hint which shard is complete."""
     with pytest.raises(CommandFailed, match=r"command ended with status 3: exit 3") as caught:
         run_post("exit 3", "x.tar")
-    assert caught.value.hint == "the shard x.tar is complete; those after it were not written"
+    assert caught.value.hint == "the shard x.tar is complete; for those after it the command was not run"
     with pytest.raises(CommandFailed, match=r"SIGTERM"):
         run_post("kill -TERM $$", "x.tar")
 

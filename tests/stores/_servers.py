@@ -70,8 +70,13 @@ def rclone(directory: Path) -> Iterator[str]:
 
 
 @contextmanager
-def refusing(endpoint: str, method: str, times: int) -> Iterator[tuple[str, list[str]]]:
-    """Forward requests to a server, the first ones of a method answered by 503; yield the URL and what was refused."""
+def refusing(
+    endpoint: str, method: str, times: int, *, path: str = "", delay: float = 0
+) -> Iterator[tuple[str, list[str]]]:
+    """Forward requests to a server, the first ones of a method answered by 503; yield the URL and what was refused.
+
+    Of those whose path contains `path`. Each request takes `delay` seconds more.
+    """
     import urllib3
 
     refused: list[str] = []
@@ -86,7 +91,8 @@ def refusing(endpoint: str, method: str, times: int) -> Iterator[tuple[str, list
 
         def _forward(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            if self.command == method and len(refused) < times:
+            time.sleep(delay)
+            if self.command == method and path in self.path and len(refused) < times:
                 refused.append(self.path)
                 self.send_response(503)
                 self.send_header("Content-Length", "0")

@@ -1,0 +1,94 @@
+"""Remote outputs that are completed in the background, a few at a time, while the next ones are written."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tarkit.errors import TarkitError
+from tarkit.signals import uninterrupted
+from tarkit.stores import connect
+from tarkit.stores.transfer import Request
+
+AT_ONCE = 4
+"""Outputs that are completed at a time."""
+
+MEMORY = 128 << 20
+"""Bytes that these may hold together."""
+
+EACH = 64 << 20
+"""Bytes that one holds at most: its parts that are being sent."""
+
+
+class _Closing(NamedTuple):
+    name: str
+    request: Request[None]
+    held: int
+    report: Callable[[], None]
+
+
+class Completions:
+    """Outputs that are being completed, reported in the order in which they were added.
+
+    An error of one is raised by the next call, when those before it are reported. Then, and after a signal, call
+    `abort`: what was not reported is removed, so that the outputs that are there are the first ones.
+
+    Args:
+        replaces: whether the outputs may have replaced others; then those that are complete stay.
+        warn: called with a message when an output cannot be removed.
+    """
+
+    def __init__(self, replaces: bool, warn: Callable[[str], None]) -> None:
+        self._replaces = replaces
+        self._warn = warn
+        self._queue: deque[_Closing] = deque()
+
+    def make_room(self, size: int) -> None:
+        """Wait until an output of `size` bytes may be added."""
+        most = MEMORY - min(size, EACH)
+        while self._queue and (len(self._queue) >= AT_ONCE or sum(each.held for each in self._queue) > most):
+            self._report_first()
+
+    def add(self, name: str, close: Callable[[], None], size: int, report: Callable[[], None]) -> None:
+        """Have `close` called in a thread, which completes an output or leaves nothing of it; then call `report`."""
+        with uninterrupted():
+            self._queue.append(_Closing(name, Request(close), min(size, EACH), report))
+
+    def report(self) -> None:
+        """Report the outputs that are complete by now."""
+        while self._queue and self._queue[0].request.done:
+            self._report_first()
+
+    def finish(self) -> None:
+        """Wait for all outputs, and report them."""
+        while self._queue:
+            self._report_first()
+
+    def abort(self) -> None:
+        """Wait for the requests that are under way, and remove the outputs that were not reported."""
+        queue, self._queue = self._queue, deque()
+        for each in queue:
+            each.request.wait()
+        for each in queue:
+            try:
+                each.request.result()
+            except Exception:  # nothing of it is there, and the reason for the abort is the error that is reported
+                continue
+            if not self._replaces:
+                self._remove(each.name)
+
+    def _remove(self, url: str) -> None:
+        try:
+            connect.delete_object(url)
+        except FileNotFoundError:
+            pass
+        except (TarkitError, OSError) as error:
+            self._warn(f"complete, although the run ended before it was reported: {error}")
+
+    def _report_first(self) -> None:
+        first = self._queue[0]
+        first.request.wait()
+        self._queue.popleft()
+        first.request.result()
+        first.report()

@@ -1,0 +1,112 @@
+"""Files beside the data that options name, such as lists, recipes, plans and manifests: a path, a command or a URL."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Literal, cast
+
+from tarkit.errors import show
+from tarkit.stores import schemes
+from tarkit.streams.sink import Sink, open_sink
+
+
+def parse_file(word: str) -> tuple[Literal["path", "pipe", "url"], str]:
+    """Return what kind of file `word` names, and its path, command or URL. An existing path is that path."""
+    if not os.path.lexists(word):
+        if word.startswith("file:"):
+            return "path", word.removeprefix("file:")
+        if word.startswith("pipe:"):
+            return "pipe", word.removeprefix("pipe:")
+        if schemes.scheme_of(word):
+            return "url", word
+    return "path", word
+
+
+def file_label(word: str) -> str:
+    """Return the name of a file for messages: printable, on one line, without secrets."""
+    kind, text = parse_file(word)
+    if kind == "url":
+        return schemes.public_name(text)
+    text = word if kind == "pipe" else text
+    return text if text.isprintable() else show(text)
+
+
+def split_column(word: str) -> tuple[str, str]:
+    """Return FILE and COLUMN of `FILE:COLUMN`; the column is empty where there is none."""
+    if os.path.exists(word):
+        return word, ""
+    name, colon, column = word.rpartition(":")
+    if not colon or (schemes.scheme_of(word) and "/" in column):
+        return word, ""
+    return name, column
+
+
+def open_file(word: str) -> io.BufferedReader:
+    """Open a file for reading. An object is copied to temporary space first, and so is complete.
+
+    Raises:
+        OSError: it cannot be opened.
+        TarkitError: a store fails. Reading from a command raises CommandFailed at its end.
+    """
+    kind, text = parse_file(word)
+    if kind == "url":
+        return _fetched(text)
+    if kind == "pipe":
+        return io.BufferedReader(_CommandFile(text))
+    return open(text, "rb")
+
+
+def open_file_or_stdin(word: str) -> io.BufferedReader:
+    """Open a file for reading; `-` is stdin."""
+    return open(0, "rb", closefd=False) if word == "-" else open_file(word)
+
+
+def create_file(word: str, sync: bool = False) -> Sink:
+    """Open a file for writing, which appears when it is complete; with `sync` a local one is on the disk then."""
+    kind, text = parse_file(word)
+    return open_sink(kind, text, sync=sync)
+
+
+class _CommandFile(io.RawIOBase):
+    """The output of a command."""
+
+    def __init__(self, text: str) -> None:
+        from tarkit.streams.command import CommandReader
+
+        self._reader = CommandReader(text)
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        """Fill some of `buffer`; 0 at the end. Raises CommandFailed unless the status of the command is 0."""
+        return self._reader.readinto(memoryview(cast(bytearray, buffer)))
+
+    def close(self) -> None:
+        """End the command."""
+        if not self.closed:
+            self._reader.close()
+        super().close()
+
+
+def _fetched(url: str) -> io.BufferedReader:
+    """Return a temporary file with the content of an object, which a process of its own reads (see `in_child`)."""
+    from tarkit.stores.connect import open_object
+    from tarkit.stores.listing import in_child
+    from tarkit.streams.copy import CHUNK
+    from tarkit.streams.tempfile import TemporaryFile
+
+    file = TemporaryFile()
+
+    def fetch() -> list[str]:
+        with open_object(url).stream() as stream:
+            while data := stream.read(CHUNK):
+                file.write(data)
+        return []
+
+    in_child(url, fetch)
+    opened = open(os.dup(file.fd), "rb")
+    opened.seek(0)
+    return opened

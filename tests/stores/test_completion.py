@@ -1,0 +1,231 @@
+"""Shards that are completed in the background: several at a time, in order, and none behind one that failed."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("obstore")
+boto3 = pytest.importorskip("boto3")
+
+import tarkit
+from tarkit.errors import TarkitError
+from tarkit.streams.completion import Completions
+from tests._tools import TARKIT
+from tests.stores._servers import KEYS, moto, refusing
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with moto() as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
+    monkeypatch.setenv("HOME", str(here))
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    (here / "recipe").write_text("".join(f"{n}.txt text:{n}\n" for n in range(9)))
+    assert tarkit_run("create", "recipe", "-o", "in.tar").returncode == 0
+
+
+def tarkit_run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*TARKIT, *words], capture_output=True, text=True, check=False)
+
+
+def directory() -> str:
+    return f"s3://bucket/{next(_numbers)}/"
+
+
+def listed(endpoint: str, directory: str) -> list[str]:
+    """The names of the objects in a directory; there are no unfinished uploads."""
+    client = boto3.client("s3", endpoint_url=endpoint)
+    assert "Uploads" not in client.list_multipart_uploads(Bucket="bucket")
+    prefix = directory.removeprefix("s3://bucket/")
+    found = client.list_objects_v2(Bucket="bucket", Prefix=prefix).get("Contents", [])
+    return [each["Key"].removeprefix(prefix) for each in found]
+
+
+def write_large(here: Path) -> None:
+    """Write `large.tar`: samples of which each is sent in parts."""
+    (here / "x.bin").write_bytes(bytes(17 << 20))
+    (here / "recipe").write_text("".join(f"{n}.bin x.bin\n" for n in range(4)))
+    assert tarkit_run("create", "recipe", "-o", "large.tar").returncode == 0
+
+
+def test_reports_are_in_order(endpoint: str, here: Path) -> None:
+    """Those of shards, those of the manifest, and --post, which finds each shard."""
+    into = directory()
+    with refusing(endpoint, "PUT", 0, delay=0.1) as (slow, _):
+        post = f"{shlex.join(TARKIT)} stats --total --endpoint-url {endpoint} {{}} >> seen && echo {{}} >> seen"
+        words = ("-c", "1", "-o", f"{into}s-%d.tar", "--endpoint-url", slow)
+        ran = tarkit_run("split", "in.tar", *words, "--manifest", "m", "--post", post, "-v")
+        assert ran.returncode == 0, ran.stderr
+    names = [f"{into}s-{n}.tar" for n in range(9)]
+    assert (here / "seen").read_text().split() == [word for name in names for word in ("1", name)]
+    assert [line.split("\t")[0] for line in (here / "m").read_text().splitlines()[1:]] == names
+    notes = [line for line in ran.stderr.splitlines() if "closed by" in line]
+    assert [line.split()[1].removesuffix(":") for line in notes] == names
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_nothing_is_behind_a_shard_that_failed(large: bool, endpoint: str, here: Path) -> None:
+    """Those before it stay, and --append continues after them."""
+    if large:
+        write_large(here)
+    source, total = ("large.tar", 4) if large else ("in.tar", 9)
+    into = directory()
+    words = ("split", source, "-c", "1", "-o", f"{into}s-%d.tar", "--net-retries", "0")
+    method = "POST" if large else "PUT"
+    path = "s-2.tar?uploadId" if large else "s-2.tar"
+    with refusing(endpoint, method, 99, path=path, delay=0.05) as (slow, refused):
+        ran = tarkit_run(*words, "--endpoint-url", slow)
+        assert ran.returncode == 1
+        assert f"tarkit: {into}s-2.tar: the server answers 503" in ran.stderr
+        assert "panic" not in ran.stderr
+        assert "Traceback" not in ran.stderr
+        assert refused
+    assert listed(endpoint, into) == ["s-0.tar", "s-1.tar"]
+    rest = tarkit_run(*words, "--endpoint-url", endpoint, "--append")
+    assert rest.returncode == 0, rest.stderr
+    assert len(listed(endpoint, into)) == 2 + total
+
+
+def test_with_force_complete_shards_stay(endpoint: str) -> None:
+    """They have replaced others, which cannot be brought back."""
+    into = directory()
+    words = ("split", "in.tar", "-c", "1", "-o", f"{into}s-%d.tar")
+    assert tarkit_run(*words, "--endpoint-url", endpoint).returncode == 0
+    with refusing(endpoint, "PUT", 99, path="s-0.tar", delay=0.1) as (slow, _):
+        ran = tarkit_run(*words, "--force", "--net-retries", "0", "--endpoint-url", slow)
+        assert ran.returncode == 1
+    assert len(listed(endpoint, into)) == 9
+
+
+def test_a_command_that_fails_ends_the_run(endpoint: str) -> None:
+    into = directory()
+    with refusing(endpoint, "PUT", 0, delay=0.1) as (slow, _):
+        words = (
+            "-c",
+            "1",
+            "-o",
+            f"{into}s-%d.tar",
+            "--endpoint-url",
+            slow,
+            "--post",
+            "case {} in *1.tar*) exit 3; esac",
+        )
+        ran = tarkit_run("split", "in.tar", *words)
+    assert ran.returncode == 1
+    assert f"hint: the shard {into}s-1.tar is complete; for those after it the command was not run" in ran.stderr
+    assert listed(endpoint, into) == ["s-0.tar", "s-1.tar"]
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("large", [False, True])
+def test_a_signal_leaves_the_first_shards(sign: signal.Signals, large: bool, endpoint: str, here: Path) -> None:
+    """Those that were reported, and no parts of others."""
+    if large:
+        write_large(here)
+    into = directory()
+    with refusing(endpoint, "PUT", 0, delay=0.3) as (slow, _):
+        source = "large.tar" if large else "in.tar"
+        words = ["split", source, "-c", "1", "-o", f"{into}s-%d.tar", "--endpoint-url", slow, "-v"]
+        with subprocess.Popen([*TARKIT, *words], stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            lines = [next(process.stderr)]
+            while "closed by" not in lines[-1]:
+                lines.append(next(process.stderr))
+            process.send_signal(sign)
+            lines += process.stderr
+        assert process.returncode == -sign
+    reported = sum("closed by" in line for line in lines)
+    assert 1 <= reported < 9
+    assert listed(endpoint, into) == [f"s-{n}.tar" for n in range(reported)]
+
+
+def test_a_writer_in_python(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of a shard is raised by a later write, or by the end of the block."""
+    into = directory()
+    with refusing(endpoint, "PUT", 99, path="s-2.tar") as (slow, _):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", slow)
+        monkeypatch.setattr("tarkit.stores.connect._options", tarkit.stores.store.StoreOptions(retries=0))
+        out = tarkit.ShardWriter(f"{into}s-%d.tar", count=1)
+        with pytest.raises(TarkitError, match="503"):
+            write_samples(out)
+    assert [shard.name for shard in out.shards] == [f"{into}s-{n}.tar" for n in range(2)]
+    assert listed(endpoint, into) == ["s-0.tar", "s-1.tar"]
+
+
+def write_samples(out: tarkit.ShardWriter) -> None:
+    with out:
+        for number in range(5):
+            out.write(str(number), {"cls": number})
+
+
+class Closing:
+    """Outputs that are completed when they may be; `most` were completed at a time."""
+
+    def __init__(self) -> None:
+        self.may = threading.Semaphore(0)
+        self.now = self.most = 0
+        self.reported: list[int] = []
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        self.may.acquire()
+        with self._lock:
+            self.now -= 1
+
+
+@pytest.mark.parametrize(("size", "most"), [(1, 4), (40 << 20, 3), (64 << 20, 2), (1 << 40, 2)])
+def test_memory_is_bounded(size: int, most: int) -> None:
+    """Four small outputs at a time, fewer large ones; each is reported once, in order."""
+    closing, completions = Closing(), Completions(True, print)
+    threading.Timer(0.3, closing.may.release, (12,)).start()
+    for number in range(12):
+        completions.make_room(size)
+        completions.add(str(number), closing.close, size, lambda number=number: closing.reported.append(number))  # type: ignore[misc]
+    completions.finish()
+    assert closing.most == most
+    assert closing.reported == list(range(12))
+
+
+def test_an_error_is_raised_when_those_before_are_reported() -> None:
+    reported: list[str] = []
+    first = threading.Event()
+
+    def fail() -> Any:
+        raise TarkitError("no")
+
+    completions = Completions(True, print)
+    completions.add("a", lambda: first.wait() and None, 1, lambda: reported.append("a"))
+    completions.add("b", fail, 1, lambda: reported.append("b"))
+    completions.add("c", lambda: None, 1, lambda: reported.append("c"))
+    time.sleep(0.05)
+    completions.report()
+    assert not reported
+    first.set()
+    with pytest.raises(TarkitError, match="no"):
+        completions.finish()
+    assert reported == ["a"]
+    completions.abort()
+    with suppress(TarkitError):
+        completions.finish()
+    assert reported == ["a"]

@@ -1,0 +1,219 @@
+"""Files that options name: lists, recipes, plans, maps and manifests, at URLs and from commands as from paths."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("obstore")
+boto3 = pytest.importorskip("boto3")
+
+import tarkit
+from tarkit.streams.text import file_label, open_file, parse_file, split_column
+from tests._tools import TARKIT
+from tests.stores._servers import KEYS, moto, rclone
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module", params=["moto", "rclone"])
+def endpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with moto() if request.param == "moto" else rclone(tmp_path_factory.mktemp("rclone")) as url:
+        yield url
+
+
+class Bucket:
+    """A directory of a bucket, and its objects."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.client: Any = boto3.client("s3", endpoint_url=endpoint)
+        self.prefix = f"{next(_numbers)}/"
+        self.url = f"s3://bucket/{self.prefix}"
+
+    def put(self, name: str, text: str) -> str:
+        """Write an object; return its URL."""
+        self.client.put_object(Bucket="bucket", Key=self.prefix + name, Body=text.encode())
+        return self.url + name
+
+    def text(self, name: str) -> str:
+        body: bytes = self.client.get_object(Bucket="bucket", Key=self.prefix + name)["Body"].read()
+        return body.decode()
+
+
+@pytest.fixture
+def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch, here: Path) -> Bucket:
+    monkeypatch.setenv("HOME", str(here))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    (here / "recipe").write_text("".join(f"{n}.txt text:{n}\n" for n in range(4)))
+    run("create", "recipe", "-o", "in.tar")
+    return Bucket(endpoint)
+
+
+def run(*words: str, exit: int = 0) -> subprocess.CompletedProcess[str]:
+    ran = subprocess.run([*TARKIT, *words], capture_output=True, text=True, check=False)
+    assert ran.returncode == exit, ran.stderr
+    return ran
+
+
+def keys(*words: str) -> list[str]:
+    return run("show", *words, "--all", "-q", "--keys").stdout.split()
+
+
+def test_lists_of_inputs(bucket: Bucket) -> None:
+    """-T and --load, for commands in processes too; errors name the line."""
+    run("cat", "in.tar", "-o", f"{bucket.url}a.tar")
+    listed = bucket.put("list.txt", f"in.tar\n{bucket.url}a.tar\n")
+    for words in (("-T", listed), ("-T", "pipe:printf 'in.tar\\nin.tar\\n'"), ("-T", listed, "-p", "2")):
+        assert run("stats", *words, "--total").stdout == "8\n"
+    wrong = bucket.put("wrong.txt", "in.tar\nnone.tar\n")
+    assert f"{wrong}:2: none.tar: No such file" in run("stats", "-T", wrong, exit=1).stderr
+    assert f"{bucket.url}none: No such file" in run("stats", "-T", f"{bucket.url}none", exit=1).stderr
+    assert "status 3" in run("stats", "-T", "pipe:echo in.tar; exit 3", exit=1).stderr
+
+
+def test_recipes_and_tables(bucket: Bucket) -> None:
+    recipe = bucket.put("recipe", "a.txt text:1\nb.txt text:2\n")
+    run("create", recipe, "-o", "a.tar", "--depfile", f"{bucket.url}a.d")
+    assert run("stats", "a.tar", "--total").stdout == "2\n"
+    assert bucket.text("a.d").startswith("a.tar:")
+    table = bucket.put("t.tsv", "__key__\ttxt\nx\t1\n")
+    run("create", table, "--format", "tsv", "-o", f"{bucket.url}t.tar")
+    assert run("stats", f"{bucket.url}t.tar", "--total").stdout == "1\n"
+    bad = bucket.put("bad", "a.txt hex:zz\n")
+    assert f"{bad}:1: " in run("create", bad, "-o", "bad.tar", exit=1).stderr
+    assert tarkit.create(recipe, "b.tar") == 2
+
+
+def test_manifests(bucket: Bucket) -> None:
+    manifest = f"{bucket.url}m.tsv"
+    run("split", "in.tar", "-c", "2", "-o", f"{bucket.url}s-%d.tar", "--manifest", manifest)
+    rows = [line.split("\t") for line in bucket.text("m.tsv").splitlines()]
+    assert [row[0] for row in rows] == ["shard", f"{bucket.url}s-0.tar", f"{bucket.url}s-1.tar"]
+    listed = run("check", "--manifest", manifest, exit=1).stdout
+    assert "missing-shard" not in listed
+    assert "unreadable" not in listed
+    run("split", "in.tar", "-c", "2", "-o", "l-%d.tar", "--manifest", f"{bucket.url}l.tsv")
+    run("check", "l-0.tar", "l-1.tar", "--manifest", f"{bucket.url}l.tsv")
+    assert (
+        f"{bucket.url}l.tsv does not list it"
+        in run(
+            "check",
+            "l-0.tar",
+            "l-1.tar",
+            "in.tar",
+            "--manifest",
+            f"{bucket.url}l.tsv",
+            exit=1,
+        ).stdout
+    )
+    shards = tarkit.open("in.tar").split("p-%d.tar", count=2, manifest=f"{bucket.url}p.tsv")
+    assert len(bucket.text("p.tsv").splitlines()) == 1 + len(shards)
+
+
+def test_plans(bucket: Bucket, here: Path) -> None:
+    """Saved and read; with processes, and with classes and tables that are objects."""
+    for number in range(6):
+        (here / "tree" / str(number % 2)).mkdir(parents=True, exist_ok=True)
+        (here / "tree" / str(number % 2) / f"{number}.txt").write_text(str(number))
+    plan = f"{bucket.url}plan.tsv"
+    words = ("--label-from-dir", "cls", "--classes-out", f"{bucket.url}classes.txt")
+    run("shard", "tree", "-c", "2", "-o", "s-%d.tar", "--plan", plan, *words)
+    assert bucket.text("classes.txt") == "0\n1\n"
+    run("shard", "--from-plan", plan, "-p", "2", "--manifest", f"{bucket.url}m.tsv", "--depfile", f"{bucket.url}m.d")
+    assert len(bucket.text("m.tsv").splitlines()) == 4
+    assert plan not in bucket.text("m.d")
+    assert run("stats", "s-0.tar", "s-1.tar", "s-2.tar", "--total").stdout == "6\n"
+    saved = f"{bucket.url}saved.tsv"
+    tarkit.plan("tree", count=3, classes=f"{bucket.url}classes.txt", label_from_dir="cls").save(saved, "t-%d.tar")
+    assert [shard.samples for shard in tarkit.load_plan(saved).write()] == [3, 3]
+    table = bucket.put("join.csv", "id,caption\n" + "".join(f"{n % 2}/{n},c{n}\n" for n in range(6)))
+    run("shard", "tree", "-c", "9", "-o", "j-%d.tar", "--join", f"{table}:id", "--recipe", f"{bucket.url}r")
+    assert bucket.text("r").count("\n") == 12
+
+
+def test_maps_orders_keys_and_classes(bucket: Bucket) -> None:
+    order = bucket.put("order.txt", "3\n1\n0\n2\n")
+    run("sort", "in.tar", "--order-file", order, "-o", "o.tar")
+    assert [sample.key for sample in tarkit.open("o.tar")] == ["3", "1", "0", "2"]
+    assert [sample.key for sample in tarkit.open("in.tar").sort(order_file=order)] == ["3", "1", "0", "2"]
+    chosen = bucket.put("keys.tsv", "id\tx\n1\ta\n3\tb\n")
+    run("cat", "in.tar", "--keys-from", f"{chosen}:id", "-o", "k.tar")
+    assert [sample.key for sample in tarkit.open("k.tar")] == ["1", "3"]
+    run("cat", "in.tar", "--keys-from", order, "-o", "k.tar")
+    map_ = bucket.put("map.json", json.dumps({"low-%d.tar": ["^[01]"], "high-%d.tar": ["^[23]"]}))
+    run("split", "in.tar", "--map", map_, "-c", "9")
+    assert run("stats", "high-0.tar", "--total").stdout == "2\n"
+    names = bucket.put("names.txt", "cat\ndog\n")
+    assert "dog" in run("stats", "in.tar", "--by", "txt", "--classes", names).stdout
+    table = bucket.put("against.tsv", "__key__\n0\n1\n2\n3\n")
+    run("check", "in.tar", "--against", table)
+    mix = bucket.put("mix.json", json.dumps({"sources": [{"shards": "in.tar"}]}))
+    run("mix", mix, "-o", "mix.tar", "--seed", "1")
+    assert run("stats", "mix.tar", "--total").stdout == "4\n"
+
+
+def test_reports_and_pages(bucket: Bucket) -> None:
+    run("cat", "in.tar", "-o", "x.tar", "--report", f"{bucket.url}report.json")
+    assert json.loads(bucket.text("report.json"))["samples"] == 4
+    run("stats", "in.tar", "--html", f"{bucket.url}page.html")
+    assert "<html" in bucket.text("page.html")
+
+
+def test_a_file_has_one_role(bucket: Bucket) -> None:
+    """What is written is no input, and nothing else; nothing is changed."""
+    listed = bucket.put("list.txt", "in.tar\n")
+    data = f"{bucket.url}a.tar"
+    run("cat", "in.tar", "-o", data)
+    before = bucket.text("list.txt")
+    for words in (
+        ("cat", "-T", listed, "-o", listed),
+        ("cat", "-T", listed, "-o", "x.tar", "--report", listed),
+        ("cat", data, "-o", "x.tar", "--report", data),
+        ("create", listed, "-o", listed),
+        ("create", listed, "-o", data, "--depfile", data, "--depfile-target", "x"),
+        ("split", data, "-c", "1", "-o", "x-%d.tar", "--manifest", data),
+        ("split", "in.tar", "-c", "1", "-o", f"{bucket.url}x-%d.tar", "--manifest", f"{bucket.url}x-0.tar"),
+        ("split", "-T", listed, "-c", "1", "-o", "x-%d.tar", "--manifest", listed),
+        ("sort", "in.tar", "--order-file", listed, "-o", listed),
+    ):
+        said = run(*words, exit=2).stderr
+        assert "both input and output" in said or " too" in said or "may get" in said, words
+    assert bucket.text("list.txt") == before
+    assert run("stats", data, "--total").stdout == "4\n"
+
+
+def test_what_is_local(here: Path) -> None:
+    """Directories are, and say so."""
+    (here / "recipe").write_text("a.txt text:1\n")
+    run("create", "recipe", "-o", "in.tar")
+    for words, option in (
+        ("extract in.tar -C s3://b/x", "-C"),
+        ("create recipe -C s3://b/x -o a.tar", "-C"),
+        ("cat in.tar -o a.tar --tmpdir s3://b/x", "--tmpdir"),
+        ("stats in.tar --cache s3://b/x", "--cache"),
+    ):
+        said = run(*words.split(), exit=2).stderr
+        assert said == f"tarkit: s3://b/x: {option} is a local path, not a URL\n"
+    assert sorted(path.name for path in here.iterdir()) == ["in.tar", "recipe"]
+
+
+def test_names(here: Path) -> None:
+    """An existing path is that path; a column is no part of a URL; logins are in no message."""
+    (here / "a:b").write_text("x")
+    assert parse_file("a:b") == ("path", "a:b")
+    assert parse_file("file:s3://x") == ("path", "s3://x")
+    assert split_column("a:b") == ("a:b", "")
+    assert split_column("c:b") == ("c", "b")
+    assert split_column("s3://b/c") == ("s3://b/c", "")
+    assert split_column("s3://b/c:d") == ("s3://b/c", "d")
+    assert file_label("https://me:secret@h/x?token=abc") == "https://h/x?token=***"
+    with open_file("pipe:printf 'a\\nb\\n'") as lines:
+        assert list(lines) == [b"a\n", b"b\n"]
