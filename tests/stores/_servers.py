@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests._tools import program
+from tests._tools import TARKIT, program
 
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_REGION": "us-east-1"}
 
@@ -227,3 +228,18 @@ def forwarding(
     finally:
         server.shutdown()
         server.server_close()
+
+
+def client(server: Server) -> Any:
+    """A client of S3 for the server."""
+    import boto3
+
+    keys = {"aws_access_key_id": "key", "aws_secret_access_key": "s3cret", "region_name": "us-east-1"}
+    return boto3.client("s3", endpoint_url=server.s3, **keys)
+
+
+def tarkit_run(*words: str, exit: int = 0, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command in a new process: a copy of this one would have the threads of obstore, which do not run there."""
+    ran = subprocess.run([*TARKIT, *words], capture_output=True, text=True, check=False, **how)
+    assert ran.returncode == exit, ran.stderr
+    return ran

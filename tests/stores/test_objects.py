@@ -6,11 +6,9 @@ import glob
 import hashlib
 import os
 import random
-import subprocess
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,9 +22,8 @@ from tarkit.stores.objects import ObjectStore
 from tarkit.stores.store import StoreOptions
 from tarkit.stores.transfer import RemoteObject
 from tarkit.streams.location import expand_inputs
-from tests._tools import TARKIT
 from tests.conftest import tar
-from tests.stores._servers import KEYS, Server, refusing, serving
+from tests.stores._servers import KEYS, Server, client, refusing, serving, tarkit_run
 
 DATA = random.Random(7).randbytes(3_000_000)
 _numbers = count()
@@ -74,12 +71,6 @@ def put(store: ObjectStore, url: str, data: bytes, fresh: bool = False) -> None:
     for start in range(0, len(data), 1 << 20):
         upload.write(data[start : start + (1 << 20)])
     upload.close()
-
-
-def client(server: Server) -> Any:
-    """A client of S3 for the server."""
-    keys = {"aws_access_key_id": "key", "aws_secret_access_key": "s3cret", "region_name": "us-east-1"}
-    return boto3.client("s3", endpoint_url=server.s3, **keys)
 
 
 def whole(store: ObjectStore, url: str) -> bytes:
@@ -275,13 +266,6 @@ def test_globs_match_as_in_a_directory(
         expand_inputs([f"{directory}z*.tar"])
     with pytest.raises(TarkitError, match="no archives"):
         expand_inputs([f"{directory}none/"])
-
-
-def tarkit_run(*words: str, exit: int = 0, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command in a new process: a copy of this one would have the threads of obstore, which do not run there."""
-    ran = subprocess.run([*TARKIT, *words], capture_output=True, text=True, check=False, **how)
-    assert ran.returncode == exit, ran.stderr
-    return ran
 
 
 @pytest.mark.usefixtures("commands")
