@@ -405,13 +405,11 @@ def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False
     said = ": ".join(filter(None, (code[1] if code else "", words)))
     _refuse(url, error, said, statuses)
     if statuses:
-        lost = ConnectionLost(f"the server answers {statuses[-1]}{': ' if said else ''}{said}")
+        reason = f"the server answers {statuses[-1]}{': ' if said else ''}{said}"
     elif isinstance(error, GenericError) or begun:
-        lost = next(
-            (ConnectionLost(words) for pattern, words in _NETWORK if pattern.search(text)), None
-        ) or ConnectionLost(_first_line(error))
+        reason = next((words for pattern, words in _NETWORK if pattern.search(text)), _first_line(error))
     else:
         raise TarkitError(f"{name}: {_first_line(error)}") from error
     if writing:
-        raise TarkitError(f"{name}: {lost}; the object was not written") from error
-    raise lost from error
+        raise TarkitError(f"{name}: {reason}; the object was not written") from error
+    raise ConnectionLost(reason) from error  # in no variable here: that is a cycle, which keeps all that callers hold

@@ -35,20 +35,20 @@ sys.exit(status)
 @pytest.mark.parametrize("scheme", ["http", "s3"])
 def test_a_server_that_closes_connections_all_the_time(scheme: str, here: Path) -> None:
     """The bytes are right, there is one line for each connection, and memory is bounded."""
-    (here / "a.tar").write_bytes(tar({f"{n}.bin": random.Random(n).randbytes(6_000_000) for n in range(8)}))
+    (here / "a.tar").write_bytes(tar({f"{n}.bin": random.Random(n).randbytes(6_000_000) for n in range(16)}))
     tarkit_run("cat", "a.tar", "-o", "b.tar")
     modified = {"Last-Modified": "Sun, 01 Nov 2026 00:00:00 GMT"}
     with http_server() as server:
-        server.serve("/bucket/a.tar", (here / "a.tar").read_bytes(), every=5_000_000, headers=modified)
+        server.serve("/bucket/a.tar", (here / "a.tar").read_bytes(), every=2_000_000, headers=modified)
         url = f"{server.url if scheme == 'http' else 's3:/'}/bucket/a.tar"
         words = [*TARKIT, "cat", url, "-o", "c.tar", "--endpoint-url", server.url, "--anonymous"]
         ran = subprocess.run([sys.executable, "-c", PEAK, *words], capture_output=True, text=True, check=False)
         closed = server.objects["/bucket/a.tar"].closed
     assert ran.returncode == 0, ran.stderr
     assert sha256(here / "c.tar") == sha256(here / "b.tar")
-    assert closed >= 9
+    assert closed >= 48
     assert ran.stderr.count("; trying again\n") == closed
-    assert int(ran.stdout) < 256
+    assert int(ran.stdout) < 150
 
 
 def test_an_object_that_changes_is_an_error_and_leaves_no_output(here: Path) -> None:
