@@ -133,6 +133,19 @@ def test_lists_by_prefix_in_order(store: ObjectStore, fresh_url: Fresh) -> None:
     assert {info.version for info in store.list(directory + "val")} == {store.head(f"{directory}val-0.tar").version}
 
 
+@pytest.mark.parametrize("server", ["xml"], indirect=True)
+def test_anonymous_requests_to_google(
+    server: Server, store: ObjectStore, fresh_url: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They need no credentials, also to write."""
+    for name in server.environ:
+        monkeypatch.delenv(name)
+    nobody = ObjectStore(StoreOptions(endpoint_url=server.endpoint, anonymous=True, retries=0, timeout=5))
+    for size in (10, 12_000_000):
+        put(nobody, url := fresh_url(), (DATA * 4)[:size])
+        assert whole(nobody, url) == (DATA * 4)[:size]
+
+
 def test_bytes_beyond_the_end(store: ObjectStore, fresh_url: Fresh) -> None:
     """Are none, and no failure."""
     put(store, url := fresh_url(), DATA[:1000])
