@@ -1,7 +1,7 @@
 """Code that the benchmark runs in a new Python: `python _bench_inside.py MODE ARGUMENT`.
 
-Each mode but `zeros` and `share` prints its seconds, without imports, and the number of entries; its function returns
-the time of the start and that number.
+Each mode but `zeros`, `share` and those of STORES prints its seconds, without imports, and the number of entries; its
+function returns the time of the start and that number.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 from _bench_data import header, marker
 
@@ -81,8 +82,52 @@ def share(part: str, *command: str) -> None:
     print((time.perf_counter() - began) * float(part), 0)
 
 
+def get_boto3() -> None:
+    """Write an object to stdout with boto3."""
+    import boto3
+
+    boto3.client("s3").download_fileobj("in", "all.tar", sys.stdout.buffer)
+
+
+def put_boto3() -> None:
+    """Write stdin to an object with boto3."""
+    import boto3
+
+    boto3.client("s3").upload_fileobj(sys.stdin.buffer, "out", "b.tar")
+
+
+def get_obstore() -> None:
+    """Write an object to stdout with obstore."""
+    import obstore
+
+    for piece in obstore.get(_bucket("in"), "all.tar").stream():
+        sys.stdout.buffer.write(piece)
+
+
+def put_obstore() -> None:
+    """Write stdin to an object with obstore."""
+    import shutil
+
+    import obstore
+
+    with obstore.open_writer(_bucket("out"), "b.tar") as writer:
+        shutil.copyfileobj(sys.stdin.buffer, writer, 1 << 20)
+
+
+def _bucket(name: str) -> Any:
+    from obstore.store import S3Store
+
+    return S3Store(name, client_options={"allow_http": True})
+
+
+STORES = {"get-boto3": get_boto3, "put-boto3": put_boto3, "get-obstore": get_obstore, "put-obstore": put_obstore}
+
+
 def main(mode: str, *arguments: str) -> None:
     """Run one mode."""
+    if mode in STORES:
+        STORES[mode]()
+        return
     argument = arguments[0]
     if mode == "zeros":
         zeros(argument)

@@ -36,10 +36,13 @@ PARTS = 4
 """Parts of one upload that are sent at a time."""
 
 _CHUNK = 1 << 20  # bytes of a reply that are handed over at a time
+_BEYOND = "Wanted range starting at"  # what obstore says of an object that ends before
 _WHOLE = "Received non-partial response"  # what obstore says of a server that ignores ranges, or does not mark them
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_TOKEN = re.compile(r"token request|//169\.254\.")  # a request for credentials, of the machine's role
+_SOURCE = re.compile(r"^Generic \w+ error: ")
 _PASSING = ("408", "425", "429", "500", "502", "503", "504")
 _FATAL = (
     (re.compile(r"certificate|invalid peer|TlsError|HandshakeFailure", re.IGNORECASE), "TLS error"),
@@ -60,6 +63,8 @@ _LOGIN = {
     "gs": "set GOOGLE_APPLICATION_CREDENTIALS",
     "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
+_NOBODY = '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}'
+"""The key of a service account of Google that signs nothing."""
 
 
 class ObjectStore:
@@ -94,12 +99,10 @@ class ObjectStore:
                 body = self.get(url, 0, None)
                 body.info = body.info._replace(ranges=False)
                 return body
-            if (
-                "416" in _STATUS.findall(str(error))
-                and (info := self.head(url)).size is not None
-                and info.size <= start
-            ):
-                return ObjectReply(url, None, start, info)
+            if "416" in _STATUS.findall(str(error)) or _BEYOND in str(error):
+                info = self.head(url)
+                if info.size is not None and info.size <= start:
+                    return ObjectReply(url, None, start, info)
             _fail(url, error)
 
     def put(self, url: str, fresh: bool) -> ObjectUpload:
@@ -125,11 +128,13 @@ class ObjectStore:
         directory = prefix.rpartition("/")[0]
         # obstore lists directories only; the names before the prefix are skipped, and the rest after it is not read
         offset = prefix[:-1] if len(prefix) > len(directory) + 1 else None
-        offset = offset if after is None else split_url(after)[2]
+        behind = "" if after is None else split_url(after)[2]
         try:
-            for page in obstore.list(store, prefix=directory or None, offset=offset):
+            for page in obstore.list(store, prefix=directory or None, offset=behind or offset):
                 for meta in page:
                     name = meta["path"]
+                    if name <= behind:  # not all servers heed the offset
+                        continue
                     if name.startswith(prefix):
                         yield _info(f"{scheme}://{bucket}/{name}", meta)
                     elif name > prefix:
@@ -302,6 +307,8 @@ def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None,
                 config["endpoint"] = endpoint
             return S3Store(bucket, config=config, **how)
         if scheme == "gs":
+            if options.anonymous:
+                config.setdefault("service_account_key", _NOBODY)  # otherwise writing needs credentials
             if endpoint:
                 config["base_url"] = endpoint
             return GCSStore(bucket, config=config, **how)
@@ -309,7 +316,7 @@ def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None,
             config["endpoint"] = endpoint
         return AzureStore(bucket, config=config, **how)
     except Exception as error:
-        raise Usage(f"{scheme}://{bucket}: {str(error).partition(chr(10))[0]}", _LOGIN.get(scheme)) from error
+        raise Usage(f"{scheme}://{bucket}: {_first_line(error)}", _LOGIN.get(scheme)) from error
 
 
 @lru_cache(maxsize=1)
@@ -356,8 +363,36 @@ def _profile(options: StoreOptions) -> dict[str, str]:
 
 def _info(url: str, meta: Any) -> Info:
     modified = meta.get("last_modified")
-    version = meta.get("e_tag") or str(modified or "") or None
+    # some servers put ETags in quotes except in lists
+    version = (meta.get("e_tag") or "").strip('"') or str(modified or "") or None
     return Info(url, meta["size"], version, modified=None if modified is None else int(modified.timestamp()))
+
+
+def _first_line(error: Exception) -> str:
+    return _SOURCE.sub("", str(error).partition("\n")[0])[:300]
+
+
+def _refuse(url: str, error: Exception, said: str, statuses: list[str]) -> None:
+    """Raise the exception for an error that no repetition changes, if it is one of the known ones."""
+    name, scheme, text = public_name(url), scheme_of(url) or "", str(error)
+    if said.startswith(("NoSuchBucket", "ContainerNotFound")):
+        raise TarkitError(f"{name}: there is no such {'container' if scheme == 'az' else 'bucket'}") from error
+    if isinstance(error, FileNotFoundError):
+        raise missing(name) from error
+    if isinstance(error, AlreadyExistsError):
+        raise taken(name) from error
+    if isinstance(error, PreconditionError):
+        raise TarkitError(f"{name}: the object has changed meanwhile") from error
+    if _TOKEN.search(text) and not {*statuses} & {*_PASSING}:
+        what = f"{name}: there are no credentials, and this machine has no role with any"
+        raise TarkitError(what, f"{_LOGIN[scheme]}, or give {spell('anonymous')}") from error
+    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or {*statuses} & {"401", "403"}:
+        raise denied(name, said or "the credentials do not allow it", _LOGIN[scheme]) from error
+    for pattern, words in _FATAL:
+        if pattern.search(text):
+            raise TarkitError(f"{name}: {words}", f"{spell('endpoint_url')} names the server") from error
+    if statuses and statuses[-1] not in _PASSING:
+        raise TarkitError(f"{name}: the server answers {statuses[-1]}{': ' if said else ''}{said}") from error
 
 
 def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False) -> NoReturn:
@@ -366,30 +401,15 @@ def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False
         raise error
     name, text = public_name(url), str(error)
     statuses, code, message = _STATUS.findall(text), _CODE.search(text), _MESSAGE.search(text)
-    said = f"{code[1]}: {message[1].rstrip('.')}" if code and message else code[1] if code else ""
-    if isinstance(error, FileNotFoundError):
-        if code and code[1] in ("NoSuchBucket", "ContainerNotFound"):
-            raise TarkitError(f"{name}: there is no such bucket") from error
-        raise missing(name) from error
-    if isinstance(error, AlreadyExistsError):
-        raise taken(name) from error
-    if isinstance(error, PreconditionError):
-        raise TarkitError(f"{name}: the object has changed meanwhile") from error
-    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or "403" in statuses or "401" in statuses:
-        raise denied(name, said or "the credentials do not allow it", _LOGIN.get(scheme_of(url) or "")) from error
-    for pattern, words in _FATAL:
-        if pattern.search(text):
-            raise TarkitError(f"{name}: {words}", f"{spell('endpoint_url')} names the server") from error
-    if statuses and statuses[-1] not in _PASSING:
-        raise TarkitError(f"{name}: the server answers {statuses[-1]}{': ' if said else ''}{said}") from error
+    words = message[1].strip().partition("\n")[0].rstrip(".") if message else ""
+    said = ": ".join(filter(None, (code[1] if code else "", words)))
+    _refuse(url, error, said, statuses)
     if statuses:
-        lost = ConnectionLost(f"the server answers {statuses[-1]}{': ' if said else ''}{said}")
+        reason = f"the server answers {statuses[-1]}{': ' if said else ''}{said}"
     elif isinstance(error, GenericError) or begun:
-        lost = next(
-            (ConnectionLost(words) for pattern, words in _NETWORK if pattern.search(text)), None
-        ) or ConnectionLost(text.partition("\n")[0][:200])
+        reason = next((words for pattern, words in _NETWORK if pattern.search(text)), _first_line(error))
     else:
-        raise TarkitError(f"{name}: {text.partition(chr(10))[0][:300]}") from error
+        raise TarkitError(f"{name}: {_first_line(error)}") from error
     if writing:
-        raise TarkitError(f"{name}: {lost}; the object was not written") from error
-    raise lost from error
+        raise TarkitError(f"{name}: {reason}; the object was not written") from error
+    raise ConnectionLost(reason) from error  # in no variable here: that is a cycle, which keeps all that callers hold

@@ -22,11 +22,13 @@ class Served:
         etag: its ETag, None for none.
         drop: bytes of a reply after which the connection is closed.
         drops: how many replies are cut so; None for all.
+        every: bytes of all replies together after which, each time, a connection is closed.
         stall: bytes of a reply after which nothing more comes.
         statuses: statuses of the first replies, in place of 200.
         headers: further headers of each reply.
         chunked: send it chunked, without its length.
         change: called with the number of the request before each reply; it may change any of this.
+        requests, sent, closed: how many requests there were, bytes that were sent, connections that `every` closed.
     """
 
     data: bytes = b""
@@ -34,6 +36,7 @@ class Served:
     etag: str | None = '"1"'
     drop: int | None = None
     drops: int | None = None
+    every: int | None = None
     stall: int | None = None
     statuses: list[int] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
@@ -41,6 +44,7 @@ class Served:
     change: Callable[[Served, int], None] = lambda served, number: None
     requests: int = 0
     sent: int = 0
+    closed: int = 0
 
 
 class HttpServer:
@@ -143,7 +147,14 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             for at in range(start, end, 1 << 16):
                 piece = served.data[at : min(at + (1 << 16), end)]
-                served.sent += len(piece)
+                with self.served_by.lock:
+                    served.sent += len(piece)
+                    cut = served.every is not None and served.sent // served.every > served.closed
+                    served.closed += cut
+                if cut:
+                    self.wfile.write(piece[: len(piece) // 2])
+                    self._hang_up()
+                    return
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if served.chunked else piece)
             if end == stop and served.chunked:
                 self.wfile.write(b"0\r\n\r\n")
@@ -155,11 +166,14 @@ class _Handler(BaseHTTPRequestHandler):
         if end < stop:
             if served.drops is not None and end - start == drop:
                 served.drops -= 1
-            self.close_connection = True
-            try:
-                self.connection.shutdown(SHUT_RDWR)
-            except OSError:
-                pass
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        try:
+            self.connection.shutdown(SHUT_RDWR)
+        except OSError:
+            pass
 
     def _refuse(self, status: int, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

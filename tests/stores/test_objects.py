@@ -1,11 +1,11 @@
-"""Reading, writing and listing objects on real S3 servers."""
+"""Reading, writing and listing objects on servers of S3, Azure and Google's XML API."""
 
 from __future__ import annotations
 
 import glob
 import hashlib
+import os
 import random
-import subprocess
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -22,35 +22,48 @@ from tarkit.stores.objects import ObjectStore
 from tarkit.stores.store import StoreOptions
 from tarkit.stores.transfer import RemoteObject
 from tarkit.streams.location import expand_inputs
-from tests._tools import TARKIT
-from tests.stores._servers import KEYS, moto, rclone, refusing
+from tests.conftest import tar
+from tests.stores._servers import KEYS, Server, client, refusing, serving, tarkit_run
 
 DATA = random.Random(7).randbytes(3_000_000)
 _numbers = count()
 
 
-@pytest.fixture(scope="module", params=["moto", "rclone"])
-def endpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a server that has the bucket `bucket`."""
-    with moto() if request.param == "moto" else rclone(tmp_path_factory.mktemp("rclone")) as url:
-        yield url
+SERVERS = ("moto", "rclone", "azurite", "xml")
+
+Fresh = Callable[..., str]
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that has the bucket `bucket`."""
+    with serving(request.param, tmp_path_factory.mktemp("server")) as running:
+        yield running
 
 
 @pytest.fixture
-def store(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ObjectStore:
+def store(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ObjectStore:
     """The server as a store, with small ranges and parts."""
     monkeypatch.setattr(transfer, "FIRST", 100_000)
     monkeypatch.setattr(transfer, "LARGEST", 400_000)
     monkeypatch.setattr(transfer, "_PAUSE", 0.01)
     monkeypatch.setattr(objects, "PART", 5 << 20)
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name, value in KEYS.items():
+    for name, value in server.environ.items():
         monkeypatch.setenv(name, value)
-    return ObjectStore(StoreOptions(endpoint_url=endpoint, retries=2, timeout=5))
+    return ObjectStore(StoreOptions(endpoint_url=server.endpoint, retries=2, timeout=5))
 
 
-def fresh_url(name: str = "") -> str:
-    return f"s3://bucket/{next(_numbers)}/{name or 'a.tar'}"
+@pytest.fixture
+def commands(server: Server, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands use the server."""
+    monkeypatch.setenv(server.named, server.endpoint)
+
+
+@pytest.fixture
+def fresh_url(server: Server) -> Fresh:
+    """Return a function that makes URLs, each in a directory of its own."""
+    return lambda name="": f"{server.scheme}://bucket/{next(_numbers)}/{name or 'a.tar'}"
 
 
 def put(store: ObjectStore, url: str, data: bytes, fresh: bool = False) -> None:
@@ -69,14 +82,14 @@ def whole(store: ObjectStore, url: str) -> bytes:
 
 
 @pytest.mark.parametrize("size", [0, 1, 100_000, 100_001, 3_000_000, 12_000_000])
-def test_what_is_written_is_read(size: int, store: ObjectStore) -> None:
+def test_what_is_written_is_read(size: int, store: ObjectStore, fresh_url: Fresh) -> None:
     data, url = (DATA * 4)[:size], fresh_url()
     put(store, url, data)
     assert whole(store, url) == data
     assert store.head(url).size == size
 
 
-def test_an_upload_that_is_given_up_leaves_nothing(store: ObjectStore) -> None:
+def test_an_upload_that_is_given_up_leaves_nothing(store: ObjectStore, server: Server, fresh_url: Fresh) -> None:
     """Neither an object nor parts, small or large."""
     for size in (1000, 12_000_000):
         url = fresh_url()
@@ -86,11 +99,11 @@ def test_an_upload_that_is_given_up_leaves_nothing(store: ObjectStore) -> None:
         upload.abort()
         with pytest.raises(FileNotFoundError):
             store.head(url)
-    client = boto3.client("s3", endpoint_url=store.options.endpoint_url)
-    assert "Uploads" not in client.list_multipart_uploads(Bucket="bucket")
+    if server.s3:
+        assert "Uploads" not in client(server).list_multipart_uploads(Bucket="bucket")
 
 
-def test_fresh_replaces_nothing(store: ObjectStore) -> None:
+def test_fresh_replaces_nothing(store: ObjectStore, fresh_url: Fresh) -> None:
     url = fresh_url()
     put(store, url, b"one", fresh=True)
     with pytest.raises(TarkitError, match="exists"):
@@ -100,7 +113,7 @@ def test_fresh_replaces_nothing(store: ObjectStore) -> None:
     assert whole(store, url) == b"three"
 
 
-def test_lists_by_prefix_in_order(store: ObjectStore) -> None:
+def test_lists_by_prefix_in_order(store: ObjectStore, fresh_url: Fresh) -> None:
     directory = fresh_url("x").removesuffix("x")
     names = ["train-0.tar", "train-1.tar", "train-10.tar", "val-0.tar", "sub/train-0.tar", "train"]
     for name in names:
@@ -115,16 +128,80 @@ def test_lists_by_prefix_in_order(store: ObjectStore) -> None:
     assert listed("sub/") == ["sub/train-0.tar"]
     assert listed("none") == []
     assert {info.size for info in store.list(directory + "train-")} == {11, 12}
+    behind = [info.url.removeprefix(directory) for info in store.list(directory, f"{directory}train-1.tar")]
+    assert sorted(behind) == ["train-10.tar", "val-0.tar"]
+    assert {info.version for info in store.list(directory + "val")} == {store.head(f"{directory}val-0.tar").version}
 
 
-def test_errors_name_the_object_and_what_to_do(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("server", ["xml"], indirect=True)
+def test_anonymous_requests_to_google(
+    server: Server, store: ObjectStore, fresh_url: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They need no credentials, also to write."""
+    for name in server.environ:
+        monkeypatch.delenv(name)
+    nobody = ObjectStore(StoreOptions(endpoint_url=server.endpoint, anonymous=True, retries=0, timeout=5))
+    for size in (10, 12_000_000):
+        put(nobody, url := fresh_url(), (DATA * 4)[:size])
+        assert whole(nobody, url) == (DATA * 4)[:size]
+
+
+def test_bytes_beyond_the_end(store: ObjectStore, fresh_url: Fresh) -> None:
+    """Are none, and no failure."""
+    put(store, url := fresh_url(), DATA[:1000])
+    for start, stop in ((1000, 2000), (1000, None), (5000, 6000)):
+        assert store.get(url, start, stop).read(10) == b""
+
+
+def test_objects_are_deleted(store: ObjectStore, fresh_url: Fresh) -> None:
+    put(store, url := fresh_url(), b"x")
+    store.delete(url)
+    with pytest.raises(FileNotFoundError):
+        store.head(url)
+
+
+@pytest.mark.usefixtures("commands")
+def test_other_credentials(server: Server, store: ObjectStore, fresh_url: Fresh) -> None:
+    """The message says which to set, and not what they are."""
+    if not server.wrong:
+        pytest.skip("this server takes any credentials")
+    put(store, url := fresh_url(), archive := tar({"a.txt": b"x"}))
+    secrets = [*server.wrong.values(), *server.environ.values()]
+    for words in (["cat", url, "-o", "-"], ["cat", "-", "-o", fresh_url()], ["stats", f"{url[:-5]}*.tar"]):
+        ran = tarkit_run(*words, exit=1, env={**os.environ, **server.wrong}, input=archive.decode())
+        assert "permission denied" in ran.stderr
+        assert "\nhint: set A" in ran.stderr
+        assert not [secret for secret in secrets if len(secret) > 5 and secret in ran.stderr]
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a.tar", "gs://bucket/a.tar", "az://bucket/a.tar"])
+def test_no_credentials(url: str, tmp_path: Path) -> None:
+    """They are missing, and not refused."""
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "AZURE_STORAGE_ACCOUNT_NAME": "name"}
+    with refusing("http://127.0.0.1:9", "GET", 99, 404) as (nobody, _):
+        for words in (["cat", url, "-o", "-"], ["cat", "-", "-o", url]):
+            ran = tarkit_run(*words, "--endpoint-url", nobody, exit=1, env=environ, input=tar({"a.txt": b"x"}).decode())
+            assert "no credentials" in ran.stderr
+            assert "\nhint: set " in ran.stderr
+
+
+def test_errors_name_the_object_and_what_to_do(store: ObjectStore, server: Server, fresh_url: Fresh) -> None:
     with pytest.raises(FileNotFoundError):
         whole(store, fresh_url())
+    nowhere = f"{server.scheme}://no-such-bucket/a.tar"
     with pytest.raises((TarkitError, FileNotFoundError), match="no-such-bucket"):
-        whole(store, "s3://no-such-bucket/a.tar")
-    for url in ("s3:///a.tar", "s3://bucket", "s3://bucket/"):
+        whole(store, nowhere)
+    with pytest.raises(
+        (TarkitError, FileNotFoundError), match=r"no-such-bucket/a\.tar: there is no such (bucket|container)"
+    ) as found:
+        [*store.list(nowhere)]
+    assert "\n" not in str(found.value)
+    for size in (10, 12_000_000):
+        with pytest.raises((TarkitError, FileNotFoundError), match="no-such-bucket"):
+            put(store, nowhere, (DATA * 4)[:size])
+    for url in (":///a.tar", "://bucket", "://bucket/"):
         with pytest.raises(Usage):
-            whole(store, url)
+            whole(store, server.scheme + url)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +242,9 @@ def test_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert profile(StoreOptions(anonymous=True)) == {}
 
 
-def test_globs_match_as_in_a_directory(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_globs_match_as_in_a_directory(
+    store: ObjectStore, fresh_url: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a pattern matches in a bucket is what `glob` finds in a directory that has the same files."""
     directory = fresh_url("x").removesuffix("x")
     names = ["a-1.tar", "a-2.tar", "a-10.tar", "b.tar", ".a-3.tar", "d/a-1.tar", "d/e/a-1.tar", "d/.h/a.tar", "[x].tar"]
@@ -202,16 +281,9 @@ def test_globs_match_as_in_a_directory(store: ObjectStore, tmp_path: Path, monke
         expand_inputs([f"{directory}none/"])
 
 
-def tarkit_run(*words: str, exit: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command in a new process: a copy of this one would have the threads of obstore, which do not run there."""
-    ran = subprocess.run([*TARKIT, *words], capture_output=True, text=True, check=False)
-    assert ran.returncode == exit, ran.stderr
-    return ran
-
-
-def test_an_input_is_never_an_output(store: ObjectStore, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("commands")
+def test_an_input_is_never_an_output(store: ObjectStore, fresh_url: Fresh, here: Path) -> None:
     """As with files: neither one object, nor the shards of a series, also with --force."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", store.options.endpoint_url or "")
     directory = fresh_url("x").removesuffix("x")
     (here / "recipe").write_text("".join(f"{n}.txt text:{n}\n" for n in range(9)))
     tarkit_run("create", "recipe", "-o", f"{directory}a.tar")
@@ -228,9 +300,9 @@ def test_an_input_is_never_an_output(store: ObjectStore, here: Path, monkeypatch
     assert "not a directory" in tarkit_run("cat", f"{directory}a.tar", "-o", directory, exit=2).stderr
 
 
-def test_shards_have_checksums(store: ObjectStore, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("commands")
+def test_shards_have_checksums(store: ObjectStore, fresh_url: Fresh, here: Path) -> None:
     """Those of the objects, in Python and in a manifest, plain and compressed."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", store.options.endpoint_url or "")
     put(store, fresh_url(), b"")  # the process has the threads of obstore, and lists without a copy of itself
     directory = fresh_url("x").removesuffix("x")
     (here / "recipe").write_text("".join(f"{n}.txt text:{n}\n" for n in range(9)))
@@ -245,6 +317,18 @@ def test_shards_have_checksums(store: ObjectStore, here: Path, monkeypatch: pyte
         assert [(row[2], row[3]) for row in rows] == [(str(shard.stored), shard.sha256) for shard in shards]
 
 
+@pytest.mark.usefixtures("commands")
+def test_shards_are_replaced_by_force_alone(fresh_url: Fresh, here: Path) -> None:
+    (here / "a.tar").write_bytes(tar({f"{n}.txt": b"x" for n in range(4)}))
+    words = ["split", "a.tar", "-c", "2", "-o", fresh_url("s-%d.tar")]
+    tarkit_run(*words)
+    assert "there are shards of this name" in tarkit_run(*words, exit=1).stderr
+    tarkit_run(*words, "--force")
+    (here / "b.tar").write_bytes(tar({f"{n}.txt": b"x" for n in range(4, 6)}))
+    tarkit_run("split", "b.tar", *words[2:], "--append")
+    assert tarkit_run("stats", words[-1].replace("%d", "*"), "--total").stdout == "6\n"
+
+
 def test_an_endpoint_is_a_url(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for words in (["--endpoint-url", "127.0.0.1:9"], ["--endpoint-url", "ftp://127.0.0.1:9"]):
         assert "an endpoint is a URL" in tarkit_run("stats", "s3://b/a.tar", *words, exit=2).stderr
@@ -252,16 +336,17 @@ def test_an_endpoint_is_a_url(here: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "an endpoint is a URL" in tarkit_run("cat", "s3://b/a.tar", "-o", "s3://b/b.tar", exit=2).stderr
 
 
-def test_hints_for_objects_that_do_not_exist(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", store.options.endpoint_url or "")
-    missing = "tarkit: s3://bucket/none.tar: No such file or directory\n"
-    assert tarkit_run("stats", "s3://bucket/none.tar", exit=1).stderr == missing
-    hint = "hint: a directory ends in a slash: s3://bucket/none/\n"
-    assert tarkit_run("stats", "s3://bucket/none", exit=1).stderr.endswith(hint)
+@pytest.mark.usefixtures("commands")
+def test_hints_for_objects_that_do_not_exist(server: Server) -> None:
+    bucket = f"{server.scheme}://bucket"
+    missing = f"tarkit: {bucket}/none.tar: No such file or directory\n"
+    assert tarkit_run("stats", f"{bucket}/none.tar", exit=1).stderr == missing
+    hint = f"hint: a directory ends in a slash: {bucket}/none/\n"
+    assert tarkit_run("stats", f"{bucket}/none", exit=1).stderr.endswith(hint)
 
 
 @pytest.mark.parametrize("size", [1000, 12_000_000])
-def test_a_busy_server_is_asked_again(size: int, store: ObjectStore) -> None:
+def test_a_busy_server_is_asked_again(size: int, store: ObjectStore, fresh_url: Fresh) -> None:
     """For an object in one request, and for one in parts; too many failures are an error, and leave nothing."""
     data, url = (DATA * 4)[:size], fresh_url()
     with refusing(store.options.endpoint_url or "", "PUT", 2) as (endpoint, refused):

@@ -22,8 +22,7 @@ from tarkit.api import plan
 from tarkit.stores import ahead
 from tests.conftest import Run, entries
 from tests.stores._http import http_server
-from tests.stores._servers import KEYS, moto, rclone, refusing
-from tests.stores.test_objects import tarkit_run
+from tests.stores._servers import KEYS, moto, rclone, refusing, tarkit_run
 
 _numbers = count()
 RANDOM = random.Random(5)
