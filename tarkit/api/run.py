@@ -18,6 +18,7 @@ from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
     from tarkit.proc.engine import CommandOutput
+    from tarkit.stores.store import StoreOptions
 
 Item = TypeVar("Item")
 
@@ -63,9 +64,11 @@ class Run:
             refuse_overwrite(status_of(path), inputs)
 
     def reserve(self, path: str | None, what: str, written: bool = True) -> None:
-        """Register a file that is read or written; raise Usage when it is written and has a second role."""
+        """Register a file that is read or written; raise Usage for a URL, or a written file with a second role."""
         if path is None or path == "-":
             return
+        if schemes.scheme_of(path) and not os.path.lexists(path):
+            raise Usage(f"{schemes.public_name(path)}: {what} is a local file, not a URL")
         directory = os.path.dirname(path)
         if written and directory and not os.path.isdir(directory):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -112,11 +115,11 @@ class Run:
         """Show progress while items pass: bytes as `position` says, of `total` if that is known, and samples."""
         return items
 
-    def remove_others(self, paths: Sequence[str]) -> None:
+    def remove_others(self, paths: Sequence[str], options: StoreOptions | None = None) -> None:
         """Remove files that have names of a series but are not among its shards."""
         for path in paths:
             if schemes.scheme_of(path):
-                connect.delete_object(path)
+                connect.delete_object(path, options)
             else:
                 os.unlink(path)
 

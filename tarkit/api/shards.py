@@ -27,6 +27,7 @@ from tarkit.shards.template import (
     split_last,
 )
 from tarkit.shards.writer import OpenShards, Series, SeriesWriter, write_manifest
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.codecs.registry import CODECS, ZIP, codec_by_suffix
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location, parse_output
@@ -95,7 +96,7 @@ class ShardsOutput:
     starts: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.existing = [lot.template.existing() for lot in self.lots]
+        self.existing = [lot.template.existing(self.output.location.options) for lot in self.lots]
         self.starts = [self._first(found) for found in self.existing]
         for lot, start in zip(self.lots, self.starts, strict=True):
             lot.template.name(start)  # raises if there is no such name
@@ -203,7 +204,8 @@ class ShardsOutput:
             made = {shard.name for shard in shards}
             numbered = zip(self.starts, self.existing, strict=True)
             found = ((path, index >= start) for start, each in numbered for index, path in each)
-            run.remove_others([path for path, behind in found if behind and path not in made])
+            others = [path for path, behind in found if behind and path not in made]
+            run.remove_others(others, self.output.location.options)
         empty = [lot.name for lot, samples in zip(self.lots, series.samples, strict=True) if not samples]
         if not shards:
             run.tell("no sample, so no shard")
@@ -466,6 +468,7 @@ class SplitOptions:
     template: Notation = "auto"
     compress: str | None = None
     fsync: bool = False
+    options: StoreOptions | None = None
 
     def __post_init__(self) -> None:
         size = None if isinstance(self.size, str) else self.size
@@ -631,7 +634,7 @@ class SplitOptions:
         if words == "-":
             hint = f"name them with {spell('template', 'out-%06d.tar')}"
             raise Usage("split writes numbered files, not stdout", hint)
-        return numbered_output(words, self.compress, self.fsync)
+        return numbered_output(words, self.compress, self.fsync, options=self.options)
 
     def _parse(self, words: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
         return parse_template(words, self.template, hint)

@@ -15,6 +15,7 @@ from tarkit.errors import TarkitError, Usage, show
 from tarkit.media.coding import Coder, extension
 from tarkit.samples.sample import Recent, TarSample, is_safe, split_name
 from tarkit.shards.writer import Series, Shard
+from tarkit.stores.store import parse_options
 from tarkit.streams.ranges import HeldRange
 from tarkit.tar.header import encode
 from tarkit.tar.reader import Entry
@@ -210,17 +211,19 @@ class TarWriter(_SampleWriter):
         compress: str | None = None,
         fsync: bool = False,
         mtime: int = 0,
+        storage_options: Mapping[str, object] | None = None,
     ) -> None:
         """Open the output.
 
         Args:
-            output: a path, `"pipe:COMMAND"`, `"-"` for stdout, or a binary file object, which stays open. A suffix
-                such as `.tar.zst` compresses.
+            output: a path, a URL, `"pipe:COMMAND"`, `"-"` for stdout, or a binary file object, which stays open. A
+                suffix such as `.tar.zst` compresses.
             compress: a codec, `"zst"` or `"gz:9"`, whatever the suffix.
             fsync: whether the file is on the disk before it gets its name.
             mtime: the time of all entries, in seconds since 1970.
+            storage_options: how a URL is reached, as for `tarkit.open`.
         """
-        opened = Output.named(output, compress, fsync)
+        opened = Output.named(output, compress, fsync, options=parse_options(storage_options))
         opened.check_time(mtime)
         self._writer = EntryWriter(opened.open())
         super().__init__(opened.location.name, mtime, self._writer)
@@ -257,6 +260,7 @@ class ShardWriter(_SampleWriter):
         compress: str | None = None,
         fsync: bool = False,
         mtime: int = 0,
+        storage_options: Mapping[str, object] | None = None,
     ) -> None:
         """Begin a series.
 
@@ -266,14 +270,21 @@ class ShardWriter(_SampleWriter):
             size: bytes in a shard at most, as a number or `"500M"`; without count and size it is 1 GB.
             start: the number of the first shard.
             force: whether shards of these names that are there are replaced.
-            compress, fsync, mtime: as for `TarWriter`.
+            compress, fsync, mtime, storage_options: as for `TarWriter`.
 
         Raises:
             TarkitError: there are shards of this name, and no `force`.
         """
         template = os.fspath(template)
         how = SplitOptions(
-            output=template, count=count, size=size, compress=compress, fsync=fsync, start=start, force=force
+            output=template,
+            count=count,
+            size=size,
+            compress=compress,
+            fsync=fsync,
+            start=start,
+            force=force,
+            options=parse_options(storage_options),
         )
         output = how.open(Run())
         output.output.check_time(mtime, template)

@@ -8,7 +8,7 @@ import click
 
 from tarkit.api.dataset import for_run
 from tarkit.api.inspect import Stats, count_dataset
-from tarkit.api.output import Output, text_output
+from tarkit.api.output import text_output
 from tarkit.cli import options
 from tarkit.cli.command import Command, option
 from tarkit.cli.console import current
@@ -84,12 +84,11 @@ def stats(
     run = current()
     run.reserve(classes, "the class names", written=False)
     run.refuse(inputs, html)
-    run.reserve(html, "the page")
+    output = text_output(html, "none" if html not in (None, "-") else None)
+    if html is not None and output.location.kind == "path":
+        run.reserve(output.location.text, "the page")
     data = for_run(run, inputs, shard_slice).choose(select)
     found = count_dataset(data, run, by, classes, world=world, workers=workers, processes=parallel)
-    output = text_output()
-    if html is not None and html != "-":
-        output = Output(Location("path", html, html), ("none", None))
     text = f"{found.samples}\n" if total else found.page() if html is not None else _report(found, json)
     with output.open(inputs) as sink:
         sink.write(text.encode("utf-8", "surrogateescape"))

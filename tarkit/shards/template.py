@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.stores.schemes import is_listed, public_name, scheme_of
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 DEFAULT_NAME = "split-%06d.tar"
@@ -114,15 +115,17 @@ class ShardTemplate:
             index = index * (span.total or 1) + position
         return index if found else None
 
-    def existing(self) -> list[tuple[int, str]]:
+    def existing(self, options: StoreOptions | None = None) -> list[tuple[int, str]]:
         """Return index and path of each file or object that has a name of this template, in order of index.
 
-        The directory is listed once. It is empty without a directory, for commands, and for stores without lists.
+        The directory is listed once, with `options` if it is a URL. It is empty without a directory, for
+        commands, and for stores without lists.
         """
         if is_listed(self.text):
             from tarkit.stores import listing
 
-            urls = listing.in_child(self.directory, lambda: listing.beginning(self.directory + self._literals[0]))
+            start = self.directory + self._literals[0]
+            urls = listing.in_child(self.directory, lambda: listing.beginning(start, options))
             return sorted((index, url) for url in urls if (index := self.matches(url)) is not None)
         if not self._local:
             return []
