@@ -72,7 +72,7 @@ class AisStore:
         except BaseException:
             reply.close()
             raise
-        body.info = body.info._replace(version=_version(reply.headers))
+        body.info = body.info._replace(version=_version(reply.headers), checksum=None)
         return body
 
     def put(self, url: str, fresh: bool) -> AisUpload:

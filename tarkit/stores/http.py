@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, spell
+from tarkit.stores.checksum import named_by
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import Info, StoreOptions, TryAgain, Upload, denied, missing
 
@@ -128,7 +129,8 @@ class HttpReply:
             size = known if size is None else size
             self._left = -1 if size is None else size
         version = reply.headers.get("ETag") or reply.headers.get("Last-Modified")
-        self.info = Info(url, size, version, ranges and size is not None)
+        checksum = named_by(reply.headers, whole=reply.status == HTTPStatus.OK)
+        self.info = Info(url, size, version, ranges and size is not None, checksum)
 
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes, b"" at the end; raises TryAgain."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from tarkit.errors import TarkitError, Unsupported, Usage, spell
+from tarkit.stores.checksum import Checksum
 from tarkit.stores.http import HttpReply, answered, content, refused, send
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import Info, StoreOptions, TryAgain, Upload, denied, missing
@@ -32,6 +33,7 @@ _URL = re.compile(
     re.DOTALL,
 )
 _FORM = "hf://datasets/ORG/NAME/PATH or hf://datasets/ORG/NAME@REVISION/PATH; ORG/NAME without datasets/ is a model"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _NEXT = re.compile(r'<([^>]*)>[^,]*;\s*rel="?next"?')  # of a header Link (RFC 8288)
 _RESET = re.compile(r";\s*r=0\s*;\s*t=(\d+)")  # of a header RateLimit: nothing left for t seconds
@@ -107,7 +109,10 @@ class HubStore:
         except BaseException:
             reply.close()
             raise
-        body.info = body.info._replace(version=place.version, size=place.size)
+        checksum = None
+        if place.version is not None and _SHA256.fullmatch(place.version):  # of a file outside of the repository (LFS)
+            checksum = Checksum("sha256", bytes.fromhex(place.version))
+        body.info = body.info._replace(version=place.version, size=place.size, checksum=checksum)
         return body
 
     def put(self, url: str, fresh: bool) -> Upload:

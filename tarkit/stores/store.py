@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.sizes import parse_size
+
+if TYPE_CHECKING:
+    from tarkit.stores.checksum import Checksum
 
 
 def silent(line: str) -> None:
@@ -27,12 +30,14 @@ class Info(NamedTuple):
         size: its length in bytes; None if the store does not say.
         version: its ETag, or its time of modification; None if the store does not say.
         ranges: whether parts of it can be read.
+        checksum: that of all its bytes; None if the reply does not name one that is known.
     """
 
     url: str
     size: int | None
     version: str | None
     ranges: bool = True
+    checksum: Checksum | None = None
 
 
 class Reply(Protocol):

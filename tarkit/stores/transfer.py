@@ -15,6 +15,7 @@ from functools import partial
 from typing import Generic, Self, TypeVar
 
 from tarkit.errors import TarkitError, Unsupported, spell
+from tarkit.stores.checksum import Summer
 from tarkit.stores.store import Info, Reply, Store, StoreOptions, TryAgain
 
 FIRST = 1 << 20
@@ -172,7 +173,8 @@ class RemoteObject:
             opening = None
         if opening is None:
             opening = Transfer(self, start, start + FIRST if self.info.ranges else None)
-        return Stream(self, opening, stop)
+        whole = start == 0 and stop in (None, self.info.size)
+        return Stream(self, opening, stop, Summer(self.info.checksum) if whole and self.info.checksum else None)
 
     def close(self) -> None:
         """Close the connection of the request that opened the object, if no stream uses it."""
@@ -255,10 +257,14 @@ class Stream:
     Args:
         opening: the transfer of the first range, or of all if the store sends no parts.
         stop: where the bytes end; None is the end of the object.
+        summer: computes the checksum, if all bytes are read and there is one to compare with.
     """
 
-    def __init__(self, remote: RemoteObject, opening: Transfer, stop: int | None = None) -> None:
+    def __init__(
+        self, remote: RemoteObject, opening: Transfer, stop: int | None = None, summer: Summer | None = None
+    ) -> None:
         self._remote = remote
+        self._summer = summer
         self._stop = remote.info.size if stop is None else stop
         self._whole = None if remote.info.ranges else opening
         self._flight: deque[tuple[Transfer, ThreadCall[bytes]]] = deque()
@@ -272,7 +278,19 @@ class Stream:
             self._flight.append((opening, ThreadCall(opening.rest)))
 
     def read(self, n: int) -> bytes:
-        """Return up to `n` bytes, b"" at the end."""
+        """Return up to `n` bytes, b"" at the end. Raises TarkitError for an object that does not have its checksum."""
+        data = self._read(n)
+        summer = self._summer
+        if summer is not None:
+            summer.update(data)
+            if summer.size == self._stop or (n and not data):
+                self._summer = None
+                if not summer.matches():
+                    what = "what was read does not have the checksum that the server names"
+                    raise TarkitError(f"{self._remote.name}: {what}", "read it again, or compare it with its origin")
+        return data
+
+    def _read(self, n: int) -> bytes:
         if self._whole is not None:
             return ThreadCall(partial(self._whole.read, n)).result()
         while not self._rest:
