@@ -43,7 +43,6 @@ _FOLDER = "tarkit"
 _LOCK = "lock"  # the file whose lock is held while room is made
 _CHUNK = 1 << 20  # bytes that are read at a time
 _WAIT = 0.1  # seconds between two attempts to get a lock: a signal that arrives just before a wait is handled then
-_SECRET = re.compile("key|secret|token|passw|credential", re.IGNORECASE)
 _ENTRY = re.compile("[0-9a-f]{32}-[0-9a-f]{32}-.*")
 _SERVERS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AZURE_STORAGE_ACCOUNT_NAME", "AIS_ENDPOINT", "USE_AIS_FOR")
 
@@ -210,7 +209,7 @@ def _file_name(remote: RemoteObject) -> str:
     """Return the name of the file of an object: hashes of its URL, with the server, and of its version; the name."""
     options, info = remote.options, remote.info
     server = [os.environ.get(name, "") for name in _SERVERS]
-    settings = [f"{name}={value}" for name, value in sorted(options.storage.items()) if not _SECRET.search(name)]
+    settings = [f"{name}={value}" for name, value in sorted(options.plain.items())]
     url = "\n".join([remote.url, options.endpoint_url or "", *server, *settings])
     name = re.sub(r"[^\w.+-]", "_", urlsplit(remote.url).path.rpartition("/")[2], flags=re.ASCII)
     return f"{_hash(url)}-{_hash(f'{info.size} {info.version}')}-{name[-100:]}"

@@ -130,7 +130,7 @@ class Connection:
                 if not isinstance(error, (FileNotFoundError, TarkitError)):
                     self._system = None  # nobody knows what the server still sends
                 if isinstance(error, Exception):
-                    _fail(url, error)
+                    _fail(url, error, self._options)
                 raise
 
     def renames(self) -> bool:
@@ -376,7 +376,7 @@ def _bytes(path: str, start: int, end: int, system: Any) -> bytes:
         return b"".join(parts)
 
 
-def _fail(url: str, error: Exception) -> NoReturn:
+def _fail(url: str, error: Exception, options: StoreOptions) -> NoReturn:
     """Raise the exception for an error of a file system."""
     if isinstance(error, (TarkitError, TryAgain)):
         raise error
@@ -385,7 +385,7 @@ def _fail(url: str, error: Exception) -> NoReturn:
     text = str(error).partition("\n")[0]
     for secret in filter(None, (login, login.partition(":")[2])):
         text = text.replace(secret, "***")
-    text = text or type(error).__name__
+    text = options.without_secrets(text) or type(error).__name__
     if isinstance(error, FileNotFoundError):
         raise missing(name) from error
     if isinstance(error, IsADirectoryError):

@@ -7,6 +7,7 @@ connection broke, several ranges in flight, uploads in parts.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -144,10 +145,23 @@ class StoreOptions:
         return hash((self.endpoint_url, self.anonymous, self.retries, self.timeout, *sorted(self.storage)))
 
     def setting(self, name: str) -> str | None:
-        """Return the setting of this name as text."""
+        """Return the setting of this name as text, without blanks around it."""
         value = self.storage.get(name)
-        return None if value is None else str(value)
+        return None if value is None else str(value).strip()
 
+    @property
+    def plain(self) -> dict[str, object]:
+        """The settings that are no secrets, by their names."""
+        return {name: value for name, value in self.storage.items() if not _SECRET.search(name)}
+
+    def without_secrets(self, text: str) -> str:
+        """Return a text for a message, with `***` for secret settings."""
+        for name in self.storage.keys() - self.plain.keys():
+            text = text.replace(str(self.storage[name]) or "\0", "***")
+        return text
+
+
+_SECRET = re.compile("key|secret|token|passw|passphrase|credential", re.IGNORECASE)
 
 _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "endpoint_url": ("a str", (str,)),

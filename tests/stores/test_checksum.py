@@ -90,6 +90,8 @@ def test_parts_are_not_compared(server: HttpServer) -> None:
     assert read(url, 1000) == DATA[1000:]
     assert read(url, 0, 1000) == DATA[:1000]
     assert tarkit.stats(url).samples == 1
+    url = server.serve("/whole.tar", DATA, headers=headers(OTHER)[0][0], ranges=False)
+    assert read(url, 0, 1000) == DATA[:1000]
 
 
 def test_what_is_no_checksum_of_the_object() -> None:

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("obstore")
 
 import tarkit
-from tarkit.errors import Usage
+from tarkit.errors import TarkitError, Usage
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.location import expand_inputs
 from tests._tools import each_row
@@ -168,6 +168,15 @@ def test_invalid_values() -> None:
 
 
 def test_secrets_are_in_no_text() -> None:
+    """Neither in a representation, nor in the message of a library."""
+    pytest.importorskip("fsspec")
+    with pytest.raises(TarkitError) as raised:
+        list(
+            tarkit.open(
+                "ftp://127.0.0.1:1/a.tar", storage_options={"password": "s3cret", "s3cret": 1, "net_retries": 0}
+            )
+        )
+    assert "s3cret" not in str(raised.value)
     options = parse_options({"secret_access_key": "s3cret", "endpoint_url": "http://user:s3cret@h"})
     [location] = expand_inputs(["s3://bucket/a.tar"], options=options)
     assert "s3cret" not in f"{options!r} {location!r}"
