@@ -99,8 +99,8 @@ FOLDERS = {
     ),
     "__main__": "cli",
     "commands": (
-        "errors problems streams samples export inspecting mixing indexing proc shards checking sorting packing "
-        "views api cli"
+        "errors problems stores streams samples export inspecting mixing indexing proc shards checking sorting "
+        "packing views api cli"
     ),
 }
 MOST_FILES = 22

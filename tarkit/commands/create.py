@@ -10,6 +10,7 @@ from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import current
 from tarkit.errors import Usage
+from tarkit.stores.schemes import scheme_of
 from tarkit.streams.location import Location
 
 EXAMPLES = (
@@ -89,7 +90,8 @@ def create(
     run = current()
     if recipe != "-":
         run.refuse([Location("path", recipe, recipe)], depfile)
-    run.reserve(recipe, "the recipe", written=False)
+    if scheme_of(recipe) is None:  # write_recipe says what to do with a URL
+        run.reserve(recipe, "the recipe", written=False)
     run.reserve(depfile, "the depfile")
     write_recipe(recipe, output, run, chosen, [path for path in (run.report, depfile) if path is not None])
     run.finish()

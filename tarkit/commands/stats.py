@@ -8,14 +8,15 @@ import click
 
 from tarkit.api.dataset import for_run
 from tarkit.api.inspect import Stats, count_dataset
-from tarkit.api.output import text_output
+from tarkit.api.output import Output, text_output
 from tarkit.cli import options
 from tarkit.cli.command import Command, option
 from tarkit.cli.console import current
 from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
-from tarkit.streams.location import Location
+from tarkit.stores.schemes import scheme_of
+from tarkit.streams.location import Location, parse_output
 
 EXAMPLES = (
     "tarkit stats 'train-{000..099}.tar' -p 4",
@@ -84,8 +85,10 @@ def stats(
     run = current()
     run.reserve(classes, "the class names", written=False)
     run.refuse(inputs, html)
-    output = text_output(html, "none" if html not in (None, "-") else None)
-    if html is not None and output.location.kind == "path":
+    output = text_output()
+    if html is not None and html != "-":
+        output = Output(parse_output(html if scheme_of(html) else f"file:{html}"), ("none", None))
+    if output.location.kind == "path":
         run.reserve(output.location.text, "the page")
     data = for_run(run, inputs, shard_slice).choose(select)
     found = count_dataset(data, run, by, classes, world=world, workers=workers, processes=parallel)

@@ -130,7 +130,7 @@ class HttpReply:
             self._left = -1 if size is None else size
         version = reply.headers.get("ETag") or reply.headers.get("Last-Modified")
         checksum = named_by(reply.headers, whole=reply.status == HTTPStatus.OK)
-        self.info = Info(url, size, version, ranges and size is not None, checksum)
+        self.info = Info(url, size, version, ranges and size is not None, checksum=checksum)
 
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes, b"" at the end; raises TryAgain."""
