@@ -80,7 +80,7 @@ FOLDERS = {
     "export": "errors problems streams tar tables samples",
     "extraction": "errors problems streams tar samples",
     "inspecting": "errors media problems streams tar samples",
-    "mixing": "errors streams",
+    "mixing": "errors stores streams",
     "indexing": "errors problems streams.codecs streams tar tables samples export",
     "proc": "errors media problems signals streams tar tables samples",
     "shards": "errors problems signals streams.codecs sizes stores streams tar tables samples",

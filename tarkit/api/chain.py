@@ -24,6 +24,7 @@ from tarkit.tar.block import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from tarkit.samples.text import Mode
+    from tarkit.stores.store import StoreOptions
 
     Input = str | os.PathLike[str] | BinaryIO | Location
 
@@ -335,8 +336,8 @@ def _gathers(steps: Sequence[Step]) -> bool:
     return False
 
 
-def locate(inputs: Input | Iterable[Input]) -> tuple[Location, ...]:
-    """Return the locations of inputs: words as on the command line, and file objects.
+def locate(inputs: Input | Iterable[Input], options: StoreOptions | None = None) -> tuple[Location, ...]:
+    """Return the locations of inputs: words as on the command line, and file objects. `options` are those of URLs.
 
     Raises:
         TarkitError: an input does not exist, a pattern matches nothing, or there are no inputs.
@@ -345,14 +346,14 @@ def locate(inputs: Input | Iterable[Input]) -> tuple[Location, ...]:
     if isinstance(inputs, Location):
         return (inputs,)
     if isinstance(inputs, (str, os.PathLike)):
-        return tuple(expand_inputs((os.fsdecode(inputs),)))
+        return tuple(expand_inputs((os.fsdecode(inputs),), options=options))
     if hasattr(inputs, "read"):
         file = cast(BinaryIO, inputs)
         name = object_name(file)
         return (Location("object", "", name, cast(BinaryIO, FileInput(file, name))),)
     if not isinstance(inputs, Iterable) or isinstance(inputs, (bytes, bytearray, memoryview)):
         raise TypeError(f"an input is a path, a file object or a list of these, not {type(inputs).__name__}")
-    found = tuple(location for each in inputs for location in locate(each))
+    found = tuple(location for each in inputs for location in locate(each, options))
     if not found:
         raise Usage("the list of inputs is empty", "did a pattern match nothing?")
     refuse_twice(found)

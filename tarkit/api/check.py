@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
@@ -22,6 +22,7 @@ from tarkit.errors import Usage
 from tarkit.parallel import in_order
 from tarkit.problems import PROBLEMS
 from tarkit.samples.keys import read_table_keys
+from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
@@ -224,11 +225,12 @@ def check(
     strict: bool = False,
     processes: int = 1,
     tmpdir: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> Report:
     """Check shards. Damage is a finding, not an exception, and reading continues after it.
 
     Args:
-        inputs: as for `tarkit.open`.
+        inputs, tmpdir, storage_options: as for `tarkit.open`; all URLs are reached so.
         require: fields that each sample has; `"jpg|png"` asks for either.
         unique: no key may be in two shards.
         against: a file with keys, one a line or in its column `__key__`, that are compared with those of the shards.
@@ -237,10 +239,8 @@ def check(
         same_as: other shards that are to hold the same samples, in any order. It goes with no other check.
         fix: write a clean copy: to a file, a directory, or a copy of each to `"clean-%06d.tar"`.
         rejects: write what the clean copy leaves out to this archive.
-        allow: names of problems that are notes.
-        strict: notes are errors.
+        allow, strict: names of problems that are notes; whether notes are errors.
         processes: how many shards are read at a time.
-        tmpdir: the directory of temporary files.
 
     >>> import tarkit
     >>> report = tarkit.check("train-*.tar", require=["jpg"])
@@ -253,10 +253,11 @@ def check(
         raise Usage("rejects requires fix" if fix is None else "fix reads one shard at a time: processes is 1")
     if same_as is not None and any((require, unique, against, manifest, target, fix)):
         raise Usage("same_as cannot be used with other checks or fix")
-    run, allowed, locations = Run(tmpdir=tmpdir), _allowed(allow), locate(inputs)
-    report = Report(strict=strict)
+    options, report = parse_options(storage_options), Report(strict=strict)
+    run, allowed, locations = Run(tmpdir=tmpdir), _allowed(allow), locate(inputs, options)
     if same_as is not None:
-        compared = Comparison(run, locations, locate(same_as), processes=processes, allowed=allowed, strict=strict)
+        both = (locations, locate(same_as, options))
+        compared = Comparison(run, *both, processes=processes, allowed=allowed, strict=strict)
         _collect(report, compared, allowed)
         report.same = compared.same
         return report
@@ -264,7 +265,7 @@ def check(
     checks = Checks(fields, unique or target == "energon", against, manifest, target, processes)
     copies = None
     if fix is not None:
-        copies = Fix(run, lambda path, what: None, locations, fix, rejects, checks.unique, allowed)
+        copies = Fix(run, lambda path, what: None, locations, fix, rejects, checks.unique, allowed, options)
     _collect(report, find(run, locations, checks, copies), allowed)
     if copies is not None:
         report.complete = _completed(copies, report)

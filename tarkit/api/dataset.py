@@ -33,6 +33,7 @@ from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice
+from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def open(
     shard_slice: slice | None = None,
     mode: Mode = "tar",
     tmpdir: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> Dataset:
     """Open archives as a dataset. Their names are looked up now; they are read when samples are requested.
 
@@ -82,12 +84,11 @@ def open(
         interleave: how many archives are open at a time, giving a sample each in turn.
         prefetch: how many archives are opened ahead; streams among them are read in threads.
         shard_slice: which samples of each archive are taken: `slice(0, 100)` for the first hundred.
-        mode: `"tar"` for archives. Of text, `"lines"` and `"pages"` (up to a form feed) make a sample of each line or
-            page, its field txt, and `"keys"` a sample without fields for each line, its key.
-        tmpdir: the directory of temporary files.
+        mode: `"tar"` for archives. Of text, `"lines"` and `"pages"` (up to a form feed) make a sample of each, its
+            field txt, and `"keys"` a sample without fields for each line, its key.
+        tmpdir, storage_options: the directory of temporary files; how URLs are reached, such as `endpoint_url`.
 
-    Raises:
-        TarkitError: an input does not exist, a pattern matches nothing, or there are no inputs.
+    Raises TarkitError: an input does not exist, a pattern matches nothing, or there are no inputs.
 
     >>> import tarkit
     >>> with tarkit.open("train-*.tar") as data:
@@ -105,7 +106,8 @@ def open(
         one_of("mode", mode, Mode)
         if interleave > 1 or prefetch:
             raise Usage("interleave and prefetch need archives: they cannot be used with mode")
-    archives = Archives(locate(inputs), _slice(shard_slice), interleave, prefetch, mode=mode)
+    chosen = _slice(shard_slice), interleave, prefetch
+    archives = Archives(locate(inputs, parse_options(storage_options)), *chosen, mode=mode)
     allowed, skipped = names(allow, "allow"), names(skip, "skip")
     Policy(allowed, skipped)  # raises for names that are no problems
 
@@ -129,11 +131,12 @@ def stats(
     skip: str | Iterable[str] = (),
     on_problem: Callable[[str], None] | None = None,
     tmpdir: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> Stats:
     """Count samples, fields and sizes. Only headers are read, as far as inputs are plain archives.
 
     Args:
-        inputs: as for `tarkit.open`; so are allow, skip, on_problem and tmpdir.
+        inputs: as for `tarkit.open`; so are allow, skip, on_problem, tmpdir and storage_options.
         by: a field whose values are counted too: `"cls"`, or a path into JSON such as `"json.label"`.
         classes: names of numbered classes for the report, as a list or in a file with a name on each line; by default
             those in `classes.txt` beside an archive.
@@ -149,7 +152,7 @@ def stats(
     >>> [share.samples for share in tarkit.stats("train-*.tar", world=2).shares]
     [2, 1]
     """
-    data = open(inputs, allow=allow, skip=skip, on_problem=on_problem, tmpdir=tmpdir)
+    data = open(inputs, allow=allow, skip=skip, on_problem=on_problem, tmpdir=tmpdir, storage_options=storage_options)
     return data.stats(by, classes=classes, world=world, workers=workers, processes=processes)
 
 
@@ -596,6 +599,7 @@ class Dataset(Chain):
         by: str | None = None,
         classes: ClassNames = None,
         count: int | None = 200,
+        storage_options: Mapping[str, object] | None = None,
     ) -> int:
         """Write a page of HTML that shows the first samples: pictures, sounds, texts, classes, histograms, search.
 
@@ -607,6 +611,7 @@ class Dataset(Chain):
             by: the field with the class of a sample: `"cls"`, `"json.label"`; by default it is found by its name.
             classes: names of numbered classes, as for `tarkit.stats`.
             count: how many samples; None for all.
+            storage_options: how a URL is reached, as for `tarkit.open`.
 
         Returns:
             The number of samples on the page.
@@ -619,7 +624,8 @@ class Dataset(Chain):
         from tarkit.api.output import Output
 
         at_least(0, count=count)
-        run, opened = self.new_run(), Output.named(output, series=None).for_text()
+        run = self.new_run()
+        opened = Output.named(output, series=None, options=parse_options(storage_options)).for_text()
         if left := write_gallery(self, opened, run, by, classes, count):
             run.warn(f"{left} pictures and sounds left out, the page is too large: show fewer samples with count")
         return run.samples
@@ -681,6 +687,7 @@ class Dataset(Chain):
         key: bool = True,
         header: bool = True,
         on_missing: OnMissing = "error",
+        storage_options: Mapping[str, object] | None = None,
     ) -> int:
         """Write a table with a row for each sample.
 
@@ -693,6 +700,7 @@ class Dataset(Chain):
             key: whether there is a column for the key.
             header: whether tsv and csv begin with the names of the columns.
             on_missing: what to do with a sample that has no value for a column.
+            storage_options: how a URL is reached, as for `tarkit.open`.
 
         Returns:
             The number of rows.
@@ -710,7 +718,8 @@ class Dataset(Chain):
 
         one_of("on_missing", on_missing, OnMissing)
         one_of("format", format, TableFormat)
-        run, opened = self.new_run(), Output.named(output, series=None).for_text()
+        run = self.new_run()
+        opened = Output.named(output, series=None, options=parse_options(storage_options)).for_text()
         asked = None if columns is None else checked(parse_columns(" ".join(words(columns, "columns"))))
         form = format or format_of(opened.location.text)
         write_table(self, opened, run, asked, format=form, key=key, header=header, on_missing=on_missing)
@@ -755,15 +764,17 @@ class Dataset(Chain):
         compress: str | None = None,
         fsync: bool = False,
         progress: Callable[[int, int], None] | None = None,
+        storage_options: Mapping[str, object] | None = None,
     ) -> Shard:
         """Write one archive. The file gets its name when it is complete, so that after an error there is none.
 
         Args:
-            output: a path, `"pipe:COMMAND"`, `"-"` for stdout, or a binary file object. `.tar.zst` and the like
-                compress.
+            output: a path, a URL, `"pipe:COMMAND"`, `"-"` for stdout, or a binary file object. `.tar.zst` and the
+                like compress.
             compress: a codec, `"zst"` or `"gz:9"`, whatever the suffix.
             fsync: whether the file is on the disk before it gets its name.
             progress: called after each sample with the number of samples and of bytes of the tar so far.
+            storage_options: how a URL is reached, as for `tarkit.open`; those of the inputs do not hold here.
 
         Returns:
             Its name, its number of samples, the size of its tar in bytes, its first and last key.
@@ -782,7 +793,8 @@ class Dataset(Chain):
 
         if progress is not None:
             function(progress=progress)
-        run, opened = self.new_run(), Output.named(output, compress, fsync)
+        options = parse_options(storage_options)
+        run, opened = self.new_run(), Output.named(output, compress, fsync, options=options)
         each = None if progress is None else lambda position: progress(run.samples, position)
         first, last = write_archive(self, opened, run, each)
         return Shard(opened.location.name, run.samples, run.bytes, 0, first, last, "")
@@ -812,6 +824,7 @@ class Dataset(Chain):
         notation: Notation = "auto",
         compress: str | None = None,
         fsync: bool = False,
+        storage_options: Mapping[str, object] | None = None,
         **categories: Unpack[CategoryArguments],
     ) -> list[Shard]:
         """Write numbered shards. A sample stays whole, and a shard gets its name when it is complete.
@@ -827,8 +840,7 @@ class Dataset(Chain):
             map: a series for each category: `{"cats-%d.tar": ["cat/.*"]}`, or a file with such JSON, or with lines.
             start: the number of the first shard; `append` continues existing series, `force` replaces their shards.
             post, manifest: a command that runs after each shard; a file for a table of the shards.
-            compress, fsync: as for `write`; others, and map_sep, first_match, unmatched, on_unmatched, on_bad_line:
-                as in `tarkit split --help-all`, where `notation` is `--template`.
+            compress, fsync, storage_options: see `write`; others as in `split --help-all` (`notation` is `--template`).
 
         Returns the shards: name, samples, size of the tar in bytes, sha256, first and last key. Raises TarkitError if
         shards of these names exist, and neither `append` nor `force`.
@@ -845,6 +857,7 @@ class Dataset(Chain):
             even=even, remainder=remainder, parts=parts, group=group, group_field=group_field, salt=salt,
             stratify=stratify, categories=MapOptions(map, **categories), start=start, append=append, force=force,
             post=post, manifest=written_file(manifest), notation=notation, compress=compress, fsync=fsync,
+            storage=parse_options(storage_options),
         )  # fmt: skip
         return write_split(self, self.new_run(), options).done
 

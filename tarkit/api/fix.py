@@ -15,6 +15,7 @@ from tarkit.checking.shard import Asked, Item, check_source
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.samples.dataset import open_source
 from tarkit.shards.template import parse_template, refuse_template
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
 from tarkit.streams.ranges import CopiedStream, spooled
@@ -39,13 +40,16 @@ class Fix:
         rejects: str | None,
         together: bool,
         allowed: frozenset[str],
+        options: StoreOptions | None = None,
     ) -> None:
         self.run = run
         self.allowed = allowed
-        self.output = numbered_output(word.rstrip("/") or word, None)
+        self.output = numbered_output(word.rstrip("/") or word, None, options=options)
         if self.output.location.kind == "stdout":
             what = f"{spell('fix')} writes to files, the findings go to stdout"
             raise Usage(what, f"name it: {spell('fix', 'clean.tar')}")
+        if self.output.location.kind == "url":
+            raise Usage(f"{self.output.location.name}: {spell('fix')} writes files", "upload them after the check")
         self.names = _names(word, locations)
         self.single = self.names is None
         self.together = together or self.single
@@ -54,7 +58,7 @@ class Fix:
                 raise TarkitError(f"{name}: file exists", f"{spell('fix')} replaces no file: remove it first")
             refuse_overwrite(status_of(name), locations)
             reserve(name, "the clean copy")
-        self.rejects = None if rejects is None else open_output(rejects, None)
+        self.rejects = None if rejects is None else open_output(rejects, None, options=options)
         if self.rejects is not None and self.rejects.location.kind == "path":
             refuse_overwrite(status_of(self.rejects.location.text), locations)
             reserve(self.rejects.location.text, "the file of rejects")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +20,7 @@ from tarkit.indexing.verify import faults, wids_faults
 from tarkit.parallel import results_in_order
 from tarkit.problems import Policy
 from tarkit.shards.template import refuse_template
+from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import open_sink
 
@@ -40,11 +41,13 @@ def index(
     skip: str | Iterable[str] = (),
     on_problem: Callable[[str], None] | None = None,
     tmpdir: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> list[str]:
     """Write index files beside shards.
 
     Args:
-        inputs: plain archives, as for `tarkit.open`; so are allow, skip, on_problem and tmpdir.
+        inputs: plain archives, as for `tarkit.open`; so are allow, skip, on_problem, tmpdir and
+            storage_options.
         format: dali, energon, webshart, tsv, parquet, wids; or several.
         output: the one index, or a directory for all; without it they go beside the shards.
         md5: whether a wids index has the MD5 sums of the shards.
@@ -63,7 +66,7 @@ def index(
     options = IndexOptions(formats, output, processes, md5, force, fsync)
     if not formats:
         raise Usage("format names no format")
-    return write(_run(allow, skip, on_problem, tmpdir), locate(inputs), options)
+    return write(_run(allow, skip, on_problem, tmpdir), locate(inputs, parse_options(storage_options)), options)
 
 
 def verify_index(
@@ -77,6 +80,7 @@ def verify_index(
     skip: str | Iterable[str] = (),
     on_problem: Callable[[str], None] | None = None,
     tmpdir: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> list[str]:
     """Compare index files with their shards.
 
@@ -96,7 +100,8 @@ def verify_index(
     []
     """
     options = IndexOptions(check_formats(names(format, "format")), output, processes, md5)
-    return list(verify(_run(allow, skip, on_problem, tmpdir), locate(inputs), options))
+    found = locate(inputs, parse_options(storage_options))
+    return list(verify(_run(allow, skip, on_problem, tmpdir), found, options))
 
 
 def _run(

@@ -6,7 +6,7 @@ To count plain archives only headers are read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -20,6 +20,7 @@ from tarkit.inspecting.census import OTHERS, Census, Share, count_input, shares_
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample
+from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
@@ -126,13 +127,18 @@ class Stats:
         which = "selected" if self._selected else "all"
         return report_page(title, f"Statistics of {which} samples", self.sections())
 
-    def write_html(self, output: str | os.PathLike[str] | BinaryIO) -> None:
+    def write_html(
+        self, output: str | os.PathLike[str] | BinaryIO, *, storage_options: Mapping[str, object] | None = None
+    ) -> None:
         """Write the page of `tarkit stats --html` to a path, `"-"` for stdout, or a binary file object.
+
+        `storage_options` say how a URL is reached, as for `tarkit.open`.
 
         >>> import tarkit
         >>> tarkit.stats("train-*.tar", by="cls").write_html("stats.html")
         """
-        with Output.named(output, series=None).for_text().open() as sink:
+        options = parse_options(storage_options)
+        with Output.named(output, series=None, options=options).for_text().open() as sink:
             sink.write(self.page().encode("utf-8", "surrogateescape"))
 
 

@@ -19,6 +19,7 @@ from tarkit.proc.policy import FailurePolicy, OnError, merge_rejects, parse_limi
 from tarkit.proc.run import SampleRun, number_jobs, prepare_jobs
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample
+from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
 from tarkit.tar.writer import EntryWriter
 
@@ -46,6 +47,7 @@ class WorkOptions(TypedDict, total=False):
             their results get their places in it; steps that follow choose and change fields of these results alone.
         retries: how often a sample that failed is tried again; 0 by default.
         mtime: the time of new entries in seconds since 1970, 0 by default; None: for `proc` that of each file.
+        storage_options: how URLs of rejects and redo are reached, as for `tarkit.open`.
 
     >>> import tarkit
     >>> def label(sample: tarkit.Sample) -> dict[str, object]:
@@ -70,6 +72,7 @@ class WorkOptions(TypedDict, total=False):
     redo: Input | Iterable[Input] | None
     retries: int
     mtime: int | None
+    storage_options: Mapping[str, object] | None
 
 
 def parsed(method: str, options: WorkOptions) -> dict[str, Any]:
@@ -78,10 +81,11 @@ def parsed(method: str, options: WorkOptions) -> dict[str, Any]:
         if name not in WorkOptions.__annotations__:
             raise TypeError(f"Dataset.{method}() got an unexpected keyword argument {name!r}")
     given: dict[str, Any] = dict(options)
+    store = parse_options(given.pop("storage_options", None))
     if given.get("rejects") is not None:
-        given["rejects"] = Output.named(given["rejects"], series=None)
+        given["rejects"] = Output.named(given["rejects"], series=None, options=store)
     redo = given.pop("redo", None)
-    return {**given, "extra_inputs": () if redo is None else locate(redo)}
+    return {**given, "extra_inputs": () if redo is None else locate(redo, store)}
 
 
 @dataclass(kw_only=True)

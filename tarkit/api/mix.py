@@ -23,6 +23,7 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle, without_strays
 from tarkit.samples.sample import TarSample
+from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
 
@@ -39,6 +40,7 @@ class Reading(TypedDict, total=False):
     prefetch: int
     shard_slice: slice | None
     tmpdir: str | None
+    storage_options: Mapping[str, object] | None
 
 
 def mix(
@@ -63,8 +65,8 @@ def mix(
         repeat: whether a dataset that has no more begins again, up to `total`, or until all came to their end once. A
             sample that comes for the second time has `~2` after its key, then `~3` and so on.
         each: called with the dataset of each source; returns it with the steps that choose samples before the draw.
-        reading: `allow`, `skip`, `maxerr`, `on_problem`, `prefetch`, `shard_slice` and `tmpdir` as for `tarkit.open`,
-            for sources that are names.
+        reading: `allow`, `skip`, `maxerr`, `on_problem`, `prefetch`, `shard_slice`, `tmpdir`, `storage_options` as for
+            `tarkit.open`, for sources that are names.
 
     Raises:
         TarkitError: when the mix is read, for a dataset without samples.
@@ -82,7 +84,10 @@ def mix(
     spec, given = _described(sources, Run(on_problem=reading.get("on_problem")).warn)
     if reading and None not in given:
         raise Usage(f"{next(iter(reading))}: it is for sources that are names", "give it to tarkit.open")
-    found = open_sources(spec, lambda locations, interleave: open(locations, interleave=interleave, **reading), given)
+    options = parse_options(reading.get("storage_options"))
+    found = open_sources(
+        spec, lambda locations, interleave: open(locations, interleave=interleave, **reading), given, options=options
+    )
     if each is not None:
         function(each=each)
         for source in found:
@@ -169,6 +174,7 @@ def open_sources(
     open_: Callable[[list[Location], int], Dataset],
     given: Sequence[Dataset | None] = (),
     tell: Callable[[str], None] = lambda text: None,
+    options: StoreOptions | None = None,
 ) -> list[MixSource]:
     """Return the sources of a mix.
 
@@ -177,10 +183,11 @@ def open_sources(
         open_: called with the archives of a source, and the number of those that take turns.
         given: datasets in place of names.
         tell: called with the number of missing files, where they are allowed.
+        options: those of URLs.
     """
     found = []
     for source, data in zip(spec.sources, given or [None] * len(spec.sources), strict=True):
-        opened = open_(locate(source, tell), source.nstreams) if data is None else data
+        opened = open_(locate(source, tell, options), source.nstreams) if data is None else data
         found.append(MixSource(source, opened.then(_Keyed())))
     refuse_twice(location for each in found for location in each.data.locations)
     return found

@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from tarkit.errors import Usage, spell
 from tarkit.shards.template import refuse_template
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.codecs import codec_by_suffix, parse_spec
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import EncodedSink, Sink, WriteOnlySink, open_sink
@@ -44,16 +45,17 @@ class Output:
         compress: str | None = None,
         sync: bool = False,
         series: str | None = BY_METHOD,
+        options: StoreOptions | None = None,
     ) -> Output:
         """Return the output of a caller of the API: a path, `pipe:COMMAND`, `-` for stdout, or a binary file object.
 
-        `series` is the hint for several archives. Raises Usage for a template and for a text file, TypeError for
-        anything else.
+        `series` is the hint for several archives, `options` are those of a URL. Raises Usage for a template and for a
+        text file, TypeError for anything else.
         """
         codec = parse_spec(compress) if compress else None
         if isinstance(output, (str, os.PathLike)):
             refuse_template(os.fspath(output), series)
-            return cls(parse_output(os.fspath(output)), codec, sync)
+            return cls(parse_output(os.fspath(output), options), codec, sync)
         if isinstance(output, TextIOBase):
             raise Usage(f"{object_name(output)}: a text file takes no bytes", "open it in mode 'wb'")
         if not hasattr(output, "write"):
@@ -95,7 +97,7 @@ class Output:
     def _plain(self, text: str, fresh: bool) -> Sink:
         if self.file is not None:
             return ObjectSink(self.file, self.location.name)
-        return open_sink(self.location.kind, text, sync=self.sync, fresh=fresh)
+        return open_sink(self.location.kind, text, sync=self.sync, fresh=fresh, options=self.location.options)
 
     def _codec_of(self, text: str) -> tuple[str, int | None] | None:
         """Return codec (or zip) and level for an output of this name."""
@@ -167,22 +169,34 @@ def object_name(file: object) -> str:
     return name if isinstance(name, str) else "a file object"
 
 
-def named_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
+def named_output(
+    word: str | None, compress: str | None, fsync: bool = False, *, options: StoreOptions | None = None
+) -> Output:
     """Return the output that the options describe, by default stdout; the name may be a template. Raise Usage."""
-    return Output(parse_output("-" if word is None else word), parse_spec(compress) if compress else None, fsync)
+    codec = parse_spec(compress) if compress else None
+    return Output(parse_output("-" if word is None else word, options), codec, fsync)
 
 
-def numbered_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
+def numbered_output(
+    word: str | None, compress: str | None, fsync: bool = False, *, options: StoreOptions | None = None
+) -> Output:
     """Return the same for archives; raise Usage for a terminal."""
-    output = named_output(word, compress, fsync)
+    output = named_output(word, compress, fsync, options=options)
     output.refuse_terminal()
     return output
 
 
-def open_output(word: str | None, compress: str | None, fsync: bool = False, series: str | None = BY_SPLIT) -> Output:
+def open_output(
+    word: str | None,
+    compress: str | None,
+    fsync: bool = False,
+    series: str | None = BY_SPLIT,
+    *,
+    options: StoreOptions | None = None,
+) -> Output:
     """Return the same for one archive; raise Usage for a template. `series` is the hint for several archives."""
     refuse_template(word, series)
-    return numbered_output(word, compress, fsync)
+    return numbered_output(word, compress, fsync, options=options)
 
 
 def text_output(word: str | None = None, compress: str | None = None, fsync: bool = False) -> Output:

@@ -19,6 +19,7 @@ from tarkit.streams.text import file_label, parse_file
 
 if TYPE_CHECKING:
     from tarkit.proc.engine import CommandOutput
+    from tarkit.stores.store import StoreOptions
 
 Item = TypeVar("Item")
 
@@ -119,11 +120,11 @@ class Run:
         """Show progress while items pass: bytes as `position` says, of `total` if that is known, and samples."""
         return items
 
-    def remove_others(self, paths: Sequence[str]) -> None:
+    def remove_others(self, paths: Sequence[str], options: StoreOptions | None = None) -> None:
         """Remove files that have names of a series but are not among its shards."""
         for path in paths:
             if schemes.scheme_of(path):
-                connect.delete_object(path)
+                connect.delete_object(path, options)
             else:
                 os.unlink(path)
 

@@ -16,6 +16,8 @@ from tarkit.shards.limits import DEFAULT_SIZE, Even, Limits, Remainder, SizeRule
 from tarkit.shards.series import PART, Assign, SeriesSpec, check_directories, check_open_files, encoder_memory
 from tarkit.shards.template import AS_IT_IS, DEFAULT_NAME, Notation, ShardTemplate, parse_template
 from tarkit.shards.writer import SplitWriter, write_manifest
+from tarkit.stores.schemes import scheme_of
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.codecs.registry import CODECS, ZIP
 from tarkit.streams.location import Location
 from tarkit.streams.text import create_file
@@ -87,7 +89,7 @@ class MapOptions:
 
         spec = self.spec
         assert spec is not None
-        if os.path.isfile(spec):
+        if os.path.isfile(spec) or scheme_of(spec):
             run.reserve(spec, "the map", written=False)
         return read_map(
             spec,
@@ -131,6 +133,7 @@ class SplitOptions:
     notation: Notation = "auto"
     compress: str | None = None
     fsync: bool = False
+    storage: StoreOptions | None = None
 
     def __post_init__(self) -> None:
         size = None if isinstance(self.size, str) else self.size
@@ -308,7 +311,7 @@ class SplitOptions:
         if template == "-":
             hint = f"name them with {spell('template', 'out-%06d.tar')}"
             raise Usage("split writes numbered files, not stdout", hint)
-        return numbered_output(template, self.compress, self.fsync)
+        return numbered_output(template, self.compress, self.fsync, options=self.storage)
 
     def _parse(self, template: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
         return parse_template(template, self.notation, hint)

@@ -103,7 +103,7 @@ class ShardsOutput:
     starts: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.existing = [spec.template.existing() for spec in self.series]
+        self.existing = [spec.template.existing(self.output.location.options) for spec in self.series]
         self.starts = [self._first(found) for found in self.existing]
         for spec, start in zip(self.series, self.starts, strict=True):
             spec.template.name(start)  # raises if there is no such name
@@ -235,7 +235,8 @@ class ShardsOutput:
             made = {shard.name for shard in shards}
             numbered = zip(self.starts, self.existing, strict=True)
             found = ((path, index >= start) for start, each in numbered for index, path in each)
-            run.remove_others([path for path, behind in found if behind and path not in made])
+            others = [path for path, behind in found if behind and path not in made]
+            run.remove_others(others, self.output.location.options)
         empty = [spec.name for spec, samples in zip(self.series, writer.samples, strict=True) if not samples]
         if not shards:
             run.tell("no sample, so no shard")

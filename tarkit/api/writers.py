@@ -15,6 +15,7 @@ from tarkit.errors import TarkitError, Usage, show
 from tarkit.samples.encoder import SampleEncoder, Value
 from tarkit.samples.sample import Recent, TarSample
 from tarkit.shards.writer import Shard, SplitWriter
+from tarkit.stores.store import parse_options
 from tarkit.streams.ranges import HeldRange
 from tarkit.tar.reader import Entry
 from tarkit.tar.writer import EntryWriter
@@ -121,17 +122,19 @@ class TarWriter(_SampleWriter):
         compress: str | None = None,
         fsync: bool = False,
         mtime: int = 0,
+        storage_options: Mapping[str, object] | None = None,
     ) -> None:
         """Open the output.
 
         Args:
-            output: a path, `"pipe:COMMAND"`, `"-"` for stdout, or a binary file object, which stays open. A suffix
-                such as `.tar.zst` compresses.
+            output: a path, a URL, `"pipe:COMMAND"`, `"-"` for stdout, or a binary file object, which stays open. A
+                suffix such as `.tar.zst` compresses.
             compress: a codec, `"zst"` or `"gz:9"`, whatever the suffix.
             fsync: whether the file is on the disk before it gets its name.
             mtime: the time of all entries, in seconds since 1970.
+            storage_options: how a URL is reached, as for `tarkit.open`.
         """
-        opened = Output.named(output, compress, fsync)
+        opened = Output.named(output, compress, fsync, options=parse_options(storage_options))
         opened.check_time(mtime)
         self._writer = EntryWriter(opened.open())
         super().__init__(opened.location.name, mtime, self._writer)
@@ -168,6 +171,7 @@ class ShardWriter(_SampleWriter):
         compress: str | None = None,
         fsync: bool = False,
         mtime: int = 0,
+        storage_options: Mapping[str, object] | None = None,
     ) -> None:
         """Begin a series.
 
@@ -177,14 +181,21 @@ class ShardWriter(_SampleWriter):
             size: bytes in a shard at most, as a number or `"500M"`; without count and size it is 1 GB.
             start: the number of the first shard.
             force: whether shards of these names that are there are replaced.
-            compress, fsync, mtime: as for `TarWriter`.
+            compress, fsync, mtime, storage_options: as for `TarWriter`.
 
         Raises:
             TarkitError: there are shards of this name, and no `force`.
         """
         template = os.fspath(template)
         options = SplitOptions(
-            template=template, count=count, size=size, start=start, force=force, compress=compress, fsync=fsync
+            template=template,
+            count=count,
+            size=size,
+            start=start,
+            force=force,
+            compress=compress,
+            fsync=fsync,
+            storage=parse_options(storage_options),
         )
         shards = options.open(Run())
         shards.output.check_time(mtime, template)

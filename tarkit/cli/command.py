@@ -20,7 +20,7 @@ Decorator = Callable[[Function], Function]
 
 FIRST = ("Input", "Output")  # then the sections of the command itself
 LAST = ("Select", "Fields", "Problems", "URLs", "Messages")
-URL_OPTIONS = ("endpoint_url", "anonymous", "net_retries", "net_timeout")
+URL_OPTIONS = ("endpoint_url", "anonymous", "net_retries", "net_timeout", "cache", "cache_size", "rewrite")
 _WHOLE = "tarkit.whole_help"  # in the context: the help is printed by --help-all
 
 
@@ -270,15 +270,13 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, with what the options say about URLs."""
-        from tarkit.stores import connect, rewrite
-        from tarkit.stores.store import StoreOptions
+        from tarkit.stores import connect
+        from tarkit.stores.store import StoreOptions, silent
 
-        given = {name: ctx.meta[f"tarkit.{name}"] for name in URL_OPTIONS if f"tarkit.{name}" in ctx.meta}
-        tell = (lambda line: None) if ctx.meta.get("tarkit.quiet") else say
         names = {"net_retries": "retries", "net_timeout": "timeout"}
-        store = StoreOptions(**{names.get(name, name): value for name, value in given.items()})
-        connect.configure(store, tell, ctx.meta.get("tarkit.cache"), ctx.meta.get("tarkit.cache_size"))
-        rewrite.configure(ctx.meta.get("tarkit.rewrite", ()))
+        given = {names.get(name, name): ctx.meta.get(f"tarkit.{name}") for name in URL_OPTIONS}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        connect.configure(StoreOptions(**chosen, tell=silent if ctx.meta.get("tarkit.quiet") else say))
         return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

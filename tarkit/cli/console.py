@@ -19,6 +19,7 @@ from tarkit.streams.text import create_file
 
 if TYPE_CHECKING:
     from tarkit.proc.engine import CommandOutput
+    from tarkit.stores.store import StoreOptions
 
 Item = TypeVar("Item")
 
@@ -81,9 +82,9 @@ class ConsoleRun(Run):
         for bar in bars:
             bar.refresh()
 
-    def remove_others(self, paths: Sequence[str]) -> None:
+    def remove_others(self, paths: Sequence[str], options: StoreOptions | None = None) -> None:
         """Remove old shards that were not replaced, for --force, and print their names."""
-        super().remove_others(paths)
+        super().remove_others(paths, options)
         if paths:
             more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
             names = paths if self.verbose else [f"{paths[0]}{more}"]

@@ -84,12 +84,12 @@ def stats(
     run = current()
     run.reserve(classes, "the class names", written=False)
     run.refuse(inputs, html)
-    run.reserve(html, "the page")
-    data = for_run(run, inputs, shard_slice).choose(select)
-    found = count_dataset(data, run, by, classes, world=world, workers=workers, processes=parallel)
     output = text_output()
     if html is not None and html != "-":
         output = Output(parse_output(html), ("none", None))
+        run.reserve(html, "the page")
+    data = for_run(run, inputs, shard_slice).choose(select)
+    found = count_dataset(data, run, by, classes, world=world, workers=workers, processes=parallel)
     text = f"{found.samples}\n" if total else found.page() if html is not None else _report(found, json)
     with output.open(inputs) as sink:
         sink.write(text.encode("utf-8", "surrogateescape"))

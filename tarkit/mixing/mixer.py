@@ -19,6 +19,7 @@ from typing import Generic, Literal, TypeVar
 
 from tarkit.errors import TarkitError, show
 from tarkit.mixing.spec import NUMBER, SourceSpec
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location, expand_each, expand_inputs
 
 Item = TypeVar("Item")
@@ -159,19 +160,21 @@ class Mix(Generic[Item]):
 # ---- The inputs of a source
 
 
-def locate(spec: SourceSpec, tell: Callable[[str], None]) -> list[Location]:
+def locate(spec: SourceSpec, tell: Callable[[str], None], options: StoreOptions | None = None) -> list[Location]:
     """Return the inputs of a source. With `allow_missing`, `tell` is called with the number of missing files.
+
+    `options` are those of URLs.
 
     Raises TarkitError for a missing file, or if all are missing.
     """
     if not spec.allow_missing:
         try:
-            found = expand_inputs(spec.words)
+            found = expand_inputs(spec.words, options=options)
         except TarkitError as error:
             error.hint = _weight_hint(spec.words) or error.hint
             raise
     else:
-        named = expand_each(spec.words)
+        named = expand_each(spec.words, options=options)
         found = [location for location in named if location.kind != "path" or os.path.lexists(location.text)]
         if not found:
             raise TarkitError(f"{spec.name}: none of its files exists")

@@ -34,7 +34,7 @@ from tarkit.tar.header import encode
 from tarkit.tar.writer import PADS, EntryWriter
 
 if TYPE_CHECKING:
-    from tarkit.stores.transfer import Request
+    from tarkit.stores.transfer import ThreadCall
 
 # ---- Put the rows of a planned shard into an archive: open, read, compare with the plan, write
 
@@ -51,7 +51,7 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 class ObjectRequest(NamedTuple):
     """The request of an object, which was not modified after the time `newest` when it was planned."""
 
-    request: Request[Fetched]
+    request: ThreadCall[Fetched]
     newest: int | None
 
 

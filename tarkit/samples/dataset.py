@@ -58,7 +58,7 @@ def open_source(
     fd, path = 0, location.text if location.kind == "path" else None
     if location.kind == "pipe":
         return _stream(CommandReader(location.text), location, ahead, tmpdir)
-    if location.kind == "url" and (cached := connect.open_cached(location.text)) is not None:
+    if location.kind == "url" and (cached := connect.open_cached(location.text, location.options)) is not None:
         fd, path = cached
     elif location.kind == "url":
         return _open_url(location, ahead, tmpdir, stream)
@@ -92,7 +92,7 @@ def _open_url(location: Location, ahead: bool, tmpdir: str | None, stream: bool)
     """Open an object of a store: by ranges, unless it is compressed, `stream` is set, or its store sends no parts."""
     from tarkit.streams.remote import RemoteSource
 
-    remote = connect.open_object(location.text, first=None if stream else SMALL)
+    remote = connect.open_object(location.text, location.options, first=None if stream else SMALL)
     if not stream and remote.info.ranges:
         source = RemoteSource(remote, location.name)
         try:

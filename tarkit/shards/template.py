@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.stores.schemes import is_listed, public_name, scheme_of
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 DEFAULT_NAME = "split-%06d.tar"
@@ -114,13 +115,14 @@ class ShardTemplate:
             index = index * (span.total or 1) + position
         return index if found else None
 
-    def existing(self) -> list[tuple[int, str]]:
+    def existing(self, options: StoreOptions | None = None) -> list[tuple[int, str]]:
         """Return index and path of each file or object that has a name of this template, in order of index.
 
-        The directory is listed once. It is empty without a directory, for commands, and for stores without lists.
+        The directory is listed once, with `options` if it is a URL. It is empty without a directory, for
+        commands, and for stores without lists.
         """
         if is_listed(self.text):
-            urls = _beginning(self.directory + self._literals[0])
+            urls = _beginning(self.directory + self._literals[0], options)
             return sorted((index, url) for url in urls if (index := self.matches(url)) is not None)
         if not self._local:
             return []
@@ -146,11 +148,11 @@ class ShardTemplate:
                 yield index, path
 
 
-def _beginning(prefix: str) -> list[str]:
+def _beginning(prefix: str, options: StoreOptions | None = None) -> list[str]:
     """Return the URLs of the objects whose URLs begin with `prefix`."""
     from tarkit.stores import listing
 
-    return listing.in_child(prefix, lambda: listing.beginning(prefix))
+    return listing.in_child(prefix, lambda: listing.beginning(prefix, options))
 
 
 def existing_among(names: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from tarkit.stores import connect
 
 if TYPE_CHECKING:
     from tarkit.stores.store import Info
-    from tarkit.stores.transfer import RemoteObject, Request, Stream
+    from tarkit.stores.transfer import RemoteObject, Stream, ThreadCall
 
 WINDOW = 32
 """Objects that are requested, or wait for their turn, at a time."""
@@ -30,16 +30,16 @@ Place = tuple[str, int | None]
 
 def read_ahead(
     items: Iterable[Item], place_of: Callable[[Item], Place | None], read: Callable[[str, int | None], Result]
-) -> Iterator[tuple[Item, Request[Result] | None]]:
+) -> Iterator[tuple[Item, ThreadCall[Result] | None]]:
     """Yield each item with the request of its object, in order; None for an item that `place_of` gives no object.
 
     `read` is called in threads. `result()` of a request waits for it, and raises its error. Up to WINDOW items are
     taken ahead, while objects among them are requested.
     """
-    waiting: deque[tuple[Item, Request[Result] | None, int]] = deque()
+    waiting: deque[tuple[Item, ThreadCall[Result] | None, int]] = deque()
     requested = held = 0
 
-    def next_one() -> tuple[Item, Request[Result] | None]:
+    def next_one() -> tuple[Item, ThreadCall[Result] | None]:
         nonlocal requested, held
         item, request, cost = waiting.popleft()
         requested -= request is not None
@@ -49,10 +49,10 @@ def read_ahead(
     for item in items:
         place = place_of(item)
         if place is not None:
-            from tarkit.stores.transfer import FIRST, Request
+            from tarkit.stores.transfer import FIRST, ThreadCall
 
             cost = FIRST if place[1] is None else min(place[1], WHOLE)
-            waiting.append((item, Request(partial(read, *place)), cost))
+            waiting.append((item, ThreadCall(partial(read, *place)), cost))
             requested += 1
             held += cost
         elif waiting:

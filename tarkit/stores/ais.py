@@ -19,10 +19,10 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import quote, urlencode, urljoin
 
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import TarkitError, Usage, spell
 from tarkit.stores.http import HttpReply, answered, content, refused, send
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, missing, taken
+from tarkit.stores.store import Info, StoreOptions, TryAgain, denied, missing, taken
 from tarkit.stores.transfer import Patience
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ class AisStore:
 
     def __init__(self, options: StoreOptions) -> None:
         self.options = options
-        self.endpoint = (options.storage.get("endpoint") or os.environ.get("AIS_ENDPOINT") or "").rstrip("/")
+        self.endpoint = (options.setting("endpoint") or os.environ.get("AIS_ENDPOINT") or "").rstrip("/")
         if self.endpoint and "://" not in self.endpoint:
             self.endpoint = f"http://{self.endpoint}"
-        token = None if options.anonymous else options.storage.get("token") or _token()
+        token = None if options.anonymous else options.setting("token") or _token()
         self._login = {"Authorization": f"Bearer {token}"} if token else {}
 
     def head(self, url: str) -> Info:
@@ -72,7 +72,7 @@ class AisStore:
         except BaseException:
             reply.close()
             raise
-        body.info = body.info._replace(version=_version(reply.headers))
+        body.info = body.info._replace(version=_version(reply.headers), checksum=None)
         return body
 
     def put(self, url: str, fresh: bool) -> AisUpload:
@@ -111,7 +111,7 @@ class AisStore:
         try:
             return json.loads(content(reply, url))
         except ValueError:
-            raise ConnectionLost("the reply of the cluster is not JSON") from None
+            raise TryAgain("the reply of the cluster is not JSON") from None
 
     def _request(self, method: str, url: str, query: Mapping[str, str], headers: Mapping[str, str]) -> BaseHTTPResponse:
         """Request an object; return the reply of success."""
@@ -168,21 +168,23 @@ class AisStore:
         try:  # a reply to HEAD has the message in a header
             body = reply.headers.get("Hdr-Error") or content(reply, url)
             said = str(json.loads(body).get("message", ""))
-        except (ValueError, AttributeError, ConnectionLost):
+        except (ValueError, AttributeError, TryAgain):
             said = ""
         said = said.partition("\n")[0][:300]
         if reply.status == _CONFLICT:
-            raise ConnectionLost(f"the cluster answers 409: {said}")
+            raise TryAgain(f"the cluster answers 409: {said}")
         if reply.status == 404 and _NO_BUCKET.search(said):
             raise TarkitError(f"{name}: there is no such bucket: {said}")
         if reply.status == 404 and not writing:
             raise missing(name)
         if reply.status in (401, 403):
-            raise denied(
-                name, said or str(reply.status), "a token is read from AIS_AUTHN_TOKEN, or from ais auth login"
-            )
+            hint = "no token was sent: it is read from AIS_AUTHN_TOKEN, or from ais auth login"
+            hint = "the token was sent" if self._login else hint
+            if self.options.anonymous:
+                hint = f"no token was sent, because of {spell('anonymous')}"
+            raise denied(name, said or str(reply.status), hint)
         error = refused(url, reply, bool(self._login))
-        if isinstance(error, (ConnectionLost, FileNotFoundError)) or not said:
+        if isinstance(error, (TryAgain, FileNotFoundError)) or not said:
             raise error
         raise TarkitError(f"{error}: {said}")
 
@@ -288,9 +290,9 @@ class AisUpload:
         """Do it; after an error give up the object."""
         try:
             action()
-        except ConnectionLost as lost:
+        except TryAgain as failure:
             self.abort()
-            raise TarkitError(f"{public_name(self._url)}: {lost}; the object was not written") from lost
+            raise TarkitError(f"{public_name(self._url)}: {failure}; the object was not written") from failure
         except BaseException:
             self.abort()
             raise
@@ -299,6 +301,11 @@ class AisUpload:
 def open_store(options: StoreOptions) -> AisStore:
     """Return the store of ais."""
     return AisStore(options)
+
+
+def settings(scheme: str) -> frozenset[str]:
+    """Return the names of settings for a scheme."""
+    return frozenset(("endpoint", "token"))
 
 
 def split_url(url: str) -> tuple[str, str, str, dict[str, str]]:

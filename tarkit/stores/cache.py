@@ -209,7 +209,7 @@ def _file_name(remote: RemoteObject) -> str:
     """Return the name of the file of an object: hashes of its URL, with the server, and of its version; the name."""
     options, info = remote.options, remote.info
     server = [os.environ.get(name, "") for name in _SERVERS]
-    settings = [f"{name}={value}" for name, value in sorted(options.storage.items())]
+    settings = [f"{name}={value}" for name, value in sorted(options.plain.items())]
     url = "\n".join([remote.url, options.endpoint_url or "", *server, *settings])
     name = re.sub(r"[^\w.+-]", "_", urlsplit(remote.url).path.rpartition("/")[2], flags=re.ASCII)
     return f"{_hash(url)}-{_hash(f'{info.size} {info.version}')}-{name[-100:]}"

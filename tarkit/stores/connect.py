@@ -10,68 +10,70 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tarkit.errors import Usage, spell
 from tarkit.sizes import parse_size
-from tarkit.stores.rewrite import by_ais
-from tarkit.stores.schemes import SCHEMES, module_of, public_name, refuse_url, scheme_of, unknown
-from tarkit.stores.store import ConnectionLost, Info, Store, StoreOptions, Upload
+from tarkit.stores.rewrite import by_ais, check_rules
+from tarkit.stores.schemes import SCHEMES, module_of, public_name, scheme_of, unknown
+from tarkit.stores.store import OPTION_KEYS, Info, Store, StoreOptions, TryAgain, Upload
 
 if TYPE_CHECKING:
     from tarkit.stores.cache import CachedFile, ObjectCache
     from tarkit.stores.transfer import RemoteObject
 
 
-def _silent(line: str) -> None:
-    """Print nothing."""
-
-
 _options = StoreOptions()
-_tell: Callable[[str], None] = _silent
-_cache: tuple[str | None, str | None] = None, None
 
 
-def configure(
-    options: StoreOptions, tell: Callable[[str], None], cache: str | None = None, cache_size: str | None = None
-) -> None:
-    """Set the options of URLs that have none of their own, and where lines about broken connections go.
+def configure(options: StoreOptions) -> None:
+    """Set the options of URLs that have none of their own. Raises Usage for an invalid rule."""
+    global _options  # noqa: PLW0603
+    check_rules(options.rewrite)
+    _options = options
 
-    `cache` is the directory of a cache ("" for none) and `cache_size` its size; the defaults are those of webdataset,
-    the environment variables WDS_CACHE and WDS_CACHE_SIZE. Raises Usage for an invalid size.
-    """
-    global _options, _tell, _cache
-    refuse_url(cache, "cache")
-    if cache_size is not None:
-        if not cache and not os.environ.get("WDS_CACHE"):
-            raise Usage(f"{spell('cache_size')} requires {spell('cache')}")
-        parse_size(cache_size)
-    _options, _tell, _cache = options, tell, (cache, cache_size)
+
+def options_of(options: StoreOptions | None) -> StoreOptions:
+    """Return the options of a URL, those of the process for None."""
+    return _options if options is None else options
+
+
+def check_settings(url: str, options: StoreOptions) -> None:
+    """Raise Usage for a setting that the library that serves a URL does not take; nothing is connected."""
+    module = _module_of(url)
+    if module is None or not options.storage:
+        return
+    known: frozenset[str] | None = cast(Any, import_module(module)).settings(scheme_of(url))
+    unknown_ones = [] if known is None else [name for name in options.storage if name not in known]
+    if unknown_ones:
+        what = f"storage_options: {scheme_of(url)}:// has no option {unknown_ones[0]!r}"
+        raise Usage(what, f"there are {', '.join([*OPTION_KEYS, *sorted(known or ())])}")
 
 
 def open_object(url: str, options: StoreOptions | None = None, first: int | None = None) -> RemoteObject:
     """Open an object for reading; the first request asks for `first` bytes, by default the first range of a stream."""
     from tarkit.stores.transfer import FIRST, RemoteObject
 
-    options = options or _options
-    return RemoteObject(store_of(url, options), url, public_name(url), options, _tell, first or FIRST)
+    options = options_of(options)
+    return RemoteObject(store_of(url, options), url, public_name(url), options, options.tell, first or FIRST)
 
 
 def head_object(url: str, options: StoreOptions | None = None) -> Info:
     """Return the description of an object. Raises FileNotFoundError."""
     from tarkit.stores.transfer import Patience, awaited
 
-    options = options or _options
+    options = options_of(options)
     head = partial(store_of(url, options).head, url)
-    return Patience(options, _tell).repeat(f"{public_name(url)}: ", lambda: awaited(head))
+    return Patience(options, options.tell).repeat(f"{public_name(url)}: ", lambda: awaited(head))
 
 
 def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | None:
     """Return the file of the cache that has an object; None if there is no cache, or the object is read without it."""
-    directory, size = _cache
-    directory = os.environ.get("WDS_CACHE") if directory is None else directory
+    options = options_of(options)
+    directory = os.environ.get("WDS_CACHE") if options.cache is None else options.cache
     if not directory:
         return None
-    name = spell("cache_size") if size is not None else "WDS_CACHE_SIZE"
-    size = os.environ.get("WDS_CACHE_SIZE") if size is None else size
+    name, size = spell("cache_size"), options.cache_size
+    if size is None:
+        name, size = "WDS_CACHE_SIZE", os.environ.get("WDS_CACHE_SIZE")
     try:
-        cache = _cache_in(directory, parse_size(size) if size else None, _tell)
+        cache = _cache_in(directory, parse_size(size) if size else None, options.tell)
     except Usage as error:
         raise Usage(f"{name}: {error}", error.hint) from None
     remote = open_object(url, options, first=1)
@@ -85,18 +87,18 @@ def create_object(url: str, fresh: bool = False, options: StoreOptions | None = 
     """Begin to write an object; with `fresh` one that exists is an error."""
     from tarkit.stores.transfer import Patience
 
-    options = options or _options
+    options = options_of(options)
     store = store_of(url, options, writing=True)
-    return Patience(options, _tell).repeat(f"{public_name(url)}: ", lambda: store.put(url, fresh))
+    return Patience(options, options.tell).repeat(f"{public_name(url)}: ", lambda: store.put(url, fresh))
 
 
 def delete_object(url: str, options: StoreOptions | None = None) -> None:
     """Remove an object."""
-    from tarkit.stores.transfer import Patience, Request
+    from tarkit.stores.transfer import Patience, ThreadCall
 
-    options = options or _options
+    options = options_of(options)
     delete = partial(store_of(url, options, writing=True).delete, url)
-    Patience(options, _tell).repeat(f"{public_name(url)}: ", lambda: Request(delete).result())
+    Patience(options, options.tell).repeat(f"{public_name(url)}: ", lambda: ThreadCall(delete).result())
 
 
 def list_objects(url: str, options: StoreOptions | None = None, depth: int | None = None) -> Iterator[Info]:
@@ -106,25 +108,30 @@ def list_objects(url: str, options: StoreOptions | None = None, depth: int | Non
     """
     from tarkit.stores.transfer import Patience
 
-    options = options or _options
-    store, patience, last = store_of(url, options), Patience(options, _tell), None
+    options = options_of(options)
+    store, patience, last = store_of(url, options), Patience(options, options.tell), None
     while True:
         try:
             for info in store.list(url, last, depth):
                 yield info
                 last, patience.failures = info.url, 0
             return
-        except ConnectionLost as lost:
-            patience.count(f"{public_name(url)}: ", lost)
-            patience.pause(f"{public_name(url)}: ", lost)
+        except TryAgain as failure:
+            patience.count(f"{public_name(url)}: ", failure)
+            patience.pause(f"{public_name(url)}: ", failure)
 
 
 def store_of(url: str, options: StoreOptions, writing: bool = False) -> Store:
     """Return the store of a URL; that of ais:// also for schemes of USE_AIS_FOR. Raises Usage for an unknown scheme."""
-    module = SCHEMES["ais"] if by_ais(scheme_of(url) or "") else module_of(url)
+    module = _module_of(url)
     if module is None:
         raise unknown(url, writing)
+    check_settings(url, options)
     return _store(module, options)
+
+
+def _module_of(url: str) -> str | None:
+    return SCHEMES["ais"] if by_ais(scheme_of(url) or "") else module_of(url)
 
 
 @lru_cache(maxsize=4)

@@ -17,9 +17,10 @@ from time import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from tarkit.errors import MissingLibrary, TarkitError, Unsupported
+from tarkit.errors import MissingLibrary, TarkitError, Unsupported, spell
+from tarkit.stores.checksum import named_by
 from tarkit.stores.schemes import public_name
-from tarkit.stores.store import ConnectionLost, Info, StoreOptions, Upload, denied, missing
+from tarkit.stores.store import Info, StoreOptions, TryAgain, Upload, denied, missing
 
 try:
     import urllib3
@@ -30,6 +31,7 @@ except ImportError:
 if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
 
+_GIVE_LOGIN = "it is read from the URL or from ~/.netrc"
 _REDIRECTS = 10
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _BEHIND = re.compile(r"bytes \*/(\d+)")  # the Content-Range of a reply that the object ends before the range
@@ -88,7 +90,7 @@ class HttpStore:
         if answered(reply):
             return reply
         reply.close()
-        raise refused(url, reply, bool(credentials))
+        raise refused(url, reply, bool(credentials), self.options.anonymous)
 
 
 class HttpReply:
@@ -128,20 +130,21 @@ class HttpReply:
             self._left = -1 if size is None else size
         date = reply.headers.get("Last-Modified")
         version = reply.headers.get("ETag") or date
-        self.info = Info(url, size, version, ranges and size is not None, _seconds(date))
+        checksum = named_by(reply.headers, whole=reply.status == HTTPStatus.OK)
+        self.info = Info(url, size, version, ranges and size is not None, _seconds(date), checksum)
 
     def read(self, n: int) -> bytes:
-        """Return up to `n` bytes, b"" at the end; raises ConnectionLost."""
+        """Return up to `n` bytes, b"" at the end; raises TryAgain."""
         try:
             data: bytes = self._reply.read(n)
         except HTTPError as error:
             raise _failed(self._url, self._url, error) from error
         except (OSError, ValueError, AttributeError) as error:  # closed by another thread
-            raise ConnectionLost(f"the connection was closed: {error}") from error
+            raise TryAgain(f"the connection was closed: {error}") from error
         if self._left >= 0:
             self._left -= len(data)
             if not data and n and self._left > 0:
-                raise ConnectionLost(f"the reply ended {self._left} bytes early")
+                raise TryAgain(f"the reply ended {self._left} bytes early")
         return data
 
     def close(self) -> None:
@@ -156,6 +159,11 @@ class HttpReply:
 def open_store(options: StoreOptions) -> HttpStore:
     """Return the store of http and https."""
     return HttpStore(options)
+
+
+def settings(scheme: str) -> frozenset[str]:
+    """Return the names of settings for a scheme."""
+    return frozenset()
 
 
 def send(
@@ -269,12 +277,12 @@ def _failed(name: str, url: str, error: HTTPError) -> Exception:
         )
     host = urlsplit(url).hostname
     if isinstance(cause, NameResolutionError):
-        return ConnectionLost(f"the name of the host {host} cannot be resolved")
+        return TryAgain(f"the name of the host {host} cannot be resolved")
     if isinstance(cause, NewConnectionError):
-        return ConnectionLost(f"no connection to {host}: {_reason(cause)}")
+        return TryAgain(f"no connection to {host}: {_reason(cause)}")
     if isinstance(error, MaxRetryError) and isinstance(cause, urllib3.exceptions.ResponseError):
         return TarkitError(f"{public_name(name)}: more than {_REDIRECTS} redirects")
-    return ConnectionLost(_reason(cause))
+    return TryAgain(_reason(cause))
 
 
 def _reason(error: BaseException) -> str:
@@ -290,16 +298,28 @@ def _reason(error: BaseException) -> str:
     return str(inner or error)
 
 
-def refused(url: str, reply: BaseHTTPResponse, logged_in: bool) -> Exception:
-    """Return the exception for a reply with a status other than success; `logged_in`: credentials were sent."""
+def refused(url: str, reply: BaseHTTPResponse, logged_in: bool, anonymous: bool = False) -> Exception:
+    """Return the exception for a reply with a status other than success.
+
+    Args:
+        url: the object.
+        reply: the reply.
+        logged_in: whether credentials were sent.
+        anonymous: whether none were to be sent.
+    """
     status, name = reply.status, public_name(url)
     words = f"{status} {reply.reason or ''}".strip()
     if status in _PASSING:
-        return ConnectionLost(f"the server answers {words}", _retry_after(reply.headers.get("Retry-After")))
+        return TryAgain(f"the server answers {words}", _retry_after(reply.headers.get("Retry-After")))
     if status in _MISSING:
+        if re.search(r"[*?\[]", urlsplit(url).path) or url.endswith("/"):
+            hint = "a web server cannot be asked for names: give them in braces, such as 'train-{000..099}.tar'"
+            return TarkitError(f"{name}: {os.strerror(2)}", hint)
         return missing(name)
     if status in _DENIED:
-        hint = "the login was not accepted" if logged_in else "a login is read from the URL or from ~/.netrc"
+        hint = "the login was not accepted" if logged_in else f"no login was sent: {_GIVE_LOGIN}"
+        if anonymous:
+            hint = f"no login was sent: without {spell('anonymous')} {_GIVE_LOGIN}"
         return denied(name, f"the server answers {words}", hint)
     return TarkitError(f"{name}: the server answers {words}")
 

@@ -17,10 +17,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from tarkit.errors import TarkitError, Unsupported, Usage
+from tarkit.errors import TarkitError, Unsupported, Usage, spell
+from tarkit.stores.checksum import Checksum
 from tarkit.stores.http import HttpReply, answered, content, refused, send
 from tarkit.stores.schemes import public_name
-from tarkit.stores.store import ConnectionLost, Info, StoreOptions, Upload, denied, missing
+from tarkit.stores.store import Info, StoreOptions, TryAgain, Upload, denied, missing
 
 if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
@@ -32,6 +33,7 @@ _URL = re.compile(
     re.DOTALL,
 )
 _FORM = "hf://datasets/ORG/NAME/PATH or hf://datasets/ORG/NAME@REVISION/PATH; ORG/NAME without datasets/ is a model"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _NEXT = re.compile(r'<([^>]*)>[^,]*;\s*rel="?next"?')  # of a header Link (RFC 8288)
 _RESET = re.compile(r";\s*r=0\s*;\s*t=(\d+)")  # of a header RateLimit: nothing left for t seconds
@@ -76,7 +78,7 @@ class HubStore:
         self.endpoint = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
         if not self.endpoint.startswith(("http://", "https://")):
             raise Usage("HF_ENDPOINT is not a URL", "such as https://huggingface.co")
-        token = None if options.anonymous else options.storage.get("token") or _token()
+        token = None if options.anonymous else options.setting("token") or _token()
         self._login = {"Authorization": f"Bearer {token}"} if token else {}
         self._places: dict[str, Located] = {}
 
@@ -96,7 +98,7 @@ class HubStore:
             self._places.pop(url, None)
             reply.close()
             if known and 400 <= reply.status < 500:  # addresses are valid for an hour or so
-                raise ConnectionLost(f"the server answers {reply.status} at the address that the Hub gave")
+                raise TryAgain(f"the server answers {reply.status} at the address that the Hub gave")
             raise self._refused(url, reply)
         try:
             body = HttpReply(url, reply, start, stop, place.size)
@@ -107,7 +109,10 @@ class HubStore:
         except BaseException:
             reply.close()
             raise
-        body.info = body.info._replace(version=place.version, size=place.size)
+        checksum = None
+        if place.version is not None and _SHA256.fullmatch(place.version):  # of a file outside of the repository (LFS)
+            checksum = Checksum("sha256", bytes.fromhex(place.version))
+        body.info = body.info._replace(version=place.version, size=place.size, checksum=checksum)
         return body
 
     def put(self, url: str, fresh: bool) -> Upload:
@@ -212,12 +217,14 @@ class HubStore:
         try:
             return json.loads(content(reply, url))
         except ValueError:
-            raise ConnectionLost("the reply of the Hub is not JSON") from None
+            raise TryAgain("the reply of the Hub is not JSON") from None
 
     def _refused(self, url: str, reply: BaseHTTPResponse) -> Exception:
         """Return the exception for a reply of the Hub; `X-Error-Code` says what is missing."""
         name, found, code = public_name(url), split_url(url), reply.headers.get("X-Error-Code")
-        login = "the token was sent" if self._login else "a token is read from HF_TOKEN, or from hf auth login"
+        login = "the token was sent" if self._login else "no token was sent: it is read from HF_TOKEN, or hf auth login"
+        if self.options.anonymous:
+            login = f"no token was sent, because of {spell('anonymous')}"
         if code == "EntryNotFound":
             return missing(name)
         if code == "RevisionNotFound":
@@ -230,13 +237,18 @@ class HubStore:
         if reply.status in (401, 403):
             return denied(name, f"the Hub answers {reply.status} {reply.reason or ''}".strip(), login)
         if reply.status == 429 and (reset := _RESET.search(reply.headers.get("RateLimit", ""))):
-            return ConnectionLost("the Hub answers 429: too many requests", float(reset[1]))
+            return TryAgain("the Hub answers 429: too many requests", float(reset[1]))
         return refused(url, reply, bool(self._login))
 
 
 def open_store(options: StoreOptions) -> HubStore:
     """Return the store of hf."""
     return HubStore(options)
+
+
+def settings(scheme: str) -> frozenset[str]:
+    """Return the names of settings for a scheme."""
+    return frozenset(("token",))
 
 
 def split_url(url: str) -> HubPath:

@@ -13,13 +13,14 @@ from typing import Any
 from tarkit.errors import TarkitError
 from tarkit.stores.connect import list_objects
 from tarkit.stores.schemes import module_of
+from tarkit.stores.store import StoreOptions
 
 _SPECIAL = re.compile(r"[*?[]")
 _WITHOUT_THREADS = ("tarkit.stores.hub", "tarkit.stores.ais")  # that of the Hub keeps the commit that it has listed
 _PIECES = re.compile(r"(\*\*/)|(\*\*)|(\*)|(\?)|\[(!?)([^\]/]+)\]")
 
 
-def matching(pattern: str) -> Iterator[str]:
+def matching(pattern: str, options: StoreOptions | None = None) -> Iterator[str]:
     """Yield the URLs of the objects that a pattern matches, in the order of the store.
 
     `*`, `?` and `[...]` match within one component and no leading dot, `**` matches any number of directories, as in
@@ -29,19 +30,19 @@ def matching(pattern: str) -> Iterator[str]:
     matches = re.compile(_translate(pattern), re.DOTALL).fullmatch
     rest = pattern[special.start() :] if special else ""
     depth = None if "**" in rest else rest.count("/")
-    for info in list_objects(pattern[: special.start()] if special else pattern, depth=depth):
+    for info in list_objects(pattern[: special.start()] if special else pattern, options, depth):
         if matches(info.url):
             yield info.url
 
 
-def beginning(prefix: str) -> list[str]:
+def beginning(prefix: str, options: StoreOptions | None = None) -> list[str]:
     """Return the URLs of the objects whose URLs begin with `prefix`."""
-    return [info.url for info in list_objects(prefix)]
+    return [info.url for info in list_objects(prefix, options)]
 
 
-def children(directory: str) -> Iterator[str]:
+def children(directory: str, options: StoreOptions | None = None) -> Iterator[str]:
     """Yield the URLs of the objects directly in a directory, whose URL ends in a slash."""
-    return matching(f"{_literal(directory)}*")
+    return matching(f"{_literal(directory)}*", options)
 
 
 def _literal(text: str) -> str:

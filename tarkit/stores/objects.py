@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, spell
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, missing, taken
+from tarkit.stores.store import Info, StoreOptions, TryAgain, denied, missing, taken
 
 try:
     import obstore
@@ -41,7 +41,7 @@ _WHOLE = "Received non-partial response"  # what obstore says of a server that i
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
-_TOKEN = re.compile(r"token request|//169\.254\.")  # a request for credentials, of the machine's role
+_ROLE = re.compile(r"token request|https?://(169\.254\.|metadata\.google)")  # a request for those of the machine's role
 _SOURCE = re.compile(r"^Generic \w+ error: ")
 _PASSING = ("408", "425", "429", "500", "502", "503", "504")
 _FATAL = (
@@ -67,6 +67,16 @@ _NOBODY = '{"disable_oauth": true, "client_email": "", "private_key": "", "priva
 """The key of a service account of Google that signs nothing."""
 
 
+_SETTINGS = {
+    "s3": "access_key_id secret_access_key session_token region request_payer virtual_hosted_style_request "
+    "checksum_algorithm conditional_put disable_tagging metadata_endpoint role_arn role_session_name sts_endpoint "
+    "server_side_encryption sse_kms_key_id sse_bucket_key_enabled unsigned_payload web_identity_token_file",
+    "gs": "service_account service_account_key application_credentials bearer_token",
+    "az": "account_name account_key sas_key token client_id client_secret tenant_id authority_host msi_endpoint "
+    "object_id msi_resource_id federated_token_file use_azure_cli use_emulator disable_tagging",
+}
+
+
 class ObjectStore:
     """Objects of s3, gs and az."""
 
@@ -79,7 +89,7 @@ class ObjectStore:
         try:
             return _info(url, obstore.head(store, key))
         except Exception as error:
-            _fail(url, error)
+            _fail(url, error, self.options.anonymous)
 
     def get(self, url: str, start: int, stop: int | None) -> ObjectReply:
         """Request bytes [start, stop) of an object."""
@@ -103,12 +113,14 @@ class ObjectStore:
                 info = self.head(url)
                 if info.size is not None and info.size <= start:
                     return ObjectReply(url, None, start, info)
-            _fail(url, error)
+            _fail(url, error, self.options.anonymous)
 
     def put(self, url: str, fresh: bool) -> ObjectUpload:
         """Begin to write an object."""
         scheme, bucket, key = _named(url)
-        return ObjectUpload(url, _store(scheme, bucket, self.options, self.options.retries), key, fresh)
+        return ObjectUpload(
+            url, _store(scheme, bucket, self.options, self.options.retries), key, fresh, self.options.anonymous
+        )
 
     def delete(self, url: str) -> None:
         """Remove an object."""
@@ -116,7 +128,7 @@ class ObjectStore:
         try:
             obstore.delete(store, key)
         except Exception as error:
-            _fail(url, error)
+            _fail(url, error, self.options.anonymous)
 
     def list(self, url: str, after: str | None = None, depth: int | None = None) -> Iterator[Info]:
         """Yield the objects whose URL begins with `url`, in the order of their names as bytes, those behind `after`.
@@ -140,7 +152,7 @@ class ObjectStore:
                     elif name > prefix:
                         return
         except Exception as error:
-            _fail(url, error)
+            _fail(url, error, self.options.anonymous)
 
     def _place(self, url: str) -> tuple[Any, str]:
         scheme, bucket, key = _named(url)
@@ -166,7 +178,7 @@ class ObjectReply:
         self.info = info
 
     def read(self, n: int) -> bytes:
-        """Return up to `n` bytes, b"" at the end; raises ConnectionLost."""
+        """Return up to `n` bytes, b"" at the end; raises TryAgain."""
         if not self._rest:
             try:
                 piece = next(self._pieces, None)
@@ -174,7 +186,7 @@ class ObjectReply:
                 _fail(self._url, error, begun=True)
             if piece is None:
                 if self._left:
-                    raise ConnectionLost(f"the reply ended {self._left} bytes early")
+                    raise TryAgain(f"the reply ended {self._left} bytes early")
                 return b""
             self._rest = memoryview(piece)
             self._left -= len(self._rest)
@@ -189,8 +201,9 @@ class ObjectReply:
 class ObjectUpload:
     """An object that is being written: in one request if it is small, else in parts, several at a time."""
 
-    def __init__(self, url: str, store: Any, key: str, fresh: bool) -> None:
+    def __init__(self, url: str, store: Any, key: str, fresh: bool, anonymous: bool = False) -> None:
         self._url = url
+        self._anonymous = anonymous
         self._store = store
         self._key = key
         self._fresh = fresh
@@ -242,17 +255,22 @@ class ObjectUpload:
         except FileNotFoundError:
             return
         except Exception as error:
-            _fail(self._url, error)
+            _fail(self._url, error, self._anonymous)
         raise taken(public_name(self._url))
 
     def _give_up(self, error: Exception) -> NoReturn:
         self.abort()
-        _fail(self._url, error, writing=True)
+        _fail(self._url, error, self._anonymous, writing=True)
 
 
 def open_store(options: StoreOptions) -> ObjectStore:
     """Return the store of s3, gs and az."""
     return ObjectStore(options)
+
+
+def settings(scheme: str) -> frozenset[str]:
+    """Return the names of settings for a scheme: those of obstore, but for the server and the bucket."""
+    return frozenset(_SETTINGS[scheme].split())
 
 
 def split_url(url: str) -> tuple[str, str, str]:
@@ -278,7 +296,8 @@ def _store(scheme: str, bucket: str, options: StoreOptions, retries: int = 0) ->
     endpoint = options.endpoint_url or named
     if endpoint and not endpoint.startswith(("http://", "https://")):
         raise Usage(
-            f"{endpoint}: an endpoint is a URL", f"for example {spell('endpoint_url', 'http://localhost:9000')}"
+            f"{public_name(endpoint)}: an endpoint is a URL",
+            f"for example {spell('endpoint_url', 'http://localhost:9000')}",
         )
     return _open(scheme, bucket, options, endpoint, retries)
 
@@ -303,6 +322,8 @@ def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None,
     try:
         if scheme == "s3":
             config = {**_profile(options), **config}
+            if not options.anonymous and (keys := _own_keys(options)) is not None:
+                how["credential_provider"] = lambda: keys
             if endpoint:
                 config["endpoint"] = endpoint
             return S3Store(bucket, config=config, **how)
@@ -317,6 +338,17 @@ def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None,
         return AzureStore(bucket, config=config, **how)
     except Exception as error:
         raise Usage(f"{scheme}://{bucket}: {_first_line(error)}", _LOGIN.get(scheme)) from error
+
+
+def _own_keys(options: StoreOptions) -> Any:
+    """Return the keys among the settings, in the form of obstore: the session of the environment is none of theirs."""
+    access, secret = options.setting("access_key_id"), options.setting("secret_access_key")
+    if access is None and secret is None:
+        return None
+    if access is None or secret is None:
+        raise Usage("storage_options: access_key_id and secret_access_key go together")
+    token = options.setting("session_token")
+    return {"access_key_id": access, "secret_access_key": secret, "token": token, "expires_at": None}
 
 
 @lru_cache(maxsize=1)
@@ -372,9 +404,9 @@ def _first_line(error: Exception) -> str:
     return _SOURCE.sub("", str(error).partition("\n")[0])[:300]
 
 
-def _refuse(url: str, error: Exception, said: str, statuses: list[str]) -> None:
+def _refuse(url: str, error: Exception, said: str, statuses: list[str], anonymous: bool) -> None:
     """Raise the exception for an error that no repetition changes, if it is one of the known ones."""
-    name, scheme, text = public_name(url), scheme_of(url) or "", str(error)
+    name, scheme = public_name(url), scheme_of(url) or ""
     if said.startswith(("NoSuchBucket", "ContainerNotFound")):
         raise TarkitError(f"{name}: there is no such {'container' if scheme == 'az' else 'bucket'}") from error
     if isinstance(error, FileNotFoundError):
@@ -383,27 +415,34 @@ def _refuse(url: str, error: Exception, said: str, statuses: list[str]) -> None:
         raise taken(name) from error
     if isinstance(error, PreconditionError):
         raise TarkitError(f"{name}: the object has changed meanwhile") from error
-    if _TOKEN.search(text) and not {*statuses} & {*_PASSING}:
-        what = f"{name}: there are no credentials, and this machine has no role with any"
-        raise TarkitError(what, f"{_LOGIN[scheme]}, or give {spell('anonymous')}") from error
-    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or {*statuses} & {"401", "403"}:
-        raise denied(name, said or "the credentials do not allow it", _LOGIN[scheme]) from error
+    if (refusal := _refusal(url, error, said, statuses, anonymous)) is not None:
+        raise refusal from error
     for pattern, words in _FATAL:
-        if pattern.search(text):
+        if pattern.search(str(error)):
             raise TarkitError(f"{name}: {words}", f"{spell('endpoint_url')} names the server") from error
     if statuses and statuses[-1] not in _PASSING:
         raise TarkitError(f"{name}: the server answers {statuses[-1]}{': ' if said else ''}{said}") from error
 
 
-def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False) -> NoReturn:
-    """Raise the exception for an error of obstore, whose text has the status, the reply and the cause."""
-    if isinstance(error, (TarkitError, ConnectionLost)):
+def _fail(
+    url: str, error: Exception, anonymous: bool = False, *, begun: bool = False, writing: bool = False
+) -> NoReturn:
+    """Raise the exception for an error of obstore, whose text has the status, the reply and the cause.
+
+    Args:
+        url: the object.
+        error: the error.
+        anonymous: no credentials were sent.
+        begun: the reply had begun.
+        writing: the object was written, so that nothing is repeated.
+    """
+    if isinstance(error, (TarkitError, TryAgain)):
         raise error
     name, text = public_name(url), str(error)
     statuses, code, message = _STATUS.findall(text), _CODE.search(text), _MESSAGE.search(text)
     words = message[1].strip().partition("\n")[0].rstrip(".") if message else ""
     said = ": ".join(filter(None, (code[1] if code else "", words)))
-    _refuse(url, error, said, statuses)
+    _refuse(url, error, said, statuses, anonymous)
     if statuses:
         reason = f"the server answers {statuses[-1]}{': ' if said else ''}{said}"
     elif isinstance(error, GenericError) or begun:
@@ -412,4 +451,17 @@ def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False
         raise TarkitError(f"{name}: {_first_line(error)}") from error
     if writing:
         raise TarkitError(f"{name}: {reason}; the object was not written") from error
-    raise ConnectionLost(reason) from error  # in no variable here: that is a cycle, which keeps all that callers hold
+    raise TryAgain(reason) from error  # in no variable here: that is a cycle, which keeps all that callers hold
+
+
+def _refusal(url: str, error: Exception, said: str, statuses: list[str], anonymous: bool) -> TarkitError | None:
+    """Return the exception for credentials that are missing or not accepted, None for another error."""
+    name, login = public_name(url), _LOGIN[scheme_of(url) or ""]
+    hint = f"{login}; {spell('anonymous')} reads a public bucket"
+    if _ROLE.search(str(error)) and not {*statuses} & {*_PASSING}:
+        return TarkitError(f"{name}: no credentials: none are set, and this machine has no role", hint)
+    refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or bool({"401", "403"} & set(statuses))
+    if anonymous and (refused or "400" in statuses):  # a server may say nothing better to a request without a signature
+        what = f"no credentials were sent{': ' if said else ''}{said}"
+        return denied(name, what, f"without {spell('anonymous')} they are sent: {login}")
+    return denied(name, said or "the credentials that were sent do not allow it", hint) if refused else None

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, missing, taken
+from tarkit.stores.store import Info, StoreOptions, TryAgain, denied, missing, taken
 
 try:
     import fsspec  # type: ignore[import-untyped,unused-ignore]
@@ -130,7 +130,7 @@ class Connection:
                 if not isinstance(error, (FileNotFoundError, TarkitError)):
                     self._system = None  # nobody knows what the server still sends
                 if isinstance(error, Exception):
-                    _fail(url, error)
+                    _fail(url, error, self._options)
                 raise
 
     def renames(self) -> bool:
@@ -166,16 +166,16 @@ class OtherReply:
         self._closed = False
 
     def read(self, n: int) -> bytes:
-        """Return up to `n` bytes, b"" at the end; raises ConnectionLost."""
+        """Return up to `n` bytes, b"" at the end; raises TryAgain."""
         if self._closed:
-            raise ConnectionLost("closed")
+            raise TryAgain("closed")
         if not self._rest:
             end = self._at + _PIECE if self._stop is None else min(self._at + _PIECE, self._stop)
             if self._at >= end:
                 return b""
             data = self._connection.use(self._url, lambda system: self._piece(end, system))
             if len(data) != end - self._at and self._stop is not None:
-                raise ConnectionLost(f"{end - self._at - len(data)} bytes are missing from {self._at} on")
+                raise TryAgain(f"{end - self._at - len(data)} bytes are missing from {self._at} on")
             self._rest = memoryview(data)
             self._at += len(data)
         data, self._rest = bytes(self._rest[:n]), self._rest[n:]
@@ -307,9 +307,9 @@ class OtherUpload:
     def _use(self, action: Callable[[Any], _T]) -> _T:
         try:
             return self._connection.use(self._url, action)
-        except ConnectionLost as lost:
+        except TryAgain as failure:
             self.abort()
-            raise TarkitError(f"{public_name(self._url)}: {lost}; the object was not written") from lost
+            raise TarkitError(f"{public_name(self._url)}: {failure}; the object was not written") from failure
         except BaseException:
             self.abort()
             raise
@@ -318,6 +318,11 @@ class OtherUpload:
 def open_store(options: StoreOptions) -> OtherStore:
     """Return the store of all schemes of fsspec."""
     return OtherStore(options)
+
+
+def settings(scheme: str) -> frozenset[str] | None:
+    """Return None: file systems have settings of their own."""
+    return None
 
 
 @cache
@@ -371,16 +376,16 @@ def _bytes(path: str, start: int, end: int, system: Any) -> bytes:
         return b"".join(parts)
 
 
-def _fail(url: str, error: Exception) -> NoReturn:
+def _fail(url: str, error: Exception, options: StoreOptions) -> NoReturn:
     """Raise the exception for an error of a file system."""
-    if isinstance(error, (TarkitError, ConnectionLost)):
+    if isinstance(error, (TarkitError, TryAgain)):
         raise error
     name, kinds = public_name(url), {each.__name__ for each in type(error).__mro__}
     login = url.partition("://")[2].partition("/")[0].rpartition("@")[0]
     text = str(error).partition("\n")[0]
     for secret in filter(None, (login, login.partition(":")[2])):
         text = text.replace(secret, "***")
-    text = text or type(error).__name__
+    text = options.without_secrets(text) or type(error).__name__
     if isinstance(error, FileNotFoundError):
         raise missing(name) from error
     if isinstance(error, IsADirectoryError):
@@ -390,5 +395,5 @@ def _fail(url: str, error: Exception) -> NoReturn:
     if isinstance(error, NotImplementedError):
         raise Unsupported(f"{name}: this file system does not support it: {text}") from error
     if isinstance(error, (OSError, EOFError)) or kinds & {"error_temp", "error_reply", "error_proto", "SSHException"}:
-        raise ConnectionLost(text) from error
+        raise TryAgain(text) from error
     raise TarkitError(f"{name}: {text}") from error

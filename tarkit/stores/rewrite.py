@@ -33,14 +33,11 @@ _NAME = re.compile(r"\$\{(\w+)\}")
 
 Rule = tuple[re.Pattern[str], str]
 
-_options: list[str] = []
 
-
-def configure(options: Sequence[str]) -> None:
-    """Set the rules of --rewrite. Raises Usage for an invalid one."""
-    for rule in options:
+def check_rules(rules: Sequence[str]) -> None:
+    """Raise Usage for an invalid rule of --rewrite."""
+    for rule in rules:
         _parse(rule, spell("rewrite"))
-    _options[:] = options
 
 
 def split_list(word: str) -> list[str]:
@@ -74,9 +71,12 @@ def substitute(word: str) -> str:
     raise Usage(f"{show(word)}: ${{NAME}} is replaced more than {ROUNDS} times", "does a variable contain itself?")
 
 
-def rewritten(names: list[str]) -> list[str]:
-    """Return each name after the first rule that changes it. Raises Usage for an invalid rule."""
-    rules = _rules()
+def rewritten(names: list[str], options: Sequence[str] = ()) -> list[str]:
+    """Return each name after the first rule that changes it: of --rewrite, else of the variables.
+
+    Raises Usage for an invalid rule.
+    """
+    rules = _rules(options)
     return [_rewritten(name, rules) for name in names] if rules else names
 
 
@@ -102,9 +102,9 @@ def _rewritten(name: str, rules: list[Rule]) -> str:
     return name
 
 
-def _rules() -> list[Rule]:
+def _rules(options: Sequence[str]) -> list[Rule]:
     """Return the pattern and the replacement of each rule."""
-    given = [(rule, spell("rewrite")) for rule in _options]
+    given = [(rule, spell("rewrite")) for rule in options]
     for variable in VARIABLES:
         given += [(rule, variable) for rule in os.environ.get(variable, "").split(";") if rule]
     return [_parse(rule, origin) for rule, origin in given]

@@ -7,11 +7,21 @@ connection broke, several ranges in flight, uploads in parts.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tarkit.errors import TarkitError, spell
+from tarkit.errors import TarkitError, Usage, spell
+from tarkit.sizes import parse_size
+from tarkit.stores.schemes import refuse_url
+
+if TYPE_CHECKING:
+    from tarkit.stores.checksum import Checksum
+
+
+def silent(line: str) -> None:
+    """Print nothing."""
 
 
 class Info(NamedTuple):
@@ -23,6 +33,7 @@ class Info(NamedTuple):
         version: its ETag, or its time of modification; None if the store does not say.
         ranges: whether parts of it can be read.
         modified: its time of modification in whole seconds since 1970; None if the store does not say.
+        checksum: that of all its bytes; None if the reply does not name one that is known.
     """
 
     url: str
@@ -30,6 +41,7 @@ class Info(NamedTuple):
     version: str | None
     ranges: bool = True
     modified: int | None = None
+    checksum: Checksum | None = None
 
 
 class Reply(Protocol):
@@ -42,7 +54,7 @@ class Reply(Protocol):
         """Return up to `n` bytes, at least one before the end, b"" at the end.
 
         Raises:
-            ConnectionLost: the connection broke, or the reply ended early.
+            TryAgain: the connection broke, or the reply ended early.
         """
 
     def close(self) -> None:
@@ -66,7 +78,7 @@ class Upload(Protocol):
 
 
 class Store(Protocol):
-    """The operations on objects of one kind of URL. All raise `ConnectionLost`, TarkitError or OSError."""
+    """The operations on objects of one kind of URL. All raise `TryAgain`, TarkitError or OSError."""
 
     def head(self, url: str, /) -> Info:
         """Return the description of an object. Raises FileNotFoundError."""
@@ -88,7 +100,7 @@ class Store(Protocol):
         """
 
 
-class ConnectionLost(Exception):
+class TryAgain(Exception):
     """A request that failed for a reason that may pass; it can be made again.
 
     Attributes:
@@ -109,17 +121,103 @@ class StoreOptions:
         anonymous: send no credentials.
         retries: failures in a row, without a byte of progress, after which a transfer is given up.
         timeout: seconds without a byte after which a connection counts as broken.
-        storage: settings of the library that serves the scheme, such as `region`.
+        cache: the directory of a cache ("" for none); by default that of the environment variable WDS_CACHE.
+        cache_size: its size; by default WDS_CACHE_SIZE.
+        rewrite: rules that replace the start of names of inputs.
+        storage: settings of the library that serves the scheme, such as `region`; may contain secrets.
+        tell: called with lines about broken connections, and about the cache.
+
+    Raises:
+        Usage: the cache is a URL; `cache_size` is invalid, or there is no cache.
     """
 
-    endpoint_url: str | None = None
+    endpoint_url: str | None = field(default=None, repr=False)
     anonymous: bool = False
     retries: int = 5
     timeout: float = 60.0
-    storage: Mapping[str, str] = field(default_factory=dict)
+    cache: str | None = None
+    cache_size: str | None = None
+    rewrite: tuple[str, ...] = ()
+    storage: Mapping[str, object] = field(default_factory=dict, repr=False)
+    tell: Callable[[str], None] = field(default=silent, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        refuse_url(self.cache, "cache")
+        if self.cache_size is not None:
+            if not self.cache and not os.environ.get("WDS_CACHE"):
+                raise Usage(f"{spell('cache_size')} requires {spell('cache')}")
+            parse_size(self.cache_size)
 
     def __hash__(self) -> int:
-        return hash((self.endpoint_url, self.anonymous, self.retries, self.timeout, *sorted(self.storage.items())))
+        return hash((self.endpoint_url, self.anonymous, self.retries, self.timeout, *sorted(self.storage)))
+
+    def setting(self, name: str) -> str | None:
+        """Return the setting of this name as text, without blanks around it."""
+        value = self.storage.get(name)
+        return None if value is None else str(value).strip()
+
+    @property
+    def plain(self) -> dict[str, object]:
+        """The settings that are no secrets, by their names."""
+        return {name: value for name, value in self.storage.items() if not _SECRET.search(name)}
+
+    def without_secrets(self, text: str) -> str:
+        """Return a text for a message, with `***` for secret settings."""
+        for name in self.storage.keys() - self.plain.keys():
+            text = text.replace(str(self.storage[name]) or "\0", "***")
+        return text
+
+
+_SECRET = re.compile("key|secret|token|passw|passphrase|credential", re.IGNORECASE)
+
+_KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "endpoint_url": ("a str", (str,)),
+    "anonymous": ("True or False", (bool,)),
+    "net_retries": ("a whole number", (int,)),
+    "net_timeout": ("a number of seconds", (int, float)),
+    "cache": ("a path", (str, os.PathLike)),
+    "cache_size": ("a number of bytes, or text such as '50G'", (int, str)),
+    "rewrite": ("a str or a list of str", (str, list, tuple)),
+}
+
+OPTION_KEYS = tuple(_KINDS)
+"""Keys of `storage_options` for all stores."""
+
+
+def parse_options(given: Mapping[str, object] | None) -> StoreOptions | None:
+    """Return the options of the argument `storage_options`; None for None.
+
+    Keys that are not in OPTION_KEYS are settings of the library that serves the scheme; `connect.check_settings` checks
+    them. Messages have no values, which may be secret.
+
+    Raises:
+        TypeError: a value of the wrong type.
+        Usage: an invalid value.
+    """
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise TypeError("storage_options is a dict of names and values")
+    for key, (words, kinds) in _KINDS.items():
+        value = given.get(key)
+        wrong = isinstance(value, bool) and bool not in kinds
+        if value is not None and (wrong or not isinstance(value, kinds)):
+            raise TypeError(f"storage_options[{key!r}]: {words} is needed, not {type(value).__name__}")
+    chosen: dict[str, Any] = {key: given[key] for key in OPTION_KEYS if given.get(key) is not None}
+    for key, least in (("net_retries", 0), ("net_timeout", 0.001)):
+        if chosen.get(key, least) < least:
+            raise Usage(f"storage_options[{key!r}]={chosen[key]}: it is at least {least}")
+    rewrite = chosen.get("rewrite", ())
+    return StoreOptions(
+        endpoint_url=chosen.get("endpoint_url"),
+        anonymous=chosen.get("anonymous", False),
+        retries=chosen.get("net_retries", StoreOptions.retries),
+        timeout=float(chosen.get("net_timeout", StoreOptions.timeout)),
+        cache=os.fspath(chosen["cache"]) if "cache" in chosen else None,
+        cache_size=str(chosen["cache_size"]) if "cache_size" in chosen else None,
+        rewrite=(rewrite,) if isinstance(rewrite, str) else tuple(rewrite),
+        storage={key: value for key, value in given.items() if key not in _KINDS and value is not None},
+    )
 
 
 def missing(url: str) -> FileNotFoundError:

@@ -15,7 +15,8 @@ from functools import partial
 from typing import Generic, Self, TypeVar
 
 from tarkit.errors import TarkitError, Unsupported, spell
-from tarkit.stores.store import ConnectionLost, Info, Reply, Store, StoreOptions
+from tarkit.stores.checksum import Summer
+from tarkit.stores.store import Info, Reply, Store, StoreOptions, TryAgain
 
 FIRST = 1 << 20
 """Bytes of the first range of a stream; the next ones have twice as many each, up to LARGEST."""
@@ -34,8 +35,8 @@ Tell = Callable[[str], None]
 Result = TypeVar("Result")
 
 
-class Request(Generic[Result]):
-    """A call in a thread. A request blocks signals while it waits for its server; waiting for a task does not.
+class ThreadCall(Generic[Result]):
+    """A call in a thread. A request blocks signals while it waits for its server; waiting for a thread does not.
 
     The thread is a daemon, so that the program can end while a request still waits.
     """
@@ -73,8 +74,8 @@ class Request(Generic[Result]):
 
 
 def awaited(work: Callable[[], Result]) -> Result:
-    """Return what a call returns: in the main thread by a Request, in others, which handle no signals, at once."""
-    return Request(work).result() if threading.current_thread() is threading.main_thread() else work()
+    """Return what a call returns: in the main thread by a ThreadCall, in others, which handle no signals, at once."""
+    return ThreadCall(work).result() if threading.current_thread() is threading.main_thread() else work()
 
 
 class Patience:
@@ -91,33 +92,33 @@ class Patience:
         self._tell = tell
         self._closed = closed or threading.Event()
 
-    def count(self, where: str, lost: ConnectionLost) -> None:
+    def count(self, where: str, failure: TryAgain) -> None:
         """Count a failure; raise TarkitError after too many."""
         self.failures += 1
         if self.failures > self._options.retries:
             many = f" ({self.failures} attempts)" if self.failures > 1 else ""
             hint = f"{spell('net_retries')} and {spell('net_timeout')} set how long to try"
-            raise TarkitError(f"{where}{lost}{many}", hint)
+            raise TarkitError(f"{where}{failure}{many}", hint)
 
-    def pause(self, where: str, lost: ConnectionLost) -> None:
+    def pause(self, where: str, failure: TryAgain) -> None:
         """Report the failure, and wait before the next request: longer each time, and as long as the server says."""
-        self._tell(f"{where}{lost}; trying again")
+        self._tell(f"{where}{failure}; trying again")
         pause = min(_PAUSE * 2 ** (self.failures - 1), _LONGEST) * random.uniform(0.5, 1.0)
-        self._closed.wait(max(pause, min(lost.wait or 0.0, self._options.timeout)))
+        self._closed.wait(max(pause, min(failure.wait or 0.0, self._options.timeout)))
 
     def repeat(self, where: str, action: Callable[[], Result]) -> Result:
         """Return what an action returns, which is repeated while it fails in a way that may pass.
 
         Raises:
-            ConnectionLost: `closed` is set meanwhile.
+            TryAgain: `closed` is set meanwhile.
             TarkitError: it failed too often.
         """
         while True:
             try:
                 return action()
-            except ConnectionLost as lost:
-                self.count(where, lost)
-                self.pause(where, lost)
+            except TryAgain as failure:
+                self.count(where, failure)
+                self.pause(where, failure)
                 if self._closed.is_set():
                     raise
 
@@ -150,12 +151,10 @@ class RemoteObject:
         self.tell = tell
         self._info: Info | None = None
         self._head = b""  # the first bytes, once they were requested as a range
-        self._first: Transfer | None = Transfer(self, 0, first)
-        awaited(self._first.start)
+        self._opening: Transfer | None = Transfer(self, 0, first)  # until something is read
+        awaited(self._opening.begin)
         assert self._info is not None
         self.info: Info = self._info
-        if not self.info.ranges:
-            self._first.stop = self.info.size
 
     def request(self, start: int, stop: int | None) -> Reply:
         """Request bytes [start, stop); raise TarkitError if the reply is of another version."""
@@ -170,32 +169,32 @@ class RemoteObject:
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop), fewer only at the end of the object."""
         stop = stop if self.info.size is None else min(stop, self.info.size)
-        first, self._first = self._first, None
-        if first is not None:
-            with closing(first):
-                self._head = (
-                    awaited(first.rest) if self.info.ranges and first.stop is not None and start < first.stop else b""
-                )
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            with closing(opening):
+                used = self.info.ranges and opening.stop is not None and start < opening.stop
+                self._head = awaited(opening.rest) if used else b""
         if stop <= max(start, len(self._head)):
             return self._head[start:stop]
         with closing(Transfer(self, start, stop)) as transfer:
             return awaited(transfer.rest)
 
     def stream(self, start: int = 0, stop: int | None = None) -> Stream:
-        """Return a reader of bytes [start, stop), in order. The first request serves the first one of all."""
-        first, self._first = self._first, None
-        if first is not None and (start > 0 or stop is not None):
-            first.close()
-            first = None
-        if first is None:
-            first = Transfer(self, start, start + FIRST if self.info.ranges else None)
-        return Stream(self, first, stop)
+        """Return a reader of bytes [start, stop), in order. The request that opened the object serves the first one."""
+        opening, self._opening = self._opening, None
+        if opening is not None and (start > 0 or stop is not None):
+            opening.close()
+            opening = None
+        if opening is None:
+            opening = Transfer(self, start, start + FIRST if self.info.ranges else None)
+        whole = start == 0 and stop in (None, self.info.size)
+        return Stream(self, opening, stop, Summer(self.info.checksum) if whole and self.info.checksum else None)
 
     def close(self) -> None:
-        """Close the connection of the first request, if no stream uses it."""
-        if self._first is not None:
-            self._first.close()
-            self._first = None
+        """Close the connection of the request that opened the object, if no stream uses it."""
+        if self._opening is not None:
+            self._opening.close()
+            self._opening = None
 
 
 class Transfer:
@@ -209,25 +208,25 @@ class Transfer:
         self._closed = threading.Event()
         self._patience = Patience(remote.options, remote.tell, self._closed)
 
-    def start(self) -> None:
-        """Make the first request."""
+    def begin(self) -> None:
+        """Make the first request, if it was not made."""
         while self._reply is None:
             try:
                 self._reply = self._remote.request(self.position, self.stop)
-            except ConnectionLost as lost:
-                self._recover(lost)
+            except TryAgain as failure:
+                self._recover(failure)
 
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes, b"" at the end."""
         if self.stop is not None:
             n = min(n, self.stop - self.position)
         while n > 0:
-            self.start()
+            self.begin()
             assert self._reply is not None
             try:
                 data = self._reply.read(n)
-            except ConnectionLost as lost:
-                self._recover(lost)
+            except TryAgain as failure:
+                self._recover(failure)
                 continue
             if data:
                 self._patience.failures = 0
@@ -249,7 +248,7 @@ class Transfer:
         if reply is not None:
             reply.close()
 
-    def _recover(self, lost: ConnectionLost) -> None:
+    def _recover(self, failure: TryAgain) -> None:
         """Wait after a failure, then let the next request go on at its byte; raise TarkitError after too many."""
         reply, self._reply = self._reply, None
         if reply is not None:
@@ -258,38 +257,56 @@ class Transfer:
         where = f"{remote.name}: at {self.position}: " if self.position else f"{remote.name}: "
         if self._closed.is_set():
             raise TarkitError(f"{where}closed")
-        self._patience.count(where, lost)
+        self._patience.count(where, failure)
         if self.position and remote.info.version is None:
-            raise TarkitError(f"{where}{lost}", "the server names no version of it, so the rest may be of another one")
+            raise TarkitError(f"{where}{failure}", "the server names no version, so the rest may be of another one")
         if self.position and not remote.info.ranges:
-            raise Unsupported(f"{where}{lost}", "the server does not send parts of an object, so reading begins anew")
-        self._patience.pause(where, lost)
+            raise Unsupported(f"{where}{failure}", "the server does not send parts of objects, so reading begins anew")
+        self._patience.pause(where, failure)
 
 
 class Stream:
     """Bytes of an object, in order; several ranges are requested at a time.
 
     Args:
-        first: the transfer of the first range, or of all if the store sends no parts.
+        opening: the transfer of the first range, or of all if the store sends no parts.
         stop: where the bytes end; None is the end of the object.
+        summer: computes the checksum, if all bytes are read and there is one to compare with.
     """
 
-    def __init__(self, remote: RemoteObject, first: Transfer, stop: int | None = None) -> None:
+    def __init__(
+        self, remote: RemoteObject, opening: Transfer, stop: int | None = None, summer: Summer | None = None
+    ) -> None:
         self._remote = remote
+        self._summer = summer
         self._stop = remote.info.size if stop is None else stop
-        self._whole = None if remote.info.ranges else first
-        self._flight: deque[tuple[Transfer, Request[bytes]]] = deque()
+        self._whole = None if remote.info.ranges else opening
+        self._flight: deque[tuple[Transfer, ThreadCall[bytes]]] = deque()
         self._rest = memoryview(b"")
         self._size = FIRST
         self._next = self._stop
-        if self._whole is None and first.stop is not None and self._stop is not None:
-            self._next = first.stop = min(first.stop, self._stop)
-            self._flight.append((first, Request(first.rest)))
+        if self._whole is not None:
+            self._whole.stop = self._stop
+        elif opening.stop is not None and self._stop is not None:
+            self._next = opening.stop = min(opening.stop, self._stop)
+            self._flight.append((opening, ThreadCall(opening.rest)))
 
     def read(self, n: int) -> bytes:
-        """Return up to `n` bytes, b"" at the end."""
+        """Return up to `n` bytes, b"" at the end. Raises TarkitError for an object that does not have its checksum."""
+        data = self._read(n)
+        summer = self._summer
+        if summer is not None:
+            summer.update(data)
+            if summer.size == self._stop or (n and not data):
+                self._summer = None
+                if not summer.matches():
+                    what = "what was read does not have the checksum that the server names"
+                    raise TarkitError(f"{self._remote.name}: {what}", "read it again, or compare it with its origin")
+        return data
+
+    def _read(self, n: int) -> bytes:
         if self._whole is not None:
-            return Request(partial(self._whole.read, n)).result()
+            return ThreadCall(partial(self._whole.read, n)).result()
         while not self._rest:
             self._request_more()
             if not self._flight:
@@ -317,7 +334,7 @@ class Stream:
             self._size = min(2 * self._size, LARGEST)
             start, self._next = self._next, min(self._next + self._size, self._stop)
             transfer = Transfer(self._remote, start, self._next)
-            self._flight.append((transfer, Request(transfer.rest)))
+            self._flight.append((transfer, ThreadCall(transfer.rest)))
 
     def __enter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tarkit.errors import TarkitError
 from tarkit.signals import uninterrupted
 from tarkit.stores import connect
-from tarkit.stores.transfer import Request
+from tarkit.stores.transfer import ThreadCall
 
 AT_ONCE = 4
 """Outputs that are completed at a time."""
@@ -23,7 +23,7 @@ EACH = 64 << 20
 
 class _Closing(NamedTuple):
     name: str
-    request: Request[None]
+    request: ThreadCall[None]
     held: int
     report: Callable[[], None]
 
@@ -53,7 +53,7 @@ class Completions:
     def add(self, name: str, close: Callable[[], None], size: int, report: Callable[[], None]) -> None:
         """Have `close` called in a thread, which completes an output or leaves nothing of it; then call `report`."""
         with uninterrupted():
-            self._queue.append(_Closing(name, Request(close), min(size, EACH), report))
+            self._queue.append(_Closing(name, ThreadCall(close), min(size, EACH), report))
 
     def report(self) -> None:
         """Report the outputs that are complete by now."""

@@ -27,14 +27,17 @@ import stat
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import BinaryIO, Literal, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple
 
 from braceexpand import braceexpand
 
 from tarkit.errors import TarkitError, Usage, show, spell
-from tarkit.stores import rewrite, schemes
+from tarkit.stores import connect, rewrite, schemes
 from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, ZIP
 from tarkit.streams.text import file_label, open_file_or_stdin, parse_file
+
+if TYPE_CHECKING:
+    from tarkit.stores.store import StoreOptions
 
 # ---- Braces: counted first, then expanded by the package `braceexpand`
 # They follow bash's rules (`{000..099}`, `{0..9..3}`, `{a..e}`, `{x,y{1..3}}`, padding kept), but a backslash is an
@@ -198,6 +201,7 @@ class Location(NamedTuple):
     text: str
     name: str
     file: BinaryIO | None = None  # the file object, for the kind `object`
+    options: StoreOptions | None = None  # of a URL; None for those of the process
 
 
 STDIN = Location("stdin", "-", "stdin")
@@ -205,7 +209,11 @@ STDOUT = Location("stdout", "-", "stdout")
 
 
 def expand_inputs(
-    words: Sequence[str], files_from: Sequence[str] = (), nul: bool = False, load: bool = False
+    words: Sequence[str],
+    files_from: Sequence[str] = (),
+    nul: bool = False,
+    load: bool = False,
+    options: StoreOptions | None = None,
 ) -> list[Location]:
     """Return the inputs that the arguments name, in order.
 
@@ -214,6 +222,7 @@ def expand_inputs(
         files_from: lists of inputs (see `file_location`) with one argument a line; blank lines are skipped.
         nul: the names in the lists end with NUL and are taken literally, as `find -type f -print0` writes them.
         load: the only argument is a list (tarp's -l).
+        options: how URLs are reached; None for the options of the process.
 
     Raises:
         TarkitError: an input does not exist, or a list cannot be read.
@@ -226,14 +235,14 @@ def expand_inputs(
     if not words and not files_from:
         return [STDIN]
     _stdin_once(words.count("-") + files_from.count("-"))
-    found = [location for each in _expand(words) for location in each]
+    found = [location for each in _expand(words, options) for location in each]
     for name in files_from:
-        found += _listed(name, nul)
+        found += _listed(name, nul, options)
     _stdin_once(sum(location.kind == "stdin" for location in found) + files_from.count("-"))
     return found
 
 
-def parse_output(word: str) -> Location:
+def parse_output(word: str, options: StoreOptions | None = None) -> Location:
     """Return the output that `word` names: `-`, pipe:COMMAND, a URL, file:PATH or a path. Nothing is expanded."""
     if not word:
         raise Usage("the name of the output is empty", "is a shell variable unset?")
@@ -244,7 +253,7 @@ def parse_output(word: str) -> Location:
     if word.startswith("pipe:"):
         return _pipe(word.removeprefix("pipe:"))
     if schemes.scheme_of(word):
-        return _url(word, writing=True)
+        return _url(word, options, writing=True)
     return _path(word)
 
 
@@ -265,11 +274,11 @@ def _stdin_once(times: int) -> None:
         raise Usage("stdin is named more than once")
 
 
-def _listed(name: str, nul: bool) -> Iterator[Location]:
+def _listed(name: str, nul: bool, options: StoreOptions | None) -> Iterator[Location]:
     shown = list_name(name)
     numbered = read_list(name, shown, nul)
     words = [word for _, word in numbered]
-    expanded = _exact_paths(words) if nul else _expand(words)
+    expanded = _exact_paths(words) if nul else _expand(words, options)
     for number, _ in numbered:
         try:
             yield from next(expanded)
@@ -301,7 +310,7 @@ def read_list(name: str, shown: str, nul: bool) -> list[tuple[int, str]]:
     return words
 
 
-def _expand(words: Sequence[str]) -> Iterator[list[Location]]:
+def _expand(words: Sequence[str], options: StoreOptions | None) -> Iterator[list[Location]]:
     """Yield the inputs of each argument."""
     for word, found in zip(words, _look(words), strict=True):
         if word == "-":
@@ -311,7 +320,7 @@ def _expand(words: Sequence[str]) -> Iterator[list[Location]]:
         elif found == "dir":
             yield _archives_or_error(word)
         else:
-            yield _special(word)
+            yield _special(word, options)
 
 
 def _exact_paths(words: Sequence[str]) -> Iterator[list[Location]]:
@@ -323,7 +332,7 @@ def _exact_paths(words: Sequence[str]) -> Iterator[list[Location]]:
         yield [_path(word)]
 
 
-def _special(word: str) -> list[Location]:
+def _special(word: str, options: StoreOptions | None) -> list[Location]:
     """Return the inputs of an argument that is not an existing path."""
     if not word:
         raise Usage("the name of an input is empty", "is a shell variable unset?")
@@ -331,15 +340,15 @@ def _special(word: str) -> list[Location]:
         return _literal(word.removeprefix("file:"))
     named = _named_by(word)
     if named != [word]:
-        return [location for each in _expand(named) for location in each]
+        return [location for each in _expand(named, options) for location in each]
     names = _names_of(word)
-    replaced = _replaced(names)
+    replaced = _replaced(names, options)
     if replaced != names:
-        return [location for name in replaced for location in _plain(name)]
+        return [location for name in replaced for location in _plain(name, options)]
     if word.startswith("pipe:"):
         return [_pipe(name.removeprefix("pipe:")) for name in names]
     if schemes.scheme_of(word):
-        return [location for url in names for location in _urls(url)]
+        return [location for url in names for location in _urls(url, options)]
     return _paths(word, names)
 
 
@@ -355,15 +364,15 @@ def _names_of(word: str) -> list[str]:
     return expand_braces(word)
 
 
-def _replaced(names: list[str]) -> list[str]:
+def _replaced(names: list[str], options: StoreOptions | None) -> list[str]:
     """Return the names after the rules of --rewrite, which existing paths are not subject to."""
-    new = rewrite.rewritten(names)
+    new = rewrite.rewritten(names, connect.options_of(options).rewrite)
     if new == names:
         return names
     return [old if found != "missing" else name for old, name, found in zip(names, new, _look(names), strict=True)]
 
 
-def _plain(name: str) -> list[Location]:
+def _plain(name: str, options: StoreOptions | None) -> list[Location]:
     """Return the inputs of a name whose braces are expanded and that the rules were applied to."""
     if name == "-":
         return [STDIN]
@@ -371,7 +380,7 @@ def _plain(name: str) -> list[Location]:
         return _literal(name.removeprefix("file:"))
     if name.startswith("pipe:"):
         return [_pipe(name.removeprefix("pipe:"))]
-    return _urls(name) if schemes.scheme_of(name) else _paths(name, [name])
+    return _urls(name, options) if schemes.scheme_of(name) else _paths(name, [name])
 
 
 def _literal(path: str) -> list[Location]:
@@ -382,23 +391,23 @@ def _literal(path: str) -> list[Location]:
     return [_path(path)] if found == "file" else _archives_or_error(path)
 
 
-def _urls(url: str) -> list[Location]:
+def _urls(url: str, options: StoreOptions | None) -> list[Location]:
     """Return the objects that a URL stands for: itself, those that a glob matches, or the archives of a directory.
 
     In URLs of web servers `?` and `*` are ordinary characters.
     """
     if not (url.endswith("/") or _MAGIC.search(url)) or not schemes.is_listed(url):
-        return [_url(url)]
+        return [_url(url, options)]
     from tarkit.stores import listing
 
     if url.endswith("/"):
-        listed = listing.in_child(url, lambda: list(listing.children(url)))
+        listed = listing.in_child(url, lambda: list(listing.children(url, options)))
         names = [each for each in listed if each.lower().endswith(_INPUT_SUFFIXES)]
         nothing, hint = "no archives in this directory", f"'{url}**/*.tar' also searches subdirectories"
     else:
-        names = listing.in_child(url, lambda: list(listing.matching(url)))
+        names = listing.in_child(url, lambda: list(listing.matching(url, options)))
         nothing, hint = "matches no archive", "'**/*.tar' also searches subdirectories"
-    found = [_url(each) for each in sorted(names, key=natural_key)]
+    found = [_url(each, options) for each in sorted(names, key=natural_key)]
     if not found:
         raise TarkitError(f"{schemes.public_name(url)}: {nothing}", hint)
     return found
@@ -463,10 +472,12 @@ def _pipe(command: str) -> Location:
     return Location("pipe", command, name if name.isprintable() else show(name))
 
 
-def _url(url: str, writing: bool = False) -> Location:
+def _url(url: str, options: StoreOptions | None, writing: bool = False) -> Location:
     if schemes.module_of(url) is None:
         raise schemes.unknown(url, writing)
-    return Location("url", url, schemes.public_name(url))
+    if options is not None:
+        connect.check_settings(url, options)
+    return Location("url", url, schemes.public_name(url), options=options)
 
 
 def _look(paths: Sequence[str]) -> list[_Found]:
@@ -546,19 +557,21 @@ def _glob(pattern: str) -> list[Location]:
 # ---- Report all missing inputs
 
 
-def expand_each(words: Sequence[str], files_from: Sequence[str] = (), nul: bool = False) -> list[Location]:
+def expand_each(
+    words: Sequence[str], files_from: Sequence[str] = (), nul: bool = False, options: StoreOptions | None = None
+) -> list[Location]:
     """Return the inputs as `expand_inputs` does, missing paths included.
 
     Raises the same errors, except for missing paths: a directory or a pattern without archives is one.
     """
     if not words and not files_from:
         return expand_inputs(())
-    found = [location for word in words for location in _each(word)]
+    found = [location for word in words for location in _each(word, options)]
     for name in files_from:
         shown = list_name(name)
         for number, word in read_list(name, shown, nul):
             try:
-                found += [_path(word)] if nul else _each(word)
+                found += [_path(word)] if nul else _each(word, options)
             except TarkitError as error:
                 raise type(error)(f"{shown}:{number}: {error}", error.hint) from error
     if sum(location == STDIN for location in found) + list(files_from).count("-") > 1:
@@ -566,14 +579,14 @@ def expand_each(words: Sequence[str], files_from: Sequence[str] = (), nul: bool 
     return found
 
 
-def _each(word: str) -> Iterator[Location]:
+def _each(word: str, options: StoreOptions | None) -> Iterator[Location]:
     named = [word] if os.path.lexists(word) else _named_by(word)
     if named != [word]:
         for each in named:
-            yield from _each(each)
+            yield from _each(each, options)
         return
     try:
-        yield from expand_inputs([word])
+        yield from expand_inputs([word], options=options)
         return
     except Usage:
         raise
@@ -588,4 +601,4 @@ def _each(word: str) -> Iterator[Location]:
         yield _path(names[0])
     else:
         for name in names:
-            yield from _each(name)
+            yield from _each(name, options)

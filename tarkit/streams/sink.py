@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from typing import NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from tarkit.errors import TarkitError
 from tarkit.signals import OUTPUTS, register_cleanup
@@ -21,6 +21,9 @@ from tarkit.streams.background import LONG, Mover, Shortened
 from tarkit.streams.codecs import encoder
 from tarkit.streams.command import CommandWriter
 from tarkit.streams.copy import CHUNK, Copier, Short, is_pipe, widen, write_all, writev_all
+
+if TYPE_CHECKING:
+    from tarkit.stores.store import StoreOptions
 
 unfinished: set[str] = set()
 """Paths of the temporary files of outputs that are not complete."""
@@ -325,11 +328,11 @@ class UrlSink(WriteOnlySink):
 
     remote = True
 
-    def __init__(self, url: str, fresh: bool = False) -> None:
+    def __init__(self, url: str, fresh: bool = False, options: StoreOptions | None = None) -> None:
         from hashlib import sha256
 
         self.name = schemes.public_name(url)
-        self.writer = connect.create_object(url, fresh)
+        self.writer = connect.create_object(url, fresh, options)
         self._hash = sha256()
         self._size = 0
 
@@ -382,7 +385,9 @@ class EncodedSink(WriteOnlySink):
             self.target.abort()
 
 
-def open_sink(kind: str, text: str, *, sync: bool = False, fresh: bool = False) -> Sink:
+def open_sink(
+    kind: str, text: str, *, sync: bool = False, fresh: bool = False, options: StoreOptions | None = None
+) -> Sink:
     """Open an output.
 
     Args:
@@ -390,13 +395,14 @@ def open_sink(kind: str, text: str, *, sync: bool = False, fresh: bool = False) 
         text: the path, the command or the URL.
         sync: fsync a file before renaming it.
         fresh: replace no file.
+        options: how a URL is reached; None for the options of the process.
     """
     if kind == "stdout":
         return DescriptorSink(os.dup(1), "stdout")
     if kind == "pipe":
         return CommandSink(text)
     if kind == "url":
-        return UrlSink(text, fresh)
+        return UrlSink(text, fresh, options)
     return open_file(text, sync, fresh)
 
 

@@ -19,7 +19,7 @@ from tarkit.tables.recipe import Row
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from tarkit.stores.transfer import Request
+    from tarkit.stores.transfer import ThreadCall
 
 HELD = 16 << 20  # bytes: larger content without a known size goes to a temporary file
 WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
@@ -62,7 +62,7 @@ class ContentLoader:
         self.outputs = {(status.st_ino, status.st_dev) for status in outputs}
         self.tmpdir = tmpdir
 
-    def __call__(self, row: Row, request: Request[Fetched] | None = None) -> EntryContent | None:
+    def __call__(self, row: Row, request: ThreadCall[Fetched] | None = None) -> EntryContent | None:
         """Return the content of one row; None for a file that does not exist, if `missing` is given.
 
         `request` is that of the object of a URL, which is otherwise made here.

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError
-from tarkit.stores import rewrite, schemes
+from tarkit.stores import connect, rewrite, schemes
 from tarkit.tar.block import COLON
 
 Kind = Literal["path", "data", "pipe", "url"]
@@ -110,7 +110,7 @@ def parse_source(source: bytes, pipes_allowed: bool, rules: bool = True) -> tupl
     if schemes.scheme_of(url) is None:
         return "path", source
     if rules:
-        [url] = rewrite.rewritten([url])
+        [url] = rewrite.rewritten([url], connect.options_of(None).rewrite)
     source = url.encode("utf-8", "surrogateescape")
     if url.startswith(("file:", "pipe:")):
         return parse_source(source, pipes_allowed)

@@ -92,14 +92,14 @@ def moto() -> Iterator[str]:
 
 
 @contextmanager
-def rclone(directory: Path) -> Iterator[str]:
-    """`rclone serve s3` over a directory, whose subdirectory `bucket` is a bucket."""
+def rclone(directory: Path, keys: str = "key,s3cret") -> Iterator[str]:
+    """`rclone serve s3` over a directory, whose subdirectory `bucket` is a bucket; it checks the two `keys`."""
     program = shutil.which("rclone", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if program is None:
         pytest.skip("rclone is not installed")
     (directory / "bucket").mkdir(parents=True, exist_ok=True)
     port = free_port()
-    words = ["serve", "s3", str(directory), "--addr", f"127.0.0.1:{port}", "--auth-key", "key,s3cret"]
+    words = ["serve", "s3", str(directory), "--addr", f"127.0.0.1:{port}", "--auth-key", keys]
     with running([program, *words], port) as url:
         yield url
 

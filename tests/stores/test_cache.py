@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.samples.dataset import open_source
 from tarkit.stores import connect, transfer
 from tarkit.stores.cache import COMPARED, PART, CachedFile, webdataset_names
-from tarkit.stores.store import StoreOptions
+from tarkit.stores.store import StoreOptions, silent
 from tarkit.streams.location import expand_inputs
 from tarkit.streams.source import FileSource
 from tests._tools import TARKIT, archive, each_row, program
@@ -54,12 +55,11 @@ def configure() -> Iterator[Configure]:
 
     def set_cache(cache: Path | str | None, size: str | None = None, lines: list[str] | None = None) -> None:
         connect._cache_in.cache_clear()
-        connect.configure(
-            QUICK, (lambda line: None) if lines is None else lines.append, None if cache is None else str(cache), size
-        )
+        tell = silent if lines is None else lines.append
+        connect.configure(replace(QUICK, cache=None if cache is None else str(cache), cache_size=size, tell=tell))
 
     yield set_cache
-    connect.configure(StoreOptions(), lambda line: None)
+    connect.configure(StoreOptions())
 
 
 def content(url: str) -> bytes | None:

@@ -290,6 +290,14 @@ def test_a_length_that_differs_is_an_error(server: HubServer) -> None:
         whole(ROOT + "data/train-0.tar")
 
 
+def test_bytes_that_differ_are_an_error(server: HubServer) -> None:
+    """What the storage sends has another SHA-256 than the Hub has described."""
+    serve = server.storage.serve
+    server.storage.serve = lambda path, data, **how: serve(path, data[:-1] + b"?", **how)  # type: ignore[method-assign]
+    with pytest.raises(TarkitError, match="checksum"):
+        whole(ROOT + "data/train-0.tar")
+
+
 def test_connections_that_break_are_taken_up(server: HubServer) -> None:
     serve = server.storage.serve
     server.storage.serve = lambda *args, **how: serve(*args, **how, drop=40_000)  # type: ignore[method-assign]

@@ -26,10 +26,9 @@ NAMES = (
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> Set:
-    """Set variables; at the start none of these is set, and no option."""
+    """Set variables; at the start none of these is set."""
     for name in [*rewrite.VARIABLES, *(each for each in os.environ if each.startswith("WDS_")), "USE_AIS_FOR"]:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(rewrite, "_options", [])
 
     def set_all(**values: str) -> None:
         for name, value in values.items():
@@ -69,15 +68,12 @@ def test_rules_are_those_of_webdataset(rules: str, monkeypatch: pytest.MonkeyPat
     assert rewrite.rewritten(list(NAMES)) == expected
     monkeypatch.delenv("WDS_REWRITE")
     if ";" not in rules:
-        rewrite.configure([rules])
-        assert rewrite.rewritten(list(NAMES)) == expected
-        rewrite.configure([])
+        assert rewrite.rewritten(list(NAMES), [rules]) == expected
 
 
 def test_options_precede_gopen_rewrite_and_that_wds_rewrite(environment: Set) -> None:
     environment(GOPEN_REWRITE="a=gopen;b=gopen", WDS_REWRITE="a=wds;b=wds;c=wds")
-    rewrite.configure(["a=o;1", "x=y"])
-    assert rewrite.rewritten(["a", "b", "c", "d", "xa"]) == ["o;1", "gopen", "wds", "d", "ya"]
+    assert rewrite.rewritten(["a", "b", "c", "d", "xa"], ["a=o;1", "x=y"]) == ["o;1", "gopen", "wds", "d", "ya"]
 
 
 @each_row("rule", ["a", "a;b", "(=x", "(?i)a=b", r"a=\1", r"a=\g<n>", "*=x"])
@@ -89,7 +85,7 @@ def test_invalid_rules_are_usage_errors_where_webdataset_fails(rule: str, monkey
     with pytest.raises(Usage, match="GOPEN_REWRITE"):
         rewrite.rewritten(["a"])
     with pytest.raises(Usage, match="rewrite"):
-        rewrite.configure([rule])
+        rewrite.check_rules([rule])
     monkeypatch.setenv("GOPEN_REWRITE", "b=c;")  # an empty rule at the end, which fails there, is none
     assert rewrite.rewritten(["b"]) == ["c"]
 

@@ -1,0 +1,172 @@
+"""What is said when a store cannot be reached, or refuses: one clear line, and what to do."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("obstore")
+pytest.importorskip("urllib3")
+
+from tests._tools import TARKIT, each_row
+from tests.stores._http import HttpServer, QuietServer, http_server
+from tests.stores._servers import KEYS, rclone
+
+QUICK = ("--net-retries", "0", "--net-timeout", "1")
+
+
+def said(*words: str, exit: int = 1, **variables: str) -> str:
+    """Run a command without any credentials; return its messages."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "HF_", "AIS_"))}
+    environment |= {"HOME": os.getcwd(), **variables}
+    ran = subprocess.run([*TARKIT, *words, *QUICK], capture_output=True, text=True, check=False, env=environment)
+    assert ran.returncode == exit, ran.stderr
+    return ran.stderr
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A server that accepts connections and says nothing, as HOST:PORT."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def closed() -> Iterator[str]:
+    """An address at which nothing listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.fixture
+def untrusted(tmp_path: Path) -> Iterator[str]:
+    """A server whose certificate nobody has signed but itself."""
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    try:
+        subprocess.run([*words, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    server = QuietServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[HttpServer]:
+    """A web server."""
+    with http_server() as found:
+        yield found
+
+
+def test_servers_that_cannot_be_reached(silent: str, closed: str, untrusted: str, here: Path) -> None:
+    """Each is one line within the time-out, for reading by HTTP and by S3, and for listing and writing."""
+    (here / "recipe").write_text("a.txt text:a\n")
+    for address, scheme, words in (
+        (silent, "http", "no byte came within the time-out"),
+        (closed, "http", "refused"),
+        ("no-such-host.invalid", "http", "cannot be resolved"),
+        (untrusted, "https", "TLS error"),
+    ):
+        commands = (
+            ["stats", f"{scheme}://{address}/a.tar"],
+            ["stats", "s3://bucket/a.tar", "--endpoint-url", f"{scheme}://{address}"],
+            ["stats", "s3://bucket/*.tar", "--endpoint-url", f"{scheme}://{address}"],
+            ["create", "recipe", "-o", "s3://bucket/a.tar", "--endpoint-url", f"{scheme}://{address}"],
+        )
+        for command in commands:
+            begun = time.monotonic()
+            text = said(*command, **KEYS)
+            assert time.monotonic() - begun < 8, command
+            messages = [line for line in text.splitlines() if not line.startswith("hint:")]
+            assert len(messages) == 1, text
+            assert words in messages[0].lower() or words in messages[0], (command, text)
+            assert len(messages[0]) < 200, text
+
+
+def test_credentials(tmp_path: Path, here: Path) -> None:
+    """None are set, wrong ones are, or --anonymous is given: the message says which, and how to give them."""
+    with rclone(tmp_path) as endpoint:
+        at = ("--endpoint-url", endpoint)
+        for word in ("s3://bucket/a.tar", "s3://bucket/*.tar"):
+            text = said("stats", word, *at)
+            assert "no credentials" in text
+            assert "AWS_ACCESS_KEY_ID" in text
+            assert "--anonymous" in text
+            text = said("stats", word, *at, "--anonymous")
+            assert "no credentials were sent" in text
+            assert "without --anonymous" in text
+            assert "AWS_ACCESS_KEY_ID" in text
+            text = said("stats", word, *at, **{**KEYS, "AWS_SECRET_ACCESS_KEY": "wr0ng"})
+            assert "SignatureDoesNotMatch" in text
+            assert "wr0ng" not in text
+
+
+def test_a_bucket_that_does_not_exist(tmp_path: Path, here: Path) -> None:
+    (here / "recipe").write_text("a.txt text:a\n")
+    with rclone(tmp_path) as endpoint:
+        at = ("--endpoint-url", endpoint)
+        for command in (
+            ["stats", "s3://none/a.tar"],
+            ["stats", "s3://none/*.tar"],
+            ["stats", "s3://none/"],
+            ["create", "recipe", "-o", "s3://none/a.tar"],
+            ["shuffle", "--seed", "1", "-c", "1", "pipe:tarkit create recipe", "-o", "s3://none/a-%d.tar"],
+        ):
+            path = f"{Path(TARKIT[0]).parent}{os.pathsep}{os.environ['PATH']}"
+            assert "there is no such bucket" in said(*command, *at, **KEYS, PATH=path), command
+
+
+def test_web_servers(server: HttpServer, here: Path) -> None:
+    """They cannot be listed; a login is asked for, or was refused."""
+    for word in ("/x-*.tar", "/d/"):
+        text = said("stats", f"{server.url}{word}")
+        assert "No such file" in text
+        assert "braces" in text
+    assert "braces" not in said("stats", f"{server.url}/x.tar")
+    url = server.serve("/a.tar", b"", statuses=[401, 401, 403])
+    assert "no login was sent" in said("stats", url)
+    assert "without --anonymous" in said("stats", url, "--anonymous")
+    assert "the login was not accepted" in said("stats", url.replace("//", "//me:s3cret@"))
+
+
+@each_row(
+    "words",
+    [
+        "stats a.tar --report s3://b/report.json",
+        "check a.tar --fix s3://b/a.tar",
+        "check a.tar --fix s3://b/a-%d.tar",
+        "split a.tar -c 1 -o x-%d.tar --manifest s3://b/manifest.tsv",
+        "stats a.tar --by cls --classes s3://b/classes.txt",
+    ],
+)
+def test_files_that_cannot_be_urls(words: str, here: Path) -> None:
+    (here / "recipe").write_text("a.txt text:a\n")
+    subprocess.run([*TARKIT, "create", "recipe", "-o", "a.tar"], check=True)
+    text = said(*words.split(), exit=2)
+    assert "s3://b/" in text
+    assert "not a URL" in text or "writes files" in text
+    assert "No such file" not in text
+
+
+def test_the_page_of_stats_may_be_an_object(tmp_path: Path, here: Path) -> None:
+    (here / "recipe").write_text("a.txt text:a\n")
+    subprocess.run([*TARKIT, "create", "recipe", "-o", "a.tar"], check=True)
+    with rclone(tmp_path) as endpoint:
+        said("stats", "a.tar", "--html", "s3://bucket/page.html", "--endpoint-url", endpoint, exit=0, **KEYS)
+    assert b"<html" in (tmp_path / "bucket" / "page.html").read_bytes()

@@ -1,0 +1,183 @@
+"""The argument `storage_options`: each call has its own server, credentials and cache."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("obstore")
+
+import tarkit
+from tarkit.errors import TarkitError, Usage
+from tarkit.stores.store import StoreOptions, parse_options
+from tarkit.streams.location import expand_inputs
+from tests._tools import each_row
+from tests.stores._http import HttpServer, http_server
+from tests.stores._servers import rclone
+
+PROGRAM = """
+import sys, tarkit
+from tarkit import TarkitError, Usage
+one = {"endpoint_url": sys.argv[1], "access_key_id": "one", "secret_access_key": "1secret", "net_retries": 0}
+two = {"endpoint_url": sys.argv[2], "access_key_id": "two", "secret_access_key": "2secret", "net_retries": 0}
+"""
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Two servers, each with its keys."""
+    path = tmp_path_factory.mktemp("servers")
+    with rclone(path / "1", "one,1secret") as one, rclone(path / "2", "two,2secret") as two:
+        yield one, two
+
+
+def run(servers: tuple[str, str], program: str, **variables: str) -> str:
+    """Run a program in a process of its own, which may have the threads of obstore; return what it prints."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "WDS_"))}
+    words = [sys.executable, "-W", "error", "-c", PROGRAM + program, *servers]
+    ran = subprocess.run(words, capture_output=True, text=True, env={**environment, **variables}, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_each_call_has_its_own_server_and_keys(servers: tuple[str, str], here: Path) -> None:
+    """Inputs, outputs and lists; the variables of the environment hold for calls without the argument alone."""
+    program = """
+with tarkit.TarWriter("s3://bucket/a.tar", storage_options=one) as out:
+    for n in range(4):
+        out.write(f"{n}", {"txt": f"text {n}"})
+with tarkit.ShardWriter("s3://bucket/d/w-%d.tar", count=1, storage_options=two) as out:
+    for n in range(2):
+        out.write(f"w{n}", {"txt": "x"})
+data = tarkit.open("s3://bucket/a.tar", storage_options=one)
+print(data.write("s3://bucket/b.tar", storage_options=two).samples)
+print([shard.name for shard in data.split("s3://bucket/d/s-%d.tar", count=2, storage_options=two)])
+print([shard.samples for shard in data.split("s3://bucket/d/s-%d.tar", count=3, force=True, storage_options=two)])
+both = tarkit.open("s3://bucket/d/*.tar", storage_options=two)
+print([sample.key for sample in both], len(both.locations))
+print(tarkit.stats("s3://bucket/*.tar", storage_options=one).samples)
+print(tarkit.check("s3://bucket/d/", storage_options=two).ok)
+sources = [{"shards": "s3://bucket/d/s-{0,1}.tar"}, {"shards": "s3://bucket/b.tar"}]
+print(len(list(tarkit.mix(sources, 7, until="all", storage_options=two))))
+mixed = tarkit.mix([tarkit.open("s3://bucket/a.tar", storage_options=one), both], 7, until="all")
+print(len(list(mixed)))
+for wrong in ({**one, "secret_access_key": "zzz"}, {**one, "access_key_id": "two"}, None):
+    try:
+        list(tarkit.open("s3://bucket/a.tar", storage_options=wrong))
+        print("read")
+    except TarkitError as error:
+        print(type(error).__name__, "secret" in str(error), "zzz" in str(error))
+print("secret" in repr(data), "secret" in repr(data.locations))
+"""
+    printed = run(
+        servers,
+        program,
+        AWS_ENDPOINT_URL=servers[0],
+        AWS_ACCESS_KEY_ID="one",
+        AWS_SECRET_ACCESS_KEY="1secret",
+    )
+    assert printed.splitlines() == [
+        "4",
+        "['s3://bucket/d/s-0.tar', 's3://bucket/d/s-1.tar']",
+        "[3, 1]",
+        "['0', '1', '2', '3', 'w0', 'w1'] 4",
+        "4",
+        "True",
+        "8",
+        "10",
+        "TarkitError False False",
+        "TarkitError False False",
+        "read",
+        "False False",
+    ]
+
+
+def test_the_session_of_the_environment_is_not_that_of_other_keys(servers: tuple[str, str]) -> None:
+    program = """
+with tarkit.TarWriter("s3://bucket/session.tar", storage_options=one) as out:
+    out.write("a", {"txt": "x"})
+print(len(list(tarkit.open("s3://bucket/session.tar", storage_options=one))))
+"""
+    assert (
+        run(servers, program, AWS_SESSION_TOKEN="another", AWS_ACCESS_KEY_ID="no", AWS_SECRET_ACCESS_KEY="no") == "1\n"
+    )
+
+
+@pytest.fixture
+def server() -> Iterator[HttpServer]:
+    """A web server."""
+    with http_server() as found:
+        yield found
+
+
+def test_caches_and_rules_of_one_call(server: HttpServer, here: Path) -> None:
+    """They hold for the call alone."""
+    with tarkit.TarWriter("a.tar") as out:
+        out.write("a", {"txt": "x"})
+    url = server.serve("/a.tar", Path("a.tar").read_bytes())
+    how = {"cache": here / "cache", "cache_size": 10**6, "net_retries": 0, "net_timeout": 5}
+    assert [sample.key for sample in tarkit.open(url, storage_options=how)] == ["a"]
+    sent = server.objects["/a.tar"].sent
+    assert [sample.key for sample in tarkit.open(url, storage_options=how)] == ["a"]
+    assert server.objects["/a.tar"].sent <= sent + 1
+    assert [sample.key for sample in tarkit.open(url)] == ["a"]
+    assert server.objects["/a.tar"].sent > sent + 1000
+    rules = {"rewrite": f"s3://photos/={server.url}/"}
+    assert [sample.key for sample in tarkit.open("s3://photos/a.tar", storage_options=rules)] == ["a"]
+    assert tarkit.open("s3://photos/a.tar").locations[0].text == "s3://photos/a.tar"
+
+
+@each_row(
+    ("url", "key", "there"),
+    [
+        ("s3://bucket/a.tar", "regoin", "region"),
+        ("s3://bucket/a-*.tar", "endpoint", "endpoint_url"),
+        ("gs://bucket/a.tar", "region", "service_account"),
+        ("az://bucket/a.tar", "region", "account_name"),
+        ("http://127.0.0.1:1/a.tar", "token", "net_retries"),
+        ("hf://datasets/a/b/c.tar", "region", "token"),
+    ],
+)
+def test_an_unknown_key_is_named_with_those_that_there_are(url: str, key: str, there: str) -> None:
+    for call in (tarkit.open, tarkit.stats, tarkit.check):
+        with pytest.raises(Usage, match=f"no option '{key}'") as raised:
+            call(url, storage_options={key: "s3cret"})  # type: ignore[operator]
+        assert there in (raised.value.hint or "")
+        assert "s3cret" not in f"{raised.value} {raised.value.hint}"
+    if "*" not in url:
+        with pytest.raises(Usage, match=f"no option '{key}'"):
+            tarkit.TarWriter(url, storage_options={key: "x"})
+
+
+def test_invalid_values() -> None:
+    for given in ({"anonymous": "yes"}, {"net_retries": True}, {"net_timeout": "9"}, {"rewrite": 1}, "anonymous"):
+        with pytest.raises(TypeError, match="storage_options"):
+            parse_options(given)  # type: ignore[arg-type]
+    for given in ({"net_retries": -1}, {"net_timeout": 0}, {"cache_size": "9Q", "cache": "x"}, {"cache_size": 9}):
+        with pytest.raises(Usage):
+            parse_options(given)
+    with pytest.raises(Usage, match="rewrite"):
+        expand_inputs(["s3://b/a.tar"], options=parse_options({"rewrite": "no rule"}))
+    assert parse_options(None) is None
+    assert parse_options({"net_retries": None}) == StoreOptions()
+
+
+def test_secrets_are_in_no_text() -> None:
+    """Neither in a representation, nor in the message of a library."""
+    pytest.importorskip("fsspec")
+    with pytest.raises(TarkitError) as raised:
+        list(
+            tarkit.open(
+                "ftp://127.0.0.1:1/a.tar", storage_options={"password": "s3cret", "s3cret": 1, "net_retries": 0}
+            )
+        )
+    assert "s3cret" not in str(raised.value)
+    options = parse_options({"secret_access_key": "s3cret", "endpoint_url": "http://user:s3cret@h"})
+    [location] = expand_inputs(["s3://bucket/a.tar"], options=options)
+    assert "s3cret" not in f"{options!r} {location!r}"
+    assert len({options, options, StoreOptions()}) == 2
