@@ -21,6 +21,7 @@ from tarkit.errors import MissingLibrary, Unsupported, show
 from tarkit.export.parquet import PyarrowFile
 from tarkit.indexing.scan import COLUMNS, IndexedField, IndexLayout, InvalidIndex, Row, grouped, key_in
 from tarkit.samples.fields import stem
+from tarkit.stores.schemes import scheme_of
 from tarkit.tables.recipe import MalformedRow
 from tarkit.tables.tsv import escape_tsv, unescape_tsv
 
@@ -324,9 +325,13 @@ READERS = {"dali": read_dali, "energon": read_energon, "webshart": read_webshart
 
 
 def index_path(format: str, shard: str, directory: str | None = None) -> str:
-    """Return the path of the index of a shard: in the directory of the shard, or in `directory`."""
+    """Return the path or URL of the index of a shard: in the directory of the shard, or in `directory`."""
+    query = ""
+    if scheme_of(shard) in ("http", "https"):
+        shard, mark, query = shard.partition("?")
+        query = mark + query
     path = shard.removesuffix(".tar") + _SUFFIXES[format]
-    return path if directory is None else os.path.join(directory, os.path.basename(path))
+    return path + query if directory is None else os.path.join(directory, os.path.basename(path))
 
 
 def make_layout(format: str, shard: str, size: int) -> IndexLayout:

@@ -170,7 +170,8 @@ class DatasetReader:
         tmpdir: the directory of temporary files.
         partial: yield the samples before damage that ends the run.
         announce: called with the name of each input.
-        look_up: called with each file; the sample that it returns, if any, is the only one of this file.
+        look_up: called with each archive whose bytes can be read in any order; the sample that it returns, if any, is
+            the only one of this archive.
 
     After the iteration `zeros` is the length of the end of the archive, if there is one input and all its samples were
     yielded, `opened` the number of inputs, and `dropped` the number of samples that the policy left out.
@@ -189,7 +190,7 @@ class DatasetReader:
     tmpdir: str | None = None
     partial: bool = False
     announce: Callable[[str], None] = lambda name: None
-    look_up: Callable[[FileSource], TarSample | None] | None = None
+    look_up: Callable[[WindowSource], TarSample | None] | None = None
     zeros: int | None = None
     opened: int = 0
     dropped: int = 0
@@ -207,9 +208,11 @@ class DatasetReader:
         return (sample for source in sources for sample in self._samples(source))
 
     def _samples(self, source: Source) -> Iterator[TarSample]:
-        if self.look_up is not None and isinstance(source, FileSource) and (found := self.look_up(source)) is not None:
-            yield found
-            return
+        if self.look_up is not None and isinstance(source, WindowSource):
+            found = self.look_up(source)
+            if found is not None:
+                yield found
+                return
         self.announce(source.name)
         self.opened += 1
         samples = SampleReader(source, self.policy, moves=self.moves, gather=self.gather)

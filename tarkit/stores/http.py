@@ -127,7 +127,7 @@ class HttpReply:
             size = known if size is None else size
             self._left = -1 if size is None else size
         version = reply.headers.get("ETag") or reply.headers.get("Last-Modified")
-        self.info = Info(url, size, version, ranges and size is not None)
+        self.info = Info(url, size, version, ranges and size is not None, _time(reply.headers.get("Last-Modified")))
 
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes, b"" at the end; raises ConnectionLost."""
@@ -301,6 +301,14 @@ def refused(url: str, reply: BaseHTTPResponse, logged_in: bool) -> Exception:
         hint = "the login was not accepted" if logged_in else "a login is read from the URL or from ~/.netrc"
         return denied(name, f"the server answers {words}", hint)
     return TarkitError(f"{name}: the server answers {words}")
+
+
+def _time(text: str | None) -> int | None:
+    """Return the nanoseconds since 1970 of a date (RFC 9110 5.6.7)."""
+    try:
+        return None if text is None else int(parsedate_to_datetime(text).timestamp()) * 10**9
+    except ValueError:
+        return None
 
 
 def _retry_after(text: str | None) -> float | None:

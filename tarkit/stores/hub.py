@@ -107,7 +107,7 @@ class HubStore:
         except BaseException:
             reply.close()
             raise
-        body.info = body.info._replace(version=place.version, size=place.size)
+        body.info = body.info._replace(version=place.version, size=place.size, modified=None)
         return body
 
     def put(self, url: str, fresh: bool) -> Upload:

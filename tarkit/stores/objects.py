@@ -356,8 +356,9 @@ def _profile(options: StoreOptions) -> dict[str, str]:
 
 
 def _info(url: str, meta: Any) -> Info:
-    version = meta.get("e_tag") or str(meta.get("last_modified") or "") or None
-    return Info(url, meta["size"], version)
+    written = meta.get("last_modified")
+    version = meta.get("e_tag") or str(written or "") or None
+    return Info(url, meta["size"], version, modified=int(written.timestamp()) * 10**9 if written else None)
 
 
 def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False) -> NoReturn:

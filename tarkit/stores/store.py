@@ -22,12 +22,14 @@ class Info(NamedTuple):
         size: its length in bytes; None if the store does not say.
         version: its ETag, or its time of modification; None if the store does not say.
         ranges: whether parts of it can be read.
+        modified: when it was written, in nanoseconds since 1970; None if the store does not say.
     """
 
     url: str
     size: int | None
     version: str | None
     ranges: bool = True
+    modified: int | None = None
 
 
 class Reply(Protocol):

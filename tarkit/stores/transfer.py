@@ -153,8 +153,11 @@ class RemoteObject:
             raise TarkitError(f"{self.name}: the object has changed while it was read", "read it again from its start")
         return reply
 
-    def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop), fewer only at the end of the object."""
+    def read(self, start: int, stop: int, least: int | None = None) -> bytes:
+        """Return bytes [start, stop), fewer only at the end of the object.
+
+        If at least `least` of them were among the first bytes, these are enough.
+        """
         stop = stop if self.info.size is None else min(stop, self.info.size)
         first, self._first = self._first, None
         if first is not None:
@@ -164,13 +167,16 @@ class RemoteObject:
                     if self.info.ranges and first.stop is not None and start < first.stop
                     else b""
                 )
-        if stop <= max(start, len(self._head)):
+        if (stop if least is None else min(start + least, stop)) <= max(start, len(self._head)):
             return self._head[start:stop]
         with closing(Transfer(self, start, stop)) as transfer:
             return Request(transfer.rest).result()
 
     def stream(self, start: int = 0, stop: int | None = None) -> Stream:
         """Return a reader of bytes [start, stop), in order. The first request serves the first one of all."""
+        if self._head and (start, stop) == (0, None):  # read before: they are not requested again
+            begun = len(self._head)
+            return Stream(self, Transfer(self, begun, begun + FIRST), stop, self._head)
         first, self._first = self._first, None
         if first is not None and (start > 0 or stop is not None):
             first.close()
@@ -180,7 +186,8 @@ class RemoteObject:
         return Stream(self, first, stop)
 
     def close(self) -> None:
-        """Close the connection of the first request, if no stream uses it."""
+        """Close the connection of the first request, if no stream uses it, and free the bytes that it read."""
+        self._head = b""
         if self._first is not None:
             self._first.close()
             self._first = None
@@ -260,14 +267,15 @@ class Stream:
     Args:
         first: the transfer of the first range, or of all if the store sends no parts.
         stop: where the bytes end; None is the end of the object.
+        head: bytes before those of the first range, which come first.
     """
 
-    def __init__(self, remote: RemoteObject, first: Transfer, stop: int | None = None) -> None:
+    def __init__(self, remote: RemoteObject, first: Transfer, stop: int | None = None, head: bytes = b"") -> None:
         self._remote = remote
         self._stop = remote.info.size if stop is None else stop
         self._whole = None if remote.info.ranges else first
         self._flight: deque[tuple[Transfer, Request[bytes]]] = deque()
-        self._rest = memoryview(b"")
+        self._rest = memoryview(head)
         self._size = FIRST
         self._next = self._stop
         if self._whole is None and first.stop is not None and self._stop is not None:

@@ -64,6 +64,16 @@ class Source(Protocol):
         """Close the source."""
 
 
+class RequestedRange(Protocol):
+    """A range of bytes that is being fetched."""
+
+    def result(self) -> bytes:
+        """Wait for the bytes and return them, all of the range. Raises an exception of reading."""
+
+    def close(self) -> None:
+        """Give up what was not fetched."""
+
+
 class WindowSource:
     """A source whose bytes can be read in any order, with a window of those that were read last.
 
@@ -117,6 +127,19 @@ class WindowSource:
         """Write bytes [start, stop) to `sink`."""
         raise NotImplementedError
 
+    @property
+    def written(self) -> int | None:
+        """When the archive was written, in nanoseconds since 1970; None if that is not known."""
+        raise NotImplementedError
+
+    def another(self) -> WindowSource:
+        """Return a source of the same bytes with a window of its own, for another thread."""
+        raise NotImplementedError
+
+    def request(self, start: int, stop: int) -> RequestedRange | None:
+        """Begin to fetch bytes [start, stop), which are needed soon; None if that would not save time."""
+        return None
+
     def unchanged(self) -> None:
         """Raise TarkitError if what was read is not what is there now."""
         raise NotImplementedError
@@ -166,6 +189,15 @@ class FileSource(WindowSource):
             sink.copy(held.fd, self.offset + start, self.offset + stop, self._shortened)
         except Short as error:
             raise self._shortened(error.pos) from None
+
+    @property
+    def written(self) -> int:
+        """When the file was written, in nanoseconds since 1970."""
+        return self.file.mtime
+
+    def another(self) -> FileSource:
+        """Return a source of the same file with a window of its own, for another thread."""
+        return FileSource(self.file, self.name, self.offset)
 
     def will_need(self) -> None:
         """Ask the system to read the file into its cache."""
