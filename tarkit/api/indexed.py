@@ -23,7 +23,6 @@ from tarkit.samples.dataset import DatasetReader, open_source
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.location import Location
-from tarkit.streams.remote import RemoteSource
 from tarkit.streams.sink import open_sink
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block, pax
@@ -88,7 +87,7 @@ class IndexedDataset(Sequence[Sample]):
 
     def _add_by_index(self, source: WindowSource, run: Run) -> bool:
         """Add the samples of an object by an index beside it; return False if there is none to be trusted."""
-        known = lookup.covered(source) if isinstance(source, RemoteSource) else None
+        known = lookup.covered(source) if source.url is not None else None
         if known is None:
             return False
         index, rows = known

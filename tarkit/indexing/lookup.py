@@ -30,7 +30,6 @@ from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.stores import connect
 from tarkit.stores.schemes import public_name
-from tarkit.streams.remote import RemoteSource
 from tarkit.streams.source import FileSource, Source, WindowSource
 from tarkit.tar import block
 
@@ -82,7 +81,7 @@ def _compare_times(index: int | None, shard: int | None) -> None:
 def indexes(source: WindowSource) -> Iterator[IndexFile]:
     """Yield the indexes next to a shard that list keys; for an object, the places where they may be."""
     for name in TRUSTED:
-        if isinstance(source, RemoteSource):
+        if source.url is not None:
             url = index_path(name, source.url)
             yield IndexFile(name, url, public_name(url), remote=True)
         elif isinstance(source, FileSource) and source.file.path:
@@ -104,7 +103,7 @@ def look_up(source: WindowSource, index: IndexFile, key: bytes, policy: Policy, 
             return None
         if len(places) > 1:
             raise Stale("it lists the key twice")
-        if isinstance(source, RemoteSource):
+        if source.url is not None:
             _trust_length(source, listed)
             _read_at_once(source, listed, places[0])
         else:
@@ -119,7 +118,7 @@ def look_up(source: WindowSource, index: IndexFile, key: bytes, policy: Policy, 
     return sample
 
 
-def covered(source: RemoteSource) -> tuple[IndexFile, list[Row]] | None:
+def covered(source: WindowSource) -> tuple[IndexFile, list[Row]] | None:
     """Return the index of an object that lists all entries of it, and its rows; None if there is none to be trusted."""
     for index in indexes(source):
         try:
@@ -156,7 +155,7 @@ def _read(source: WindowSource, index: IndexFile, key: bytes) -> tuple[Sequence[
     return listed, [place for place, row in enumerate(listed) if row[0] == key]
 
 
-def _trust_length(source: RemoteSource, listed: Sequence[Row]) -> None:
+def _trust_length(source: WindowSource, listed: Sequence[Row]) -> None:
     """Raise Stale if an object does not have the length that follows from its index, or begins with a global header."""
     _refuse_global(source)
     end = max(field.stop for field in listed[-1][1])
@@ -165,7 +164,7 @@ def _trust_length(source: RemoteSource, listed: Sequence[Row]) -> None:
         raise Stale("the archive has changed since the index was written: its length differs")
 
 
-def _read_at_once(source: RemoteSource, listed: Sequence[Row], place: int) -> None:
+def _read_at_once(source: WindowSource, listed: Sequence[Row], place: int) -> None:
     """Read a sample of an object, up to the header after it, by one request unless it is large."""
     start = max(field.stop for field in listed[place - 1][1]) if place else 0
     stop = max(field.stop for field in listed[place][1]) + block.BLOCK

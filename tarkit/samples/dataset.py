@@ -6,13 +6,15 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from tarkit.errors import Unsupported, Usage
+from tarkit.errors import Problem, Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import TarSample, key_of
 from tarkit.stores import connect
 from tarkit.streams.background import ReadAhead
 from tarkit.streams.codecs import codec_by_magic, decoder, foreign_codec, not_decoded
@@ -20,7 +22,7 @@ from tarkit.streams.codecs.registry import ZIP
 from tarkit.streams.command import CommandReader
 from tarkit.streams.files import Descriptor, File, allow_files
 from tarkit.streams.location import Location
-from tarkit.streams.ranges import CopiedStream, spooled
+from tarkit.streams.ranges import CopiedStream, HeldRange, spooled
 from tarkit.streams.source import (
     ByteReader,
     DescriptorReader,
@@ -34,13 +36,23 @@ from tarkit.streams.source import (
     read_function,
 )
 from tarkit.tar import block
+from tarkit.tar.reader import TarReader
+
+if TYPE_CHECKING:
+    from tarkit.stores.transfer import RemoteObject
 
 SMALL = 1 << 12  # bytes of the first request for an object of which not all may be read
+LARGE = 1 << 20  # bytes of a sample from which on objects are read by ranges where their samples change places
 SNIFFED = 512  # bytes by which the format is recognised
 
 
 def open_source(
-    location: Location, *, ahead: bool = False, tmpdir: str | None = None, stream: bool = False
+    location: Location,
+    *,
+    ahead: bool = False,
+    tmpdir: str | None = None,
+    stream: bool = False,
+    reordered: bool = False,
 ) -> WindowSource | StreamSource:
     """Open one input. Compression and zip are detected by the first bytes and decoded to a stream.
 
@@ -49,6 +61,7 @@ def open_source(
         ahead: read a stream in a thread.
         tmpdir: the directory of temporary files.
         stream: read files as streams too: in order, each byte once.
+        reordered: contents will be read in another order: an object with large samples is no stream.
 
     Raises:
         OSError, CommandFailed: the input cannot be opened.
@@ -61,7 +74,7 @@ def open_source(
     if location.kind == "url" and (cached := connect.open_cached(location.text)) is not None:
         fd, path = cached
     elif location.kind == "url":
-        return _open_url(location, ahead, tmpdir, stream)
+        return _open_url(location, ahead, tmpdir, stream, reordered)
     if location.file is not None:
         return _stream(ReadAdapter(location.file), location, ahead, tmpdir)
     if location.kind == "path":
@@ -88,11 +101,15 @@ def open_source(
     return _stream(reader, location, ahead, tmpdir, None if offset else file)
 
 
-def _open_url(location: Location, ahead: bool, tmpdir: str | None, stream: bool) -> WindowSource | StreamSource:
+def _open_url(
+    location: Location, ahead: bool, tmpdir: str | None, stream: bool, reordered: bool
+) -> WindowSource | StreamSource:
     """Open an object of a store: by ranges, unless it is compressed, `stream` is set, or its store sends no parts."""
     from tarkit.streams.remote import RemoteSource
 
     remote = connect.open_object(location.text, first=None if stream else SMALL)
+    if stream and reordered:
+        stream = not _has_large_samples(remote, location)
     if not stream and remote.info.ranges:
         source = RemoteSource(remote, location.name)
         try:
@@ -103,6 +120,31 @@ def _open_url(location: Location, ahead: bool, tmpdir: str | None, stream: bool)
             raise
         source.close()
     return _stream(ReadAdapter(remote.stream()), location, ahead, tmpdir)
+
+
+def _has_large_samples(remote: RemoteObject, location: Location) -> bool:
+    """Return whether the samples in the first bytes of an object, as a mean, have at least LARGE bytes.
+
+    The object must be a plain archive, and each range of it known to be of the same version.
+    """
+    info = remote.info
+    if not info.ranges or info.size is None or info.version is None:
+        return False
+    try:
+        head = remote.read(0, info.size, 1)
+        plain = _codec(head[:SNIFFED], location) is None
+    except BaseException:
+        remote.close()
+        raise
+    front = HeldRange(location.name, 0, head)
+    front.size = info.size
+    count, stop, last = 0, 0, None
+    with suppress(Problem, Unsupported):  # the end of `head`, or damage
+        for entry in TarReader(front):
+            key, stop = key_of(entry), entry.stop
+            count += key is not None and key != last
+            last = key or last
+    return plain and stop >= LARGE * max(count, 1)
 
 
 def _stream(
@@ -163,6 +205,8 @@ class DatasetReader:
         gather: the parts of scattered samples are put together later, so that a key may occur again.
         stream: read files as streams.
         contents: all contents will be read, so that objects of stores are read as streams, and not by ranges.
+        reordered: contents will be read in another order, once the headers are known: objects with large samples are
+            read by ranges all the same.
         shard_slice: (start, stop, step) of the samples of each input.
         mix: the number of inputs that are read in turn.
         ahead: the number of inputs that are opened in advance; streams are read in threads.
@@ -170,6 +214,7 @@ class DatasetReader:
         tmpdir: the directory of temporary files.
         partial: yield the samples before damage that ends the run.
         announce: called with the name of each input.
+        note: called with a message about the way that is taken.
         look_up: called with each archive whose bytes can be read in any order; the sample that it returns, if any, is
             the only one of this archive.
 
@@ -183,6 +228,7 @@ class DatasetReader:
     gather: bool = False
     stream: bool = False
     contents: bool = True
+    reordered: bool = False
     shard_slice: tuple[int, int | None, int] | None = None
     mix: int = 1
     ahead: int = 0
@@ -190,6 +236,7 @@ class DatasetReader:
     tmpdir: str | None = None
     partial: bool = False
     announce: Callable[[str], None] = lambda name: None
+    note: Callable[[str], None] = lambda text: None
     look_up: Callable[[WindowSource], TarSample | None] | None = None
     zeros: int | None = None
     opened: int = 0
@@ -238,7 +285,13 @@ class DatasetReader:
         while True:
             for location in islice(rest, self.ahead + 1 - len(waiting)):
                 stream = self.stream or (self.contents and location.kind == "url")
-                source = open_source(location, ahead=self.ahead > 0, tmpdir=self.tmpdir, stream=stream)
+                reordered = self.reordered and location.kind == "url"
+                source = open_source(
+                    location, ahead=self.ahead > 0, tmpdir=self.tmpdir, stream=stream, reordered=reordered
+                )
+                if reordered and stream:
+                    ways = "read in order, from its start", "headers are read first, then each sample by its range"
+                    self.note(f"{location.name}: {ways[source.seekable]}")
                 if self.ahead and isinstance(source, FileSource):
                     source.will_need()
                 waiting.append(source)

@@ -24,6 +24,7 @@ class RemoteSource(WindowSource):
     def __init__(self, remote: RemoteObject, name: str) -> None:
         assert remote.info.size is not None
         super().__init__(name, remote.info.size)
+        self.url = remote.url
         self._remote = remote
         self._stream: Stream | None = None
         self._position = 0  # of the stream
@@ -46,11 +47,6 @@ class RemoteSource(WindowSource):
                 sink.write(data)
                 start += len(data)
         self.whole(b"", start, stop)
-
-    @property
-    def url(self) -> str:
-        """The URL, for requests."""
-        return self._remote.url
 
     @property
     def written(self) -> int | None:
@@ -78,6 +74,7 @@ class RemoteSource(WindowSource):
         """Close the connections and free the memory. Samples may still refer to the source, and read from it."""
         self._drop_stream()
         self._remote.close()
+        self._level = 0
         super().close()
 
     def _read_into(self, view: memoryview, pos: int, n: int) -> int:

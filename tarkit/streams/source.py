@@ -79,10 +79,12 @@ class WindowSource:
 
     Attributes:
         ahead: bytes that are read ahead, by level: more, the nearer the positions that are requested are.
+        url: the URL of an object of a store, for requests; None for files.
     """
 
     seekable = True
     codec: str | None = None
+    url: str | None = None
     ahead = AHEAD
 
     def __init__(self, name: str, size: int) -> None:
