@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from tarkit.api.chain import at_least, locate, names
 from tarkit.api.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.api.run import Run
-from tarkit.errors import TarkitError, Usage, spell
+from tarkit.errors import TarkitError, Unsupported, Usage, spell
 from tarkit.indexing import formats as wids
 from tarkit.indexing.formats import FORMATS, index_path, is_index, make_layout
-from tarkit.indexing.scan import Index, may_replace, open_shard, write_indexes
+from tarkit.indexing.scan import Index, exists, may_replace, open_shard, write_indexes
 from tarkit.indexing.verify import faults, wids_faults
 from tarkit.parallel import results_in_order
 from tarkit.problems import Policy
+from tarkit.samples.dataset import open_source
 from tarkit.shards.template import refuse_template
+from tarkit.stores.schemes import READ_ONLY, public_name, scheme_of
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import open_sink
 
@@ -155,6 +157,7 @@ class IndexTask(NamedTuple):
     md5: bool = False
     tmpdir: str | None = None
     sync: bool = False
+    force: bool = False
 
 
 class Done(NamedTuple):
@@ -181,14 +184,13 @@ def write(
     outputs = [(name, path, kind) for job in jobs for name, path, kind in job.indexes]
     for name, path, kind in [*outputs, *([("wids", *listed)] if listed else [])]:
         if kind == "path":
-            if os.path.realpath(path) in taken:
-                hint = f"name another directory with {spell('output')}, or make one at a time"
-                raise Usage(f"{path} would be two indexes", hint)
-            taken[os.path.realpath(path)] = path
+            _take(path, os.path.realpath(path), taken)
             reserve(path, f"the {name} index")
             refuse_overwrite(status_of(path), locations)
             if not chosen.force:
-                may_replace(path, wids.is_wids if name == "wids" else partial(is_index, name), name)
+                may_replace(path, kind, wids.is_wids if name == "wids" else partial(is_index, name), name)
+        elif kind == "url":
+            _take(path, path, taken)
     shards = []
     results = zip(jobs, results_in_order(_make, jobs, chosen.parallel), strict=True)
     for job, done in (
@@ -204,11 +206,21 @@ def write(
                 wids.IndexedShard(wids.url_of(job.location.text, listed[0]), done.samples, done.size, done.md5)
             )
     if listed:
+        if listed[1] == "url" and not chosen.force:
+            may_replace(*listed, wids.is_wids, "wids")
         with open_sink(listed[1], listed[0], sync=chosen.fsync) as sink:
             sink.write(wids.encode_wids(shards))
         run.note(f"{listed[0]}: the wids index, shards: {len(shards)}")
     run.facts["indexes"] = len(outputs) + bool(listed)
     return [path for _, path, _ in outputs] + ([listed[0]] if listed else [])
+
+
+def _take(path: str, place: str, taken: dict[str, str]) -> None:
+    """Note that an index is written to a place; raise Usage when another one is."""
+    if place in taken:
+        hint = f"name another directory with {spell('output')}, or make one at a time"
+        raise Usage(f"{path} would be two indexes", hint)
+    taken[place] = path
 
 
 def verify(run: Run, locations: Sequence[Location], chosen: IndexOptions) -> Iterator[str]:
@@ -218,10 +230,12 @@ def verify(run: Run, locations: Sequence[Location], chosen: IndexOptions) -> Ite
     """
     any_format = not chosen.formats
     if any_format:
+        if any(location.kind == "url" for location in locations):
+            chosen.parallel = 1  # the search for indexes may start threads of a library, so nothing is forked
         chosen.formats = _present(locations, chosen)
     jobs, listed = _jobs(run, locations, chosen)
     if any_format:
-        jobs = [job._replace(indexes=[each for each in job.indexes if os.path.exists(each[1])]) for job in jobs]
+        jobs = [job._replace(indexes=[each for each in job.indexes if exists(each[1], each[2])]) for job in jobs]
     for lines in results_in_order(_faults, jobs, chosen.parallel):
         run.shards += 1
         yield from lines
@@ -231,7 +245,7 @@ def verify(run: Run, locations: Sequence[Location], chosen: IndexOptions) -> Ite
             _account(run, done, shards=0)
             url = wids.url_of(job.location.text, listed[0])
             shards.append(wids.IndexedShard(url, done.samples, done.size, done.md5))
-        yield from wids_faults(listed[0], shards)
+        yield from wids_faults(listed[0], shards, listed[1])
 
 
 def _present(locations: Sequence[Location], chosen: IndexOptions) -> list[str]:
@@ -241,10 +255,10 @@ def _present(locations: Sequence[Location], chosen: IndexOptions) -> list[str]:
     formats = [
         name
         for name in FORMATS
-        if name != "wids" and any(os.path.exists(index_path(name, text, directory or None)) for text in texts)
+        if name != "wids" and any(_exists(index_path(name, text, directory or None)) for text in texts)
     ]
     path = os.path.join(directory, wids.NAME) if directory else wids.list_path(texts)
-    if path and os.path.exists(path):
+    if path and _exists(path):
         formats.append("wids")
     if not formats:
         raise TarkitError("there is no index to verify", "tarkit index --format makes some")
@@ -256,7 +270,10 @@ def _jobs(
 ) -> tuple[list[IndexTask], tuple[str, str] | None]:
     """Return a task for each shard, and path and kind of the list for wids."""
     for location in locations:
-        open_shard(location).close()
+        if (
+            location.kind != "url"
+        ):  # the process that reads it says so: a library may start threads, which are not forked
+            open_shard(location).close()
     each = [name for name in chosen.formats if name != "wids"]
     directory, one = None, None
     if chosen.output is not None:
@@ -264,6 +281,8 @@ def _jobs(
         if one.kind == "path" and (chosen.output.endswith("/") or os.path.isdir(one.text)):
             if not os.path.isdir(one.text):
                 raise FileNotFoundError(2, os.strerror(2), one.text)
+            directory, one = one.text, None
+        elif one.kind == "url" and chosen.output.endswith("/"):
             directory, one = one.text, None
     if chosen.output is not None and one is not None:
         refuse_template(chosen.output, f"a directory that is there takes all: {spell('output', 'DIR/')}")
@@ -274,19 +293,14 @@ def _jobs(
         Output(one, None).refuse_terminal(f"an index for {each[0]}")
     jobs = []
     for location in locations:
-        outputs = [(name, index_path(name, location.text, directory), "path") for name in each]
+        paths = [(name, index_path(name, location.text, directory)) for name in each]
+        outputs = [(name, path, _kind_of(path)) for name, path in paths]
         if one is not None:
             outputs = [(name, one.text, one.kind) for name in each]
         for name, path, _ in outputs:
             if path == location.text:
                 raise Usage(f"{location.name}: its {name} index would have its own name")
-        tmpdir = run.scratch(directory or os.path.dirname(os.path.abspath(location.text)))
-        policy = run.policy
-        jobs.append(
-            IndexTask(
-                location, outputs, policy.allowed, policy.skipped, policy.maxerr, chosen.md5, tmpdir, chosen.fsync
-            )
-        )
+        jobs.append(_task(run, chosen, location, outputs, directory))
     if "wids" not in chosen.formats:
         return jobs, None
     if one is not None:
@@ -296,7 +310,26 @@ def _jobs(
     )
     if place is None:
         raise Usage("the shards are in several directories", f"say where their list goes: {spell('output', wids.NAME)}")
-    return jobs, (place, "path")
+    return jobs, (place, _kind_of(place))
+
+
+def _task(
+    run: Run, chosen: IndexOptions, location: Location, outputs: list[tuple[str, str, str]], directory: str | None
+) -> IndexTask:
+    """Return the task for a shard."""
+    beside = directory or os.path.dirname(os.path.abspath(location.text))
+    tmpdir = run.scratch(None if scheme_of(directory or location.text) else beside)
+    given = run.policy.allowed, run.policy.skipped, run.policy.maxerr
+    return IndexTask(location, outputs, *given, chosen.md5, tmpdir, chosen.fsync, chosen.force)
+
+
+def _kind_of(path: str) -> str:
+    """Return the kind of the place of an index."""
+    return "url" if scheme_of(path) else "path"
+
+
+def _exists(path: str) -> bool:
+    return exists(path, _kind_of(path))
 
 
 def _counting(jobs: list[IndexTask]) -> Iterator[IndexTask]:
@@ -306,6 +339,13 @@ def _counting(jobs: list[IndexTask]) -> Iterator[IndexTask]:
 def _make(job: IndexTask) -> Done:
     """Write the indexes of one shard."""
     said: list[str] = []
+    for name, path, kind in job.indexes:
+        if kind == "url":
+            if scheme_of(path) in READ_ONLY:
+                hint = f"say where the index goes: {spell('output', 'DIR/')}"
+                raise Unsupported(f"{public_name(path)}: objects of this store cannot be written", hint)
+            if not job.force:
+                may_replace(path, kind, partial(is_index, name), name)
     policy = Policy(job.allowed, job.skipped, job.maxerr, said.append)
     source = open_shard(job.location)
     layouts = [
@@ -313,23 +353,30 @@ def _make(job: IndexTask) -> Done:
         for name, path, kind in job.indexes
     ]
     scanned = write_indexes(source, layouts, policy, job.tmpdir, job.sync)
-    md5 = _md5(job.location.text) if job.md5 else ""
+    md5 = _md5(job.location) if job.md5 else ""
     return Done(scanned.samples, scanned.size, scanned.dropped, md5, dict(policy.counts), dict(policy.dropped), said)
 
 
 def _faults(job: IndexTask) -> list[str]:
     """Return the faults of the indexes of one shard."""
     lines: list[str] = []
-    for name, path, _ in job.indexes:
-        lines += faults(job.location, name, path, Policy(job.allowed, job.skipped, job.maxerr))
+    for name, path, kind in job.indexes:
+        lines += faults(job.location, name, path, Policy(job.allowed, job.skipped, job.maxerr), kind)
     return lines
 
 
-def _md5(path: str) -> str:
+def _md5(location: Location) -> str:
     import hashlib
 
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    found = hashlib.md5(usedforsecurity=False)
+    source = open_source(location, stream=True)  # each byte once
+    position = 0
+    while data := source.peek(position, 1):
+        found.update(data)
+        position += len(data)
+        source.release(position)
+    source.close()
+    return found.hexdigest()
 
 
 def _account(run: Run, done: Done, shards: int = 1) -> None:

@@ -8,14 +8,17 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
 from shlex import quote
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from tarkit.errors import Problem, TarkitError, Unsupported, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import split_name
+from tarkit.stores import connect
+from tarkit.stores.schemes import public_name
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import Location
 from tarkit.streams.sink import Sink, open_sink
@@ -111,17 +114,20 @@ class Body:
 
 
 def open_shard(location: Location, why: str = "an index") -> Source:
-    """Open a shard that is a plain file; `why` is what needs it, for the message.
+    """Open a shard that is a plain file, or an object that ranges can be read of; `why` is what needs it.
 
     Raises:
-        Unsupported: the shard is compressed or not a regular file, and so has no offsets.
+        Unsupported: the shard is compressed or a stream, and so has no offsets.
     """
-    if location.kind != "path" or not stat.S_ISREG(os.stat(location.text).st_mode):
+    if location.kind != "url" and not (location.kind == "path" and stat.S_ISREG(os.stat(location.text).st_mode)):
         raise Unsupported(f"{location.name}: {why} needs a regular file")
     source = open_source(location)
     if source.seekable:
         return source
     source.close()
+    if source.codec is None:
+        what = f"{location.name}: {why} needs a server that sends parts of an object"
+        raise Unsupported(what, f"copy it to a file: tarkit cat {quote(location.name)} -o FILE.tar")
     codec = codec_by_suffix(location.text)
     plain = location.text
     while codec is not None and codec_by_suffix(plain):
@@ -208,18 +214,46 @@ def _encoded(source: Source, index: Index, encode: Callable[..., bytes], *facts:
         raise Unsupported(f"{source.name}: cannot make a {index.format} index: {error}") from None
 
 
-def may_replace(path: str, recognised: Callable[[str], bool], format: str) -> None:
-    """Check that a path is free or an index of the format, which may be replaced.
+def may_replace(path: str, kind: str, recognised: Callable[[BinaryIO], bool], format: str) -> None:
+    """Check that a path or URL is free or an index of the format, which may be replaced.
 
     Raises:
-        TarkitError: the path is another file.
+        TarkitError: there is another file or object.
     """
     try:
-        status = os.stat(path)
+        if kind == "url":
+            data = read_file(path, kind)
+            good = not data or recognised(BytesIO(data))
+        elif not stat.S_ISREG((status := os.stat(path)).st_mode) or not status.st_size:
+            good = True
+        else:
+            with open(path, "rb") as file:
+                good = recognised(file)
     except FileNotFoundError:
         return
-    if stat.S_ISREG(status.st_mode) and status.st_size and not recognised(path):
-        raise TarkitError(f"{path}: the file exists and is not a {format} index", f"{spell('force')} replaces it")
+    if not good:
+        what = "object" if kind == "url" else "file"
+        name = public_name(path) if kind == "url" else path
+        raise TarkitError(f"{name}: the {what} exists and is not a {format} index", f"{spell('force')} replaces it")
+
+
+def read_file(path: str, kind: str) -> bytes:
+    """Return the bytes of a file, or of an object for the kind `url`. Raises FileNotFoundError."""
+    if kind == "url":
+        return connect.read_object(path)[0]
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def exists(path: str, kind: str) -> bool:
+    """Return whether there is a file, or an object for the kind `url`."""
+    if kind != "url":
+        return os.path.exists(path)
+    try:
+        connect.open_object(path, first=1).close()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def grouped(listed: Sequence[IndexedField]) -> list[Row]:

@@ -42,7 +42,14 @@ if TYPE_CHECKING:
     from tarkit.stores.transfer import RemoteObject
 
 SMALL = 1 << 12  # bytes of the first request for an object of which not all may be read
-LARGE = 1 << 20  # bytes of a sample from which on objects are read by ranges where their samples change places
+LARGE = 1 << 22
+"""Bytes of a sample, as a mean, from which on objects are read by ranges where their samples change places.
+
+A header costs the time of a reply, temporary space the time to write and to read. With 20 ms a reply, `shuffle` of
+64 MiB takes 40 s by ranges and 0.4 s in order for samples of 64 KiB, 1.7 and 0.3 s for 1 MiB, 0.6 s either way for
+4 MiB.
+"""
+
 SNIFFED = 512  # bytes by which the format is recognised
 
 
