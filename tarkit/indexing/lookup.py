@@ -165,12 +165,19 @@ def _trust_length(source: WindowSource, listed: Sequence[Row]) -> None:
 
 
 def _read_at_once(source: WindowSource, listed: Sequence[Row], place: int) -> None:
-    """Read a sample of an object, up to the header after it, by one request unless it is large."""
+    """Read a sample of an object, up to the header after it, by one request unless it is large.
+
+    Raises:
+        Stale: the object has no such range.
+    """
+    size = source.size or 0
     start = max(field.stop for field in listed[place - 1][1]) if place else 0
     stop = max(field.stop for field in listed[place][1]) + block.BLOCK
     if place == len(listed) - 1:
-        stop = source.size or 0  # the end of the archive
-    if start < stop <= start + AT_ONCE:
+        stop = size  # the end of the archive
+    if not 0 <= start < stop <= size + block.BLOCK:
+        raise Stale("its offsets are not those of the archive")
+    if stop <= start + AT_ONCE:
         source.peek(start, stop - start)
 
 

@@ -169,6 +169,19 @@ def test_the_index_of_a_url_with_a_query(server: HttpServer, run: Run, archive: 
     assert "/a.idx?token=secret" in requests(server)
 
 
+@each_row(
+    "text", ["jpg -4096 9 d/16.jpg", "jpg 99999999999 9 d/16.jpg", "jpg 512 99999999999 d/16.jpg", "jpg 5 7 d/16.jpg"]
+)
+def test_offsets_that_cannot_be_are_not_used(text: str, server: HttpServer, run: Run, archive: Archive) -> None:
+    url = serve(server, run, archive)
+    size = 40 * 91_648
+    last = f"jpg {size - 91_136 + 512} {91_648 - 1536} z/1.jpg"
+    for rows in ([text, "cls 600 2 d/17.cls", last], [last, text.replace("16", "17").replace("jpg", "cls")]):
+        server.serve("/a.idx", f"v1.2 {len(rows)}\n{chr(10).join(rows)}\n".encode())
+        assert run("get", "d/17.cls", url).stdout == b"17"
+        assert len(tarkit.open(url).indexed()) == 40
+
+
 # ---- Access by number and key
 
 
