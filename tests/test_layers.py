@@ -81,7 +81,7 @@ FOLDERS = {
     "extraction": "errors problems streams tar samples",
     "inspecting": "errors media problems streams tar samples",
     "mixing": "errors stores streams",
-    "indexing": "errors problems streams.codecs streams tar tables samples export",
+    "indexing": "errors problems streams.codecs stores streams tar tables samples export",
     "proc": "errors media problems signals streams tar tables samples",
     "shards": "errors problems signals streams.codecs sizes stores streams tar tables samples",
     "checking": "errors problems stores streams spill tar tables samples shards",

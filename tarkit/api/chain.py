@@ -108,6 +108,7 @@ class Archives:
             spool=spool or self.spool,
             tmpdir=tmpdir,
         )
+        reader.note = run.note
         reader.announce = lambda name: run.note(f"reading {name}") if reader.policy is run.policy else None
         self._kept = reader if self.spool else None
         return reader
@@ -280,6 +281,7 @@ class Chain:
             for number, step in enumerate(steps):
                 flow.reread = partial(self._reread, flow, first, number)
                 flow.whole = origin.whole and all(each.passes_all for each in steps[:number])
+                flow.by_headers = all(each.by_headers for each in steps[:number])
                 samples = step(samples, flow)
                 if step.runs_code and (spool or any(each.rereads for each in steps[number + 1 :])):
                     from tarkit.sorting.ranges import KeptSamples

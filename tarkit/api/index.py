@@ -7,19 +7,22 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from tarkit.api.chain import at_least, locate, names
 from tarkit.api.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.api.run import Run
-from tarkit.errors import TarkitError, Usage, spell
+from tarkit.errors import TarkitError, Unsupported, Usage, spell
 from tarkit.indexing import formats as wids
+from tarkit.indexing.files import IndexFile
 from tarkit.indexing.formats import FORMATS, index_path, is_index, make_layout
-from tarkit.indexing.scan import Index, may_replace, open_shard, write_indexes
+from tarkit.indexing.scan import Index, open_shard, write_indexes
 from tarkit.indexing.verify import faults, wids_faults
 from tarkit.parallel import results_in_order
 from tarkit.problems import Policy
+from tarkit.samples.dataset import open_source
 from tarkit.shards.template import refuse_template
+from tarkit.stores.schemes import READ_ONLY, scheme_of
 from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import open_sink
@@ -145,14 +148,6 @@ class IndexOptions:
             raise Usage(f"{spell('md5')} requires {spell('format', 'wids')}")
 
 
-class IndexFile(NamedTuple):
-    """An index file: its format, its path, and the kind of that as an output."""
-
-    format: str
-    path: str
-    kind: str = "path"
-
-
 class IndexTask(NamedTuple):
     """One shard, and its index files."""
 
@@ -164,6 +159,7 @@ class IndexTask(NamedTuple):
     md5: bool = False
     tmpdir: str | None = None
     sync: bool = False
+    force: bool = False
 
 
 class Done(NamedTuple):
@@ -188,16 +184,18 @@ def write(
     tasks, listed = _tasks(run, locations, options)
     files = [file for task in tasks for file in task.files] + ([listed] if listed else [])
     taken: set[str] = set()
-    for format, path, kind in files:
-        if kind == "path":
-            if os.path.realpath(path) in taken:
+    for file in files:
+        if file.kind in ("path", "url"):
+            place = os.path.realpath(file.path) if file.kind == "path" else file.path
+            if place in taken:
                 hint = f"name another directory with {spell('output')}, or make one at a time"
-                raise Usage(f"{path} would be two indexes", hint)
-            taken.add(os.path.realpath(path))
-            reserve(path, f"the {format} index")
-            refuse_overwrite(status_of(path), locations)
+                raise Usage(f"{file.name} would be two indexes", hint)
+            taken.add(place)
+        if file.kind == "path":
+            reserve(file.path, f"the {file.format} index")
+            refuse_overwrite(status_of(file.path), locations)
             if not options.force:
-                may_replace(path, wids.is_wids if format == "wids" else partial(is_index, format), format)
+                file.refuse_other(_recogniser(file.format))
     shards = []
     results = zip(tasks, results_in_order(_make, tasks, options.processes), strict=True)
     for task, done in (
@@ -207,13 +205,14 @@ def write(
     ):
         _account(run, done)
         for file in task.files:
-            run.note(f"{file.path}: the {file.format} index, samples: {done.samples}")
+            run.note(f"{file.name}: the {file.format} index, samples: {done.samples}")
         if listed:
             shards.append(_listed_shard(task, listed, done))
     if listed:
-        with open_sink(listed.kind, listed.path, sync=options.fsync) as sink:
+        _refuse_other_object(listed, options.force)
+        with open_sink(listed.kind, listed.path, sync=options.fsync, options=listed.options) as sink:
             sink.write(wids.encode_wids(shards))
-        run.note(f"{listed.path}: the wids index, shards: {len(shards)}")
+        run.note(f"{listed.name}: the wids index, shards: {len(shards)}")
     run.facts["indexes"] = len(files)
     return [file.path for file in files]
 
@@ -223,19 +222,22 @@ def verify(run: Run, locations: Sequence[Location], options: IndexOptions) -> It
 
     Raises TarkitError when there is none.
     """
+    processes = options.processes
+    if not options.formats and any(location.kind == "url" for location in locations):
+        processes = 1  # the search for indexes may start threads of a library, so nothing is forked
     formats = options.formats or _present(locations, options)
     tasks, listed = _tasks(run, locations, replace(options, formats=formats))
     if not options.formats:
-        tasks = [task._replace(files=[file for file in task.files if os.path.exists(file.path)]) for task in tasks]
-    for lines in results_in_order(_faults, tasks, options.processes):
+        tasks = [task._replace(files=[file for file in task.files if file.exists()]) for task in tasks]
+    for lines in results_in_order(_faults, tasks, processes):
         run.shards += 1
         yield from lines
     if listed:
         shards = []
-        for task, done in zip(tasks, results_in_order(_make, _counting(tasks), options.processes), strict=True):
+        for task, done in zip(tasks, results_in_order(_make, _counting(tasks), processes), strict=True):
             _account(run, done, shards=0)
             shards.append(_listed_shard(task, listed, done))
-        yield from wids_faults(listed.path, shards)
+        yield from wids_faults(listed, shards)
 
 
 def _listed_shard(task: IndexTask, listed: IndexFile, done: Done) -> wids.IndexedShard:
@@ -247,13 +249,18 @@ def _present(locations: Sequence[Location], options: IndexOptions) -> list[str]:
     """Return the formats of existing indexes beside the shards; raise TarkitError when there is none."""
     directory = os.fspath(options.output or "")
     texts = [location.text for location in locations]
+    storage = locations[0].options
+
+    def present(name: str, path: str) -> bool:
+        return IndexFile.at(name, path, storage).exists()
+
     formats = [
         name
         for name in FORMATS
-        if name != "wids" and any(os.path.exists(index_path(name, text, directory or None)) for text in texts)
+        if name != "wids" and any(present(name, index_path(name, text, directory or None)) for text in texts)
     ]
     path = os.path.join(directory, wids.NAME) if directory else wids.list_path(texts)
-    if path and os.path.exists(path):
+    if path and present("wids", path):
         formats.append("wids")
     if not formats:
         raise TarkitError("there is no index to verify", "tarkit index --format makes some")
@@ -263,31 +270,34 @@ def _present(locations: Sequence[Location], options: IndexOptions) -> list[str]:
 def _tasks(run: Run, locations: Sequence[Location], options: IndexOptions) -> tuple[list[IndexTask], IndexFile | None]:
     """Return a task for each shard, and the list for wids."""
     for location in locations:
-        open_shard(location).close()
+        if location.kind != "url":  # later: a library may start threads, after which no process is forked
+            open_shard(location).close()
+    storage = locations[0].options
     formats = [name for name in options.formats if name != "wids"]
     directory, single = _place(options, len(formats) * len(locations) + ("wids" in options.formats))
     if single is not None and formats and formats[0] in ("energon", "parquet"):
         Output(single, None).refuse_terminal(f"an index for {formats[0]}")
     tasks = []
     for location in locations:
-        files = [IndexFile(name, index_path(name, location.text, directory)) for name in formats]
+        files = [IndexFile.at(name, index_path(name, location.text, directory), storage) for name in formats]
         if single is not None:
-            files = [IndexFile(name, single.text, single.kind) for name in formats]
+            files = [IndexFile(name, single.text, single.kind, storage) for name in formats]
         for file in files:
             if file.path == location.text:
                 raise Usage(f"{location.name}: its {file.format} index would have its own name")
-        tmpdir = run.scratch(directory or os.path.dirname(os.path.abspath(location.text)))
+        beside = directory or os.path.dirname(os.path.abspath(location.text))
+        tmpdir = run.scratch(None if scheme_of(directory or location.text) else beside)
         judged = run.policy.allowed, run.policy.skipped, run.policy.maxerr
-        tasks.append(IndexTask(location, files, *judged, options.md5, tmpdir, options.fsync))
+        tasks.append(IndexTask(location, files, *judged, options.md5, tmpdir, options.fsync, options.force))
     if "wids" not in options.formats:
         return tasks, None
     if single is not None:
-        return tasks, IndexFile("wids", single.text, single.kind)
+        return tasks, IndexFile("wids", single.text, single.kind, storage)
     texts = [location.text for location in locations]
     path = os.path.join(directory, wids.NAME) if directory else wids.list_path(texts)
     if path is None:
         raise Usage("the shards are in several directories", f"say where their list goes: {spell('output', wids.NAME)}")
-    return tasks, IndexFile("wids", path)
+    return tasks, IndexFile.at("wids", path, storage)
 
 
 def _place(options: IndexOptions, count: int) -> tuple[str | None, Location | None]:
@@ -303,6 +313,8 @@ def _place(options: IndexOptions, count: int) -> tuple[str | None, Location | No
         if not os.path.isdir(single.text):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), single.text)
         return single.text, None
+    if single.kind == "url" and output.endswith("/"):
+        return single.text, None
     refuse_template(output, f"a directory that is there takes all: {spell('output', 'DIR/')}")
     if count != 1:
         raise Usage(f"{spell('output')} {output}: there will be several indexes", "name an existing directory")
@@ -317,30 +329,50 @@ def _counting(tasks: list[IndexTask]) -> Iterator[IndexTask]:
 def _make(task: IndexTask) -> Done:
     """Write the indexes of one shard."""
     said: list[str] = []
+    for file in task.files:
+        _refuse_other_object(file, task.force)
     policy = Policy(task.allowed, task.skipped, task.maxerr, said.append)
     source = open_shard(task.location)
-    layouts = [
-        Index(name, path, kind, make_layout(name, task.location.text, source.size or 0))
-        for name, path, kind in task.files
-    ]
+    layouts = [Index(file, make_layout(file.format, task.location.text, source.size or 0)) for file in task.files]
     scanned = write_indexes(source, layouts, policy, task.tmpdir, task.sync)
-    md5 = _md5(task.location.text) if task.md5 else ""
+    md5 = _md5(task.location) if task.md5 else ""
     return Done(scanned.samples, scanned.size, scanned.dropped, md5, dict(policy.counts), dict(policy.dropped), said)
 
 
 def _faults(task: IndexTask) -> list[str]:
     """Return the faults of the indexes of one shard."""
     lines: list[str] = []
-    for name, path, _ in task.files:
-        lines += faults(task.location, name, path, Policy(task.allowed, task.skipped, task.maxerr))
+    for file in task.files:
+        lines += faults(task.location, file, Policy(task.allowed, task.skipped, task.maxerr))
     return lines
 
 
-def _md5(path: str) -> str:
+def _recogniser(format: str) -> Callable[[BinaryIO], bool]:
+    """Return the function that tells whether a file is an index of a format."""
+    return wids.is_wids if format == "wids" else partial(is_index, format)
+
+
+def _refuse_other_object(file: IndexFile, force: bool) -> None:
+    """Raise TarkitError when an index cannot be written to a URL, or would replace something else there."""
+    if file.kind == "url" and scheme_of(file.path) in READ_ONLY:
+        hint = f"say where the index goes: {spell('output', 'DIR/')}"
+        raise Unsupported(f"{file.name}: objects of this store cannot be written", hint)
+    if file.kind == "url" and not force:
+        file.refuse_other(_recogniser(file.format))
+
+
+def _md5(location: Location) -> str:
     import hashlib
 
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    found = hashlib.md5(usedforsecurity=False)
+    source = open_source(location, stream=True)  # each byte once
+    position = 0
+    while data := source.peek(position, 1):
+        found.update(data)
+        position += len(data)
+        source.release(position)
+    source.close()
+    return found.hexdigest()
 
 
 def _account(run: Run, done: Done, shards: int = 1) -> None:

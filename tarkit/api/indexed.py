@@ -24,12 +24,13 @@ from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
-from tarkit.streams.source import FileSource, WindowSource
+from tarkit.streams.source import WindowSource
 from tarkit.tar import block, pax
 from tarkit.tar.reader import Entry
 from tarkit.tar.writer import EntryWriter
 
 NAMED = 5  # keys in the message about a missing one
+END = block.RECORD + 2 * block.BLOCK  # bytes of the longest end of an archive, as most programs write it
 SHOWN = 1 << 20  # maximum size of a field that is written to a terminal, in bytes
 
 _NO_CONTENT = {
@@ -44,8 +45,9 @@ _NO_CONTENT = {
 class IndexedDataset(Sequence[Sample]):
     """Samples by number and by key: `len(data)`, `data[3]`, `data[-1]`, `data["a/17"]`, `"a/17" in data`.
 
-    To make one reads the headers of all shards, which have to be plain archives in regular files. It takes about 150
-    bytes of memory a sample. Looking a sample up reads its bytes alone.
+    To make one reads the headers of all shards, which have to be plain archives in regular files, or objects of stores
+    that send parts; of an object an index beside it is read instead if it can be trusted (see
+    `tarkit.indexing.lookup`). It takes about 150 bytes of memory a sample. Looking a sample up reads its bytes alone.
     """
 
     def __init__(self, locations: Sequence[Location], run: Run) -> None:
@@ -55,26 +57,46 @@ class IndexedDataset(Sequence[Sample]):
             Unsupported: a shard that is compressed, or a stream.
             Problem: a fault that the policy of `run` does not let pass.
         """
-        self._sources: list[FileSource] = []
+        self._sources: list[WindowSource] = []
         self._shards = array("L")
         self._starts = array("Q")
+        self._stops = array("Q")
         self._numbers: dict[bytes, int] = {}
         for location in locations:
             source = open_source(location) if location.kind in ("path", "stdin", "url") else None
-            if not isinstance(source, FileSource):
+            if not isinstance(source, WindowSource):
                 if source is not None:
                     source.close()
-                what = f"{location.name}: samples are looked up in plain archives that are files"
-                raise Unsupported(what, "decompress it first: tarkit cat SHARD -o PLAIN.tar")
-            for sample in SampleReader(source, run.policy, moves=False):
-                if not sample.plain:
-                    _refuse_globals(sample)
-                if sample.key is not None:
-                    self._numbers.setdefault(sample.key, len(self._starts))
-                    self._shards.append(len(self._sources))
-                    self._starts.append(sample.start)
+                what = f"{location.name}: samples are looked up in plain archives that can be read in any order"
+                raise Unsupported(what, "make a plain file: tarkit cat SHARD -o PLAIN.tar")
+            if not self._add_by_index(source, run):
+                for sample in SampleReader(source, run.policy, moves=False):
+                    if not sample.plain:
+                        _refuse_globals(sample)
+                    if sample.key is not None:
+                        self._add(sample.key, sample.start, sample.stop)
             source.close()
             self._sources.append(source)
+
+    def _add(self, key: bytes, start: int, stop: int) -> None:
+        """Add a sample of the shard that is added next."""
+        self._numbers.setdefault(key, len(self._starts))
+        self._shards.append(len(self._sources))
+        self._starts.append(start)
+        self._stops.append(stop)
+
+    def _add_by_index(self, source: WindowSource, run: Run) -> bool:
+        """Add the samples of an object by an index beside it; return False if there is none to be trusted."""
+        known = lookup.covered(source) if source.url is not None else None
+        if known is None:
+            return False
+        index, rows = known
+        run.note(f"{source.name}: {len(rows)} samples by {index.name}")
+        start = 0
+        for key, fields in rows:
+            self._add(key, start, fields[-1].stop)
+            start = fields[-1].stop
+        return True
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -99,7 +121,10 @@ class IndexedDataset(Sequence[Sample]):
             number = self._numbers.get(place.encode("utf-8", "surrogateescape"))
             if number is None:
                 raise MissingKey(f"no sample {show(place)}")
-            return self._sample(number)
+            sample = self._sample(number)
+            if sample.key != place:
+                raise Unsupported(f"{sample.shard}: an index beside it lists {show(place)} where it is not")
+            return sample
         number = as_index(place)
         if not -len(self) <= number < len(self):
             raise IndexError(f"there is no sample {number}: the dataset has {len(self)}")
@@ -113,14 +138,17 @@ class IndexedDataset(Sequence[Sample]):
         return [key.decode("utf-8", "surrogateescape") for key in self._numbers]
 
     def _sample(self, number: int) -> Sample:
-        start, shard = self._starts[number], self._sources[self._shards[number]]
+        start, stop, shard = self._starts[number], self._stops[number], self._sources[self._shards[number]]
         shard.unchanged()
-        source = FileSource(shard.file, shard.name, shard.offset)  # has a window of its own: threads may look up too
+        source, data = shard.another(), None  # threads may look up too
+        if stop - start <= WHOLE:
+            last = number + 1 == len(self) or self._shards[number + 1] != self._shards[number]
+            behind = END if last else block.BLOCK  # the header behind it, or the end of the archive
+            data = bytes(source.peek(start, stop + behind - start)[: stop - start])
         found = next(iter(SampleReader(source, Policy(allow=["all"]), moves=False, pos=start)), None)
+        if found is None or (found.start, found.stop) != (start, stop):
+            raise Unsupported(f"{source.name}: the archive has changed since its headers or its index were read")
         source.close()
-        if found is None or found.start != start:
-            raise Unsupported(f"{source.name}: the file was changed while it was read")
-        data = source.read(found.start, found.stop) if found.stop - found.start <= WHOLE else None
         shard.unchanged()
         return Sample(found, data)
 
@@ -151,7 +179,8 @@ def get(data: Chain, key: str) -> Sample:
         sample.complete()
         source = sample.source
         held = sample.stop - sample.start <= WHOLE or not source.seekable
-        content = source.read(sample.start, sample.stop) if held else None
+        read = source.recent if isinstance(source, WindowSource) else source.read
+        content = read(sample.start, sample.stop) if held else None
         if isinstance(source, WindowSource):
             source.unchanged()
         return Sample(sample, content)
@@ -214,18 +243,23 @@ def _find(
     return chosen(), flow, others
 
 
-def _by_index(run: Run, key: bytes, moves: bool, source: FileSource) -> TarSample | None:
+def _by_index(run: Run, key: bytes, moves: bool, source: WindowSource) -> TarSample | None:
     """Return the sample with a key, by an index next to the shard; None if no index can be used."""
-    for name, path in lookup.indexes(source.file.path) if source.file.path else ():
+    for index in lookup.indexes(source):
         try:
-            sample = lookup.look_up(source, path, name, key, run.policy, moves)
+            sample = lookup.look_up(source, index, key, run.policy, moves)
+        except FileNotFoundError:
+            continue
+        except lookup.Unreadable as error:
+            run.note(f"{index.name}: index not used: {error}")
+            continue
         except lookup.Stale as error:
-            run.warn(f"{path}: index not used: {error}")
+            run.warn(f"{index.name}: index not used: {error}")
             continue
         if sample is not None:
-            run.note(f"{source.name}: looked up in {path}")
+            run.note(f"{source.name}: looked up in {index.name}")
             return sample
-        run.note(f"{path}: the index does not list {show(key)}")
+        run.note(f"{index.name}: the index does not list {show(key)}")
     return None
 
 

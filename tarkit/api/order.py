@@ -12,6 +12,7 @@ from tarkit.api.output import total_size
 from tarkit.api.run import Run
 from tarkit.api.steps import Flow, Step
 from tarkit.errors import Usage, spell
+from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.pipeline import neighbours
 from tarkit.samples.sample import TarSample
 from tarkit.sorting.keys import Disorder, OrderFile, SortKey, SortType, check_order
@@ -60,6 +61,8 @@ class Order(Step):
         """Return the samples in order."""
         run, key = flow.run, self.key
         flow.is_earlier = None
+        if flow.by_headers and isinstance(flow.inputs, DatasetReader):
+            flow.inputs.reordered = True
         rank: Rank
         if key is not None:
             rank = key
@@ -75,6 +78,7 @@ class Order(Step):
             run.policy if self.gathers else None,
             None if key is None else lambda sample: key.absent(sample, run.policy),
             distinct=key is None and flow.keys_repeat,
+            contents=flow.inputs.contents,
         )
         flow.keys_repeat = sorter.distinct  # what is sorted by a key and has one key is one sample
         flow.key_repeats = lambda: sorter.repeated

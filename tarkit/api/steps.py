@@ -54,6 +54,7 @@ class Flow:
         key_repeats: says whether the key of the current sample comes back, where that is known.
         is_earlier: says whether the current sample is of the output of an earlier run, which `redo` keeps.
         whole: whether all samples of the inputs come to the current step, as they are.
+        by_headers: whether samples of the inputs come to the current step as they are, and no contents were needed.
         reread: iterates once more over the samples in front of the current step, by a policy of its own; for a step
             that `rereads`, while it asks for no sample otherwise.
         at_end: called after the last sample; they raise TarkitError or report.
@@ -69,6 +70,7 @@ class Flow:
     key_repeats: Callable[[], bool] | None = None
     is_earlier: Callable[[], bool] | None = None
     whole: bool = False
+    by_headers: bool = False
     reread: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
     at_end: list[Callable[[], None]] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
@@ -126,6 +128,9 @@ class Step:
     passes_all = False
     """Whether it passes on all samples unchanged."""
 
+    by_headers = False
+    """Whether it passes on samples unchanged, and needs their headers and some values alone."""
+
     extra_inputs: Sequence[Location] = ()
     """The archives that it reads besides."""
 
@@ -144,6 +149,7 @@ class Choose(Step):
 
     select: Select
     shared: bool = False
+    by_headers = True
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -169,6 +175,7 @@ class ReportKeys(Step):
     """Report after the last sample which keys of a shared list were found."""
 
     select: Select
+    by_headers = True
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples."""

@@ -15,12 +15,13 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from tarkit.errors import MissingLibrary, Unsupported, show
 from tarkit.export.parquet import PyarrowFile
 from tarkit.indexing.scan import COLUMNS, IndexedField, IndexLayout, InvalidIndex, Row, grouped, key_in
 from tarkit.samples.fields import stem
+from tarkit.stores.schemes import scheme_of
 from tarkit.tables.recipe import MalformedRow
 from tarkit.tables.tsv import escape_tsv, unescape_tsv
 
@@ -324,9 +325,13 @@ READERS = {"dali": read_dali, "energon": read_energon, "webshart": read_webshart
 
 
 def index_path(format: str, shard: str, directory: str | None = None) -> str:
-    """Return the path of the index of a shard: in the directory of the shard, or in `directory`."""
+    """Return the path or URL of the index of a shard: in the directory of the shard, or in `directory`."""
+    query = ""
+    if scheme_of(shard) in ("http", "https"):
+        shard, mark, query = shard.partition("?")
+        query = mark + query
     path = shard.removesuffix(".tar") + _SUFFIXES[format]
-    return path if directory is None else os.path.join(directory, os.path.basename(path))
+    return path + query if directory is None else os.path.join(directory, os.path.basename(path))
 
 
 def make_layout(format: str, shard: str, size: int) -> IndexLayout:
@@ -350,15 +355,14 @@ def read_index(format: str, data: bytes) -> list[Row]:
     return READERS[format](data)
 
 
-def is_index(format: str, path: str) -> bool:
+def is_index(format: str, file: BinaryIO) -> bool:
     """Return whether a file is an index of the format, as far as that is visible without the shard."""
     try:
-        with open(path, "rb") as file:
-            if format == "dali":
-                return _DALI.match(file.readline(100)) is not None
-            if format == "tsv":
-                return file.readline(100) == b"\t".join(COLUMNS) + b"\n"
-            read_index(format, file.read())
+        if format == "dali":
+            return _DALI.match(file.readline(100)) is not None
+        if format == "tsv":
+            return file.readline(100) == b"\t".join(COLUMNS) + b"\n"
+        read_index(format, file.read())
     except InvalidIndex:
         return False
     return True
@@ -393,7 +397,12 @@ def url_of(shard: str, path: str) -> str:
     Raises:
         Unsupported: wids would parse the name as a URL.
     """
-    url = os.path.relpath(shard, os.path.dirname(path) or ".")
+    if scheme_of(shard) or scheme_of(path):
+        url = shard.removeprefix(os.path.dirname(path) + "/")
+        if scheme_of(url) or url == shard:
+            raise Unsupported(f"{show(shard)}: a wids index of objects lies in their directory, or above it")
+    else:
+        url = os.path.relpath(shard, os.path.dirname(path) or ".")
     if re.search(r"[#?;]|^[^/]*:", url) or not url.isprintable():
         raise Unsupported(f"{show(shard)}: wids would parse this name as a URL")
     return url
@@ -430,11 +439,10 @@ def read_wids(data: bytes) -> list[IndexedShard]:
         raise InvalidIndex("not a list of shards for wids") from None
 
 
-def is_wids(path: str) -> bool:
+def is_wids(file: BinaryIO) -> bool:
     """Return whether a file is such a list."""
     try:
-        with open(path, "rb") as file:
-            read_wids(file.read())
+        read_wids(file.read())
     except InvalidIndex:
         return False
     return True

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from shlex import quote
 from typing import NamedTuple, Protocol
 
-from tarkit.errors import Problem, TarkitError, Unsupported, show, spell
+from tarkit.errors import Problem, Unsupported, show
+from tarkit.indexing.files import IndexFile
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import SampleReader
@@ -66,11 +67,9 @@ class IndexLayout(Protocol):
 
 
 class Index(NamedTuple):
-    """An index to write: its format, its path and its layout."""
+    """An index to write, and its layout."""
 
-    format: str
-    path: str
-    kind: str  # of the output: path, stdout, pipe, url
+    file: IndexFile
     layout: IndexLayout
 
 
@@ -111,17 +110,20 @@ class Body:
 
 
 def open_shard(location: Location, why: str = "an index") -> Source:
-    """Open a shard that is a plain file; `why` is what needs it, for the message.
+    """Open a shard that is a plain file, or an object that ranges can be read of; `why` is what needs it.
 
     Raises:
-        Unsupported: the shard is compressed or not a regular file, and so has no offsets.
+        Unsupported: the shard is compressed or a stream, and so has no offsets.
     """
-    if location.kind != "path" or not stat.S_ISREG(os.stat(location.text).st_mode):
+    if location.kind != "url" and not (location.kind == "path" and stat.S_ISREG(os.stat(location.text).st_mode)):
         raise Unsupported(f"{location.name}: {why} needs a regular file")
     source = open_source(location)
     if source.seekable:
         return source
     source.close()
+    if source.codec is None:
+        what = f"{location.name}: {why} needs a server that sends parts of an object"
+        raise Unsupported(what, f"copy it to a file: tarkit cat {quote(location.name)} -o FILE.tar")
     codec = codec_by_suffix(location.text)
     plain = location.text
     while codec is not None and codec_by_suffix(plain):
@@ -184,7 +186,7 @@ def write_indexes(
     finally:
         source.close()
     for index, head, body, tail in zip(indexes, heads, bodies, tails, strict=True):
-        with open_sink(index.kind, index.path, sync=sync) as sink:
+        with open_sink(index.file.kind, index.file.path, sync=sync, options=index.file.options) as sink:
             sink.write(head)
             body.send(sink)
             sink.write(tail)
@@ -194,7 +196,7 @@ def write_indexes(
 def index_bytes(source: Source, layout: IndexLayout, format: str, policy: Policy) -> bytes:
     """Return the bytes of an index of the shard. Raises as `write_indexes` does."""
     samples = SampleReader(source, policy, moves=False)
-    index = Index(format, "", "path", layout)
+    index = Index(IndexFile(format, ""), layout)
     pieces = [_encoded(source, index, layout.sample, key, fields) for key, fields in rows(samples, policy)]
     end = samples.marker if samples.zeros is not None else None
     tail = _encoded(source, index, layout.tail, end)
@@ -205,21 +207,7 @@ def _encoded(source: Source, index: Index, encode: Callable[..., bytes], *facts:
     try:
         return encode(*facts)
     except ValueError as error:
-        raise Unsupported(f"{source.name}: cannot make a {index.format} index: {error}") from None
-
-
-def may_replace(path: str, recognised: Callable[[str], bool], format: str) -> None:
-    """Check that a path is free or an index of the format, which may be replaced.
-
-    Raises:
-        TarkitError: the path is another file.
-    """
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return
-    if stat.S_ISREG(status.st_mode) and status.st_size and not recognised(path):
-        raise TarkitError(f"{path}: the file exists and is not a {format} index", f"{spell('force')} replaces it")
+        raise Unsupported(f"{source.name}: cannot make a {index.file.format} index: {error}") from None
 
 
 def grouped(listed: Sequence[IndexedField]) -> list[Row]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tarkit.errors import TarkitError, show
 from tarkit.indexing import formats
+from tarkit.indexing.files import IndexFile
 from tarkit.indexing.formats import make_layout, read_index
 from tarkit.indexing.scan import InvalidIndex, Row, index_bytes, open_shard
 from tarkit.problems import Policy
@@ -15,17 +16,16 @@ from tarkit.streams.location import Location
 SHOWN = 3  # differences of one index that get a line of their own
 
 
-def faults(location: Location, format: str, path: str, policy: Policy) -> Iterator[str]:
+def faults(location: Location, index: IndexFile, policy: Policy) -> Iterator[str]:
     """Yield a line for each difference between an index and its shard."""
-    here = f"{location.name}: {path}"
+    format, here = index.format, f"{location.name}: {index.name}"
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data, _ = index.read()
         source = open_shard(location)
         right = index_bytes(source, make_layout(format, location.text, source.size or 0), format, policy)
         listed = [] if data == right else read_index(format, data)
     except FileNotFoundError as error:
-        yield f"{location.name}: no index {error.filename}" if error.filename == path else f"{here}: {error}"
+        yield f"{location.name}: no index {error.filename}" if error.filename == index.name else f"{here}: {error}"
         return
     except InvalidIndex as error:
         yield f"{here}: not a {format} index: {error}"
@@ -69,11 +69,12 @@ def _first(here: str, found: Sequence[str]) -> Iterator[str]:
         yield f"{here}: and {len(found) - SHOWN} more differences"
 
 
-def wids_faults(path: str, shards: Sequence[formats.IndexedShard]) -> Iterator[str]:
+def wids_faults(index: IndexFile, shards: Sequence[formats.IndexedShard]) -> Iterator[str]:
     """Yield a line for each difference between a list of shards and `shards`; md5 is compared if both have it."""
+    path = index.name
     try:
-        with open(path, "rb") as file:
-            listed = {shard.url: shard for shard in formats.read_wids(file.read())}
+        data, _ = index.read()
+        listed = {shard.url: shard for shard in formats.read_wids(data)}
     except FileNotFoundError:
         yield f"no index {path}"
         return
@@ -92,5 +93,5 @@ def wids_faults(path: str, shards: Sequence[formats.IndexedShard]) -> Iterator[s
         if row.md5 and shard.md5 and row.md5 != shard.md5:
             yield f"{path}: {shard.url}: the MD5 sum differs"
     for url in sorted(listed):
-        if not os.path.exists(os.path.join(os.path.dirname(path), url)):
+        if not index.beside(url).exists():
             yield f"{path}: {url} is in the index, but does not exist"

@@ -216,7 +216,7 @@ class ShardFiller:
             raise TarkitError(f"{self._where(row)}: {disagree(_shown(row), size, row.size)}", "plan again")
         if requested.newest is not None and modified > requested.newest:
             raise TarkitError(f"{self._where(row)}: {_shown(row)} was changed after it was listed", "plan again")
-        header, written = self._header(row, size, modified), 0
+        header, written = self._header(row, size, modified // 10**9), 0
         if found.data is not None:
             written = len(found.data)
             self._writer.add(header, found.data)

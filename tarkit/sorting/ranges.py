@@ -9,7 +9,7 @@ from tarkit.samples.sample import TarSample, key_of
 from tarkit.spill.records import SpilledList
 from tarkit.streams.ranges import HeldRange, JoinedSource, MovedRange
 from tarkit.streams.sink import Sink
-from tarkit.streams.source import FileSource, Source
+from tarkit.streams.source import FileSource, RequestedRange, Source, WindowSource
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar.reader import Entry, TarReader
 from tarkit.tar.writer import EntryWriter
@@ -189,7 +189,7 @@ class RangeList:
         """Return the sample at a place; `blob` has its bytes if they are in memory."""
         count, number, in_file, start, offset, size = _unpack_one(place)
         if count > 1:
-            pieces = self.pieces(place)
+            pieces = self.pieces(place, blob)
             whole = JoinedSource(pieces[0][0].name, pieces[0][1], pieces)
             return PlacedSample(key_in(place), whole, (), whole.start, whole.size or 0)
         source: Source | TemporaryFile
@@ -198,17 +198,40 @@ class RangeList:
             source = MovedRange(source, self._names[number], start, start + size, offset)
         return PlacedSample(place[_KEY:], source, (), start, start + size)
 
-    def pieces(self, place: Place) -> list[tuple[Source, int, int]]:
-        """Return the ranges of a place."""
+    def pieces(self, place: Place, blob: bytes | None = None) -> list[tuple[Source, int, int]]:
+        """Return the ranges of a place; `blob` has their bytes if they are in memory."""
         found: list[tuple[Source, int, int]] = []
         (count,) = _COUNT.unpack_from(place)
+        held = 0
         for at in range(_HEAD, _HEAD + count * _EACH, _EACH):
             number, in_file, start, offset, size = _RANGE.unpack_from(place, at)
             file = self.files[in_file]
-            if isinstance(file, TemporaryFile):
+            if blob is not None:
+                file = HeldRange(self._names[number], start, blob[held : held + size])
+                held += size
+            elif isinstance(file, TemporaryFile):
                 file = MovedRange(file, self._names[number], start, start + size, offset)
             found.append((file, start, start + size))
         return found
+
+    @property
+    def remote(self) -> bool:
+        """Whether samples are in objects of stores."""
+        return any(isinstance(file, WindowSource) and file.url is not None for file in self.files)
+
+    def request(self, place: Place) -> list[RequestedRange] | None:
+        """Begin to fetch the ranges of a place; None if they are not all in objects of stores."""
+        pieces = self.pieces(place)
+        if not all(isinstance(file, WindowSource) and file.url is not None for file, _, _ in pieces):
+            return None
+        requests = (file.request(start, stop) for file, start, stop in pieces if isinstance(file, WindowSource))
+        return [request for request in requests if request is not None]
+
+    def free(self, place: Place) -> None:
+        """Free the windows and connections of the objects that have the ranges of a place."""
+        for file, _, _ in self.pieces(place):
+            if isinstance(file, WindowSource) and file.url is not None:
+                file.close()
 
     def entries(self, place: Place) -> Iterator[tuple[Source, Entry]]:
         """Yield the entries at a place, each with its source."""

@@ -7,7 +7,8 @@ sample is from a file or a stream.
 There are two ways; the source of a sample decides:
 
 - by ranges: samples of files stay where they are; a compact list of ranks and ranges is sorted, and they are copied
-  from the files in their new order. Data are read once and written once, beside the headers.
+  from the files in their new order. Data are read once and written once, beside the headers. Objects of stores whose
+  samples are large are sorted like this as well, with many ranges requested ahead (`ahead`).
 - by runs: samples of streams are collected up to `memory`, sorted, and written to a temporary file as one run; the
   runs are merged. Data are read twice and written twice, always in sequence; temporary space is the size of the data.
   Data that fit into `memory` need none. Files are sorted like this when they are opened as streams
@@ -28,6 +29,7 @@ from tarkit.errors import Problem, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.reader import EQUAL_PARTS, describe_duplicate, duplicate_entries
 from tarkit.samples.sample import TarSample
+from tarkit.sorting.ahead import fetch_ahead
 from tarkit.sorting.ranges import (
     Place,
     RangeList,
@@ -62,6 +64,8 @@ class Sorter:
     first one, and `duplicate-entry` is checked. `rank` is called again for each gathered sample, and `absent` only for
     samples that are complete.
 
+    With `contents`, the bytes of all samples will be read: those of objects of stores are fetched before their turn.
+
     With `distinct`, `repeated` says whether the key of the sample that was yielded last is there more than once. Keys
     that are gathered are not.
 
@@ -80,6 +84,7 @@ class Sorter:
     gather: Policy | None = None
     absent: Callable[[TarSample], bytes | None] | None = None
     distinct: bool = False
+    contents: bool = True
     repeated: bool = False
     taken: int = 0
     joined: int = 0
@@ -105,7 +110,8 @@ class Sorter:
         strays = [place for _, _, place, _ in self._strays]
         marks = self._repeat_marks
         make = self._places.sample
-        for _, ordinal, place, blob in self._in_order():
+        records = self._in_order()
+        for _, ordinal, place, blob in fetch_ahead(records, self._places) if self.contents else records:
             sample = make(place, blob)
             if strays:
                 sample = self._places.behind(joined(strays), sample)

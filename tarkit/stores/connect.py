@@ -63,6 +63,21 @@ def head_object(url: str, options: StoreOptions | None = None) -> Info:
     return Patience(options, options.tell).repeat(f"{public_name(url)}: ", lambda: awaited(head))
 
 
+def read_object(url: str, options: StoreOptions | None = None) -> tuple[bytes, Info]:
+    """Return all bytes of an object, and its description; small ones take one request. Raises FileNotFoundError."""
+    from tarkit.stores.transfer import LARGEST
+
+    remote = open_object(url, options)
+    parts = []
+    try:
+        with remote.stream() as stream:
+            while data := stream.read(LARGEST):
+                parts.append(data)
+    finally:
+        remote.close()
+    return b"".join(parts), remote.info
+
+
 def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | None:
     """Return the file of the cache that has an object; None if there is no cache, or the object is read without it."""
     options = options_of(options)

@@ -131,7 +131,7 @@ class HttpReply:
         date = reply.headers.get("Last-Modified")
         version = reply.headers.get("ETag") or date
         checksum = named_by(reply.headers, whole=reply.status == HTTPStatus.OK)
-        self.info = Info(url, size, version, ranges and size is not None, _seconds(date), checksum)
+        self.info = Info(url, size, version, ranges and size is not None, _time(date), checksum)
 
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes, b"" at the end; raises TryAgain."""
@@ -324,10 +324,10 @@ def refused(url: str, reply: BaseHTTPResponse, logged_in: bool, anonymous: bool 
     return TarkitError(f"{name}: the server answers {words}")
 
 
-def _seconds(date: str | None) -> int | None:
-    """Return a date in seconds since 1970; None if it is not one."""
+def _time(date: str | None) -> int | None:
+    """Return the nanoseconds since 1970 of a date (RFC 9110 5.6.7); None if it is not one."""
     try:
-        return None if date is None else int(parsedate_to_datetime(date).timestamp())
+        return None if date is None else int(parsedate_to_datetime(date).timestamp()) * 10**9
     except (ValueError, OverflowError):
         return None
 

@@ -112,7 +112,7 @@ class HubStore:
         checksum = None
         if place.version is not None and _SHA256.fullmatch(place.version):  # of a file outside of the repository (LFS)
             checksum = Checksum("sha256", bytes.fromhex(place.version))
-        body.info = body.info._replace(version=place.version, size=place.size, checksum=checksum)
+        body.info = body.info._replace(version=place.version, size=place.size, modified=None, checksum=checksum)
         return body
 
     def put(self, url: str, fresh: bool) -> Upload:

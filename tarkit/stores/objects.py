@@ -394,10 +394,10 @@ def _profile(options: StoreOptions) -> dict[str, str]:
 
 
 def _info(url: str, meta: Any) -> Info:
-    modified = meta.get("last_modified")
+    written = meta.get("last_modified")
     # some servers put ETags in quotes except in lists
-    version = (meta.get("e_tag") or "").strip('"') or str(modified or "") or None
-    return Info(url, meta["size"], version, modified=None if modified is None else int(modified.timestamp()))
+    version = (meta.get("e_tag") or "").strip('"') or str(written or "") or None
+    return Info(url, meta["size"], version, modified=int(written.timestamp()) * 10**9 if written else None)
 
 
 def _first_line(error: Exception) -> str:

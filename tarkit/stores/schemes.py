@@ -24,6 +24,9 @@ SCHEMES: dict[str, str] = {
 LISTED = frozenset(("s3", "gs", "az", "hf", "ais"))
 """Schemes of the table whose objects can be listed."""
 
+READ_ONLY = frozenset(("http", "https", "hf"))
+"""Schemes of the table whose objects cannot be written."""
+
 OTHERS: str | None = "tarkit.stores.other"
 """The module for schemes that are not in the table, which has `knows(scheme) -> bool`; it needs fsspec."""
 

@@ -32,7 +32,7 @@ class Info(NamedTuple):
         size: its length in bytes; None if the store does not say.
         version: its ETag, or its time of modification; None if the store does not say.
         ranges: whether parts of it can be read.
-        modified: its time of modification in whole seconds since 1970; None if the store does not say.
+        modified: when it was written, in nanoseconds since 1970; None if the store does not say.
         checksum: that of all its bytes; None if the reply does not name one that is known.
     """
 

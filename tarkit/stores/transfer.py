@@ -166,32 +166,42 @@ class RemoteObject:
             raise TarkitError(f"{self.name}: the object has changed while it was read", "read it again from its start")
         return reply
 
-    def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop), fewer only at the end of the object."""
+    def read(self, start: int, stop: int, least: int | None = None) -> bytes:
+        """Return bytes [start, stop), fewer only at the end of the object.
+
+        If at least `least` of them were among the first bytes, these are enough.
+        """
         stop = stop if self.info.size is None else min(stop, self.info.size)
         opening, self._opening = self._opening, None
         if opening is not None:
             with closing(opening):
                 used = self.info.ranges and opening.stop is not None and start < opening.stop
                 self._head = awaited(opening.rest) if used else b""
-        if stop <= max(start, len(self._head)):
+        if (stop if least is None else min(start + least, stop)) <= max(start, len(self._head)):
             return self._head[start:stop]
         with closing(Transfer(self, start, stop)) as transfer:
             return awaited(transfer.rest)
 
     def stream(self, start: int = 0, stop: int | None = None) -> Stream:
-        """Return a reader of bytes [start, stop), in order. The request that opened the object serves the first one."""
+        """Return a reader of bytes [start, stop), in order. What the opening request has read is not requested again."""
         opening, self._opening = self._opening, None
+        head = self._head if (start, stop) == (0, None) else b""
         if opening is not None and (start > 0 or stop is not None):
             opening.close()
             opening = None
         if opening is None:
-            opening = Transfer(self, start, start + FIRST if self.info.ranges else None)
-        whole = start == 0 and stop in (None, self.info.size)
-        return Stream(self, opening, stop, Summer(self.info.checksum) if whole and self.info.checksum else None)
+            begun = start + len(head)
+            opening = Transfer(self, begun, begun + FIRST if self.info.ranges else None)
+        summer = (
+            Summer(self.info.checksum)
+            if self.info.checksum and (start, stop or self.info.size) == (0, self.info.size)
+            else None
+        )
+        return Stream(self, opening, stop, summer, head)
 
     def close(self) -> None:
-        """Close the connection of the request that opened the object, if no stream uses it."""
+        """Close the connection of the request that opened the object, if no stream uses it, and free its bytes."""
+        self._head = b""
         if self._opening is not None:
             self._opening.close()
             self._opening = None
@@ -272,17 +282,23 @@ class Stream:
         opening: the transfer of the first range, or of all if the store sends no parts.
         stop: where the bytes end; None is the end of the object.
         summer: computes the checksum, if all bytes are read and there is one to compare with.
+        head: bytes before those of the first range, which come first.
     """
 
     def __init__(
-        self, remote: RemoteObject, opening: Transfer, stop: int | None = None, summer: Summer | None = None
+        self,
+        remote: RemoteObject,
+        opening: Transfer,
+        stop: int | None = None,
+        summer: Summer | None = None,
+        head: bytes = b"",
     ) -> None:
         self._remote = remote
         self._summer = summer
         self._stop = remote.info.size if stop is None else stop
         self._whole = None if remote.info.ranges else opening
         self._flight: deque[tuple[Transfer, ThreadCall[bytes]]] = deque()
-        self._rest = memoryview(b"")
+        self._rest = memoryview(head)
         self._size = FIRST
         self._next = self._stop
         if self._whole is not None:

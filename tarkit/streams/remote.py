@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarkit.errors import Problem
-from tarkit.stores.transfer import RemoteObject, Stream
+from tarkit.stores.transfer import RemoteObject, Stream, ThreadCall, Transfer
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import WindowSource
@@ -24,32 +24,57 @@ class RemoteSource(WindowSource):
     def __init__(self, remote: RemoteObject, name: str) -> None:
         assert remote.info.size is not None
         super().__init__(name, remote.info.size)
+        self.url, self.options = remote.url, remote.options
         self._remote = remote
         self._stream: Stream | None = None
         self._position = 0  # of the stream
 
+    def peek(self, pos: int, n: int) -> memoryview:
+        """Return at least `n` bytes from `pos` on, fewer only at the end; valid until the next call."""
+        return super().peek(pos, max(min(n, (self.size or 0) - pos), 0))  # the window stays at the end
+
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop). It may be called from any thread."""
-        return self._whole(self._remote.read(start, stop), start, stop)
+        return self.whole(self._remote.read(start, stop), start, stop)
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
-        if stop - start <= CHUNK:
+        if stop - start <= CHUNK or (self._base <= start and stop <= self._end):
             sink.write(self.recent(start, stop))
             return
         with self._remote.stream(start, stop) as stream:
             while data := stream.read(CHUNK):
                 sink.write(data)
                 start += len(data)
-        self._whole(b"", start, stop)
+        self.whole(b"", start, stop)
+
+    @property
+    def written(self) -> int | None:
+        """When the object was written, in nanoseconds since 1970; None if its store does not say."""
+        return self._remote.info.modified
+
+    def another(self) -> RemoteSource:
+        """Return a source of the same version of the object with a window of its own, for another thread."""
+        return RemoteSource(self._remote, self.name)
+
+    def request(self, start: int, stop: int) -> RemoteRange:
+        """Begin to fetch bytes [start, stop), in a thread."""
+        return RemoteRange(self, self._remote, start, stop)
 
     def unchanged(self) -> None:
         """Do nothing: each reply is of the version that was opened."""
+
+    def whole(self, data: bytes, start: int, stop: int) -> bytes:
+        """Return the bytes of a range; raise Problem if the object ends before its end."""
+        if start + len(data) < stop and len(data) < stop - start:
+            raise Problem("truncated", self.name, start + len(data), "the object ends inside an entry")
+        return data
 
     def close(self) -> None:
         """Close the connections and free the memory. Samples may still refer to the source, and read from it."""
         self._drop_stream()
         self._remote.close()
+        self._level = 0
         super().close()
 
     def _read_into(self, view: memoryview, pos: int, n: int) -> int:
@@ -57,7 +82,7 @@ class RemoteSource(WindowSource):
             self._drop_stream()
         if self._stream is None:
             if self._level < len(self.ahead) - 1:
-                data = self._remote.read(pos, pos + len(view))
+                data = self._remote.read(pos, pos + len(view), n)
                 view[: len(data)] = data
                 return len(data)
             self._stream, self._position = self._remote.stream(pos), pos
@@ -75,8 +100,20 @@ class RemoteSource(WindowSource):
             self._stream.close()
             self._stream = None
 
-    def _whole(self, data: bytes, start: int, stop: int) -> bytes:
-        """Return the bytes of a range; raise Problem if the object ends before its end."""
-        if start + len(data) < stop and len(data) < stop - start:
-            raise Problem("truncated", self.name, start + len(data), "the object ends inside an entry")
-        return data
+
+class RemoteRange:
+    """Bytes [start, stop) of an object, fetched by a thread; a connection that breaks is taken up at its byte."""
+
+    def __init__(self, source: RemoteSource, remote: RemoteObject, start: int, stop: int) -> None:
+        self._source = source
+        self._start, self._stop = start, stop
+        self._transfer = Transfer(remote, start, stop)
+        self._task = ThreadCall(self._transfer.rest)
+
+    def result(self) -> bytes:
+        """Wait for the bytes and return them."""
+        return self._source.whole(self._task.result(), self._start, self._stop)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transfer.close()

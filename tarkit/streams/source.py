@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tarkit.errors import Problem
 from tarkit.streams.copy import CHUNK, Short, is_pipe, widen
 from tarkit.streams.files import Descriptor, File
 from tarkit.streams.sink import Sink
 from tarkit.streams.tempfile import TemporaryFile
+
+if TYPE_CHECKING:
+    from tarkit.stores.store import StoreOptions
 
 HELD = 16 << 20  # bytes: the largest window of a stream in memory
 AHEAD = (1536, 8192, 32768, 1 << 18)  # bytes read ahead of a file, by level: far ahead when entries are small
@@ -64,15 +67,29 @@ class Source(Protocol):
         """Close the source."""
 
 
+class RequestedRange(Protocol):
+    """A range of bytes that is being fetched."""
+
+    def result(self) -> bytes:
+        """Wait for the bytes and return them, all of the range. Raises an exception of reading."""
+
+    def close(self) -> None:
+        """Give up what was not fetched."""
+
+
 class WindowSource:
     """A source whose bytes can be read in any order, with a window of those that were read last.
 
     Attributes:
         ahead: bytes that are read ahead, by level: more, the nearer the positions that are requested are.
+        url: the URL of an object of a store, for requests; None for files.
+        options: how the URL is reached.
     """
 
     seekable = True
     codec: str | None = None
+    url: str | None = None
+    options: StoreOptions | None = None
     ahead = AHEAD
 
     def __init__(self, name: str, size: int) -> None:
@@ -116,6 +133,19 @@ class WindowSource:
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
         raise NotImplementedError
+
+    @property
+    def written(self) -> int | None:
+        """When the archive was written, in nanoseconds since 1970; None if that is not known."""
+        raise NotImplementedError
+
+    def another(self) -> WindowSource:
+        """Return a source of the same bytes with a window of its own, for another thread."""
+        raise NotImplementedError
+
+    def request(self, start: int, stop: int) -> RequestedRange | None:
+        """Begin to fetch bytes [start, stop), which are needed soon; None if that would not save time."""
+        return None
 
     def unchanged(self) -> None:
         """Raise TarkitError if what was read is not what is there now."""
@@ -166,6 +196,15 @@ class FileSource(WindowSource):
             sink.copy(held.fd, self.offset + start, self.offset + stop, self._shortened)
         except Short as error:
             raise self._shortened(error.pos) from None
+
+    @property
+    def written(self) -> int:
+        """When the file was written, in nanoseconds since 1970."""
+        return self.file.mtime
+
+    def another(self) -> FileSource:
+        """Return a source of the same file with a window of its own, for another thread."""
+        return FileSource(self.file, self.name, self.offset)
 
     def will_need(self) -> None:
         """Ask the system to read the file into its cache."""

@@ -76,7 +76,7 @@ class ContentLoader:
             if kind == "pipe":
                 return self._read_all(CommandReader(os.fsdecode(row.value)))
             found = fetch(os.fsdecode(row.value)) if request is None else request.result()
-            modified = found.info.modified or 0
+            modified = (found.info.modified or 0) // 10**9
             if found.data is not None:
                 return EntryContent(found.data, -1, len(found.data), modified)
             return self._read_all(ReadAdapter(found.stream()))._replace(mtime=modified)

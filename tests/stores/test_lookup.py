@@ -1,0 +1,244 @@
+"""Samples of objects, found by an index beside them: few requests, and never another sample than the one asked for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("urllib3")
+
+import tarkit
+from tarkit.errors import TarkitError
+from tarkit.stores import transfer
+from tests._tools import each_row
+from tests.conftest import PAX, Archive, Content, Run, tar
+from tests.stores._http import HttpServer, http_server
+
+BYTES = random.Random(7)
+MEMBERS: list[tuple[str, Content]] = [
+    (f"d/{n:02}.{field}", data)
+    for n in range(40)
+    for field, data in (("jpg", BYTES.randbytes(90_000)), ("cls", b"%d" % n))
+]
+FORMATS = {"dali": ".idx", "tsv": ".index.tsv", "webshart": ".json"}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServer]:
+    """A server, with short pauses, and no settings of this machine."""
+    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    for name in ("http_proxy", "https_proxy", "all_proxy", "WDS_CACHE", "WDS_CACHE_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    with http_server() as found:
+        yield found
+
+
+def serve(
+    server: HttpServer, run: Run, archive: Archive, members: object = MEMBERS, *formats: str, **how: object
+) -> str:
+    """Serve a shard and indexes of it; return its URL."""
+    name = archive(members)  # type: ignore[arg-type]
+    server.objects.clear()
+    for format in formats:
+        run("index", name, "--format", format, "--force")
+        server.serve("/a" + FORMATS[format], Path(name.replace(".tar", FORMATS[format])).read_bytes())
+    server.log.clear()
+    return server.serve("/a.tar", Path(name).read_bytes(), **how)
+
+
+def requests(server: HttpServer) -> dict[str, int]:
+    """How often each object was requested since the last call."""
+    found: dict[str, int] = {}
+    for _, path, _ in server.log:
+        found[path] = found.get(path, 0) + 1
+    server.log.clear()
+    return found
+
+
+@each_row("format", FORMATS)
+def test_one_request_for_the_index_and_two_for_the_shard(
+    format: str, server: HttpServer, run: Run, archive: Archive
+) -> None:
+    url = serve(server, run, archive, MEMBERS, format)
+    for place in (0, 17, 39):
+        jpg = dict(MEMBERS)[f"d/{place:02}.jpg"]
+        server.log.clear()
+        ran = run("get", f"d/{place:02}.jpg", url, "-v")
+        assert ran.stdout == jpg
+        assert f"looked up in {server.url}/a{FORMATS[format]}" in ran.stderr
+        found = requests(server)
+        assert (found.pop("/a.tar"), found.pop("/a" + FORMATS[format])) == (2, 1)
+        assert all(path not in server.objects for path in found)  # places where an index could have been
+        assert run("get", f"d/{place:02}", url).stdout == tar(MEMBERS[2 * place : 2 * place + 2])
+        sample = tarkit.open(url).get(f"d/{place:02}")
+        assert dict(sample) == {"jpg": jpg, "cls": b"%d" % place}
+
+
+def test_a_sample_at_the_start_takes_one_request(server: HttpServer, run: Run, archive: Archive) -> None:
+    url = serve(server, run, archive, {f"{n}.cls": b"%d" % n for n in range(100)}, "dali")
+    assert run("get", "1.cls", url).stdout == b"1"
+    assert requests(server) == {"/a.tar": 1, "/a.idx": 1}
+
+
+def test_a_large_sample_is_not_held_in_memory(
+    server: HttpServer, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarkit.indexing.lookup.AT_ONCE", 80_000)
+    url = serve(server, run, archive, MEMBERS, "dali")
+    assert run("get", "d/17.jpg", url).stdout == dict(MEMBERS)["d/17.jpg"]
+    assert run("get", "d/17", url).stdout == tar(MEMBERS[34:36])
+
+
+def test_a_missing_index_or_one_that_is_denied_is_no_error(server: HttpServer, run: Run, archive: Archive) -> None:
+    url = serve(server, run, archive)
+    ran = run("get", "d/17.cls", url)
+    assert (ran.stdout, ran.stderr) == (b"17", "")
+    server.serve("/a.idx", b"", statuses=[403])
+    ran = run("get", "d/17.cls", url)
+    assert (ran.stdout, ran.stderr) == (b"17", "")
+
+
+def test_a_key_that_the_index_lacks_is_searched_in_the_shard(server: HttpServer, run: Run, archive: Archive) -> None:
+    serve(server, run, archive, MEMBERS[:40], "dali")
+    url = server.serve("/a.tar", tar(MEMBERS))
+    assert run("get", "d/30.cls", url).stdout == b"30"
+
+
+def _changed(how: str) -> bytes:
+    """The archive of MEMBERS, changed so that an index of it does not describe it."""
+    members = list(MEMBERS)
+    if how == "longer":
+        members.append(("e.jpg", bytes(20_000)))
+    elif how == "shorter":
+        members.pop()
+        members.pop()
+    elif how == "moved":  # of equal length
+        members[0], members[2] = ("d/00.jpg", bytes(85_000)), ("d/01.jpg", bytes(95_000))
+        members[6], members[10] = ("d/03.jpg", bytes(95_000)), ("d/05.jpg", bytes(85_000))
+    elif how == "reversed":
+        members.reverse()
+    elif how == "renamed":
+        members = [(name.replace("/1", "/7"), data) for name, data in members]
+        members[0] = ("d/17.cls", bytes(90_000))
+    elif how == "damaged":
+        data = bytearray(tar(members))
+        data[(len(data) // 2) // 512 * 512 :] = bytes(len(data) - (len(data) // 2) // 512 * 512)
+        return bytes(data)
+    return tar(members)
+
+
+@each_row("format", FORMATS)
+@each_row("how", ["longer", "shorter", "moved", "reversed", "renamed"])
+def test_a_stale_index_never_gives_a_wrong_sample(
+    format: str, how: str, server: HttpServer, run: Run, archive: Archive
+) -> None:
+    """Whatever the index says, the result is that of a search in the shard as it is."""
+    serve(server, run, archive, MEMBERS, format)
+    data = _changed(how)
+    url = server.serve("/a.tar", data)
+    with_index = [run("get", key, url, exit=None) for key in ("d/04.jpg", "d/17.cls", "d/39", "d/00.jpg")]
+    for suffix in FORMATS.values():
+        server.objects.pop("/a" + suffix, None)
+    without = [run("get", key, url, exit=None) for key in ("d/04.jpg", "d/17.cls", "d/39", "d/00.jpg")]
+    assert [(ran.stdout, ran.status) for ran in with_index] == [(ran.stdout, ran.status) for ran in without]
+
+
+def test_times_are_compared_where_both_have_them(server: HttpServer, run: Run, archive: Archive) -> None:
+    old, new = ({"Last-Modified": formatdate(at, usegmt=True)} for at in (1e9, 1e9 + 60))
+    url = serve(server, run, archive, MEMBERS, "dali", headers=new)
+    for headers, used in ((new, True), ({}, True), (old, False)):
+        server.objects["/a.idx"].headers = headers
+        ran = run("get", "d/17.cls", url, "-v")
+        assert ran.stdout == b"17"
+        assert ("looked up" in ran.stderr) == used
+        assert ("older than the shard" in ran.stderr) != used
+
+
+def test_the_index_of_a_url_with_a_query(server: HttpServer, run: Run, archive: Archive) -> None:
+    url = serve(server, run, archive, MEMBERS, "dali")
+    ran = run("get", "d/17.cls", url + "?token=secret", "-v")
+    assert ran.stdout == b"17"
+    assert "a.idx?token=***" in ran.stderr
+    assert "secret" not in ran.stderr
+    assert "/a.idx?token=secret" in requests(server)
+
+
+@each_row(
+    "text", ["jpg -4096 9 d/16.jpg", "jpg 99999999999 9 d/16.jpg", "jpg 512 99999999999 d/16.jpg", "jpg 5 7 d/16.jpg"]
+)
+def test_offsets_that_cannot_be_are_not_used(text: str, server: HttpServer, run: Run, archive: Archive) -> None:
+    url = serve(server, run, archive)
+    size = 40 * 91_648
+    last = f"jpg {size - 91_136 + 512} {91_648 - 1536} z/1.jpg"
+    for rows in ([text, "cls 600 2 d/17.cls", last], [last, text.replace("16", "17").replace("jpg", "cls")]):
+        server.serve("/a.idx", f"v1.2 {len(rows)}\n{chr(10).join(rows)}\n".encode())
+        assert run("get", "d/17.cls", url).stdout == b"17"
+        assert len(tarkit.open(url).indexed()) == 40
+
+
+# ---- Access by number and key
+
+
+@each_row("format", [None, *FORMATS])
+def test_indexed(format: str | None, server: HttpServer, run: Run, archive: Archive) -> None:
+    """The same samples with an index as by headers; with one, three requests for all, and one for each sample."""
+    url = serve(server, run, archive, MEMBERS, *([format] if format else []))
+    data = tarkit.open(url).indexed()
+    if format:
+        found = requests(server)
+        assert (found["/a.tar"], found["/a" + FORMATS[format]]) == (2, 1)
+    requests(server)
+    assert (len(data), data.keys()) == (40, [f"d/{n:02}" for n in range(40)])
+    assert [(each.key, dict(each)) for each in data[3:40:9]] == [
+        (f"d/{n:02}", {"jpg": dict(MEMBERS)[f"d/{n:02}.jpg"], "cls": b"%d" % n}) for n in range(3, 40, 9)
+    ]
+    assert requests(server) == {"/a.tar": 5}
+    assert data["d/21"]["cls"] == b"21"
+
+
+def test_indexed_reads_headers_where_the_index_does_not_list_all(
+    server: HttpServer, run: Run, archive: Archive
+) -> None:
+    """Entries without a key, a key that comes back, long names in formats that do not say where headers begin."""
+    for members in (
+        [*MEMBERS[:6], ("README", b"r"), *MEMBERS[6:]],
+        [*MEMBERS[:6], (f"{'long/' * 30}a.cls", b"r"), *MEMBERS[6:]],
+    ):
+        url = serve(server, run, archive, tar(members, PAX), "dali")
+        path = archive(tar(members, PAX))
+        data, local = tarkit.open(url).indexed(), tarkit.open(path).indexed()
+        assert [(each.key, dict(each)) for each in data] == [(each.key, dict(each)) for each in local]
+
+
+@each_row("how", ["longer", "shorter", "moved", "reversed", "renamed"])
+def test_indexed_of_a_changed_object(how: str, server: HttpServer, run: Run, archive: Archive) -> None:
+    """An error, or the samples of the shard as it is."""
+    serve(server, run, archive, MEMBERS, "dali")
+    changed = _changed(how)
+    url, path = server.serve("/a.tar", changed), archive(changed)
+    right = {each.key: dict(each) for each in tarkit.open(path, allow=["all"], on_problem=lambda text: None)}
+    try:
+        data = tarkit.open(url, allow=["all"], on_problem=lambda text: None).indexed()
+    except TarkitError:
+        return
+    keys = data.keys()
+    for key in keys:
+        with suppress(TarkitError):
+            sample = data[key]
+            assert (sample.key, dict(sample)) == (key, right[key])
+
+
+def test_an_object_that_changes_after_it_was_indexed_is_an_error(
+    server: HttpServer, run: Run, archive: Archive
+) -> None:
+    url = serve(server, run, archive)
+    data = tarkit.open(url).indexed()
+    server.serve("/a.tar", tar(MEMBERS), etag='"2"')
+    with pytest.raises(TarkitError, match="has changed"):
+        data[7]

@@ -1,0 +1,225 @@
+"""sort and shuffle of objects: the same bytes as of files, each read once, in bounded memory, or an error."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("urllib3")
+
+import tarkit
+from tarkit.samples import dataset
+from tarkit.sorting import ahead
+from tarkit.stores import transfer
+from tests._tools import each_row
+from tests.conftest import PAX, Archive, Content, Run, entries, tar
+from tests.stores._http import HttpServer, Served, http_server
+
+BYTES = random.Random(7)
+SIZE = 120_000  # of a large sample
+MEMBERS: list[tuple[str, Content]] = [
+    (f"{n:02}.{field}", data)
+    for n in range(60)
+    for field, data in (("jpg", BYTES.randbytes(SIZE)), ("cls", b"%d" % (n * 7 % 60)))
+]
+SMALL: list[tuple[str, Content]] = [(f"{n:04}.cls", b"%d" % (n * 7 % 3000)) for n in range(3000)]
+RANGES = "then each sample by its range"
+IN_ORDER = "read in order, from its start"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServer]:
+    """A server, with short pauses, a low bound of large samples, and no settings of this machine."""
+    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(transfer, "FIRST", 1 << 18)
+    monkeypatch.setattr(dataset, "LARGE", 1 << 16)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    for name in ("http_proxy", "https_proxy", "all_proxy", "WDS_CACHE", "WDS_CACHE_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    with http_server() as found:
+        yield found
+
+
+ORDERS: dict[str, list[str]] = {
+    "sort": ["sort", "--reverse"],
+    "sort by a field": ["sort", "-s", "cls"],
+    "shuffle": ["shuffle", "--seed", "7"],
+    "pcg": ["shuffle", "--seed", "7", "--rng", "pcg"],
+    "chosen": ["shuffle", "--seed", "7", "--where", "cls < 20"],
+}
+
+
+@each_row("order", ORDERS)
+def test_large_samples_are_read_by_ranges_once(order: str, server: HttpServer, run: Run, archive: Archive) -> None:
+    names = [archive(MEMBERS[:60], "1.tar"), archive(MEMBERS[60:], "2.tar")]
+    urls = [server.serve(f"/{name}", Path(name).read_bytes()) for name in names]
+    words = ORDERS[order]
+    local = run(*words, *names, "-o", "-").stdout
+    ran = run(*words, *urls, "-o", "-", "-v")
+    assert ran.stdout == local
+    sent = sum(served.sent for served in server.objects.values())
+    requests = sum(served.requests for served in server.objects.values())
+    assert ran.stderr.count(RANGES) == 2
+    headers = 4096 * 60 * (2 if order == "pcg" else 1)
+    assert sent < len(local) + 2 * transfer.FIRST + 2 * headers + 100_000
+    assert requests < 60 * (3 if order == "pcg" else 2) + 10
+
+
+@each_row("order", ORDERS)
+def test_small_samples_are_streamed_once(order: str, server: HttpServer, run: Run, archive: Archive) -> None:
+    name = archive(SMALL)
+    url = server.serve("/a.tar", Path(name).read_bytes())
+    ran = run(*ORDERS[order], url, "-o", "-", "-v")
+    assert ran.stdout == run(*ORDERS[order], name, "-o", "-").stdout
+    assert RANGES not in ran.stderr
+    served = server.objects["/a.tar"]
+    assert served.sent == len(served.data)
+
+
+@each_row("how", [{"ranges": False}, {"etag": None}])
+def test_objects_that_ranges_cannot_be_trusted_of_are_streamed(
+    how: dict[str, object], server: HttpServer, run: Run, archive: Archive
+) -> None:
+    name = archive(MEMBERS)
+    url = server.serve("/a.tar", Path(name).read_bytes(), **how)
+    ran = run("shuffle", "--seed", "7", url, "-o", "-", "-v")
+    assert ran.stdout == run("shuffle", "--seed", "7", name, "-o", "-").stdout
+    assert IN_ORDER in ran.stderr
+
+
+def test_compressed_objects_are_streamed(server: HttpServer, run: Run, archive: Archive) -> None:
+    name = archive(MEMBERS[:20])
+    run("cat", name, "-o", "a.tar.gz")
+    url = server.serve("/a.tar.gz", Path("a.tar.gz").read_bytes())
+    assert run("sort", "--reverse", url, "-o", "-").stdout == run("sort", "--reverse", name, "-o", "-").stdout
+
+
+def test_entries_without_a_key_and_scattered_samples(server: HttpServer, run: Run, archive: Archive) -> None:
+    members = [("README", b"r"), *MEMBERS[:5], ("d/", None), *MEMBERS[5:20], ("00.txt", b"scattered"), ("END", b"e")]
+    data = tar(members, PAX)
+    name, url = archive(data), server.serve("/a.tar", data)
+    for words in (["sort", "--reverse"], ["shuffle", "--seed", "7"]):
+        words += ["--allow", "all", "-o", "-"]
+        assert run(*words, url).stdout == run(*words, name).stdout
+
+
+def test_samples_larger_than_the_bound_are_streamed(
+    server: HttpServer, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "LARGEST", 100_000)
+    members = [*MEMBERS[:20], ("big.bin", BYTES.randbytes(2_000_000)), *MEMBERS[20:40]]
+    name = archive(members)
+    url = server.serve("/a.tar", Path(name).read_bytes())
+    words = ["shuffle", "--seed", "7", "-o", "-"]
+    assert run(*words, url).stdout == run(*words, name).stdout
+
+
+@each_row("drop", [0, 1000, 50_000])
+def test_connections_that_break(drop: int, server: HttpServer, run: Run, archive: Archive) -> None:
+    """Each is taken up at its byte."""
+    name = archive(MEMBERS)
+    url = server.serve("/a.tar", Path(name).read_bytes())
+
+    def change(served: Served, number: int) -> None:
+        served.drop = None if number % 3 else drop
+
+    server.objects["/a.tar"].change = change
+    words = ["sort", "--reverse", "-o", "-"]
+    ran = run(*words, url)
+    assert ran.stdout == run(*words, name).stdout
+    assert ran.stderr.count("trying again") >= 20
+
+
+def test_a_connection_that_stays_broken_is_an_error(server: HttpServer, run: Run, archive: Archive) -> None:
+    url = server.serve("/a.tar", tar(MEMBERS))
+
+    def change(served: Served, number: int) -> None:
+        served.drop = 10 if number > 80 else None
+
+    server.objects["/a.tar"].change = change
+    ran = run("sort", "--reverse", url, "-o", "x.tar", "--net-retries", "0", exit=None)
+    assert ran.status == 1
+    assert url in ran.stderr
+    assert not Path("x.tar").exists()
+
+
+@each_row("number", [30, 62, 75])
+def test_an_object_that_changes_between_plan_and_fetch_is_an_error(
+    number: int, server: HttpServer, run: Run, archive: Archive
+) -> None:
+    url = server.serve("/a.tar", tar(MEMBERS))
+
+    def change(served: Served, count: int) -> None:
+        if count == number:
+            served.etag = '"2"'
+
+    server.objects["/a.tar"].change = change
+    ran = run("sort", "--reverse", url, "-o", "x.tar", exit=None)
+    assert ran.status == 1
+    assert "the object has changed while it was read" in ran.stderr
+    assert not Path("x.tar").exists()
+
+
+def test_many_requests_at_a_time_in_bounded_memory(
+    server: HttpServer, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more than FLIGHT requests, and WINDOW bytes ahead of the sample that is used; no thread stays."""
+    monkeypatch.setattr(ahead, "WINDOW", 8 * SIZE)
+    monkeypatch.setattr(ahead, "LARGEST", 2 * SIZE)
+    url = server.serve("/a.tar", tar(MEMBERS))
+    seen = []
+    samples = iter(tarkit.open(url).shuffle(seed=7))
+    for sample in samples:
+        time.sleep(0.005)
+        fetched = server.objects["/a.tar"].sent - len(seen) * SIZE - 60 * 4096 - 2 * transfer.FIRST
+        assert fetched <= 9 * SIZE
+        seen.append(sample.key)
+        if len(seen) == 40:
+            break
+    samples.close()  # type: ignore[attr-defined]
+    requests = server.objects["/a.tar"].requests
+    time.sleep(0.1)
+    assert server.objects["/a.tar"].requests == requests
+    assert len(set(seen)) == 40
+
+
+def test_requests_are_made_together(server: HttpServer, run: Run, archive: Archive) -> None:
+    """Replies that take long overlap."""
+    url = server.serve("/a.tar", tar(MEMBERS))
+    most, running, lock = 0, 0, threading.Lock()
+    send = server.server.RequestHandlerClass._send  # type: ignore[attr-defined]
+
+    def slow(handler: object, served: Served) -> None:
+        nonlocal most, running
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.02)
+        send(handler, served)
+        with lock:
+            running -= 1
+
+    server.server.RequestHandlerClass._send = slow  # type: ignore[attr-defined]
+    assert len(entries(run("shuffle", "--seed", "7", url, "-o", "-").stdout)) == 120
+    assert 8 <= most <= ahead.FLIGHT
+
+
+def test_order_alone_reads_no_contents(server: HttpServer, run: Run, archive: Archive) -> None:
+    """What is listed in another order needs headers."""
+    url = server.serve("/a.tar", tar(MEMBERS))
+    assert [sample.key for sample in tarkit.open(url).shuffle(seed=7).head(3)]
+    sent = server.objects["/a.tar"].sent
+    assert sent < len(server.objects["/a.tar"].data) // 2
+
+
+def test_a_cached_object_is_a_file(server: HttpServer, run: Run, archive: Archive, tmp_path: Path) -> None:
+    name = archive(MEMBERS)
+    url = server.serve("/a.tar", Path(name).read_bytes())
+    words = ["shuffle", "--seed", "7", "-o", "-"]
+    assert run(*words, url, "--cache", str(tmp_path / "cache")).stdout == run(*words, name).stdout
+    assert server.objects["/a.tar"].sent <= len(server.objects["/a.tar"].data) + 1
