@@ -306,10 +306,12 @@ def test_side_effects_are_at_the_edge(name: str) -> None:
 
 @each_row("name", MODULES)
 def test_no_function_is_too_long(name: str) -> None:
-    """A function has at most 60 lines."""
+    """A function has at most 60 lines, besides its docstring."""
     for node in nodes(name):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             length = (node.end_lineno or 0) - node.lineno + 1
+            if ast.get_docstring(node) is not None:
+                length -= (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
             assert length <= LONGEST_FUNCTION, f"{name}.{node.name} has {length} lines"
 
 

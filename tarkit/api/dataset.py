@@ -840,10 +840,16 @@ class Dataset(Chain):
             map: a series for each category: `{"cats-%d.tar": ["cat/.*"]}`, or a file with such JSON, or with lines.
             start: the number of the first shard; `append` continues existing series, `force` replaces their shards.
             post, manifest: a command that runs after each shard; a file for a table of the shards.
-            compress, fsync, storage_options: see `write`; others as in `split --help-all` (`notation` is `--template`).
+            compress, fsync, storage_options: as for `write`.
+            **categories: with `map`: map_sep, first_match, unmatched, on_unmatched, on_bad_line.
 
-        Returns the shards: name, samples, size of the tar in bytes, sha256, first and last key. Raises TarkitError if
-        shards of these names exist, and neither `append` nor `force`.
+        Other arguments are the options of `tarkit split`, where `notation` is `--template`.
+
+        Returns:
+            The shards: name, samples, size of the tar in bytes, sha256, first and last key.
+
+        Raises:
+            TarkitError: shards of these names exist, and neither `append` nor `force`.
 
         >>> import tarkit
         >>> shards = tarkit.open("train-*.tar").split("part-%03d.tar", count=2)
@@ -853,12 +859,30 @@ class Dataset(Chain):
         from tarkit.api.split import MapOptions, SplitOptions, write_split
 
         options = SplitOptions(
-            template=template, count=count, size=size, size_rule=size_rule, max_shards=max_shards, shards=shards,
-            even=even, remainder=remainder, parts=parts, group=group, group_field=group_field, salt=salt,
-            stratify=stratify, categories=MapOptions(map, **categories), start=start, append=append, force=force,
-            post=post, manifest=written_file(manifest), notation=notation, compress=compress, fsync=fsync,
+            template=template,
+            count=count,
+            size=size,
+            size_rule=size_rule,
+            max_shards=max_shards,
+            shards=shards,
+            even=even,
+            remainder=remainder,
+            parts=parts,
+            group=group,
+            group_field=group_field,
+            salt=salt,
+            stratify=stratify,
+            categories=MapOptions(map, **categories),
+            start=start,
+            append=append,
+            force=force,
+            post=post,
+            manifest=written_file(manifest),
+            notation=notation,
+            compress=compress,
+            fsync=fsync,
             storage=parse_options(storage_options),
-        )  # fmt: skip
+        )
         return write_split(self, self.new_run(), options).done
 
 

@@ -183,7 +183,7 @@ class RemoteObject:
             return awaited(transfer.rest)
 
     def stream(self, start: int = 0, stop: int | None = None) -> Stream:
-        """Return a reader of bytes [start, stop), in order. What the opening request has read is not requested again."""
+        """Return a reader of bytes [start, stop), in order. What the first request has read is not requested again."""
         opening, self._opening = self._opening, None
         head = self._head if (start, stop) == (0, None) else b""
         if opening is not None and (start > 0 or stop is not None):
@@ -192,11 +192,8 @@ class RemoteObject:
         if opening is None:
             begun = start + len(head)
             opening = Transfer(self, begun, begun + FIRST if self.info.ranges else None)
-        summer = (
-            Summer(self.info.checksum)
-            if self.info.checksum and (start, stop or self.info.size) == (0, self.info.size)
-            else None
-        )
+        whole = start == 0 and stop in (None, self.info.size)
+        summer = Summer(self.info.checksum) if whole and self.info.checksum else None
         return Stream(self, opening, stop, summer, head)
 
     def close(self) -> None:

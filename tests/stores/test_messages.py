@@ -148,11 +148,10 @@ def test_web_servers(server: HttpServer, here: Path) -> None:
 @each_row(
     "words",
     [
-        "stats a.tar --report s3://b/report.json",
         "check a.tar --fix s3://b/a.tar",
         "check a.tar --fix s3://b/a-%d.tar",
-        "split a.tar -c 1 -o x-%d.tar --manifest s3://b/manifest.tsv",
-        "stats a.tar --by cls --classes s3://b/classes.txt",
+        "extract a.tar -C s3://b/d",
+        "sort a.tar -o b.tar --tmpdir s3://b/d",
     ],
 )
 def test_files_that_cannot_be_urls(words: str, here: Path) -> None:
