@@ -32,7 +32,7 @@ def write_archive(
     samples, flow = data.samples(run, moves=not (whole and len(locations) == 1), directory=output.directory)
     first = last = None
     with flow, EntryWriter(flow.open(output, data.inputs)) as writer:
-        total = total_size(locations) if data.passes_all else None
+        total = total_size(locations) if data.keeps_all else None
         for sample in run.watch(apart(samples, flow), lambda: writer.position, total):
             sample.write(writer)
             first, last = first or sample.key, sample.key
@@ -46,4 +46,5 @@ def write_archive(
 
 def apart(samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
     """Return the samples to write; two with the same key are a problem for the policy."""
-    return flow.counted(neighbours(samples, flow.run.policy, flow.inputs.tmpdir, flow.keys_repeat, flow.key_repeats))
+    policy, tmpdir = flow.run.policy, flow.inputs.tmpdir
+    return flow.counted(neighbours(samples, policy, tmpdir, flow.keys_may_repeat, flow.is_repeated))

@@ -10,7 +10,7 @@ from itertools import islice
 from shlex import quote
 from typing import BinaryIO, Literal
 
-from tarkit.api.chain import at_least, one_of, seconds, words
+from tarkit.api.arguments import check_at_least, check_choice, check_seconds, list_words
 from tarkit.api.output import Output, file_name, status_of
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show, spell
@@ -84,7 +84,7 @@ def create(
     if format is None and (columns is not None or key is not None):
         raise Usage("columns and key require a format")
     run, opened, lines = Run(tmpdir=tmpdir), Output.named(output, compress, fsync), os.fspath(recipe)
-    names, start = list(words(columns or (), "columns")) or None, os.fspath(directory or "")
+    names, start = list(list_words(columns or (), "columns")) or None, os.fspath(directory or "")
     rule = _depfile(depfile, depfile_target, lines, opened)
     chosen = CreateOptions(format, names, key, start, parallel, count, skip_missing, group, pipes, mtime, *rule)
     write_recipe(lines, opened, run, chosen, filter(None, rule[:1]))
@@ -125,11 +125,11 @@ class CreateOptions:
     depfile_target: str | None = None
 
     def __post_init__(self) -> None:
-        at_least(0, count=self.count)
-        at_least(1, parallel=self.ahead)
-        one_of("format", self.format, RecipeFormat)
+        check_at_least(0, count=self.count)
+        check_at_least(1, parallel=self.ahead)
+        check_choice("format", self.format, RecipeFormat)
         if self.mtime is not None:
-            seconds(mtime=self.mtime)
+            check_seconds(mtime=self.mtime)
 
 
 def write_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, outputs: Iterable[str] = ()) -> None:

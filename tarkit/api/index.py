@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarkit.api.chain import at_least, locate, names
+from tarkit.api.arguments import check_at_least, split_names
+from tarkit.api.chain import locate
 from tarkit.api.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, spell
@@ -105,8 +106,8 @@ def _options(
     force: bool = False,
     fsync: bool = False,
 ) -> IndexOptions:
-    at_least(1, processes=processes)
-    chosen = check_formats(names(format, "format"))
+    check_at_least(1, processes=processes)
+    chosen = check_formats(split_names(format, "format"))
     if md5 and "wids" not in chosen:
         raise Usage("md5 requires the format wids")
     return IndexOptions(chosen, None if output is None else os.fspath(output), processes, md5, force, fsync)
@@ -119,7 +120,7 @@ def _run(
     tmpdir: str | None,
 ) -> Run:
     run = Run(tmpdir=tmpdir, on_problem=on_problem)
-    run.policy = Policy(names(allow, "allow"), names(skip, "skip"), warn=run.warn)
+    run.policy = Policy(split_names(allow, "allow"), split_names(skip, "skip"), warn=run.warn)
     return run
 
 

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
-from tarkit.api.chain import at_least, function, locate, number, one_of, whole
+from tarkit.api.arguments import check_at_least, check_choice, check_function, check_number, check_whole
+from tarkit.api.chain import locate
 from tarkit.api.output import Output, total_size
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample
@@ -113,11 +114,11 @@ class SampleWork(Step):
     runs_code = True
 
     def __post_init__(self) -> None:
-        at_least(0, processes=self.processes, retries=self.retries)
-        whole(mtime=0 if self.mtime is None else self.mtime)
-        one_of("on_error", self.on_error, OnError)
+        check_at_least(0, processes=self.processes, retries=self.retries)
+        check_whole(mtime=0 if self.mtime is None else self.mtime)
+        check_choice("on_error", self.on_error, OnError)
         if self.timeout is not None:
-            number(timeout=self.timeout)
+            check_number(timeout=self.timeout)
         if self.timeout is not None and not self.timeout > 0:
             raise Usage(f"timeout={self.timeout}: it is more than 0 seconds, or None")
         self._limit = None if self.max_errors is None else parse_limit(str(self.max_errors))
@@ -136,7 +137,7 @@ class SampleWork(Step):
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the results; leaving the `with` block of the flow ends the processes."""
         run, policy, tmpdir = flow.run, flow.run.policy, flow.inputs.tmpdir
-        flow.key_repeats = None  # keys change, and samples are read ahead
+        flow.is_repeated = None  # keys change, and samples are read ahead
         for location in self.extra_inputs:
             if location.kind == "path":
                 run.reserve(location.text, f"the input of {spell('redo')}", written=False)
@@ -204,8 +205,8 @@ class CallFunction(SampleWork):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.function, str):
-            function(function=self.function)
-        at_least(1, batch=self.batch)
+            check_function(function=self.function)
+        check_at_least(1, batch=self.batch)
         if self.allow_pickle and not self.decode:
             raise Usage(f"{spell('allow_pickle')} requires {spell('decode')}")
 

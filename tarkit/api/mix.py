@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, TypedDict, Unpack
 
-from tarkit.api.chain import FileInput, at_least, function, one_of, refuse_twice, whole
+from tarkit.api.arguments import check_at_least, check_choice, check_function, check_whole
+from tarkit.api.chain import refuse_twice
 from tarkit.api.dataset import Dataset, open
 from tarkit.api.run import Run
 from tarkit.api.steps import Flow, InputReader, Step
@@ -23,6 +24,7 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle, without_strays
 from tarkit.samples.sample import TarSample
+from tarkit.streams.fileobjects import FileObjectInput
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
 
@@ -74,9 +76,9 @@ def mix(
     >>> [sample.key for sample in tarkit.mix([(cats, 2), dogs], seed=9, until="all")]
     ['cat/0', 'cat/1', 'cat/2', 'dog/0', 'cat/3', 'dog/1']
     """
-    whole(seed=seed)
-    one_of("until", until, Ends)
-    at_least(0, total=total)
+    check_whole(seed=seed)
+    check_choice("until", until, Ends)
+    check_at_least(0, total=total)
     if repeat and until == "first" and total is None:
         raise Usage("repeat has no end", "total=N draws so many, until='all' ends once each came to its end")
     spec, given = _described(sources, Run(on_problem=reading.get("on_problem")).warn)
@@ -84,7 +86,7 @@ def mix(
         raise Usage(f"{next(iter(reading))}: it is for sources that are names", "give it to tarkit.open")
     found = open_sources(spec, lambda locations, interleave: open(locations, interleave=interleave, **reading), given)
     if each is not None:
-        function(each=each)
+        check_function(each=each)
         for source in found:
             source.data = each(source.data)
             if not isinstance(source.data, Dataset):
@@ -150,7 +152,7 @@ class MixSource:
 
 def _reads_once(location: Location) -> bool:
     """Return whether an input can be read only once."""
-    if isinstance(location.file, FileInput):
+    if isinstance(location.file, FileObjectInput):
         return not location.file.seekable
     if location.kind == "path":
         return not stat.S_ISREG(os.stat(location.text).st_mode)
@@ -201,7 +203,7 @@ class Mixture:
     fields: Fields = field(default_factory=Fields)
     reader: MixReader | None = None
     whole = False
-    keys_repeat = True
+    keys_may_repeat = True
 
     @property
     def locations(self) -> tuple[Location, ...]:

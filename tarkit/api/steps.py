@@ -50,8 +50,10 @@ class Flow:
     """The state of one run over a dataset: its inputs, and the final checks of its steps.
 
     Attributes:
-        keys_repeat: whether keys may come back in the output, so that they have to be judged there.
-        key_repeats: says whether the key of the current sample comes back, where that is known.
+        keys_may_repeat: whether two samples of the output may have one key, so that it has to be checked for that. A
+            step that makes keys sets it.
+        is_repeated: says whether another sample has the key of the current one; set by a sort, which knows that for
+            each. None: not known, so that a check has to remember all keys.
         is_earlier: says whether the current sample is of the output of an earlier run, which `redo` keeps.
         whole: whether all samples of the inputs come to the current step, as they are.
         reread: iterates once more over the samples in front of the current step, by a policy of its own; for a step
@@ -65,8 +67,8 @@ class Flow:
 
     run: Run
     inputs: InputReader
-    keys_repeat: bool
-    key_repeats: Callable[[], bool] | None = None
+    keys_may_repeat: bool
+    is_repeated: Callable[[], bool] | None = None
     is_earlier: Callable[[], bool] | None = None
     whole: bool = False
     reread: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
@@ -123,8 +125,8 @@ class Step:
     runs_code = False
     """Whether it runs code of the user, so that its results are kept where they are read twice."""
 
-    passes_all = False
-    """Whether it passes on all samples unchanged."""
+    keeps_all = False
+    """Whether all samples come out as they are, perhaps in another order."""
 
     extra_inputs: Sequence[Location] = ()
     """The archives that it reads besides."""
@@ -196,7 +198,7 @@ class Change(Step):
         if self.fields.rekey is not None:
             if flow.is_earlier is not None:
                 raise Usage("rekey cannot be used with redo, which finds the places of samples by their keys")
-            flow.keys_repeat, flow.key_repeats = True, None
+            flow.keys_may_repeat, flow.is_repeated = True, None
         return self.fields(samples, flow.run.policy, flow.is_earlier)
 
 
@@ -209,7 +211,7 @@ class BufferShuffle(Step):
     seed: int
     name = "buffer_shuffle"
     counts = True
-    passes_all = True
+    keeps_all = True
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples, locally mixed."""

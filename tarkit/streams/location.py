@@ -27,13 +27,16 @@ import stat
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import BinaryIO, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from braceexpand import braceexpand
 
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.stores import rewrite, schemes
 from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, ZIP
+
+if TYPE_CHECKING:
+    from tarkit.streams.source import Readable
 
 # ---- Braces: counted first, then expanded by the package `braceexpand`
 # They follow bash's rules (`{000..099}`, `{0..9..3}`, `{a..e}`, `{x,y{1..3}}`, padding kept), but a backslash is an
@@ -196,7 +199,7 @@ class Location(NamedTuple):
     kind: Kind
     text: str
     name: str
-    file: BinaryIO | None = None  # the file object, for the kind `object`
+    file: Readable | None = None  # of the kind `object`: a file object, see `streams.fileobjects`
 
 
 STDIN = Location("stdin", "-", "stdin")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarkit.api.chain import one_of
+from tarkit.api.arguments import check_choice
 from tarkit.api.output import Output, numbered_output
 from tarkit.api.run import Run
 from tarkit.api.shards import MapOptions
@@ -100,7 +100,7 @@ def shard_names(
     Raises:
         Usage: the output is stdout, or the suffix is not one of archives.
     """
-    one_of("notation", template, Notation)
+    check_choice("notation", template, Notation)
     text = DEFAULT_NAME if output is None else os.fspath(output)
     if text == "-":
         raise Usage("shard writes numbered files, not stdout", f"name them with {spell('output')} 'out-%06d.tar'")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Unpack
 
-from tarkit.api.chain import at_least, one_of, words
+from tarkit.api.arguments import check_at_least, check_choice, list_words
 from tarkit.api.output import written_file
 from tarkit.api.run import Run
 from tarkit.api.shards import CategoryArguments, MapOptions
@@ -113,7 +113,7 @@ class Plan:
         Raises:
             TarkitError: shards of these names exist, or the options do not fit the files.
         """
-        at_least(0, processes=processes)
+        check_at_least(0, processes=processes)
         files = written_file(manifest), written_file(depfile), depfile_target
         options = PackOptions(_workers(processes), force, resume, skip_missing, mtime, post, *files)
         names = self._names(template, compress, fsync)
@@ -199,11 +199,11 @@ def plan(
     >>> [shard.samples for shard in tarkit.plan("photos", count=2).write("photos-%02d.tar")]
     [2, 1]
     """
-    at_least(1, count=count, size=None if isinstance(size, str) else size, shards=shards)
+    check_at_least(1, count=count, size=None if isinstance(size, str) else size, shards=shards)
     _check_words(size_rule, dirs, rename, on_missing, symlinks)
-    files = parse_files(keep_root, symlinks, prefix, match, words(exclude))
-    labels = words(label_from_dir), classes, written_file(classes_out)
-    samples = parse_samples(key, last_dot, rename, words(require), on_missing, *labels, join)
+    files = parse_files(keep_root, symlinks, prefix, match, list_words(exclude))
+    labels = list_words(label_from_dir), classes, written_file(classes_out)
+    samples = parse_samples(key, last_dot, rename, list_words(require), on_missing, *labels, join)
     division = parse_division(count, size, size_rule, shards, even, dirs, sort)
     chosen = PlanOptions(os.fspath(directory), files, samples, division, MapOptions(map, **categories), update)
     return Plan(chosen, lambda: Run(tmpdir=tmpdir, on_problem=on_problem), notation, ext)
@@ -227,8 +227,8 @@ def load_plan(
 
 def _check_words(size_rule: SizeRule, dirs: Dirs, rename: Rename, on_missing: OnMissing, symlinks: Symlinks) -> None:
     """Raise Usage for an argument that is not one of its words."""
-    one_of("size_rule", size_rule, SizeRule)
-    one_of("dirs", dirs, Dirs)
-    one_of("rename", rename, Rename)
-    one_of("on_missing", on_missing, OnMissing)
-    one_of("symlinks", symlinks, Symlinks)
+    check_choice("size_rule", size_rule, SizeRule)
+    check_choice("dirs", dirs, Dirs)
+    check_choice("rename", rename, Rename)
+    check_choice("on_missing", on_missing, OnMissing)
+    check_choice("symlinks", symlinks, Symlinks)
