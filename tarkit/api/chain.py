@@ -270,7 +270,7 @@ class Chain:
         samples = iter(flow.inputs)
         for number, step in enumerate(steps):
             flow.reread = partial(self._reread, flow, point, number)
-            flow.whole = self._keeps_all(number)
+            flow.has_all = self._keeps_all(number)
             samples = step(samples, flow)
             if step.runs_code and (keep or any(later.rereads for later in steps[number + 1 :])):
                 from tarkit.sorting.ranges import KeptSamples

@@ -417,12 +417,12 @@ class Dataset(Chain):
         >>> [dict(sample) for sample in data.head(1)]
         [{'cls': b'4'}]
         """
-        from tarkit.api.map import CallFunction, parsed
+        from tarkit.api.map import CallFunction, parse_work_options
 
         for each in (function, init):
             if each is not None and not callable(each):
                 raise TypeError(f"a function is needed, not {type(each).__name__}")
-        how = parsed("map", options)
+        how = parse_work_options("map", options)
         return self._process(
             CallFunction(function=function, batch=batch, init=init, decode=decode, allow_pickle=allow_pickle, **how)
         )
@@ -461,13 +461,13 @@ class Dataset(Chain):
         >>> [(sample.key, sample["md5"][:6]) for sample in data]
         [('a/0', b'f97c5d'), ('a/1', b'b8a9f7')]
         """
-        from tarkit.api.map import RunCommand, parsed
+        from tarkit.api.map import RunCommand, parse_work_options
 
         if (command is None) == (script is None):
             raise Usage("proc runs a command or a script: one of them is needed")
         if command is not None:
             check_text(command=command)
-        file, how = None if script is None else os.fspath(script), parsed("proc", options)
+        file, how = None if script is None else os.fspath(script), parse_work_options("proc", options)
         return self._process(
             RunCommand(
                 command=command,
@@ -494,14 +494,14 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("a.tar").worker("cat")]
         ['a/0', 'a/1']
         """
-        from tarkit.api.map import RunProgram, parsed
+        from tarkit.api.map import RunProgram, parse_work_options
 
         check_text(command=command)
-        return self._process(RunProgram(command=command, **parsed("worker", options)))
+        return self._process(RunProgram(command=command, **parse_work_options("worker", options)))
 
     def _process(self, work: SampleWork) -> Dataset:
         """Add a step that processes samples."""
-        if work.extra_inputs and not self.unchanged:
+        if work.redo and not self.unchanged:
             raise Usage("redo reads all samples of its inputs: it cannot follow other steps, mode or shard_slice")
         return self.then(work)
 

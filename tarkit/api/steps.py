@@ -1,4 +1,8 @@
-"""The steps between reading and writing samples: choose, change, order, map. Each is called once a run."""
+"""The steps between reading and writing samples: choose, change, order, map. Each is called once a run.
+
+`Step` is what `chain.Chain` knows of a step, `Flow` what the steps of one run share. The steps that choose, change and
+shuffle through a buffer are here; `order` has those that order all samples, `map` those that process each.
+"""
 
 from __future__ import annotations
 
@@ -47,22 +51,28 @@ class InputReader(Protocol):
 
 @dataclass
 class Flow:
-    """The state of one run over a dataset: its inputs, and the final checks of its steps.
+    """The state of one run over a dataset, which its steps share.
+
+    The chain sets `reread` and `has_all` before it calls a step. What a step says of samples (`is_repeated`,
+    `is_earlier`) is for the steps after it and for the output.
 
     Attributes:
+        run: where problems, messages and counts go.
+        inputs: the reader of the samples.
         keys_may_repeat: whether two samples of the output may have one key, so that it has to be checked for that. A
             step that makes keys sets it.
         is_repeated: says whether another sample has the key of the current one; set by a sort, which knows that for
             each. None: not known, so that a check has to remember all keys.
         is_earlier: says whether the current sample is of the output of an earlier run, which `redo` keeps.
-        whole: whether all samples of the inputs come to the current step, as they are.
+        has_all: whether all samples of the inputs come to the current step, as they are.
         reread: iterates once more over the samples in front of the current step, by a policy of its own; for a step
             that `rereads`, while it asks for no sample otherwise.
         at_end: called after the last sample; they raise TarkitError or report.
         stack: the processes and outputs of steps; leaving a `with` block of the flow ends them, so that no process
             lives on with the traceback of an exception, and completes outputs.
-        counts_output: whether a step needs `written` and `last`: the number of samples in the output so far, and the
-            key of the last of them.
+        counts_output: whether a step needs `written` and `last_key`.
+        written: the number of samples in the output so far, if they are counted.
+        last_key: the key of the last of them.
     """
 
     run: Run
@@ -70,13 +80,13 @@ class Flow:
     keys_may_repeat: bool
     is_repeated: Callable[[], bool] | None = None
     is_earlier: Callable[[], bool] | None = None
-    whole: bool = False
+    has_all: bool = False
     reread: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
     at_end: list[Callable[[], None]] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
     counts_output: bool = False
     written: int = 0
-    last: bytes | None = None
+    last_key: bytes | None = None
 
     def finish(self) -> None:
         """Run the final checks of the steps, after the last sample; raises TarkitError."""
@@ -92,7 +102,7 @@ class Flow:
         for sample in samples:
             yield sample
             self.written += sample.key is not None
-            self.last = sample.key
+            self.last_key = sample.key
 
     def open(self, output: Output, inputs: Sequence[Location]) -> Sink:
         """Open the output; raise Usage when it is one of the inputs, or a file that a step reads or writes."""
@@ -108,7 +118,7 @@ class Flow:
 
 
 class Step:
-    """A change to the samples of a run. The attributes say what it requires of reading them."""
+    """What is done with the samples of a run between reading and writing. The attributes say what it needs for that."""
 
     name = ""
     """The method of `Dataset` that adds it, for `repr`."""
@@ -129,7 +139,7 @@ class Step:
     """Whether all samples come out as they are, perhaps in another order."""
 
     extra_inputs: Sequence[Location] = ()
-    """The archives that it reads besides."""
+    """The archives that it reads besides the inputs of the dataset."""
 
     def reads_in_order(self, locations: Sequence[Location], run: Run) -> bool:
         """Return whether files are to be read in order, as streams are."""
@@ -150,7 +160,7 @@ class Choose(Step):
     @property
     def name(self) -> str:  # type: ignore[override]
         """The method of `Dataset` that adds it."""
-        return next(name for name in ("where", "match", "keys", "sample", "slice", "count") if _set(self.select, name))
+        return _used(self.select, "where", "match", "keys", "sample", "slice", "count")
 
     @property
     def counts(self) -> bool:  # type: ignore[override]
@@ -187,11 +197,7 @@ class Change(Step):
     @property
     def name(self) -> str:  # type: ignore[override]
         """The method of `Dataset` that adds it."""
-        return (
-            "select"
-            if self.fields.keep
-            else next(name for name in ("drop", "require", "rename", "rekey") if _set(self.fields, name))
-        )
+        return "select" if self.fields.keep else _used(self.fields, "drop", "require", "rename", "rekey")
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples with their new fields and keys."""
@@ -219,9 +225,9 @@ class BufferShuffle(Step):
         return buffer_shuffle(samples, self.size, self.initial, self.seed, flow.inputs.tmpdir)
 
 
-def _set(options: Select | Fields, name: str) -> bool:
-    """Whether an option is used."""
-    return getattr(options, name) not in (None, (), [])
+def _used(options: Select | Fields, *names: str) -> str:
+    """Return the first of these options that is used; there is one."""
+    return next(name for name in names if getattr(options, name) not in (None, (), []))
 
 
 def report_keys(run: Run, select: Select) -> None:
