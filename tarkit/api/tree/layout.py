@@ -127,7 +127,7 @@ def lay_out_tree(
     tmpdir = run.scratch(names.output.directory)
     tmpdir = tmpdir if tmpdir is not None and os.path.isdir(tmpdir) else None
     _check_root(chosen.root)
-    beside = [path for _, _, path in run.places.values()]
+    beside = [place.path for place in run.places.values()]
     tree = Tree(
         chosen.root,
         chosen.files.keep_root,

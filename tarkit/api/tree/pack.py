@@ -123,9 +123,9 @@ def pack(
     for name in packer.names:
         place = run.places.get(os.path.realpath(parse_output(name).text))
         if place:
-            raise Usage(f"{place[2]} is {place[0]}, and has the name of a shard")
+            raise Usage(f"{place.path} is {place.what}, and has the name of a shard")
         output.check_time(options.mtime, name)
-    packer.check([path for _, own, path in run.places.values() if own])
+    packer.check([place.path for place in run.places.values() if place.written])
     several, first = packer.in_several()
     if several:
         what = f"samples in several shards, or whose entries are not together: {several}, {show(first)} first"
