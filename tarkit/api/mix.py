@@ -31,7 +31,7 @@ from tarkit.streams.location import Location
 Ends = Literal["first", "all"]
 
 
-class Reading(TypedDict, total=False):
+class OpenArguments(TypedDict, total=False):
     """Arguments of `tarkit.open`, for sources that are names."""
 
     allow: str | Iterable[str]
@@ -51,7 +51,7 @@ def mix(
     until: Ends = "first",
     repeat: bool = False,
     each: Callable[[Dataset], Dataset] | None = None,
-    **reading: Unpack[Reading],
+    **reading: Unpack[OpenArguments],
 ) -> Dataset:
     """Draw samples from several datasets: each draw chooses one at random, by weight, and takes its next sample.
 
@@ -134,7 +134,13 @@ def _source(where: str, source: Any) -> tuple[SourceSpec, Dataset | None]:
 
 @dataclass
 class MixSource:
-    """One source of a mix. The steps of `data` apply to each of its laps."""
+    """One source of a mix. The steps of `data` apply to each of its laps.
+
+    Attributes:
+        spec: its description: its weight, and how its shards are read.
+        data: its samples.
+        reads_once: whether one of its inputs can be read only once.
+    """
 
     spec: SourceSpec
     data: Dataset
@@ -159,8 +165,8 @@ def _reads_once(location: Location) -> bool:
     return location.kind == "stdin"
 
 
-class _Keyed(Step):
-    """Leave out the entries of archives without samples, with a warning."""
+class _LeaveOutStrays(Step):
+    """Leave out the entries of archives without samples, with a warning: they cannot be drawn."""
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         return without_strays(samples, flow.run.policy)
@@ -168,7 +174,7 @@ class _Keyed(Step):
 
 def open_sources(
     spec: MixSpec,
-    open_: Callable[[list[Location], int], Dataset],
+    open_shards: Callable[[list[Location], int], Dataset],
     given: Sequence[Dataset | None] = (),
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[MixSource]:
@@ -176,14 +182,14 @@ def open_sources(
 
     Args:
         spec: the description of the mix.
-        open_: called with the archives of a source, and the number of those that take turns.
+        open_shards: called with the archives of a source, and the number of those that take turns.
         given: datasets in place of names.
         tell: called with the number of missing files, where they are allowed.
     """
     found = []
     for source, data in zip(spec.sources, given or [None] * len(spec.sources), strict=True):
-        opened = open_(locate(source, tell), source.nstreams) if data is None else data
-        found.append(MixSource(source, opened.then(_Keyed())))
+        opened = open_shards(locate(source, tell), source.nstreams) if data is None else data
+        found.append(MixSource(source, opened.then(_LeaveOutStrays())))
     refuse_twice(location for each in found for location in each.data.locations)
     return found
 
@@ -193,7 +199,17 @@ def open_sources(
 
 @dataclass
 class Mixture:
-    """The origin of a mixed dataset. `fields` are common to all sources; `reader` is that of the last run."""
+    """The origin of a mixed dataset.
+
+    Attributes:
+        sources: the sources.
+        seed: decides what is drawn.
+        total: how many samples are drawn at most.
+        until: when the mix ends.
+        repeat: whether a source that has no more samples begins again.
+        fields: changes the samples of all sources.
+        reader: the reader of the latest run, which has its counts.
+    """
 
     sources: Sequence[MixSource]
     seed: int
