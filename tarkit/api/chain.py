@@ -29,7 +29,7 @@ from tarkit.streams.location import Location, expand_inputs
 if TYPE_CHECKING:
     from tarkit.samples.text import Mode
 
-    Input = str | os.PathLike[str] | BinaryIO | Location
+    Input = str | os.PathLike[str] | BinaryIO | Location  # what `locate` takes, one or several
 
 
 class Origin(Protocol):
@@ -41,7 +41,7 @@ class Origin(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether all samples of the archives are read, in order."""
+        """Whether all samples of the archives are read, those of each archive in order."""
 
     @property
     def keys_may_repeat(self) -> bool:
@@ -86,7 +86,7 @@ class Archives:
 
     @property
     def whole(self) -> bool:
-        """Whether all of their samples are read."""
+        """Whether all of their samples are read; those of text are made anew."""
         return self.shard_slice is None and self.mode == "tar"
 
     @property
@@ -198,7 +198,7 @@ class Chain:
 
     @property
     def unchanged(self) -> bool:
-        """Whether all samples come as they are, in the order that they have."""
+        """Whether all samples come as they are, those of each archive in order."""
         return not self._steps and self._origin.whole
 
     @property
