@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from tarkit.api.inspect import Stats as Stats
     from tarkit.api.map import WorkOptions as WorkOptions
     from tarkit.api.mix import mix as mix
-    from tarkit.api.plan import Plan as Plan
-    from tarkit.api.plan import load_plan as load_plan
-    from tarkit.api.plan import plan as plan
     from tarkit.api.run import TarkitWarning as TarkitWarning
     from tarkit.api.sample import Sample as Sample
+    from tarkit.api.tree.plan import Plan as Plan
+    from tarkit.api.tree.plan import load_plan as load_plan
+    from tarkit.api.tree.plan import plan as plan
     from tarkit.api.writers import ShardWriter as ShardWriter
     from tarkit.api.writers import TarWriter as TarWriter
     from tarkit.checking.findings import Finding as Finding
@@ -54,7 +54,7 @@ _MODULES = {
     "FieldStats": "tarkit.api.inspect",
     "Finding": "tarkit.checking.findings",
     "IndexedDataset": "tarkit.api.indexed",
-    "Plan": "tarkit.api.plan",
+    "Plan": "tarkit.api.tree.plan",
     "Problem": "tarkit.errors",
     "Report": "tarkit.api.check",
     "Sample": "tarkit.api.sample",
@@ -71,10 +71,10 @@ _MODULES = {
     "check": "tarkit.api.check",
     "create": "tarkit.api.create",
     "index": "tarkit.api.index",
-    "load_plan": "tarkit.api.plan",
+    "load_plan": "tarkit.api.tree.plan",
     "mix": "tarkit.api.mix",
     "open": "tarkit.api.dataset",
-    "plan": "tarkit.api.plan",
+    "plan": "tarkit.api.tree.plan",
     "stats": "tarkit.api.dataset",
     "verify_index": "tarkit.api.index",
 }

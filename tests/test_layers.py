@@ -90,17 +90,18 @@ FOLDERS = {
     "views": "errors streams tables inspecting packing",
     "api": (
         "errors problems streams.codecs stores streams tar tables zip parallel samples export extraction "
-        "inspecting mixing indexing proc shards checking sorting packing views"
+        "inspecting mixing indexing proc shards checking sorting views"
     ),
-    "tarkit": "errors inspecting shards checking sorting api",
+    "api.tree": "errors streams.codecs stores streams tables shards packing api",
+    "tarkit": "errors inspecting shards checking sorting api api.tree",
     "cli": (
         "errors problems signals streams.codecs stores streams tar samples proc shards checking sorting packing "
-        "views api tarkit"
+        "views api api.tree tarkit"
     ),
     "__main__": "cli",
     "commands": (
         "errors problems stores streams samples export inspecting mixing indexing proc shards checking sorting "
-        "packing views api cli"
+        "packing views api api.tree cli"
     ),
 }
 MOST_FILES = 22

@@ -1,32 +1,36 @@
-"""Chains: an origin of samples, and the steps that are applied to them. `dataset.Dataset` adds the public methods."""
+"""Chains: an origin of samples, and the steps that are applied to them. `dataset.Dataset` adds the public methods.
+
+A chain can be run any number of times. `Chain.samples` begins a run: the origin opens its inputs, and each step gets an
+iterator of the samples in front of it and returns one of those behind it. What the steps of a run tell each other is in
+its `Flow`.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast, get_args
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self, cast
 
-from tarkit.api.output import object_name
 from tarkit.api.run import Run
 from tarkit.api.steps import Change, Choose, Flow, InputReader, Step
-from tarkit.errors import TarkitError, Unsupported, Usage
+from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
+from tarkit.streams.fileobjects import FileObjectInput, for_one_run
 from tarkit.streams.location import Location, expand_inputs
-from tarkit.tar.block import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from tarkit.samples.text import Mode
     from tarkit.stores.store import StoreOptions
 
-    Input = str | os.PathLike[str] | BinaryIO | Location
+    Input = str | os.PathLike[str] | BinaryIO | Location  # what `locate` takes, one or several
 
 
 class Origin(Protocol):
@@ -38,29 +42,35 @@ class Origin(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether all samples of the archives are read, in order."""
+        """Whether all samples of the archives are read, those of each archive in order."""
 
     @property
-    def keys_repeat(self) -> bool:
-        """Whether a key may come back, so that keys have to be judged in the output."""
+    def keys_may_repeat(self) -> bool:
+        """Whether two samples may have one key, so that an output has to be checked for that."""
 
     def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> InputReader:
         """Begin to read for a run.
 
         Args:
+            run: where problems and messages go.
             tmpdir: the directory of temporary files.
             gather: whether a step joins the parts of scattered samples.
-            stream: whether files are to be read in order.
-            spool: whether all is read several times.
+            stream: whether files are to be read in order, as streams are.
+            spool: whether the run reads all samples several times, so that streams are copied to temporary files.
         """
 
 
 @dataclass
 class Archives:
-    """Archives that are read one after another: `shard_slice` of each, of which `interleave` take turns.
+    """Archives as the origin of samples.
 
-    With `spool` streams are kept in temporary files, so that several runs can be made. `mode` says which samples are
-    made of text that is in place of archives.
+    Attributes:
+        locations: where they are.
+        shard_slice: start, stop and step of the samples that are read of each archive; None for all.
+        interleave: how many archives are open at a time, giving a sample each in turn.
+        prefetch: how many archives are opened ahead.
+        spool: whether copies of streams are kept in temporary files from one run to the next, which read them again.
+        mode: `tar`, or how text, which is there in place of archives, is divided into samples.
     """
 
     locations: tuple[Location, ...]
@@ -71,29 +81,24 @@ class Archives:
     mode: Mode = "tar"
 
     def __post_init__(self) -> None:
-        self._kept: DatasetReader | None = None
-        self._opened = False
-        self._stdin: int | None = None
+        self._kept: DatasetReader | None = None  # with `spool`, the reader of the first run
+        self._opened = False  # whether there was a run
+        self._stdin_start: int | None = None  # the offset at which the latest run began to read stdin, if it is a file
 
     @property
     def whole(self) -> bool:
-        """Whether all of their samples are read."""
+        """Whether all of their samples are read; those of text are made anew."""
         return self.shard_slice is None and self.mode == "tar"
 
     @property
-    def keys_repeat(self) -> bool:
-        """Whether there are several."""
+    def keys_may_repeat(self) -> bool:
+        """Whether there are several archives: within one a key that comes back is found by its reader."""
         return len(self.locations) > 1 and self.mode == "tar"
 
     def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> InputReader:
         """Begin to read for a run; see `Origin`."""
         if self.mode != "tar":
-            from tarkit.samples.text import TextReader
-
-            for location in self.locations if spool or self.spool else ():
-                if location.kind != "path" or _is_stream(location):
-                    raise Unsupported(f"{location.name}: text that is read twice must be in a file")
-            return TextReader(self._readable(), run.policy, self.mode, self.shard_slice, tmpdir)
+            return self._open_text(run, tmpdir, spool or self.spool)
         if self._kept is not None:
             self._kept.policy = run.policy
             return self._kept
@@ -113,6 +118,15 @@ class Archives:
         self._kept = reader if self.spool else None
         return reader
 
+    def _open_text(self, run: Run, tmpdir: str | None, twice: bool) -> InputReader:
+        """Begin to read text. Raises Unsupported for a stream that is to be read twice: it is not copied."""
+        from tarkit.samples.text import TextReader
+
+        for location in self.locations if twice else ():
+            if location.kind != "path" or _is_stream(location):
+                raise Unsupported(f"{location.name}: text that is read twice must be in a file")
+        return TextReader(self._readable(), run.policy, self.mode, self.shard_slice, tmpdir)
+
     def only(self, places: Sequence[int]) -> Archives:
         """Return those with these numbers, in this order, to be read once."""
         readable = self._readable()
@@ -124,15 +138,17 @@ class Archives:
         What is left of a stream may begin anywhere in the archive, also at a header.
         """
         for location in self.locations if self._opened else ():
-            if _is_stream(location) or (location.kind == "stdin" and os.lseek(0, 0, os.SEEK_CUR) != self._stdin):
+            if _is_stream(location) or (location.kind == "stdin" and _stdin_offset() != self._stdin_start):
                 raise Unsupported(f"{location.name}: a stream can be read once", "write it to a file, and open that")
         self._opened = True
         if any(location.kind == "stdin" and not _is_stream(location) for location in self.locations):
-            self._stdin = os.lseek(0, 0, os.SEEK_CUR)
-        return tuple(
-            location._replace(file=location.file.reader()) if isinstance(location.file, FileInput) else location
-            for location in self.locations
-        )
+            self._stdin_start = _stdin_offset()
+        return tuple(map(for_one_run, self.locations))
+
+
+def _stdin_offset() -> int:
+    """Return the position in the file that is stdin."""
+    return os.lseek(0, 0, os.SEEK_CUR)
 
 
 def _is_stream(location: Location) -> bool:
@@ -145,59 +161,17 @@ def _is_stream(location: Location) -> bool:
         return False  # opening it reports the error
 
 
-class FileInput:
-    """A file object of the caller, which stays open. Each run reads it from the position that it had for the first."""
+class RereadPoint(NamedTuple):
+    """Samples of a run that can be iterated over again, for a step that reads twice what is in front of it.
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
-        self.file = file
-        self.name = name
-        self.current: FileReading | None = None
-        self._start: int | None = None
+    Attributes:
+        step: the index of the first step that they have not gone through.
+        samples: the inputs, for step 0, or the results of a step that runs code of the user: they are kept, since the
+            code may have effects, and give other results when it runs again.
+    """
 
-    @property
-    def seekable(self) -> bool:
-        """Whether it can be read again."""
-        return bool(getattr(self.file, "seekable", bool)())
-
-    def read(self, n: int) -> bytes:
-        """Return up to `n` bytes."""
-        data: object = self.file.read(n)
-        if not isinstance(data, bytes):
-            raise Usage(f"{self.name}: its read() returned {type(data).__name__}, not bytes", "open it in mode 'rb'")
-        return data
-
-    def reader(self) -> BinaryIO:
-        """Return a reader of the object for one run."""
-        return cast(BinaryIO, FileReading(self))
-
-    def begin(self, reading: FileReading) -> None:
-        """Seek to where the first run began. Raises Unsupported when the object cannot seek."""
-        if self.current is not None:
-            if self._start is None:
-                what = f"{self.name}: a file object that cannot seek can be read once"
-                raise Unsupported(what, "write it to a file, and open that")
-            self.file.seek(self._start)
-        elif self.seekable:
-            self._start = self.file.tell()
-        self.current = reading
-
-
-class FileReading:
-    """A reader of a file object for one run; it is invalid once a later run begins to read."""
-
-    def __init__(self, file: FileInput) -> None:
-        self._file = file
-        self._begun = False
-
-    def read(self, n: int) -> bytes:
-        """Return up to `n` bytes. Raises TarkitError when a later run has begun to read the object."""
-        if not self._begun:
-            self._begun = True
-            self._file.begin(self)
-        elif self._file.current is not self:
-            what = f"{self._file.name}: another iterator has begun to read this file object"
-            raise TarkitError(what, "open the file by its path: then each iterator has its own position")
-        return self._file.read(n)
+    step: int
+    samples: Iterable[TarSample]
 
 
 class Chain:
@@ -226,7 +200,7 @@ class Chain:
 
     @property
     def unchanged(self) -> bool:
-        """Whether all samples come as they are, in the order that they have."""
+        """Whether all samples come as they are, those of each archive in order."""
         return not self._steps and self._origin.whole
 
     @property
@@ -240,9 +214,13 @@ class Chain:
         return not self._origin.whole or any(isinstance(step, Choose) for step in self._steps)
 
     @property
-    def passes_all(self) -> bool:
-        """Whether about as many bytes come out as there are."""
-        return self._origin.whole and all(step.passes_all for step in self._steps)
+    def keeps_all(self) -> bool:
+        """Whether all samples come out as they are, perhaps in another order: about as many bytes as are read."""
+        return self._keeps_all(len(self._steps))
+
+    def _keeps_all(self, count: int) -> bool:
+        """Return the same for the first steps alone, `count` of them."""
+        return self._origin.whole and all(step.keeps_all for step in self._steps[:count])
 
     def samples(
         self,
@@ -261,50 +239,61 @@ class Chain:
             moves: whether samples are copied to other archives, which breaks hard links between samples.
             contents: whether all contents are read, or just headers and some values.
             directory: that of the output, for temporary files.
-            spool: whether streams are kept in temporary files, so that the inputs can be read twice.
-            inputs: those of a run with `spool`, to read them again.
+            spool: whether streams, and results of code of the user, are kept in temporary files, so that `Flow.reread`
+                can read the samples again after all steps, and the next run the inputs.
+            inputs: those of an earlier run with `spool`, to read them again.
         """
+        inputs = inputs or self._open_inputs(run, directory, spool)
+        inputs.moves, inputs.contents = moves, contents
+        flow = Flow(run, inputs, keys_may_repeat=self._origin.keys_may_repeat)
+        with ExitStack() as stack:
+            stack.push(flow)  # what the first steps have started ends with an error of a later one
+            samples = self._apply_steps(flow, keep=spool)
+            stack.pop_all()
+        return samples, flow
+
+    def _open_inputs(self, run: Run, directory: str | None, spool: bool) -> InputReader:
+        """Begin to read the origin, as the steps require it."""
         origin, steps = self._origin, self._steps
-        inputs = inputs or origin.open(
+        return origin.open(
             run,
             run.scratch(directory),
             gather=_gathers(steps),
             stream=any(step.reads_in_order(origin.locations, run) for step in steps),
             spool=spool or any(step.rereads for step in steps),
         )
-        inputs.moves, inputs.contents = moves, contents
-        flow = Flow(run, inputs, keys_repeat=origin.keys_repeat)
-        samples = iter(inputs)
-        first: tuple[int, Iterable[TarSample]] = 0, inputs
-        with ExitStack() as stack:
-            stack.push(flow)  # what the first steps have started ends with an error of a later one
-            for number, step in enumerate(steps):
-                flow.reread = partial(self._reread, flow, first, number)
-                flow.whole = origin.whole and all(each.passes_all for each in steps[:number])
-                flow.by_headers = all(each.by_headers for each in steps[:number])
-                samples = step(samples, flow)
-                if step.runs_code and (spool or any(each.rereads for each in steps[number + 1 :])):
-                    from tarkit.sorting.ranges import KeptSamples
 
-                    first = number + 1, KeptSamples(samples, inputs.tmpdir)
-                    samples = iter(first[1])
-            flow.reread = partial(self._reread, flow, first, len(steps))
-            stack.pop_all()
-        return samples, flow
+    def _apply_steps(self, flow: Flow, keep: bool) -> Iterator[TarSample]:
+        """Return the samples after all steps; with `keep` they, too, can be read again.
 
-    def _reread(
-        self, flow: Flow, first: tuple[int, Iterable[TarSample]], number: int, policy: Policy
-    ) -> Iterator[TarSample]:
-        """Return the samples in front of step `number`: those of `first`, through the steps from its number on."""
-        inputs, (start, source) = flow.inputs, first
+        Before each step, and at the end, `flow.reread` is set to what reads the samples in front again.
+        """
+        steps, point = self._steps, RereadPoint(0, flow.inputs)
+        samples = iter(flow.inputs)
+        for number, step in enumerate(steps):
+            flow.reread = partial(self._reread, flow, point, number)
+            flow.has_all = self._keeps_all(number)
+            flow.by_headers = all(earlier.by_headers for earlier in steps[:number])
+            samples = step(samples, flow)
+            if step.runs_code and (keep or any(later.rereads for later in steps[number + 1 :])):
+                from tarkit.sorting.ranges import KeptSamples
+
+                point = RereadPoint(number + 1, KeptSamples(samples, flow.inputs.tmpdir))
+                samples = iter(point.samples)
+        flow.reread = partial(self._reread, flow, point, len(steps))
+        return samples
+
+    def _reread(self, flow: Flow, point: RereadPoint, number: int, policy: Policy) -> Iterator[TarSample]:
+        """Yield the samples in front of step `number` again: those of `point`, through the steps between."""
+        inputs = flow.inputs
         before = inputs.policy
-        if source is inputs:
+        if point.samples is inputs:
             inputs.policy = policy
         try:
-            with Flow(Run(policy, inputs.tmpdir), inputs, keys_repeat=self._origin.keys_repeat) as inner:
-                samples = iter(source)
-                for each in range(start, number):
-                    inner.reread = partial(self._reread, inner, first, each)
+            with Flow(Run(policy, inputs.tmpdir), inputs, keys_may_repeat=self._origin.keys_may_repeat) as inner:
+                samples = iter(point.samples)
+                for each in range(point.step, number):
+                    inner.reread = partial(self._reread, inner, point, each)
                     samples = self._steps[each](samples, inner)
                 yield from samples
         finally:
@@ -350,9 +339,7 @@ def locate(inputs: Input | Iterable[Input], options: StoreOptions | None = None)
     if isinstance(inputs, (str, os.PathLike)):
         return tuple(expand_inputs((os.fsdecode(inputs),), options=options))
     if hasattr(inputs, "read"):
-        file = cast(BinaryIO, inputs)
-        name = object_name(file)
-        return (Location("object", "", name, cast(BinaryIO, FileInput(file, name))),)
+        return (FileObjectInput(cast(BinaryIO, inputs)).location,)
     if not isinstance(inputs, Iterable) or isinstance(inputs, (bytes, bytearray, memoryview)):
         raise TypeError(f"an input is a path, a file object or a list of these, not {type(inputs).__name__}")
     found = tuple(location for each in inputs for location in locate(each, options))
@@ -367,75 +354,8 @@ def refuse_twice(locations: Iterable[Location]) -> None:
     known: set[int | str] = set()
     for location in locations:
         if location.kind in ("stdin", "object"):
-            file = location.file.file if isinstance(location.file, FileInput) else location.file
+            file = location.file.file if isinstance(location.file, FileObjectInput) else location.file
             which = location.kind if file is None else id(file)
             if which in known:
                 raise Usage(f"{location.name} is named more than once")
             known.add(which)
-
-
-# ---- Arguments
-
-
-def words(given: str | Iterable[str], name: str = "") -> tuple[str, ...]:
-    """Return an argument that is a list of words; a str is one word, not a list of its characters."""
-    found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
-    for word in found:
-        if not isinstance(word, str):
-            argument = f"{name}={given!r}: " if name else ""
-            raise TypeError(f"{argument}a str or a list of str is needed, not {type(word).__name__}")
-    return found
-
-
-def names(given: str | Iterable[str], name: str = "") -> tuple[str, ...]:
-    """Return the same for names of problems and fields, which commas may separate, as on the command line."""
-    return tuple(part.strip() for word in words(given, name) for part in word.split(",") if part.strip())
-
-
-def one_of(name: str, value: str | None, choices: object) -> None:
-    """Raise Usage for a value that is not one of a Literal. None is accepted."""
-    if value is not None and value not in get_args(choices):
-        raise Usage(f"{name}={value!r}: it is one of {', '.join(get_args(choices))}")
-
-
-def text(**arguments: str) -> None:
-    """Raise TypeError for a value that is not a str."""
-    _need("a str", lambda value: isinstance(value, str), arguments)
-
-
-def number(**arguments: float) -> None:
-    """Raise TypeError for a value that is not a number."""
-    _need("a number", lambda value: hasattr(value, "__float__"), arguments)
-
-
-def whole(**arguments: int) -> None:
-    """Raise TypeError for a value that is not a whole number."""
-    _need("a whole number", lambda value: hasattr(value, "__index__"), arguments)
-
-
-def function(**arguments: object) -> None:
-    """Raise TypeError for a value that cannot be called."""
-    _need("a function", callable, arguments)
-
-
-def seconds(**arguments: int) -> None:
-    """Raise TypeError for a value that is not a whole number, and Usage for a time that no archive can have."""
-    whole(**arguments)
-    for name, value in arguments.items():
-        if not EARLIEST <= value <= LATEST:
-            raise Usage(f"{name}={value}: it is from {EARLIEST} to {LATEST} seconds since 1970, the years 1 to 9999")
-
-
-def _need(what: str, fits: Callable[[object], bool], arguments: Mapping[str, object]) -> None:
-    for name, value in arguments.items():
-        if not fits(value):
-            raise TypeError(f"{name}={value!r}: {what} is needed, not {type(value).__name__}")
-
-
-def at_least(least: int, **arguments: int | None) -> None:
-    """Raise TypeError for a value that is not a whole number, and Usage for one below `least`. None is accepted."""
-    for name, value in arguments.items():
-        if value is not None:
-            whole(**{name: value})
-            if value < least:
-                raise Usage(f"{name}={value}: it is at least {least}")

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tarkit.api.chain import at_least, locate, names, one_of
+from tarkit.api.arguments import check_at_least, check_choice, split_names
+from tarkit.api.chain import locate
 from tarkit.api.fix import Fix
 from tarkit.api.run import Run
 from tarkit.checking import dataset as across
@@ -247,8 +248,8 @@ def check(
     >>> report.ok, report.samples
     (True, 3)
     """
-    one_of("target", target, Target)
-    at_least(1, processes=processes)
+    check_choice("target", target, Target)
+    check_at_least(1, processes=processes)
     if (rejects is not None and fix is None) or (fix is not None and processes > 1):
         raise Usage("rejects requires fix" if fix is None else "fix reads one shard at a time: processes is 1")
     if same_as is not None and any((require, unique, against, manifest, target, fix)):
@@ -261,7 +262,7 @@ def check(
         _collect(report, compared, allowed)
         report.same = compared.same
         return report
-    fields = tuple(tuple(os.fsencode(name) for name in each.lower().split("|")) for each in names(require))
+    fields = tuple(tuple(os.fsencode(name) for name in each.lower().split("|")) for each in split_names(require))
     checks = Checks(fields, unique or target == "energon", against, manifest, target, processes)
     copies = None
     if fix is not None:
@@ -274,7 +275,7 @@ def check(
 
 def _allowed(allow: str | Iterable[str]) -> frozenset[str]:
     """Return the names of problems that are notes; raise Usage for an unknown one."""
-    allowed = frozenset(names(allow))
+    allowed = frozenset(split_names(allow))
     if unknown := sorted(allowed - PROBLEMS.keys() - FINDINGS.keys()):
         raise Usage(f"allow: {unknown[0]}: no such problem; there are: {', '.join([*PROBLEMS, *FINDINGS])}")
     return allowed

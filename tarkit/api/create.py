@@ -10,7 +10,7 @@ from itertools import islice
 from shlex import quote
 from typing import BinaryIO, Literal
 
-from tarkit.api.chain import at_least, one_of, seconds, words
+from tarkit.api.arguments import check_at_least, check_choice, check_seconds, list_words
 from tarkit.api.output import Output, file_name, status_of
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show, spell
@@ -84,10 +84,10 @@ def create(
     if format is None and (columns is not None or key is not None):
         raise Usage("columns and key require a format")
     run, opened, lines = Run(tmpdir=tmpdir), Output.named(output, compress, fsync), os.fspath(recipe)
-    names, start = list(words(columns or (), "columns")) or None, os.fspath(directory or "")
+    names, start = list(list_words(columns or (), "columns")) or None, os.fspath(directory or "")
     rule = _depfile(depfile, depfile_target, lines, opened)
     chosen = CreateOptions(format, names, key, start, parallel, count, skip_missing, group, pipes, mtime, *rule)
-    write_recipe(lines, opened, run, chosen, filter(None, rule[:1]))
+    pack_recipe(lines, opened, run, chosen, filter(None, rule[:1]))
     return run.samples
 
 
@@ -109,7 +109,11 @@ def _depfile(
 
 @dataclass
 class CreateOptions:
-    """The options of `create`: how the recipe is read, and the headers of entries."""
+    """The options of `create`: how the recipe is read, and the headers of entries.
+
+    Attributes:
+        ahead: how many sources are read at a time; others are as for `tarkit.create`.
+    """
 
     format: RecipeFormat | None = None
     columns: list[str] | None = None
@@ -125,15 +129,23 @@ class CreateOptions:
     depfile_target: str | None = None
 
     def __post_init__(self) -> None:
-        at_least(0, count=self.count)
-        at_least(1, parallel=self.ahead)
-        one_of("format", self.format, RecipeFormat)
+        check_at_least(0, count=self.count)
+        check_at_least(1, parallel=self.ahead)
+        check_choice("format", self.format, RecipeFormat)
         if self.mtime is not None:
-            seconds(mtime=self.mtime)
+            check_seconds(mtime=self.mtime)
 
 
-def write_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, outputs: Iterable[str] = ()) -> None:
-    """Write the entries of a recipe to an archive; `outputs` are further files that are written."""
+def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, outputs: Iterable[str] = ()) -> None:
+    """Write the entries of a recipe to an archive.
+
+    Args:
+        recipe: the path or URL of the recipe; `-` is stdin.
+        output: the archive.
+        run: where messages and counts go.
+        chosen: how the recipe is read, and the headers of entries.
+        outputs: further files that are written, which cannot be sources.
+    """
     location = file_location(recipe)
     refuse_url(chosen.directory, "directory")
     if recipe == "-" and os.isatty(0):
@@ -162,7 +174,7 @@ def write_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, o
             if content is None:
                 continue
             try:
-                names.check(row[0])
+                names.check(row.name)
             except MalformedRow as error:
                 raise TarkitError(f"{row.where}: {error}", error.hint) from None
             _add(writer, row, content, chosen.mtime)
@@ -183,6 +195,7 @@ def _refuse_directory(recipe: str) -> None:
 
 
 def _rows(lines: BinaryIO, name: str, chosen: CreateOptions) -> Iterator[Row]:
+    """Return the entries that a recipe or a table lists, as far as they are packed; `name` is for messages."""
     rows: Iterator[Row]
     if chosen.format is None:
         rows = read_recipe(lines, name, pipes_allowed=chosen.pipes)
@@ -209,11 +222,11 @@ def _grouped(rows: Iterable[Row]) -> Iterator[Row]:
 def _add(writer: EntryWriter, row: Row, content: EntryContent, mtime: int | None) -> None:
     """Write an entry with the time `mtime`, or that of its content."""
     try:
-        header = encode(row[0], content[2], mtime=content[3] if mtime is None else mtime)
+        header = encode(row.name, content.size, mtime=content.mtime if mtime is None else mtime)
     except ValueError as error:
         raise TarkitError(f"{row.where}: {error}") from None
-    if content[1] < 0:
-        writer.add(header, content[0])
+    if content.fd < 0:  # in memory
+        writer.add(header, content.data)
         return
     try:
         writer.add_file(header, content.fd, content.size)

@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, Unpack
 
-from tarkit.api.chain import (
-    Archives,
-    Chain,
-    at_least,
-    function,
-    locate,
-    names,
-    number,
-    one_of,
-    text,
-    whole,
-    words,
+from tarkit.api.arguments import (
+    check_at_least,
+    check_choice,
+    check_function,
+    check_number,
+    check_text,
+    check_whole,
+    flatten_words,
+    list_words,
+    parse_slice,
+    split_names,
 )
+from tarkit.api.chain import Archives, Chain, locate
 from tarkit.api.output import written_file
 from tarkit.api.run import Run
 from tarkit.api.sample import Sample, view_samples
@@ -98,17 +98,17 @@ def open(
     a/1 ['cls', 'jpg']
     b/0 ['cls', 'jpg']
     """
-    at_least(1, interleave=interleave)
-    at_least(0, prefetch=prefetch, maxerr=maxerr)
+    check_at_least(1, interleave=interleave)
+    check_at_least(0, prefetch=prefetch, maxerr=maxerr)
     if mode != "tar":
         from tarkit.samples.text import Mode
 
-        one_of("mode", mode, Mode)
+        check_choice("mode", mode, Mode)
         if interleave > 1 or prefetch:
             raise Usage("interleave and prefetch need archives: they cannot be used with mode")
-    chosen = _slice(shard_slice), interleave, prefetch
+    chosen = parse_slice(shard_slice), interleave, prefetch
     archives = Archives(locate(inputs, parse_options(storage_options)), *chosen, mode=mode)
-    allowed, skipped = names(allow, "allow"), names(skip, "skip")
+    allowed, skipped = split_names(allow, "allow"), split_names(skip, "skip")
     Policy(allowed, skipped)  # raises for names that are no problems
 
     def start() -> Run:
@@ -189,7 +189,7 @@ class Dataset(Chain):
         >>> tarkit.open("a.tar").head(2)
         [<tarkit.Sample 'a/0': jpg, cls>, <tarkit.Sample 'a/1': jpg, cls>]
         """
-        at_least(0, count=count)
+        check_at_least(0, count=count)
         return [sample._keep() for sample in islice(self, count)]
 
     def __repr__(self) -> str:
@@ -231,7 +231,7 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").match("^a/")]
         ['a/0', 'a/1']
         """
-        text(pattern=pattern)
+        check_text(pattern=pattern)
         return self.choose(Select(match=pattern))
 
     def keys(self, keys: str | Iterable[str]) -> Dataset:
@@ -241,13 +241,13 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").keys(["b/0", "c/0"])]
         ['b/0']
         """
-        wanted = frozenset(key.encode("utf-8", "surrogateescape") for key in words(keys, "keys"))
+        wanted = frozenset(key.encode("utf-8", "surrogateescape") for key in list_words(keys, "keys"))
         return self.choose(Select(keys=KeyList("keys", wanted)))
 
     def sample(self, share: float, seed: int) -> Dataset:
         """Keep each sample with the probability `share`, from 0 to 1; the same samples for the same `seed`."""
-        whole(seed=seed)
-        number(share=share)
+        check_whole(seed=seed)
+        check_number(share=share)
         if not 0 <= share <= 1:
             raise Usage(f"share={share}: it is from 0 to 1")
         return self.choose(Select(sample=share, seed=seed))
@@ -259,7 +259,7 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").slice(0, 3, 2)]
         ['a/0', 'b/0']
         """
-        return self.choose(Select(slice=_slice(slice(start, stop, step))))
+        return self.choose(Select(slice=parse_slice(slice(start, stop, step))))
 
     # ---- Choose and rename fields
 
@@ -273,16 +273,16 @@ class Dataset(Chain):
         >>> [dict(sample) for sample in tarkit.open("a.tar").select("label:cls")]
         [{'label': b'3'}, {'label': b'1'}]
         """
-        return self.change(Fields(keep=parse_fields(" ".join(_flat(fields, "fields")))))
+        return self.change(Fields(keep=parse_fields(" ".join(flatten_words(fields, "fields")))))
 
     def drop(self, *patterns: str | Iterable[str]) -> Dataset:
         """Leave out the fields that match one of these globs: `drop("*.png", "txt")`."""
-        return self.change(Fields(drop=_flat(patterns, "patterns")))
+        return self.change(Fields(drop=flatten_words(patterns, "patterns")))
 
     def require(self, *fields: str | Iterable[str], on_missing: OnMissing = "error") -> Dataset:
         """Require fields; `"jpg|png"` requires either. `on_missing` is the action for a sample that lacks one."""
-        one_of("on_missing", on_missing, OnMissing)
-        required = [tuple(map(os.fsencode, each.split("|"))) for each in names(_flat(fields, "fields"))]
+        check_choice("on_missing", on_missing, OnMissing)
+        required = [tuple(map(os.fsencode, each.split("|"))) for each in split_names(flatten_words(fields, "fields"))]
         return self.change(Fields(require=required, on_missing=on_missing))
 
     def rekey(self, template: str) -> Dataset:
@@ -296,7 +296,7 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").rekey("{stem}/{index:02d}")]
         ['train-0/00', 'train-0/01', 'train-1/02']
         """
-        text(template=template)
+        check_text(template=template)
         return self.change(Fields(rekey=template))
 
     # ---- Order
@@ -330,7 +330,7 @@ class Dataset(Chain):
         from tarkit.api.order import Order, order_key
         from tarkit.sorting.memory import LEAST
 
-        at_least(LEAST, memory=memory)
+        check_at_least(LEAST, memory=memory)
         return self.then(Order(order_key(by, type, reverse, order_file), memory=memory, gathers=True))
 
     def shuffle(self, seed: int, *, epoch: int = 0, rng: ShuffleRng = "tarkit", memory: int | None = None) -> Dataset:
@@ -345,16 +345,16 @@ class Dataset(Chain):
         from tarkit.api.order import Order, Random, ShuffleRng
         from tarkit.sorting.memory import LEAST
 
-        one_of("rng", rng, ShuffleRng)
-        at_least(LEAST, memory=memory)
-        whole(seed=seed, epoch=epoch)
+        check_choice("rng", rng, ShuffleRng)
+        check_at_least(LEAST, memory=memory)
+        check_whole(seed=seed, epoch=epoch)
         return self.then(Order(random=Random(seed, epoch, rng), memory=memory))
 
     def buffer_shuffle(self, size: int, seed: int, *, initial: int | None = None) -> Dataset:
         """Shuffle locally, through a buffer of `size` samples, in the order of webdataset's `shuffle`."""
-        at_least(1, size=size)
-        at_least(0, initial=initial)
-        whole(seed=seed)
+        check_at_least(1, size=size)
+        check_at_least(0, initial=initial)
+        check_whole(seed=seed)
         return self.then(BufferShuffle(size, size if initial is None else initial, seed))
 
     # ---- Change contents
@@ -400,12 +400,12 @@ class Dataset(Chain):
         >>> [dict(sample) for sample in data.head(1)]
         [{'cls': b'4'}]
         """
-        from tarkit.api.map import CallFunction, parsed
+        from tarkit.api.map import CallFunction, parse_work_options
 
         for each in (function, init):
             if each is not None and not callable(each):
                 raise TypeError(f"a function is needed, not {type(each).__name__}")
-        how = parsed("map", options)
+        how = parse_work_options("map", options)
         return self._process(
             CallFunction(function=function, batch=batch, init=init, decode=decode, allow_pickle=allow_pickle, **how)
         )
@@ -444,13 +444,13 @@ class Dataset(Chain):
         >>> [(sample.key, sample["md5"][:6]) for sample in data]
         [('a/0', b'f97c5d'), ('a/1', b'b8a9f7')]
         """
-        from tarkit.api.map import RunCommand, parsed
+        from tarkit.api.map import RunCommand, parse_work_options
 
         if (command is None) == (script is None):
             raise Usage("proc runs a command or a script: one of them is needed")
         if command is not None:
-            text(command=command)
-        file, how = None if script is None else os.fspath(script), parsed("proc", options)
+            check_text(command=command)
+        file, how = None if script is None else os.fspath(script), parse_work_options("proc", options)
         return self._process(
             RunCommand(
                 command=command,
@@ -477,14 +477,14 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("a.tar").worker("cat")]
         ['a/0', 'a/1']
         """
-        from tarkit.api.map import RunProgram, parsed
+        from tarkit.api.map import RunProgram, parse_work_options
 
-        text(command=command)
-        return self._process(RunProgram(command=command, **parsed("worker", options)))
+        check_text(command=command)
+        return self._process(RunProgram(command=command, **parse_work_options("worker", options)))
 
     def _process(self, work: SampleWork) -> Dataset:
         """Add a step that processes samples."""
-        if work.extra_inputs and not self.unchanged:
+        if work.redo and not self.unchanged:
             raise Usage("redo reads all samples of its inputs: it cannot follow other steps, mode or shard_slice")
         return self.then(work)
 
@@ -534,7 +534,7 @@ class Dataset(Chain):
         from tarkit.api.order import audit_order
 
         if by is not None:
-            text(by=by)
+            check_text(by=by)
         return audit_order(self, by, self.new_run())
 
     def indexed(self) -> IndexedDataset:
@@ -623,7 +623,7 @@ class Dataset(Chain):
         from tarkit.api.inspect import write_gallery
         from tarkit.api.output import Output
 
-        at_least(0, count=count)
+        check_at_least(0, count=count)
         run = self.new_run()
         opened = Output.named(output, series=None, options=parse_options(storage_options)).for_text()
         if left := write_gallery(self, opened, run, by, classes, count):
@@ -643,9 +643,9 @@ class Dataset(Chain):
         from tarkit.api.inspect import count_dataset
 
         if by is not None:
-            text(by=by)
-        at_least(1, world=world, workers=workers)
-        at_least(0, processes=processes)
+            check_text(by=by)
+        check_at_least(1, world=world, workers=workers)
+        check_at_least(0, processes=processes)
         how: dict[str, Any] = {"world": world, "workers": workers, "processes": processes or os.cpu_count() or 1}
         return count_dataset(self, self.new_run(), by, classes, **how)
 
@@ -716,11 +716,11 @@ class Dataset(Chain):
         from tarkit.api.table import format_of, write_table
         from tarkit.export.columns import TableFormat, checked, parse_columns
 
-        one_of("on_missing", on_missing, OnMissing)
-        one_of("format", format, TableFormat)
+        check_choice("on_missing", on_missing, OnMissing)
+        check_choice("format", format, TableFormat)
         run = self.new_run()
         opened = Output.named(output, series=None, options=parse_options(storage_options)).for_text()
-        asked = None if columns is None else checked(parse_columns(" ".join(words(columns, "columns"))))
+        asked = None if columns is None else checked(parse_columns(" ".join(list_words(columns, "columns"))))
         form = format or format_of(opened.location.text)
         write_table(self, opened, run, asked, format=form, key=key, header=header, on_missing=on_missing)
         return run.samples
@@ -792,7 +792,7 @@ class Dataset(Chain):
         from tarkit.shards.writer import Shard
 
         if progress is not None:
-            function(progress=progress)
+            check_function(progress=progress)
         options = parse_options(storage_options)
         run, opened = self.new_run(), Output.named(output, compress, fsync, options=options)
         each = None if progress is None else lambda position: progress(run.samples, position)
@@ -884,21 +884,3 @@ class Dataset(Chain):
             storage=parse_options(storage_options),
         )
         return write_split(self, self.new_run(), options).done
-
-
-def _flat(given: Iterable[str | Iterable[str]], name: str) -> tuple[str, ...]:
-    """Return the words of arguments each of which is a word or a list of words."""
-    return tuple(word for each in given for word in words(each, name))
-
-
-def _slice(given: slice | None) -> Slice | None:
-    if given is None:
-        return None
-    if not isinstance(given, slice):
-        raise TypeError(f"shard_slice={given!r}: a slice is needed, such as slice(0, 100)")
-    start, stop, step = given.start, given.stop, given.step
-    start, step = 0 if start is None else start, 1 if step is None else step
-    whole(start=start, stop=start if stop is None else stop, step=step)
-    if min(start, step - 1, start if stop is None else stop) < 0:
-        raise Usage(f"{given}: a slice counts from the start, with a step of at least 1")
-    return start, stop, step

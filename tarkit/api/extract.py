@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Literal
 
-from tarkit.api.chain import Chain, one_of, seconds
+from tarkit.api.arguments import check_choice, check_seconds
+from tarkit.api.chain import Chain
 from tarkit.api.output import status_of, total_size
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show, spell
@@ -24,9 +25,9 @@ FileTime = Literal["source", "now"]
 def parse_file_time(mtime: FileTime | int) -> int | None:
     """Return the time of files in nanoseconds since 1970; -1 for that of each entry, None for the present."""
     if not isinstance(mtime, str):
-        seconds(mtime=mtime)
+        check_seconds(mtime=mtime)
         return mtime * 10**9
-    one_of("mtime", mtime, FileTime)
+    check_choice("mtime", mtime, FileTime)
     return None if mtime == "now" else -1
 
 

@@ -22,13 +22,26 @@ from tarkit.streams.ranges import CopiedStream, spooled
 from tarkit.streams.source import Source, StreamSource
 from tarkit.tar.writer import EntryWriter
 
-_UNMENDED = {"changed-shard", "missing-shard"}  # nobody knows what is wrong, so the copy has it too
+_NOT_REPAIRED = {"changed-shard", "missing-shard"}  # problems of which nothing says what is wrong in the shard
 
 
 class Fix:
     """The clean copies of some inputs: one file of all, or, in a directory or by a template, one for each.
 
-    `together` keeps keys from coming twice in all copies; in one file they never do.
+    For each input `read` plans its copy while its findings are taken, and `write` writes it.
+
+    Args:
+        run: where facts go.
+        reserve: called with the path of each file that is written, and what it is.
+        locations: the inputs.
+        word: the name of the one copy, a directory, or a template.
+        rejects: the name of an archive for what is left out.
+        together: no key comes twice in all copies; in one file none ever does.
+        allowed: problems that are kept as they are.
+
+    Raises:
+        TarkitError: a copy exists already, or its directory does not.
+        Usage: the copies cannot be named so.
     """
 
     def __init__(
@@ -50,7 +63,7 @@ class Fix:
             raise Usage(what, f"name it: {spell('fix', 'clean.tar')}")
         if self.output.location.kind == "url":
             raise Usage(f"{self.output.location.name}: {spell('fix')} writes files", "upload them after the check")
-        self.names = _names(word, locations)
+        self.names = _copy_names(word, locations)
         self.single = self.names is None
         self.together = together or self.single
         for name in [self.output.location.text] if self.names is None else self.names:
@@ -120,7 +133,7 @@ class Fix:
                 write_clean(plan, tally, lambda copy=copy: copy, self._rejects, taken, known)  # type: ignore[misc]
                 copy.flush()
             else:
-                with _Lazy(self.output, tally) as lazy:
+                with _LazyCopy(self.output, tally) as lazy:
                     final = write_clean(plan, tally, lazy, self._rejects, taken, known, self._last)
                     self._last = final or self._last
             if self._rejects is not None:
@@ -141,11 +154,11 @@ class Fix:
 
     def whole(self, found: Container[str]) -> bool:
         """Return whether all samples are in the copies, after problems of the names `found`."""
-        unknown = any(name in found and name not in self.allowed for name in _UNMENDED)
+        unknown = any(name in found and name not in self.allowed for name in _NOT_REPAIRED)
         return not self._unread and not unknown and all(tally.whole for tally in self.tallies)
 
 
-class _Lazy:
+class _LazyCopy:
     """A copy that is opened for its first sample, so that there are no empty shards."""
 
     def __init__(self, output: Output, tally: Tally) -> None:
@@ -171,7 +184,7 @@ class _Lazy:
             self.writer.abort()
 
 
-def _names(word: str, locations: Sequence[Location]) -> list[str] | None:
+def _copy_names(word: str, locations: Sequence[Location]) -> list[str] | None:
     """Return the name of each copy; None when all go to the one that `word` names."""
     last = word.rpartition("/")[2]
     if word.startswith(("pipe:", "file:")):

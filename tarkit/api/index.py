@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from tarkit.api.chain import at_least, locate, names
+from tarkit.api.arguments import check_at_least, split_names
+from tarkit.api.chain import locate
 from tarkit.api.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Unsupported, Usage, spell
@@ -65,7 +66,7 @@ def index(
     >>> tarkit.index("a.tar", format="dali")
     ['a.idx']
     """
-    formats = check_formats(names(format, "format"))
+    formats = check_formats(split_names(format, "format"))
     options = IndexOptions(formats, output, processes, md5, force, fsync)
     if not formats:
         raise Usage("format names no format")
@@ -102,7 +103,7 @@ def verify_index(
     >>> tarkit.verify_index("a.tar")
     []
     """
-    options = IndexOptions(check_formats(names(format, "format")), output, processes, md5)
+    options = IndexOptions(check_formats(split_names(format, "format")), output, processes, md5)
     found = locate(inputs, parse_options(storage_options))
     return list(verify(_run(allow, skip, on_problem, tmpdir), found, options))
 
@@ -114,7 +115,7 @@ def _run(
     tmpdir: str | None,
 ) -> Run:
     run = Run(tmpdir=tmpdir, on_problem=on_problem)
-    run.policy = Policy(names(allow, "allow"), names(skip, "skip"), warn=run.warn)
+    run.policy = Policy(split_names(allow, "allow"), split_names(skip, "skip"), warn=run.warn)
     return run
 
 
@@ -143,7 +144,7 @@ class IndexOptions:
     fsync: bool = False
 
     def __post_init__(self) -> None:
-        at_least(1, processes=self.processes)
+        check_at_least(1, processes=self.processes)
         if self.md5 and "wids" not in self.formats:
             raise Usage(f"{spell('md5')} requires {spell('format', 'wids')}")
 

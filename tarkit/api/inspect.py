@@ -196,7 +196,7 @@ def count_dataset(
 
 @dataclass
 class _InputCounts:
-    """The counts of one input, and the problems found in it."""
+    """The counts of one input, and, if it had a policy of its own, what that has warned of and counted."""
 
     census: Census
     classes: ClassCounts | None = None
@@ -233,6 +233,7 @@ def _count_archives(counts: Counts, locations: Sequence[Location], run: Run, by:
 
 
 def _count_input(policy: Policy, tmpdir: str | None, by: str | None, location: Location) -> _InputCounts:
+    """Count one input with a policy that others share."""
     classes = _no_classes(by)
     return _InputCounts(count_input(location, policy, tmpdir, _class_counter(classes, by, policy)), classes)
 
@@ -258,7 +259,7 @@ def _count_samples(counts: Counts, data: Chain, run: Run, by: str | None) -> Non
         return census
 
     def announce(name: str) -> None:
-        begin(name)
+        begin(name)  # an archive without samples is counted too
 
     if isinstance(flow.inputs, DatasetReader):
         flow.inputs.announce = announce

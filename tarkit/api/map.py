@@ -1,4 +1,4 @@
-"""The steps that change contents: they run a function, a command or a program over samples."""
+"""The steps that process each sample by a Python function, a shell command or a long-lived program."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
-from tarkit.api.chain import at_least, function, locate, number, one_of, whole
+from tarkit.api.arguments import check_at_least, check_choice, check_function, check_number, check_whole
+from tarkit.api.chain import locate
 from tarkit.api.output import Output, total_size
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample
 from tarkit.api.steps import Flow, Step
 from tarkit.errors import Usage, show, spell
-from tarkit.proc.engine import Finished, Runner, RunOptions
+from tarkit.proc.engine import Finished, Job, Runner, RunOptions
 from tarkit.proc.policy import FailurePolicy, OnError, merge_rejects, parse_limit
 from tarkit.proc.run import SampleRun, number_jobs, prepare_jobs
 from tarkit.samples.dataset import DatasetReader
@@ -26,7 +27,7 @@ from tarkit.tar.writer import EntryWriter
 if TYPE_CHECKING:
     from tarkit.api.chain import Input
 
-_LONGEST = 100  # bytes of `base`: file names have 255 with the field
+_LONGEST_BASE = 100  # bytes: with a dot and the field it is a file name, which has at most 255
 
 
 class WorkOptions(TypedDict, total=False):
@@ -75,8 +76,14 @@ class WorkOptions(TypedDict, total=False):
     storage_options: Mapping[str, object] | None
 
 
-def parsed(method: str, options: WorkOptions) -> dict[str, Any]:
-    """Return the arguments of a `SampleWork` for those of a method. Raises TypeError for an unknown one."""
+def parse_work_options(method: str, options: WorkOptions) -> dict[str, Any]:
+    """Return the arguments of a `SampleWork` for the options that `Dataset.METHOD` was called with.
+
+    Raises:
+        TypeError: there is no such option.
+        TarkitError: the archives of `redo` do not exist.
+        Usage: `rejects` cannot be an output.
+    """
     for name in options:
         if name not in WorkOptions.__annotations__:
             raise TypeError(f"Dataset.{method}() got an unexpected keyword argument {name!r}")
@@ -84,20 +91,17 @@ def parsed(method: str, options: WorkOptions) -> dict[str, Any]:
     store = parse_options(given.pop("storage_options", None))
     if given.get("rejects") is not None:
         given["rejects"] = Output.named(given["rejects"], series=None, options=store)
-    redo = given.pop("redo", None)
-    return {**given, "extra_inputs": () if redo is None else locate(redo, store)}
+    redo = given.get("redo")
+    return {**given, "redo": () if redo is None else locate(redo, store)}
 
 
 @dataclass(kw_only=True)
 class SampleWork(Step):
-    """Processing of each sample, `processes` at a time (0: one per CPU).
+    """A step that processes each sample; the base class of those that say by what. Arguments are as in `WorkOptions`.
 
     Attributes:
-        mtime: time of new entries, in seconds since 1970.
-        on_error: what becomes of samples that fail; None: they end the run, unless there are rejects or a limit.
-        max_errors: how many may fail, or which share: `"1%"`.
         rejects: takes the samples that fail, each with a record.
-        extra_inputs: the rejects of an earlier run, whose output is read: the work is done over them alone.
+        redo: the rejects of an earlier run, whose output is the dataset: they alone are processed.
 
     Raises:
         Usage: an argument is out of range, or excludes another.
@@ -111,17 +115,17 @@ class SampleWork(Step):
     on_error: OnError | None = None
     max_errors: int | str | None = None
     rejects: Output | None = None
-    extra_inputs: Sequence[Location] = ()
+    redo: Sequence[Location] = ()
     name = "map"
     counts = True
     runs_code = True
 
     def __post_init__(self) -> None:
-        at_least(0, processes=self.processes, retries=self.retries)
-        whole(mtime=0 if self.mtime is None else self.mtime)
-        one_of("on_error", self.on_error, OnError)
+        check_at_least(0, processes=self.processes, retries=self.retries)
+        check_whole(mtime=0 if self.mtime is None else self.mtime)
+        check_choice("on_error", self.on_error, OnError)
         if self.timeout is not None:
-            number(timeout=self.timeout)
+            check_number(timeout=self.timeout)
         if self.timeout is not None and not self.timeout > 0:
             raise Usage(f"timeout={self.timeout}: it is more than 0 seconds, or None")
         self._limit = None if self.max_errors is None else parse_limit(str(self.max_errors))
@@ -133,43 +137,59 @@ class SampleWork(Step):
         if self.rejects is not None and self.rejects.location.kind == "stdout":
             raise Usage(f"{spell('rejects')} needs a file: stdout is the output")
 
+    @property
+    def extra_inputs(self) -> Sequence[Location]:  # type: ignore[override]
+        """The archives that it reads besides the inputs of the dataset."""
+        return self.redo
+
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return what processes the samples; entering it raises TarkitError for what is missing."""
         raise NotImplementedError
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the results; leaving the `with` block of the flow ends the processes."""
-        run, policy, tmpdir = flow.run, flow.run.policy, flow.inputs.tmpdir
-        flow.key_repeats = None  # keys change, and samples are read ahead
-        for location in self.extra_inputs:
+        run = flow.run
+        flow.is_repeated = None  # keys change, and samples are read ahead
+        self._reserve_files(run)
+        how = RunOptions(self.processes or os.cpu_count() or 1, self.retries, self.ordered, self._on_error == "error")
+        runner = flow.stack.enter_context(self.runner(how, run, flow.inputs.tmpdir))  # errors come before any output
+        failures = FailurePolicy(self._on_error, self._limit, self._open_rejects(flow), run.warn, run.verbose)
+        results = SampleRun(runner, run.policy, failures, run.relay, lambda: (flow.written, flow.last_key))
+        flow.is_earlier = (lambda: results.passes) if self.redo else None
+        flow.at_end.append(lambda: self._report(run, results))
+        return results(self._jobs(samples, flow), self._progress(results, flow))
+
+    def _reserve_files(self, run: Run) -> None:
+        """Register the files that are read and written besides; raise Usage when one has a second role."""
+        for location in self.redo:
             if location.kind in ("path", "url"):
                 run.reserve(location.text, f"the input of {spell('redo')}", written=False)
         if self.rejects is not None and self.rejects.location.kind in ("path", "url"):
             run.reserve(self.rejects.location.text, "the rejects")
-        stops = self._on_error == "error"
-        how = RunOptions(self.processes or os.cpu_count() or 1, self.retries, self.ordered, stops)
-        runner = flow.stack.enter_context(self.runner(how, run, tmpdir))  # errors come before any output
-        rejects = None
-        if self.rejects is not None:
-            flow.counts_output = True
-            sink = self.rejects.open([*flow.inputs.locations, *self.extra_inputs])
-            rejects = flow.stack.enter_context(EntryWriter(sink))
-        failures = FailurePolicy(self._on_error, self._limit, rejects, run.warn, run.verbose)
-        results = SampleRun(runner, policy, failures, run.relay, lambda: (flow.written, flow.last))
-        flow.is_earlier = (lambda: results.passes) if self.extra_inputs else None
-        flow.at_end.append(lambda: self._report(run, results))
-        jobs = number_jobs(samples, policy, tmpdir)
-        if self.extra_inputs:
-            again = DatasetReader(self.extra_inputs, policy, tmpdir=tmpdir)
-            jobs = prepare_jobs(merge_rejects(samples, iter(again)), policy, tmpdir)
+
+    def _open_rejects(self, flow: Flow) -> EntryWriter | None:
+        """Open the archive of rejects, which the flow completes. Their records need the places of the output."""
+        if self.rejects is None:
+            return None
+        flow.counts_output = True
+        sink = self.rejects.open([*flow.inputs.locations, *self.redo])
+        return flow.stack.enter_context(EntryWriter(sink))
+
+    def _jobs(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[Job]:
+        """Return a job for each sample; with `redo` the earlier results pass, and the rejects are at their places."""
+        policy, tmpdir = flow.run.policy, flow.inputs.tmpdir
+        if not self.redo:
+            return number_jobs(samples, policy, tmpdir)
+        rejects = DatasetReader(self.redo, policy, tmpdir=tmpdir)
+        return prepare_jobs(merge_rejects(samples, iter(rejects)), policy, tmpdir)
+
+    def _progress(self, results: SampleRun, flow: Flow) -> Callable[[Iterator[Finished]], Iterator[Finished]]:
+        """Return a function that shows progress while finished jobs pass through it."""
+        run = flow.run
         if not run.shows_progress:
-            return results(jobs)
-        total = total_size(flow.inputs.locations) if flow.whole and not self.extra_inputs else None
-
-        def watch(finished: Iterator[Finished]) -> Iterator[Finished]:
-            return run.draw(finished, lambda: results.position, lambda: failures.done, total)
-
-        return results(jobs, watch)
+            return iter
+        total = total_size(flow.inputs.locations) if flow.has_all and not self.redo else None
+        return lambda jobs: run.draw(jobs, lambda: results.position, lambda: results.failures.done, total)
 
     def _report(self, run: Run, results: SampleRun) -> None:
         """Report how many samples were processed, failed or were removed, and which took longest."""
@@ -185,10 +205,10 @@ class SampleWork(Step):
             run.tell(f"{removed} of {done} sample{'' if done == 1 else 's'} {had} removed")
         elif (left := results.nothing_left(self.name)) is not None:
             run.warn(left)
-        if failed:
-            became = "was left out" if skipped else "was kept as it came in"
-            many = became.replace("was", "were").replace("it", "they")
-            run.tell(f"1 sample failed and {became}" if failed == 1 else f"{failed} samples failed and {many}")
+        if failed == 1:
+            run.tell(f"1 sample failed and {'was left out' if skipped else 'was kept as it came in'}")
+        elif failed:
+            run.tell(f"{failed} samples failed and {'were left out' if skipped else 'were kept as they came in'}")
 
 
 @dataclass(kw_only=True)
@@ -208,14 +228,15 @@ class CallFunction(SampleWork):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.function, str):
-            function(function=self.function)
-        at_least(1, batch=self.batch)
+            check_function(function=self.function)
+        check_at_least(1, batch=self.batch)
         if self.allow_pickle and not self.decode:
             raise Usage(f"{spell('allow_pickle')} requires {spell('decode')}")
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that calls the function."""
-        from tarkit.proc.function import FunctionOptions, function_runner
+        from tarkit.proc.call import FunctionOptions
+        from tarkit.proc.function import function_runner
         from tarkit.samples.encoder import encode_value
 
         plain = self.decode or isinstance(self.function, str)
@@ -256,8 +277,8 @@ class RunCommand(SampleWork):
     def __post_init__(self) -> None:
         super().__post_init__()
         base, log = self.base, self.add_log
-        if not base or any(char in base for char in "./\0") or len(os.fsencode(base)) > _LONGEST:
-            what = f"expected a name without dots and slashes, of at most {_LONGEST} bytes"
+        if not base or any(char in base for char in "./\0") or len(os.fsencode(base)) > _LONGEST_BASE:
+            what = f"expected a name without dots and slashes, of at most {_LONGEST_BASE} bytes"
             raise Usage(f"{spell('base')} {show(base)}: {what}")
         if self.multi and self.subdirs:
             multi, subdirs = spell("multi"), spell("subdirs")

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, TypedDict, Unpack
 
-from tarkit.api.chain import FileInput, at_least, function, one_of, refuse_twice, whole
+from tarkit.api.arguments import check_at_least, check_choice, check_function, check_whole
+from tarkit.api.chain import refuse_twice
 from tarkit.api.dataset import Dataset, open
 from tarkit.api.run import Run
 from tarkit.api.steps import Flow, InputReader, Step
@@ -24,13 +25,14 @@ from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle, without_strays
 from tarkit.samples.sample import TarSample
 from tarkit.stores.store import StoreOptions, parse_options
+from tarkit.streams.fileobjects import FileObjectInput
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
 
 Ends = Literal["first", "all"]
 
 
-class Reading(TypedDict, total=False):
+class OpenArguments(TypedDict, total=False):
     """Arguments of `tarkit.open`, for sources that are names."""
 
     allow: str | Iterable[str]
@@ -51,7 +53,7 @@ def mix(
     until: Ends = "first",
     repeat: bool = False,
     each: Callable[[Dataset], Dataset] | None = None,
-    **reading: Unpack[Reading],
+    **reading: Unpack[OpenArguments],
 ) -> Dataset:
     """Draw samples from several datasets: each draw chooses one at random, by weight, and takes its next sample.
 
@@ -76,9 +78,9 @@ def mix(
     >>> [sample.key for sample in tarkit.mix([(cats, 2), dogs], seed=9, until="all")]
     ['cat/0', 'cat/1', 'cat/2', 'dog/0', 'cat/3', 'dog/1']
     """
-    whole(seed=seed)
-    one_of("until", until, Ends)
-    at_least(0, total=total)
+    check_whole(seed=seed)
+    check_choice("until", until, Ends)
+    check_at_least(0, total=total)
     if repeat and until == "first" and total is None:
         raise Usage("repeat has no end", "total=N draws so many, until='all' ends once each came to its end")
     spec, given = _described(sources, Run(on_problem=reading.get("on_problem")).warn)
@@ -89,7 +91,7 @@ def mix(
         spec, lambda locations, interleave: open(locations, interleave=interleave, **reading), given, options=options
     )
     if each is not None:
-        function(each=each)
+        check_function(each=each)
         for source in found:
             source.data = each(source.data)
             if not isinstance(source.data, Dataset):
@@ -137,7 +139,13 @@ def _source(where: str, source: Any) -> tuple[SourceSpec, Dataset | None]:
 
 @dataclass
 class MixSource:
-    """One source of a mix. The steps of `data` apply to each of its laps."""
+    """One source of a mix. The steps of `data` apply to each of its laps.
+
+    Attributes:
+        spec: its description: its weight, and how its shards are read.
+        data: its samples.
+        reads_once: whether one of its inputs can be read only once.
+    """
 
     spec: SourceSpec
     data: Dataset
@@ -155,15 +163,15 @@ class MixSource:
 
 def _reads_once(location: Location) -> bool:
     """Return whether an input can be read only once."""
-    if isinstance(location.file, FileInput):
+    if isinstance(location.file, FileObjectInput):
         return not location.file.seekable
     if location.kind == "path":
         return not stat.S_ISREG(os.stat(location.text).st_mode)
     return location.kind == "stdin"
 
 
-class _Keyed(Step):
-    """Leave out the entries of archives without samples, with a warning."""
+class _LeaveOutStrays(Step):
+    """Leave out the entries of archives without samples, with a warning: they cannot be drawn."""
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         return without_strays(samples, flow.run.policy)
@@ -171,7 +179,7 @@ class _Keyed(Step):
 
 def open_sources(
     spec: MixSpec,
-    open_: Callable[[list[Location], int], Dataset],
+    open_shards: Callable[[list[Location], int], Dataset],
     given: Sequence[Dataset | None] = (),
     tell: Callable[[str], None] = lambda text: None,
     options: StoreOptions | None = None,
@@ -180,15 +188,15 @@ def open_sources(
 
     Args:
         spec: the description of the mix.
-        open_: called with the archives of a source, and the number of those that take turns.
+        open_shards: called with the archives of a source, and the number of those that take turns.
         given: datasets in place of names.
         tell: called with the number of missing files, where they are allowed.
         options: those of URLs.
     """
     found = []
     for source, data in zip(spec.sources, given or [None] * len(spec.sources), strict=True):
-        opened = open_(locate(source, tell, options), source.nstreams) if data is None else data
-        found.append(MixSource(source, opened.then(_Keyed())))
+        opened = open_shards(locate(source, tell, options), source.nstreams) if data is None else data
+        found.append(MixSource(source, opened.then(_LeaveOutStrays())))
     refuse_twice(location for each in found for location in each.data.locations)
     return found
 
@@ -198,7 +206,17 @@ def open_sources(
 
 @dataclass
 class Mixture:
-    """The origin of a mixed dataset. `fields` are common to all sources; `reader` is that of the last run."""
+    """The origin of a mixed dataset.
+
+    Attributes:
+        sources: the sources.
+        seed: decides what is drawn.
+        total: how many samples are drawn at most.
+        until: when the mix ends.
+        repeat: whether a source that has no more samples begins again.
+        fields: changes the samples of all sources.
+        reader: the reader of the latest run, which has its counts.
+    """
 
     sources: Sequence[MixSource]
     seed: int
@@ -208,7 +226,7 @@ class Mixture:
     fields: Fields = field(default_factory=Fields)
     reader: MixReader | None = None
     whole = False
-    keys_repeat = True
+    keys_may_repeat = True
 
     @property
     def locations(self) -> tuple[Location, ...]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tarkit.api.chain import Chain, one_of, words
+from tarkit.api.arguments import check_choice, list_words
+from tarkit.api.chain import Chain
 from tarkit.api.output import total_size
 from tarkit.api.run import Run
 from tarkit.api.steps import Flow, Step
@@ -41,7 +42,7 @@ class Order(Step):
     random: Random | None = None
     memory: int | None = None
     gathers: bool = False
-    passes_all = True
+    keeps_all = True
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -77,11 +78,11 @@ class Order(Step):
             run.note,
             run.policy if self.gathers else None,
             None if key is None else lambda sample: key.absent(sample, run.policy),
-            distinct=key is None and flow.keys_repeat,
+            distinct=key is None and flow.keys_may_repeat,
             contents=flow.inputs.contents,
         )
-        flow.keys_repeat = sorter.distinct  # what is sorted by a key and has one key is one sample
-        flow.key_repeats = lambda: sorter.repeated
+        flow.keys_may_repeat = sorter.distinct  # what is sorted by a key and has one key is one sample
+        flow.is_repeated = lambda: sorter.repeated
         flow.at_end.append(lambda: self._report(run, sorter))
         return iter(sorter)
 
@@ -124,8 +125,8 @@ def order_key(
     by: str | Sequence[str], type: SortType, reverse: bool, order_file: str | os.PathLike[str] | None
 ) -> SortKey | OrderFile:
     """Return the key for the arguments of `Dataset.sort`."""
-    one_of("type", type, SortType)
-    fields = words(by, "by")
+    check_choice("type", type, SortType)
+    fields = list_words(by, "by")
     if not fields:
         raise Usage("by names no field")
     if order_file is None:

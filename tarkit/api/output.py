@@ -13,8 +13,9 @@ from tarkit.errors import Usage, spell
 from tarkit.shards.template import refuse_template
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.codecs import codec_by_suffix, parse_spec
+from tarkit.streams.fileobjects import FileObjectSink, object_name
 from tarkit.streams.location import Location, parse_output
-from tarkit.streams.sink import EncodedSink, Sink, WriteOnlySink, open_sink
+from tarkit.streams.sink import EncodedSink, Sink, open_sink
 from tarkit.streams.text import parse_file
 
 BY_SPLIT = "tarkit split writes a series of shards"
@@ -96,7 +97,7 @@ class Output:
 
     def _plain(self, text: str, fresh: bool) -> Sink:
         if self.file is not None:
-            return ObjectSink(self.file, self.location.name)
+            return FileObjectSink(self.file, self.location.name)
         return open_sink(self.location.kind, text, sync=self.sync, fresh=fresh, options=self.location.options)
 
     def _codec_of(self, text: str) -> tuple[str, int | None] | None:
@@ -142,31 +143,6 @@ class Output:
         except OSError:
             pass
         return os.path.dirname(os.path.abspath(self.location.text))
-
-
-class ObjectSink(WriteOnlySink):
-    """A binary file object of the caller, who closes it."""
-
-    def __init__(self, file: BinaryIO, name: str) -> None:
-        self.name = name
-        self.file = file
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
-        view = memoryview(data)
-        while view:  # a raw file may take only some of it
-            count = self.file.write(view)
-            view = view[len(view) if count is None else count :]
-
-    def close(self) -> None:
-        """Flush the object."""
-        self.file.flush()
-
-
-def object_name(file: object) -> str:
-    """Return the name of a file object for messages."""
-    name = getattr(file, "name", None)
-    return name if isinstance(name, str) else "a file object"
 
 
 def named_output(

@@ -7,7 +7,7 @@ import os
 import stat
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tarkit.api.output import refuse_input
 from tarkit.errors import Usage
@@ -24,17 +24,36 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
+class ReservedFile(NamedTuple):
+    """A file that a run reads or writes besides its inputs and outputs.
+
+    Attributes:
+        what: what it is, for messages: `the manifest`.
+        written: whether the run writes it.
+        path: its name, as it was given.
+    """
+
+    what: str
+    written: bool
+    path: str
+
+
 class Run:
     """The counts and reports of one run. This kind reports warnings alone.
 
+    There are four kinds of reports: `warn` for problems that do not end the run, `tell` for other messages, `note` for
+    details, and `relay` for what code of the user printed.
+
     Attributes:
         policy: what to do about each problem.
-        samples, shards, bytes: what was read or written.
+        tmpdir: the directory of temporary files that the user named; see `scratch`.
+        samples, shards, bytes: how many were read, or written by a run that writes.
         dropped: samples that the policy left out.
         facts: what else there is to report, by name; the command line writes it to `--report`.
-        places: the files that the run reads or writes besides its inputs and outputs: by their real path what each is,
-            whether it is written, and its name.
-        shows_progress, verbose: whether progress is shown, and every detail reported.
+        places: the files that were reserved, by their real path.
+        shows_progress: whether progress is shown.
+        verbose: whether every detail is reported.
+        report: the file of `--report`.
     """
 
     shows_progress = False
@@ -53,20 +72,34 @@ class Run:
         self.tmpdir = tmpdir
         self.samples = self.shards = self.bytes = self.dropped = 0
         self.facts: dict[str, Any] = {}
-        self.places: dict[str, tuple[str, bool, str]] = {}
+        self.places: dict[str, ReservedFile] = {}
         self._on_problem = on_problem
 
     def scratch(self, directory: str | None) -> str | None:
-        """Return the directory of temporary files: that of the option, $TMPDIR, or `directory`, the output's."""
+        """Return the directory of temporary files: the one that the user named, $TMPDIR, or `directory`, the output's.
+
+        None stands for the system's.
+        """
         return self.tmpdir or os.environ.get("TMPDIR") or directory
 
     def refuse(self, inputs: Sequence[Location], *written: str | None) -> None:
-        """Raise Usage when the report, or another file that is written besides the output, is an input."""
+        """Raise Usage when the report, or one of the other files that are written besides the output, is an input."""
         for path in (self.report, *written):
             refuse_input(path, inputs)
 
     def reserve(self, path: str | None, what: str, written: bool = True) -> None:
-        """Register a file or object that is read or written; raise Usage when it is written and has a second role."""
+        """Register a file or object that is read or written; raise Usage when it is written and has a second role.
+
+        Files of other kinds than regular ones, such as devices, may have several roles.
+
+        Args:
+            path: the file, its name as the user gives it; nothing is registered for None, `-` and commands.
+            what: what it is, for messages: `the manifest`.
+            written: whether the run writes it.
+
+        Raises:
+            FileNotFoundError: it is written, and its directory does not exist.
+        """
         if path is None or path == "-":
             return
         kind, text = parse_file(path)
@@ -82,9 +115,9 @@ class Run:
             except OSError:
                 pass
         place = os.path.realpath(text) if kind == "path" else text
-        other = self.places.setdefault(place, (what, written, path))
-        if other[0] != what and (written or other[1]):
-            raise Usage(f"{file_label(path)} is {other[0]}, and {what} too")
+        other = self.places.setdefault(place, ReservedFile(what, written, path))
+        if other.what != what and (written or other.written):
+            raise Usage(f"{file_label(path)} is {other.what}, and {what} too")
 
     def relay(self, key: bytes, log: Sequence[CommandOutput]) -> None:
         """Pass on what a command or function printed for a sample."""
@@ -105,7 +138,7 @@ class Run:
     def watch(
         self, samples: Iterator[TarSample], position: Callable[[], int], total: int | None
     ) -> Iterator[TarSample]:
-        """Count the samples that pass; show progress in bytes if that is wanted."""
+        """Count the samples that pass, and show progress if that is wanted; see `draw`."""
         counted = self._count(samples)
         return self.draw(counted, position, lambda: self.samples, total) if self.shows_progress else counted
 
@@ -117,7 +150,14 @@ class Run:
     def draw(
         self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None = None
     ) -> Iterator[Item]:
-        """Show progress while items pass: bytes as `position` says, of `total` if that is known, and samples."""
+        """Show progress while items pass; this kind of run has none to show.
+
+        Args:
+            items: what passes, unchanged.
+            position: returns the number of bytes so far.
+            samples: returns the number of samples so far.
+            total: bytes in all, if that is known.
+        """
         return items
 
     def remove_others(self, paths: Sequence[str], options: StoreOptions | None = None) -> None:

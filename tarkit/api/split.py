@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from tarkit import errors
-from tarkit.api.chain import at_least, one_of
+from tarkit.api.arguments import check_at_least, check_choice
 from tarkit.api.output import Output, numbered_output
 from tarkit.api.write import ShardsOutput, write_equal
 from tarkit.errors import Usage, show, spell
@@ -65,8 +65,8 @@ class MapOptions:
     on_bad_line: Reaction = "error"
 
     def __post_init__(self) -> None:
-        one_of("on_unmatched", self.on_unmatched, Reaction)
-        one_of("on_bad_line", self.on_bad_line, Reaction)
+        check_choice("on_unmatched", self.on_unmatched, Reaction)
+        check_choice("on_bad_line", self.on_bad_line, Reaction)
         given = (self.map_sep, self.first_match, self.unmatched, self.on_unmatched, self.on_bad_line)
         if self.map is None and given != (None, False, None, "warn", "error"):
             *most, last = map(spell, ("map_sep", "first_match", "unmatched", "on_unmatched", "on_bad_line"))
@@ -137,12 +137,12 @@ class SplitOptions:
 
     def __post_init__(self) -> None:
         size = None if isinstance(self.size, str) else self.size
-        at_least(1, count=self.count, size=size, max_shards=self.max_shards, shards=self.shards)
-        at_least(0, start=self.start)
-        one_of("size_rule", self.size_rule, SizeRule)
-        one_of("even", self.even, Even)
-        one_of("remainder", self.remainder, Remainder)
-        one_of("notation", self.notation, Notation)
+        check_at_least(1, count=self.count, size=size, max_shards=self.max_shards, shards=self.shards)
+        check_at_least(0, start=self.start)
+        check_choice("size_rule", self.size_rule, SizeRule)
+        check_choice("even", self.even, Even)
+        check_choice("remainder", self.remainder, Remainder)
+        check_choice("notation", self.notation, Notation)
         self._check_series()
         self._check_equal()
         if self.append and self.force:
@@ -219,7 +219,7 @@ class SplitOptions:
         if isinstance(parts, str):
             found = parse_parts(parts)
         else:
-            at_least(2, parts=parts)
+            check_at_least(2, parts=parts)
             found = folds(parts)
         return Partition(found, self.group, self.group_field, self.salt, self.stratify)
 

@@ -1,4 +1,8 @@
-"""The steps between reading and writing samples: choose, change, order, map. Each is called once a run."""
+"""The steps between reading and writing samples: choose, change, order, map. Each is called once a run.
+
+`Step` is what `chain.Chain` knows of a step, `Flow` what the steps of one run share. The steps that choose, change and
+shuffle through a buffer are here; `order` has those that order all samples, `map` those that process each.
+"""
 
 from __future__ import annotations
 
@@ -47,36 +51,44 @@ class InputReader(Protocol):
 
 @dataclass
 class Flow:
-    """The state of one run over a dataset: its inputs, and the final checks of its steps.
+    """The state of one run over a dataset, which its steps share.
+
+    The chain sets `reread` and `has_all` before it calls a step. What a step says of samples (`is_repeated`,
+    `is_earlier`) is for the steps after it and for the output.
 
     Attributes:
-        keys_repeat: whether keys may come back in the output, so that they have to be judged there.
-        key_repeats: says whether the key of the current sample comes back, where that is known.
+        run: where problems, messages and counts go.
+        inputs: the reader of the samples.
+        keys_may_repeat: whether two samples of the output may have one key, so that it has to be checked for that. A
+            step that makes keys sets it.
+        is_repeated: says whether another sample has the key of the current one; set by a sort, which knows that for
+            each. None: not known, so that a check has to remember all keys.
         is_earlier: says whether the current sample is of the output of an earlier run, which `redo` keeps.
-        whole: whether all samples of the inputs come to the current step, as they are.
+        has_all: whether all samples of the inputs come to the current step, as they are.
         by_headers: whether samples of the inputs come to the current step as they are, and no contents were needed.
         reread: iterates once more over the samples in front of the current step, by a policy of its own; for a step
             that `rereads`, while it asks for no sample otherwise.
         at_end: called after the last sample; they raise TarkitError or report.
         stack: the processes and outputs of steps; leaving a `with` block of the flow ends them, so that no process
             lives on with the traceback of an exception, and completes outputs.
-        counts_output: whether a step needs `written` and `last`: the number of samples in the output so far, and the
-            key of the last of them.
+        counts_output: whether a step needs `written` and `last_key`.
+        written: the number of samples in the output so far, if they are counted.
+        last_key: the key of the last of them.
     """
 
     run: Run
     inputs: InputReader
-    keys_repeat: bool
-    key_repeats: Callable[[], bool] | None = None
+    keys_may_repeat: bool
+    is_repeated: Callable[[], bool] | None = None
     is_earlier: Callable[[], bool] | None = None
-    whole: bool = False
+    has_all: bool = False
     by_headers: bool = False
     reread: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
     at_end: list[Callable[[], None]] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
     counts_output: bool = False
     written: int = 0
-    last: bytes | None = None
+    last_key: bytes | None = None
 
     def finish(self) -> None:
         """Run the final checks of the steps, after the last sample; raises TarkitError."""
@@ -92,7 +104,7 @@ class Flow:
         for sample in samples:
             yield sample
             self.written += sample.key is not None
-            self.last = sample.key
+            self.last_key = sample.key
 
     def open(self, output: Output, inputs: Sequence[Location]) -> Sink:
         """Open the output; raise Usage when it is one of the inputs, or a file that a step reads or writes."""
@@ -108,7 +120,7 @@ class Flow:
 
 
 class Step:
-    """A change to the samples of a run. The attributes say what it requires of reading them."""
+    """What is done with the samples of a run between reading and writing. The attributes say what it needs for that."""
 
     name = ""
     """The method of `Dataset` that adds it, for `repr`."""
@@ -125,14 +137,14 @@ class Step:
     runs_code = False
     """Whether it runs code of the user, so that its results are kept where they are read twice."""
 
-    passes_all = False
-    """Whether it passes on all samples unchanged."""
+    keeps_all = False
+    """Whether all samples come out as they are, perhaps in another order."""
 
     by_headers = False
     """Whether it passes on samples unchanged, and needs their headers and some values alone."""
 
     extra_inputs: Sequence[Location] = ()
-    """The archives that it reads besides."""
+    """The archives that it reads besides the inputs of the dataset."""
 
     def reads_in_order(self, locations: Sequence[Location], run: Run) -> bool:
         """Return whether files are to be read in order, as streams are."""
@@ -154,7 +166,7 @@ class Choose(Step):
     @property
     def name(self) -> str:  # type: ignore[override]
         """The method of `Dataset` that adds it."""
-        return next(name for name in ("where", "match", "keys", "sample", "slice", "count") if _set(self.select, name))
+        return _used(self.select, "where", "match", "keys", "sample", "slice", "count")
 
     @property
     def counts(self) -> bool:  # type: ignore[override]
@@ -192,18 +204,14 @@ class Change(Step):
     @property
     def name(self) -> str:  # type: ignore[override]
         """The method of `Dataset` that adds it."""
-        return (
-            "select"
-            if self.fields.keep
-            else next(name for name in ("drop", "require", "rename", "rekey") if _set(self.fields, name))
-        )
+        return "select" if self.fields.keep else _used(self.fields, "drop", "require", "rename", "rekey")
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples with their new fields and keys."""
         if self.fields.rekey is not None:
             if flow.is_earlier is not None:
                 raise Usage("rekey cannot be used with redo, which finds the places of samples by their keys")
-            flow.keys_repeat, flow.key_repeats = True, None
+            flow.keys_may_repeat, flow.is_repeated = True, None
         return self.fields(samples, flow.run.policy, flow.is_earlier)
 
 
@@ -216,7 +224,7 @@ class BufferShuffle(Step):
     seed: int
     name = "buffer_shuffle"
     counts = True
-    passes_all = True
+    keeps_all = True
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples, locally mixed."""
@@ -224,9 +232,9 @@ class BufferShuffle(Step):
         return buffer_shuffle(samples, self.size, self.initial, self.seed, flow.inputs.tmpdir)
 
 
-def _set(options: Select | Fields, name: str) -> bool:
-    """Whether an option is used."""
-    return getattr(options, name) not in (None, (), [])
+def _used(options: Select | Fields, *names: str) -> str:
+    """Return the first of these options that is used; there is one."""
+    return next(name for name in names if getattr(options, name) not in (None, (), []))
 
 
 def report_keys(run: Run, select: Select) -> None:

@@ -115,7 +115,7 @@ def _named(data: Chain, run: Run, directory: str | None = None) -> tuple[Iterato
     """Return the samples that have keys, none of them twice."""
     found, flow = data.samples(run, moves=False, contents=False, directory=directory)
     samples = (sample for sample in found if sample.key is not None)
-    return unrepeated(samples, run.policy) if flow.keys_repeat else samples, flow
+    return unrepeated(samples, run.policy) if flow.keys_may_repeat else samples, flow
 
 
 def _counted(run: Run, found: Iterator[tuple[TarSample, Row]]) -> Iterator[Row]:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 def apart(samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
     """Return the samples to write; two with the same key are a problem for the policy."""
-    return flow.counted(neighbours(samples, flow.run.policy, flow.inputs.tmpdir, flow.keys_repeat, flow.key_repeats))
+    policy, tmpdir = flow.run.policy, flow.inputs.tmpdir
+    return flow.counted(neighbours(samples, policy, tmpdir, flow.keys_may_repeat, flow.is_repeated))
 
 
 # ---- One archive
@@ -53,7 +54,7 @@ def write_archive(
     samples, flow = data.samples(run, moves=not (whole and len(locations) == 1), directory=output.directory)
     first = last = None
     with flow, EntryWriter(flow.open(output, data.inputs)) as writer:
-        total = total_size(locations) if data.passes_all else None
+        total = total_size(locations) if data.keeps_all else None
         for sample in run.watch(apart(samples, flow), lambda: writer.position, total):
             sample.write(writer)
             first, last = first or sample.key, sample.key
@@ -281,7 +282,7 @@ def write_equal(
 def _reread(flow: Flow) -> Iterator[TarSample]:
     """Read again the samples that are written, without warnings."""
     policy = flow.run.policy.silent()
-    return without_strays(neighbours(flow.reread(policy), policy, flow.inputs.tmpdir, flow.keys_repeat), policy)
+    return without_strays(neighbours(flow.reread(policy), policy, flow.inputs.tmpdir, flow.keys_may_repeat), policy)
 
 
 def _divide(

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from tarkit.api.plan import DEFAULT_NAME, shard_names
+from tarkit.api.tree.names import DEFAULT_NAME, shard_names
 from tarkit.cli import options
 from tarkit.cli.command import choice, option
 from tarkit.packing.options import parse_division, parse_files, parse_samples

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tarkit.api.chain import names
+from tarkit.api.arguments import split_names
 from tarkit.api.check import Checks, Comparison, find
 from tarkit.api.fix import Fix
 from tarkit.api.output import total_size
@@ -169,7 +169,7 @@ def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **giv
 def _options(given: dict[str, Any], null: bool) -> CheckOptions:
     if given["json_"] and given["list_bad"]:
         raise Usage("--json and --list-bad: choose one")
-    allowed = frozenset(names(given["allow"]))
+    allowed = frozenset(split_names(given["allow"]))
     known = {*PROBLEMS, *FINDINGS}
     if unknown := sorted(allowed - known):
         raise Usage(f"--allow {unknown[0]}: unknown problem; the problems are: {', '.join([*PROBLEMS, *FINDINGS])}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tarkit.api.create import CreateOptions, RecipeFormat, write_recipe
+from tarkit.api.create import CreateOptions, RecipeFormat, pack_recipe
 from tarkit.api.output import Output
 from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
@@ -91,5 +91,5 @@ def create(
         run.refuse([file_location(recipe)], depfile)
     run.reserve(recipe, "the recipe", written=False)
     run.reserve(depfile, "the depfile")
-    write_recipe(recipe, output, run, chosen, [path for path in (run.report, depfile) if path is not None])
+    pack_recipe(recipe, output, run, chosen, [path for path in (run.report, depfile) if path is not None])
     run.finish()

@@ -209,7 +209,7 @@ def make_step(
     how: dict[str, Any] = {"processes": parallel, "ordered": not unordered, "retries": retries, "timeout": timeout}
     how |= {"mtime": mtime, "on_error": on_error, "max_errors": max_errors}
     how["rejects"] = None if rejects is None else open_output(rejects, None)
-    how["extra_inputs"] = () if redo is None else expand_inputs((redo,))
+    how["redo"] = () if redo is None else expand_inputs((redo,))
     named = {"-c": "command", "-m": "multi", "--script": "script", "--map": "map_", "--worker": "worker"}
     asked = [word for word, name in named.items() if given[name] is not None]
     if len(asked) != 1:

@@ -5,18 +5,10 @@ from __future__ import annotations
 import click
 
 from tarkit.api.output import text_output
-from tarkit.api.plan import (
-    NO_SAMPLE,
-    PlanOptions,
-    ShardNames,
-    count_planned,
-    lay_out_tree,
-    save_plan,
-    write_recipe,
-    write_saved,
-    write_tree,
-)
 from tarkit.api.split import MapOptions
+from tarkit.api.tree.layout import PlanOptions, lay_out_tree
+from tarkit.api.tree.names import ShardNames
+from tarkit.api.tree.pack import NO_SAMPLE, count_planned, save_plan, save_recipe, write_saved, write_tree
 from tarkit.cli import options
 from tarkit.cli.category_options import categories
 from tarkit.cli.command import Command, option
@@ -104,7 +96,7 @@ def shard(
     elif shows:
         _print_plan(run, chosen, names, pack, keys=show_keys, json=json_)
     elif recipe is not None:
-        write_recipe(run, chosen, names, pack, recipe)
+        save_recipe(run, chosen, names, pack, recipe)
     elif plan is not None:
         save_plan(run, chosen, names, pack, plan)
         run.extra = " planned"

@@ -8,8 +8,8 @@ The path of one sample:
       | runner              one of
       |   engine.Engine         N threads, each with an executor that blocks until its jobs are done:
       |     shell.CommandExecutor     writes the fields to files (`workdir`), runs the command, collects the files
-      |     function.FunctionExecutor sends the sample to a worker process (`child`), which calls the function
-      |   function.DirectRunner     calls the function in this process
+      |     function.FunctionExecutor sends the sample to a worker process (`function_process`, and `child` in it)
+      |   direct.DirectRunner       calls a Python function in this process
       |   worker.WorkerPool         N long-lived programs that read and write tar streams (`session`)
     Job, Outcome            new samples (`result`: unchanged entries keep their headers) or a Failure
       | run.SampleRun       hands on logs, applies `policy` to failures, checks new keys

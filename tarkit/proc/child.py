@@ -4,11 +4,11 @@ A sample is a dict of field -> bytes, with its key as `__key__`. The function re
 of such dicts, or None for no sample. Names of the form `__x__` are reserved. With `decode` the values are those of
 `tarkit.media.coding`, without it bytes or str.
 
-The process and its parent (`function`) exchange frames over the pipes that were its stdin and stdout: eight bytes with
-a length, then a value in the format of `marshal`, which runs no code when it is read. The first frame has the settings;
-each of the others is a list of pieces of archives with the keys and entries of the samples in them, which is answered
-by lists of results in the order of the samples, several at a time. The function gets an empty stdin, and what it prints
-goes to a file, from which it is taken after each sample.
+The process and its parent (`function_process`) exchange frames over the pipes that were its stdin and stdout: eight
+bytes with a length, then a value in the format of `marshal`, which runs no code when it is read. The first frame has
+the settings; each of the others is a list of pieces of archives with the keys and entries of the samples in them, which
+is answered by lists of results in the order of the samples, several at a time. The function gets an empty stdin, and
+what it prints goes to a file, from which it is taken after each sample.
 
 The index of the current sample and the time at which it was begun are in memory shared with the parent: if the process
 is killed, the parent knows which sample it was.
@@ -591,7 +591,7 @@ def failure_of(error: BaseException) -> tuple[str, bytes]:
 
 
 def load(settings: Mapping[str, Any]) -> SampleFunction:
-    """Load the function, and call `init`, as `tarkit.proc.function.FunctionOptions.settings` has them.
+    """Load the function, and call `init`, as `tarkit.proc.call.FunctionOptions.settings` has them.
 
     Raises:
         TarkitError: one of them cannot be loaded, or `init` raised an exception, which is the cause.

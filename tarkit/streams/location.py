@@ -27,7 +27,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from braceexpand import braceexpand
 
@@ -38,6 +38,7 @@ from tarkit.streams.text import file_label, open_file_or_stdin, parse_file
 
 if TYPE_CHECKING:
     from tarkit.stores.store import StoreOptions
+    from tarkit.streams.source import Readable
 
 # ---- Braces: counted first, then expanded by the package `braceexpand`
 # They follow bash's rules (`{000..099}`, `{0..9..3}`, `{a..e}`, `{x,y{1..3}}`, padding kept), but a backslash is an
@@ -200,7 +201,7 @@ class Location(NamedTuple):
     kind: Kind
     text: str
     name: str
-    file: BinaryIO | None = None  # the file object, for the kind `object`
+    file: Readable | None = None  # of the kind `object`: a file object, see `streams.fileobjects`
     options: StoreOptions | None = None  # of a URL; None for those of the process
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tarkit
-from tarkit.api import plan
+from tarkit.api.tree import pack
 from tarkit.packing.files import LocalFiles
 from tests._tools import each_row
 from tests.conftest import Run, entries, keys
@@ -292,7 +292,7 @@ def test_shards_that_are_there(here: Path) -> None:
 def test_a_file_that_is_gone(when: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample of a removed file is dropped with a warning, or is an error, for a removal in the listing or later."""
     fill()
-    sizes, pack = LocalFiles.sizes, plan.pack
+    sizes, write = LocalFiles.sizes, pack.pack
 
     def listed(self: LocalFiles, path: bytes, names: list[bytes]) -> Any:
         if path.endswith(b"dog/"):
@@ -301,10 +301,10 @@ def test_a_file_that_is_gone(when: str, here: Path, monkeypatch: pytest.MonkeyPa
 
     def packed(*given: Any, **named: Any) -> Any:
         Path("tree/dog/4.png").unlink()
-        return pack(*given, **named)
+        return write(*given, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalFiles, "sizes", listed) if when == "listed" else patch.setattr(plan, "pack", packed)
+        patch.setattr(LocalFiles, "sizes", listed) if when == "listed" else patch.setattr(pack, "pack", packed)
         with pytest.raises((tarkit.TarkitError, OSError), match=r"dog/4\.png"):
             tarkit.plan("tree").write("a-%d.tar")
         assert [path.name for path in Path().iterdir()] == ["tree"]

@@ -18,8 +18,10 @@ import pytest
 
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
+from tarkit.proc.call import FunctionOptions
 from tarkit.proc.engine import Engine, Runner, RunOptions
-from tarkit.proc.function import ForkedProcess, FunctionExecutor, FunctionExecutors, FunctionOptions, function_runner
+from tarkit.proc.function import FunctionExecutor, FunctionExecutors, function_runner
+from tarkit.proc.function_process import ForkedProcess
 from tarkit.proc.policy import ErrorLimit, FailurePolicy
 from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.proc.shell import command_runner
@@ -484,7 +486,9 @@ PARENT = """
 import os, signal, sys
 from tarkit.problems import Policy
 from tarkit.proc.engine import RunOptions
-from tarkit.proc.function import ForkedProcess, FunctionOptions, function_runner
+from tarkit.proc.call import FunctionOptions
+from tarkit.proc.function import function_runner
+from tarkit.proc.function_process import ForkedProcess
 from tarkit.proc.policy import FailurePolicy
 from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.samples.dataset import DatasetReader

@@ -17,10 +17,11 @@ from hypothesis import given, settings, strategies
 
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
-from tarkit.proc import function as caller
-from tarkit.proc import result
+from tarkit.proc import function as executors
+from tarkit.proc import function_process, result
+from tarkit.proc.call import FunctionOptions
 from tarkit.proc.engine import BatchFailed, Job, Outcome
-from tarkit.proc.function import FunctionExecutor, FunctionExecutors, FunctionOptions
+from tarkit.proc.function import FunctionExecutor, FunctionExecutors
 from tarkit.proc.result import SampleBuilder
 from tarkit.samples.reader import SampleReader
 from tarkit.tar.writer import EntryWriter
@@ -327,7 +328,7 @@ def test_a_process_that_does_not_end(
     function: str, good: int, start: Start, python: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process with a thread that never ends, or a call without pipes, is ended after a time limit."""
-    monkeypatch.setattr(caller, "PATIENCE", 0.1)
+    monkeypatch.setattr(function_process, "PATIENCE", 0.1)
     told: list[str] = []
     executor = start(function if function == "stays" else "cut_b", tell=told.append)
     outcomes = executor.run(jobs(archive(ABC)))
@@ -571,7 +572,7 @@ def test_decoded_values(tmp_path: Path, start: Start) -> None:
 def test_too_many_ended_processes(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that end before they begin a sample are an error after a few attempts."""
     executor = start("same")
-    real = caller.FunctionProcess
+    real = function_process.FunctionProcess
 
     class Dying(real):  # type: ignore[valid-type,misc]
         def send(self, value: Any) -> None:
@@ -584,7 +585,7 @@ def test_too_many_ended_processes(start: Start, monkeypatch: pytest.MonkeyPatch)
     assert executor._process is not None
     executor._process.close()
     executor._process = None
-    monkeypatch.setattr(caller, "FunctionProcess", Dying)
+    monkeypatch.setattr(executors, "FunctionProcess", Dying)
     with pytest.raises(TarkitError, match="its process ended 3 times before it began a sample"):
         executor.run(jobs(archive(ABC)))
 

@@ -1,0 +1,102 @@
+"""Checks of arguments of the Python API: each raises an error that names the argument, before anything is read.
+
+`check_...` takes the arguments by their names: `check_number(share=share)`. An argument of a wrong type is a TypeError,
+a value that is out of range a Usage, as on the command line. The other functions return what was given in one form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import get_args
+
+from tarkit.errors import Usage
+from tarkit.tar.block import EARLIEST, LATEST
+
+
+def check_text(**arguments: str) -> None:
+    """Raise TypeError for a value that is not a str."""
+    _require("a str", lambda value: isinstance(value, str), arguments)
+
+
+def check_number(**arguments: float) -> None:
+    """Raise TypeError for a value that is not a number."""
+    _require("a number", lambda value: hasattr(value, "__float__"), arguments)
+
+
+def check_whole(**arguments: int) -> None:
+    """Raise TypeError for a value that is not a whole number."""
+    _require("a whole number", lambda value: hasattr(value, "__index__"), arguments)
+
+
+def check_function(**arguments: object) -> None:
+    """Raise TypeError for a value that cannot be called."""
+    _require("a function", callable, arguments)
+
+
+def check_at_least(least: int, **arguments: int | None) -> None:
+    """Raise TypeError for a value that is not a whole number, and Usage for one below `least`. None is accepted."""
+    for name, value in arguments.items():
+        if value is not None:
+            check_whole(**{name: value})
+            if value < least:
+                raise Usage(f"{name}={value}: it is at least {least}")
+
+
+def check_seconds(**arguments: int) -> None:
+    """Raise TypeError for a time in seconds that is not a whole number, and Usage for one that no archive can have."""
+    check_whole(**arguments)
+    for name, value in arguments.items():
+        if not EARLIEST <= value <= LATEST:
+            raise Usage(f"{name}={value}: it is from {EARLIEST} to {LATEST} seconds since 1970, the years 1 to 9999")
+
+
+def check_choice(name: str, value: str | None, choices: object) -> None:
+    """Raise Usage for a value that is not one of the words of `choices`, a Literal. None is accepted."""
+    if value is not None and value not in get_args(choices):
+        raise Usage(f"{name}={value!r}: it is one of {', '.join(get_args(choices))}")
+
+
+def list_words(given: str | Iterable[str], name: str = "") -> tuple[str, ...]:
+    """Return the words of the argument `name`; a str is one word, not a list of its characters."""
+    found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    for word in found:
+        if not isinstance(word, str):
+            argument = f"{name}={given!r}: " if name else ""
+            raise TypeError(f"{argument}a str or a list of str is needed, not {type(word).__name__}")
+    return found
+
+
+def flatten_words(given: Iterable[str | Iterable[str]], name: str) -> tuple[str, ...]:
+    """Return the words of the arguments `*name`, each of which is a word or a list of words."""
+    return tuple(word for each in given for word in list_words(each, name))
+
+
+def split_names(given: str | Iterable[str], name: str = "") -> tuple[str, ...]:
+    """Return the names of problems or fields in the argument `name`: commas separate them, as on the command line."""
+    return tuple(part.strip() for word in list_words(given, name) for part in word.split(",") if part.strip())
+
+
+def parse_slice(given: slice | None) -> tuple[int, int | None, int] | None:
+    """Return start, stop and step of a slice of samples; None for None.
+
+    Raises:
+        TypeError: it is no slice of whole numbers.
+        Usage: it counts from the end, or backwards.
+    """
+    if given is None:
+        return None
+    if not isinstance(given, slice):
+        raise TypeError(f"shard_slice={given!r}: a slice is needed, such as slice(0, 100)")
+    start, stop, step = given.start, given.stop, given.step
+    start, step = 0 if start is None else start, 1 if step is None else step
+    check_whole(start=start, stop=start if stop is None else stop, step=step)
+    if min(start, step - 1, start if stop is None else stop) < 0:
+        raise Usage(f"{given}: a slice counts from the start, with a step of at least 1")
+    return start, stop, step
+
+
+def _require(what: str, fits: Callable[[object], bool], arguments: Mapping[str, object]) -> None:
+    """Raise TypeError for the first value that does not fit; `what` says what is needed."""
+    for name, value in arguments.items():
+        if not fits(value):
+            raise TypeError(f"{name}={value!r}: {what} is needed, not {type(value).__name__}")

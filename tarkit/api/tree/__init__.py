@@ -1,0 +1,1 @@
+"""A directory tree into shards: `tarkit.plan`, and what the command `shard` is built from."""

@@ -1,0 +1,110 @@
+"""The names of the shards of a directory tree: from the words of the user to templates."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from tarkit.api.arguments import check_choice
+from tarkit.api.output import Output, numbered_output
+from tarkit.api.run import Run
+from tarkit.api.split import MapOptions
+from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.shards.template import Notation, ShardTemplate, parse_template
+from tarkit.streams.codecs import codec_by_suffix
+from tarkit.streams.location import ARCHIVE_SUFFIXES
+
+if TYPE_CHECKING:
+    from tarkit.shards.categories import Map
+
+DEFAULT_NAME = "shard-%06d"
+SUFFIXES = (*ARCHIVE_SUFFIXES, ".zip")
+
+
+class ShardTemplates(NamedTuple):
+    """The templates of the names of shards, and which samples go to which.
+
+    Attributes:
+        templates: one, or with `categories` one for each category.
+        categories: the map from files to categories.
+        on_unmatched: what to do with a file that is in no category.
+    """
+
+    templates: list[ShardTemplate]
+    categories: Map | None = None
+    on_unmatched: str = "error"
+
+
+class ShardNames(NamedTuple):
+    """The names of shards as the user gives them; `find` makes templates of them.
+
+    Attributes:
+        output: how shards are written.
+        text: a template; with categories a directory.
+        notation: the notation of numbers in templates.
+        extension: the suffix of names without one.
+    """
+
+    output: Output
+    text: str
+    notation: Notation
+    extension: str
+
+    def find(self, run: Run, categories: MapOptions) -> ShardTemplates:
+        """Return the template of each category, and the map. Raises Usage."""
+        if categories.map is None:
+            return ShardTemplates([self._template()])
+        directory = self.text.removeprefix("file:")
+        if directory in (DEFAULT_NAME, "."):
+            directory = ""
+        elif not (directory.endswith("/") or os.path.isdir(directory)):
+            option = spell("template")
+            what = f"with {spell('map')}, {option} is the directory of the shards: the map has their names"
+            raise Usage(what, f"for example {option} out/")
+        directory += "/" if directory and not directory.endswith("/") else ""
+        try:
+            found = categories.read(run, directory, self.extension, self.notation)
+        except TarkitError as error:
+            raise Usage(str(error), error.hint) from None
+        return ShardTemplates([category.template for category in found.categories], found, categories.on_unmatched)
+
+    def _template(self) -> ShardTemplate:
+        """Return the template where there is one for all shards."""
+        text = self.text
+        if text.endswith("/") or os.path.isdir(text.removeprefix("file:")):
+            text = text.rstrip("/") + "/" + DEFAULT_NAME
+        if self.output.location.kind not in ("path", "url"):
+            hint = f"{spell('post')} runs a command for each: {spell('post', 'scp {} host: && rm {}')}"
+            raise Usage("shards are files or objects", hint)
+        known = text.lower().endswith(SUFFIXES) or codec_by_suffix(text)
+        if text.strip() not in ("", "*") and not known:
+            text += self.extension
+        return parse_template(text, self.notation)
+
+
+def shard_names(
+    template: str | os.PathLike[str] | None,
+    notation: Notation = "auto",
+    ext: str | None = None,
+    compress: str | None = None,
+    fsync: bool = False,
+) -> ShardNames:
+    """Return the names of shards for the arguments of `Plan.write`, or the options of `shard`.
+
+    Args:
+        template: a template or a directory; None: `DEFAULT_NAME`.
+        notation: the notation of numbers in the template.
+        ext: the suffix of names without one, `.tar` by default.
+        compress, fsync: how shards are written.
+
+    Raises:
+        Usage: the output is stdout, or the suffix is not one of archives.
+    """
+    check_choice("notation", notation, Notation)
+    text = DEFAULT_NAME if template is None else os.fspath(template)
+    if text == "-":
+        raise Usage("shard writes numbered files, not stdout", f"name them with {spell('output')} 'out-%06d.tar'")
+    extension = ".tar" if ext is None else "." + ext.removeprefix(".")
+    if extension not in SUFFIXES:
+        raise Usage(f"{spell('ext')} {show(ext or '')}: not a suffix of archives", " ".join(SUFFIXES))
+    return ShardNames(numbered_output(text, compress, fsync), text, notation, extension)

@@ -1,0 +1,100 @@
+"""File objects of the caller as inputs and outputs. They are used where they stand, and stay open.
+
+An input that can seek is read anew by each run, from the position that it had for the first. As it has one position,
+only the run that began last can read it.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+from tarkit.errors import TarkitError, Unsupported, Usage
+from tarkit.streams.location import Location
+from tarkit.streams.sink import WriteOnlySink
+
+
+def object_name(file: object) -> str:
+    """Return the name of a file object for messages."""
+    name = getattr(file, "name", None)
+    return name if isinstance(name, str) else "a file object"
+
+
+class FileObjectInput:
+    """A file object that is read. `reader` is what the latest run reads it with."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.name = object_name(file)
+        self.reader: FileObjectReader | None = None
+        self._start: int | None = None
+
+    @property
+    def location(self) -> Location:
+        """The object as one of the inputs of a dataset."""
+        return Location("object", "", self.name, self)
+
+    @property
+    def seekable(self) -> bool:
+        """Whether it can be read again."""
+        return bool(getattr(self.file, "seekable", bool)())
+
+    def read(self, n: int, /) -> bytes:
+        """Return up to `n` bytes."""
+        data: object = self.file.read(n)
+        if not isinstance(data, bytes):
+            raise Usage(f"{self.name}: its read() returned {type(data).__name__}, not bytes", "open it in mode 'rb'")
+        return data
+
+    def begin(self, reader: FileObjectReader) -> None:
+        """Seek to where the first run began. Raises Unsupported when the object cannot seek."""
+        if self.reader is not None:
+            if self._start is None:
+                what = f"{self.name}: a file object that cannot seek can be read once"
+                raise Unsupported(what, "write it to a file, and open that")
+            self.file.seek(self._start)
+        elif self.seekable:
+            self._start = self.file.tell()
+        self.reader = reader
+
+
+class FileObjectReader:
+    """What one run reads a file object with; it is invalid once a later run begins to read."""
+
+    def __init__(self, file: FileObjectInput) -> None:
+        self._file = file
+        self._begun = False
+
+    def read(self, n: int, /) -> bytes:
+        """Return up to `n` bytes. Raises TarkitError when a later run has begun to read the object."""
+        if not self._begun:
+            self._begun = True
+            self._file.begin(self)
+        elif self._file.reader is not self:
+            what = f"{self._file.name}: another iterator has begun to read this file object"
+            raise TarkitError(what, "open the file by its path: then each iterator has its own position")
+        return self._file.read(n)
+
+
+def for_one_run(location: Location) -> Location:
+    """Return the location that a run reads; for a file object that is a reader of its own."""
+    file = location.file
+    return location._replace(file=FileObjectReader(file)) if isinstance(file, FileObjectInput) else location
+
+
+class FileObjectSink(WriteOnlySink):
+    """A file object that is written."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self.name = name
+        self.file = file
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+        view = memoryview(data)
+        while view:  # a raw file may take only some of it
+            count = self.file.write(view)
+            view = view[len(view) if count is None else count :]
+
+    def close(self) -> None:
+        """Flush the object."""
+        self.file.flush()
