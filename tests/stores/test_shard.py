@@ -18,7 +18,7 @@ pytest.importorskip("obstore")
 boto3 = pytest.importorskip("boto3")
 
 import tarkit
-from tarkit.api import plan
+from tarkit.api.tree import pack
 from tarkit.stores import ahead
 from tests.conftest import Run, entries
 from tests.stores._http import http_server
@@ -201,14 +201,14 @@ def test_a_saved_plan(bucket: Bucket) -> None:
 def test_an_object_of_another_version(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """An object of the same size that was written after the others were listed is an error."""
     bucket.grow({"a.x": b"1", "b.x": b"2"})
-    pack = plan.pack
+    write = pack.pack
 
     def packed(*given: Any, **named: Any) -> Any:
         time.sleep(1.1)  # times of modification are whole seconds
         bucket.put("b.x", b"3")
-        return pack(*given, **named)
+        return write(*given, **named)
 
-    monkeypatch.setattr(plan, "pack", packed)
+    monkeypatch.setattr(pack, "pack", packed)
     with pytest.raises(tarkit.TarkitError, match=r"b\.x was changed after it was listed"):
         tarkit.plan(bucket.url, count=9).write("s-%d.tar")
     assert not Path("s-0.tar").exists()

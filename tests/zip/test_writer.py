@@ -51,7 +51,7 @@ def listed(data: bytes | Path | str) -> list[tuple[str, bytes]]:
 class MemorySink:
     """A sink that keeps what is written."""
 
-    name, fd = "x.zip", None
+    name, fd, remote = "x.zip", None, False
 
     def __init__(self) -> None:
         self.data = bytearray()
