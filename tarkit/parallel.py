@@ -18,7 +18,8 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import IO, Any, NamedTuple, TypeVar
 
@@ -102,11 +103,12 @@ def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Temp
                 if os.getppid() != parent:
                     raise SystemExit(1)
                 stream.write(bytes([_NEXT]))
-                for mark, item in _marked(work, job):
-                    stream.write(bytes([mark]))
-                    pickle.dump(item, stream, pickle.HIGHEST_PROTOCOL)
-                    if mark == _FAILED:
-                        return
+                with closing(_marked(work, job)) as marked:  # after a signal too, so that work is given up in order
+                    for mark, item in marked:
+                        stream.write(bytes([mark]))
+                        pickle.dump(item, stream, pickle.HIGHEST_PROTOCOL)
+                        if mark == _FAILED:
+                            return
             stream.write(bytes([_NEXT]))
     except OSError as error:
         error.filename = file.name
@@ -114,11 +116,16 @@ def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Temp
         os.pwrite(file.fd, bytes([_NEXT, _FAILED]) + pickle.dumps(RemoteError(error)), 0)
 
 
-def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Iterator[tuple[int, Item | RemoteError]]:
+def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Generator[tuple[int, Item | RemoteError]]:
     """Yield the items of a job with their marks, and the error that ends it, if any."""
+    items = work(job)
     try:
-        for item in work(job):
+        for item in items:
             yield _ITEM, item
+    except GeneratorExit:
+        if isinstance(items, Generator):
+            items.close()
+        raise
     except (TarkitError, OSError) as error:
         yield _FAILED, RemoteError(error)
 
@@ -181,6 +188,7 @@ def in_order(
     *,
     share: int | None = None,
     pulse: Any = None,
+    patience: float = PATIENCE,
 ) -> Iterator[Iterator[Item]]:
     """Yield an iterator over the results of `work` for each job, in order; read each to its end before the next.
 
@@ -193,6 +201,7 @@ def in_order(
         tmpdir: directory for the results.
         share: jobs in a row for one worker; None counts the jobs and divides them evenly.
         pulse: if given, an iterator over this alone is yielded every 0.2 seconds while no result is ready.
+        patience: seconds that a worker has to end after SIGTERM.
 
     Raises:
         TarkitError: a worker was killed.
@@ -231,7 +240,7 @@ def in_order(
                 for _ in range(done.jobs):
                     yield results(stream)
     finally:
-        _stop([each.process for each in started])
+        _stop([each.process for each in started], patience)
 
 
 def _shares(jobs: Iterable[Job], share: int) -> Iterator[tuple[Job, ...]]:
@@ -284,9 +293,9 @@ def _wait(processes: Sequence[Any], seconds: float) -> None:
     wait([each.sentinel for each in processes], seconds)
 
 
-def _stop(processes: Sequence[Any]) -> None:
+def _stop(processes: Sequence[Any], patience: float) -> None:
     """Stop workers. SIGTERM is sent repeatedly, since the exception that it raises may be lost, such as in __del__."""
-    limit = time.monotonic() + PATIENCE
+    limit = time.monotonic() + patience
     while (alive := [each for each in processes if each.is_alive()]) and time.monotonic() < limit:
         for process in alive:
             process.terminate()

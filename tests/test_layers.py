@@ -86,7 +86,9 @@ FOLDERS = {
     "shards": "errors problems signals streams.codecs sizes stores streams tar tables samples",
     "checking": "errors problems stores streams spill tar tables samples shards",
     "sorting": "errors problems streams spill tar tables samples shards",
-    "packing": "errors problems streams.codecs stores streams spill tar tables parallel samples export shards sorting",
+    "packing": (
+        "errors problems signals streams.codecs stores streams spill tar tables parallel samples export shards sorting"
+    ),
     "views": "errors streams tables inspecting packing",
     "api": (
         "errors problems streams.codecs stores streams tar tables zip parallel samples export extraction "

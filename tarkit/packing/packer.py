@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from tarkit.errors import TarkitError, Usage, show, spell
@@ -91,7 +92,7 @@ class Packer:
         self.names = [os.fsdecode(shard.name) for shard in self.shards]
         self.content = sum(shard.size for shard in self.shards)
         self.done: list[Shard] = []
-        self.entries = self.missing = self.kept = 0
+        self.entries = self.missing = self.kept = self._planned = 0
         self._check_names()
         self._existing = [path for _, path in self.template.existing()] if self.template is not None else []
         others = [name for name in self.names if self.template is None or self.template.matches(name) is None]
@@ -116,6 +117,8 @@ class Packer:
             settings=f"{options.mtime} {self.codec}",
             share=share,
             tmpdir=self.tmpdir,
+            remote=any(map(scheme_of, self.names)),
+            warn=self.warn,
         )
 
     def _check_names(self) -> None:
@@ -160,7 +163,7 @@ class Packer:
         """Return the bytes of content that are written by now."""
         return progress(self._counters.fd, len(self.shards)) if self._counters else 0
 
-    def write(self) -> Iterator[int]:
+    def write(self) -> Generator[int]:
         """Write the shards; yield the number of samples of each, and 0 from time to time."""
         known = self._journal.read() if self._journal else {}
         there = set(self._existing)
@@ -170,19 +173,20 @@ class Packer:
         )
         if self._counters:
             self._counters.write(bytes(8 * len(self.shards)))
-        packing = pack_all(self._packing, tasks, self._processes)
+        yielded = 0
         try:
-            for packed in packing:
-                if packed is not None:
-                    self._complete(packed)
-                yield packed.planned if packed is not None else 0
+            with closing(pack_all(self._packing, tasks, self._processes, self._complete)) as steps:
+                for _ in steps:
+                    before, yielded = yielded, self._planned
+                    yield yielded - before
+            yield self._planned - yielded
         finally:
-            packing.close()
             if self._journal:
                 self._journal.close(False)
 
     def _complete(self, packed: Packed) -> None:
         post, shard = self.options.post, packed.shard
+        self._planned += packed.planned
         self.entries += packed.rows
         self.missing += len(packed.skipped)
         for what in packed.skipped:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, groupby
+from itertools import count, groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,9 +21,10 @@ from tarkit.packing.plan import Planned, content_of
 from tarkit.packing.resume import GONE, Differs, Existing, Known, fingerprint, identity
 from tarkit.packing.spool import PlannedShard, disagree, place
 from tarkit.packing.tree import UNSIZED
-from tarkit.parallel import results_in_order
+from tarkit.parallel import PATIENCE, in_order
 from tarkit.samples.validate import NameChecks
 from tarkit.shards.writer import Shard
+from tarkit.signals import uninterrupted
 from tarkit.stores import connect
 from tarkit.stores.ahead import Fetched, Place, fetch, read_ahead
 from tarkit.stores.schemes import public_name, scheme_of
@@ -35,6 +36,7 @@ from tarkit.tar.writer import PADS, EntryWriter
 
 if TYPE_CHECKING:
     from tarkit.stores.transfer import ThreadCall
+    from tarkit.streams.completion import Completions
 
 # ---- Put the rows of a planned shard into an archive: open, read, compare with the plan, write
 
@@ -326,6 +328,9 @@ def _shown(row: Planned) -> str:
 _COUNTER = struct.Struct("=q")
 _PULSE: Any = object()
 
+UPLOADS = 60.0
+"""Seconds that a process has, after a signal, until its requests have ended and its uploads are removed."""
+
 
 @dataclass(frozen=True)
 class Packing:
@@ -345,6 +350,8 @@ class Packing:
         settings: all else that the bytes of a shard depend on.
         share: shards that a process gets at a time.
         tmpdir: directory of temporary files.
+        remote: some shards are in stores.
+        warn: called with a message about a shard in a store that could not be removed.
     """
 
     spool: int
@@ -360,6 +367,8 @@ class Packing:
     settings: str = ""
     share: int = 1
     tmpdir: str | None = None
+    remote: bool = False
+    warn: Callable[[str], None] = lambda text: None
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes of the spool."""
@@ -392,18 +401,24 @@ class Packed(NamedTuple):
     fingerprint: str = ""
 
 
-def pack_all(packing: Packing, tasks: Iterable[Task], processes: int) -> Generator[Packed | None]:
-    """Write shards, `processes` at a time; yield the result of each, in order, and None from time to time.
+def pack_all(
+    packing: Packing, tasks: Iterable[Task], processes: int, report: Callable[[Packed], None]
+) -> Generator[None]:
+    """Write shards, `processes` at a time; call `report` with the result of each, in order. Yields from time to time.
 
-    The error of a shard is raised when those before it are complete.
+    The error of a shard is raised when those before it are reported.
     """
-    if processes > 1:
-        work = partial(_packed, packing)
-        for packed in results_in_order(work, tasks, processes, packing.tmpdir, share=packing.share, pulse=_PULSE):
-            yield None if packed is _PULSE else packed
+    if processes <= 1:
+        yield from _pack(packing, tasks, report)
         return
-    for task in tasks:
-        yield (yield from _steps(packing, task))
+    left = iter(tasks)
+    shares = iter(lambda: tuple(islice(left, packing.share)), ())
+    work, patience = partial(_pack_share, packing), UPLOADS if packing.remote else PATIENCE
+    for found in in_order(shares, work, processes, packing.tmpdir, share=1, pulse=_PULSE, patience=patience):
+        for packed in found:
+            if packed is not _PULSE:
+                report(packed)
+            yield
 
 
 def progress(counters: int, shards: int) -> int:
@@ -411,32 +426,101 @@ def progress(counters: int, shards: int) -> int:
     return sum(memoryview(os.pread(counters, _COUNTER.size * shards, 0)).cast("q"))
 
 
-def _packed(packing: Packing, task: Task) -> Packed:
-    steps = _steps(packing, task)
-    while True:
+def _pack_share(packing: Packing, tasks: Iterable[Task]) -> Generator[Packed]:
+    """Write the shards of a worker process; yield the results."""
+    ready: list[Packed] = []
+    with closing(_pack(packing, tasks, ready.append)) as steps:
         try:
-            next(steps)
-        except StopIteration as end:
-            packed: Packed = end.value
-            return packed
+            for _ in steps:
+                yield from ready
+                ready.clear()
+        except (TarkitError, OSError):
+            yield from ready
+            raise
+    yield from ready
 
 
-def _steps(packing: Packing, task: Task) -> Generator[None, None, Packed]:
+def _pack(packing: Packing, tasks: Iterable[Task], report: Callable[[Packed], None]) -> Generator[None]:
+    """Write shards, one after the other; report each once it is complete, in order."""
+    completer = _Completer(packing, report)
+    try:
+        for task in tasks:
+            yield from _steps(packing, task, completer)
+            completer.report()
+            yield
+        completer.finish()
+    except BaseException:
+        completer.abort()
+        raise
+
+
+class _Completer:
+    """Completes shards: those in stores in the background, while the next ones are written."""
+
+    def __init__(self, packing: Packing, report: Callable[[Packed], None]) -> None:
+        self._report = report
+        self._completions: Completions | None = None
+        if packing.remote:
+            from tarkit.streams.completion import Completions
+
+            self._completions = Completions(packing.replace, packing.warn)
+
+    def add(self, packed: Packed) -> None:
+        """Report a shard that is complete, after those before it."""
+        self.finish()
+        self._report(packed)
+
+    def close(self, name: str, writer: EntryWriter, packed: Callable[[], Packed]) -> None:
+        """Complete a shard whose entries are written; then report what `packed` returns."""
+        if self._completions is None or not writer.sink.remote:
+            writer.close()
+            self.add(packed())
+            return
+        taken = False
+        try:
+            self._completions.make_room(writer.position)
+            with uninterrupted():
+                taken = True
+                self._completions.add(name, writer.close, writer.position, lambda: self._report(packed()))
+        except BaseException:
+            if not taken:
+                writer.abort()
+            raise
+
+    def report(self) -> None:
+        """Report the shards that are complete by now."""
+        if self._completions is not None:
+            self._completions.report()
+
+    def finish(self) -> None:
+        """Wait for all shards, and report them."""
+        if self._completions is not None:
+            self._completions.finish()
+
+    def abort(self) -> None:
+        """Remove the shards that were not reported, unless they may have replaced others."""
+        if self._completions is not None:
+            self._completions.abort()
+
+
+def _steps(packing: Packing, task: Task, completer: _Completer) -> Generator[None]:
     """Write a shard, or find it as planned; yields from time to time."""
     name = os.fsdecode(task.shard.name)
     note = ""
     if packing.resume:
         note = "" if scheme_of(name) else fingerprint(packing.read, task.shard, packing.settings)
         if task.known and note and _same(packing, task.known, note, identity(name)):
-            return _known(packing, task, task.known, note)
+            completer.add(_known(packing, task, task.known, note))
+            return
         if task.exists:
             try:
-                return (yield from _write(packing, task, name, note, Existing(name, packing.tmpdir)))
+                yield from _write(packing, task, name, note, Existing(name, packing.tmpdir), completer)
+                return
             except Differs as error:
                 if not packing.replace:
                     hint = f"{spell('resume')} with {spell('force')} writes it again"
                     raise TarkitError(f"{name}: exists, but is not as planned: {error}", hint) from None
-    return (yield from _write(packing, task, name, note, packing.open_sink(name)))
+    yield from _write(packing, task, name, note, packing.open_sink(name), completer)
 
 
 def _same(packing: Packing, known: Known, note: str, there: str) -> bool:
@@ -455,7 +539,7 @@ def _known(packing: Packing, task: Task, known: Known, note: str) -> Packed:
     return Packed(shard, known.planned, known.content, known.rows, [], True, complete, note)
 
 
-def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Generator[None, None, Packed]:
+def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink, completer: _Completer) -> Generator[None]:
     writer = EntryWriter(sink)
     filler = ShardFiller(
         task.shard,
@@ -473,17 +557,21 @@ def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Ge
     except BaseException:
         writer.abort()
         raise
+    _count(packing, task, filler.content)
+    kept = isinstance(sink, Existing)
+
+    def packed(written: bool = True) -> Packed:
+        shard = None
+        if written:
+            shard = Shard(name, filler.samples, writer.position, 0, filler.first, filler.last, "")
+            shard = _described(shard, packing.digest, sink.digest())
+        return Packed(shard, filler.planned, filler.content, filler.rows, filler.skipped, kept, False, note)
+
     if filler.rows:
-        writer.close()
+        completer.close(name, writer, packed)
     else:
         writer.abort()
-    _count(packing, task, filler.content)
-    shard = None
-    if filler.rows:
-        shard = Shard(name, filler.samples, writer.position, 0, filler.first, filler.last, "")
-        shard = _described(shard, packing.digest, sink.digest())
-    kept = isinstance(sink, Existing)
-    return Packed(shard, filler.planned, filler.content, filler.rows, filler.skipped, kept, False, note)
+        completer.add(packed(False))
 
 
 def _described(shard: Shard, digest: bool, known: tuple[str, int] | None) -> Shard:

@@ -250,7 +250,7 @@ def test_any_number_of_writers(run: Run, tree: Tree, monkeypatch: pytest.MonkeyP
     run("check", *shards("3-*.tar"), "--manifest", "3.tsv")
     seen: list[int] = []
 
-    def pack_all(packing: object, tasks: object, processes: int) -> Generator[None]:
+    def pack_all(packing: object, tasks: object, processes: int, report: object) -> Generator[None]:
         seen.append(processes)
         yield from ()
 

@@ -24,6 +24,9 @@ from tarkit.streams.completion import Completions
 from tests._tools import TARKIT
 from tests.stores._servers import KEYS, moto, refusing
 
+REPORT = ".tar: 1 samples, "
+"""In the line about a shard."""
+
 _numbers = count()
 
 
@@ -38,8 +41,21 @@ def credentials(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
     monkeypatch.setenv("HOME", str(here))
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
-    (here / "recipe").write_text("".join(f"{n}.txt text:{n}\n" for n in range(9)))
-    assert tarkit_run("create", "recipe", "-o", "in.tar").returncode == 0
+    (here / "small").mkdir()
+    for n in range(9):
+        (here / "small" / f"{n}.txt").write_text(str(n))
+    assert tarkit_run("shard", "small", "-o", "small-%d.tar").returncode == 0
+
+
+@pytest.fixture(params=["split", "shard"])
+def command(request: pytest.FixtureRequest) -> str:
+    """A command that writes shards."""
+    return str(request.param)
+
+
+def source(command: str, name: str = "small") -> list[str]:
+    """The command with its input: a directory, or its archive."""
+    return [command, f"{name}-0.tar" if command == "split" else name]
 
 
 def tarkit_run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -60,35 +76,36 @@ def listed(endpoint: str, directory: str) -> list[str]:
 
 
 def write_large(here: Path) -> None:
-    """Write `large.tar`: samples of which each is sent in parts."""
-    (here / "x.bin").write_bytes(bytes(17 << 20))
-    (here / "recipe").write_text("".join(f"{n}.bin x.bin\n" for n in range(4)))
-    assert tarkit_run("create", "recipe", "-o", "large.tar").returncode == 0
+    """Write the files and the archive `large`: samples of which each is sent in parts."""
+    (here / "large").mkdir()
+    for n in range(4):
+        (here / "large" / f"{n}.bin").write_bytes(bytes(17 << 20))
+    assert tarkit_run("shard", "large", "-o", "large-%d.tar").returncode == 0
 
 
-def test_reports_are_in_order(endpoint: str, here: Path) -> None:
+def test_reports_are_in_order(command: str, endpoint: str, here: Path) -> None:
     """Those of shards, those of the manifest, and --post, which finds each shard."""
     into = directory()
     with refusing(endpoint, "PUT", 0, delay=0.1) as (slow, _):
         post = f"{shlex.join(TARKIT)} stats --total --endpoint-url {endpoint} {{}} >> seen && echo {{}} >> seen"
         words = ("-c", "1", "-o", f"{into}s-%d.tar", "--endpoint-url", slow)
-        ran = tarkit_run("split", "in.tar", *words, "--manifest", "m", "--post", post, "-v")
+        ran = tarkit_run(*source(command), *words, "--manifest", "m", "--post", post, "-v")
         assert ran.returncode == 0, ran.stderr
     names = [f"{into}s-{n}.tar" for n in range(9)]
     assert (here / "seen").read_text().split() == [word for name in names for word in ("1", name)]
     assert [line.split("\t")[0] for line in (here / "m").read_text().splitlines()[1:]] == names
-    notes = [line for line in ran.stderr.splitlines() if "closed by" in line]
+    notes = [line for line in ran.stderr.splitlines() if REPORT in line]
     assert [line.split()[1].removesuffix(":") for line in notes] == names
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_nothing_is_behind_a_shard_that_failed(large: bool, endpoint: str, here: Path) -> None:
-    """Those before it stay, and --append continues after them."""
+def test_nothing_is_behind_a_shard_that_failed(command: str, large: bool, endpoint: str, here: Path) -> None:
+    """Those before it stay, and --append continues after them, --resume keeps them."""
     if large:
         write_large(here)
-    source, total = ("large.tar", 4) if large else ("in.tar", 9)
+    name, total = ("large", 4) if large else ("small", 9)
     into = directory()
-    words = ("split", source, "-c", "1", "-o", f"{into}s-%d.tar", "--net-retries", "0")
+    words = (*source(command, name), "-c", "1", "-o", f"{into}s-%d.tar", "--net-retries", "0")
     method = "POST" if large else "PUT"
     path = "s-2.tar?uploadId" if large else "s-2.tar"
     with refusing(endpoint, method, 99, path=path, delay=0.05) as (slow, refused):
@@ -99,15 +116,15 @@ def test_nothing_is_behind_a_shard_that_failed(large: bool, endpoint: str, here:
         assert "Traceback" not in ran.stderr
         assert refused
     assert listed(endpoint, into) == ["s-0.tar", "s-1.tar"]
-    rest = tarkit_run(*words, "--endpoint-url", endpoint, "--append")
+    rest = tarkit_run(*words, "--endpoint-url", endpoint, "--append" if command == "split" else "--resume")
     assert rest.returncode == 0, rest.stderr
-    assert len(listed(endpoint, into)) == 2 + total
+    assert len(listed(endpoint, into)) == total + (2 if command == "split" else 0)
 
 
-def test_with_force_complete_shards_stay(endpoint: str) -> None:
+def test_with_force_complete_shards_stay(command: str, endpoint: str) -> None:
     """They have replaced others, which cannot be brought back."""
     into = directory()
-    words = ("split", "in.tar", "-c", "1", "-o", f"{into}s-%d.tar")
+    words = (*source(command), "-c", "1", "-o", f"{into}s-%d.tar")
     assert tarkit_run(*words, "--endpoint-url", endpoint).returncode == 0
     with refusing(endpoint, "PUT", 99, path="s-0.tar", delay=0.1) as (slow, _):
         ran = tarkit_run(*words, "--force", "--net-retries", "0", "--endpoint-url", slow)
@@ -115,7 +132,7 @@ def test_with_force_complete_shards_stay(endpoint: str) -> None:
     assert len(listed(endpoint, into)) == 9
 
 
-def test_a_command_that_fails_ends_the_run(endpoint: str) -> None:
+def test_a_command_that_fails_ends_the_run(command: str, endpoint: str) -> None:
     into = directory()
     with refusing(endpoint, "PUT", 0, delay=0.1) as (slow, _):
         words = (
@@ -128,7 +145,7 @@ def test_a_command_that_fails_ends_the_run(endpoint: str) -> None:
             "--post",
             "case {} in *1.tar*) exit 3; esac",
         )
-        ran = tarkit_run("split", "in.tar", *words)
+        ran = tarkit_run(*source(command), *words)
     assert ran.returncode == 1
     assert f"hint: the shard {into}s-1.tar is complete; for those after it the command was not run" in ran.stderr
     assert listed(endpoint, into) == ["s-0.tar", "s-1.tar"]
@@ -136,25 +153,90 @@ def test_a_command_that_fails_ends_the_run(endpoint: str) -> None:
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("large", [False, True])
-def test_a_signal_leaves_the_first_shards(sign: signal.Signals, large: bool, endpoint: str, here: Path) -> None:
+def test_a_signal_leaves_the_first_shards(
+    command: str, sign: signal.Signals, large: bool, endpoint: str, here: Path
+) -> None:
     """Those that were reported, and no parts of others."""
     if large:
         write_large(here)
     into = directory()
     with refusing(endpoint, "PUT", 0, delay=0.3) as (slow, _):
-        source = "large.tar" if large else "in.tar"
-        words = ["split", source, "-c", "1", "-o", f"{into}s-%d.tar", "--endpoint-url", slow, "-v"]
+        name = "large" if large else "small"
+        words = [*source(command, name), "-c", "1", "-o", f"{into}s-%d.tar", "--endpoint-url", slow, "-v"]
         with subprocess.Popen([*TARKIT, *words], stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             lines = [next(process.stderr)]
-            while "closed by" not in lines[-1]:
+            while REPORT not in lines[-1]:
                 lines.append(next(process.stderr))
             process.send_signal(sign)
             lines += process.stderr
         assert process.returncode == -sign
-    reported = sum("closed by" in line for line in lines)
+    reported = sum(REPORT in line for line in lines)
     assert 1 <= reported < 9
     assert listed(endpoint, into) == [f"s-{n}.tar" for n in range(reported)]
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_several_processes_leaves_no_parts(sign: signal.Signals, endpoint: str, here: Path) -> None:
+    """Nor does an error of one of them: each removes what it has begun."""
+    write_large(here)
+    into = directory()
+    client = boto3.client("s3", endpoint_url=endpoint)
+    words = ["shard", "large", "-c", "1", "-o", f"{into}s-%d.tar", "-p", "2", "--net-retries", "0", "--endpoint-url"]
+    with (
+        refusing(endpoint, "PUT", 0, delay=0.3) as (slow, _),
+        subprocess.Popen([*TARKIT, *words, slow], stderr=subprocess.PIPE) as process,
+    ):
+        while "Uploads" not in client.list_multipart_uploads(Bucket="bucket"):
+            assert process.poll() is None
+        process.send_signal(sign)
+        process.communicate()
+    assert process.returncode == -sign
+    assert len(listed(endpoint, into)) < 4
+    into = directory()
+    with refusing(endpoint, "PUT", 99, path="partNumber=2", delay=0.1) as (slow, refused):
+        failed = tarkit_run(*words, slow)
+        assert refused
+        assert (failed.returncode, "503" in failed.stderr) == (1, True)
+    assert listed(endpoint, into) == []
+
+
+def test_processes_complete_several_shards_at_a_time(endpoint: str, here: Path) -> None:
+    """And report them in order."""
+    into = directory()
+    with refusing(endpoint, "PUT", 0, delay=0.1) as (slow, _):
+        words = ("-c", "1", "-o", f"{into}s-%d.tar", "--endpoint-url", slow, "-p", "2", "--manifest", "m", "-v")
+        ran = tarkit_run("shard", "small", *words)
+        assert ran.returncode == 0, ran.stderr
+    names = [f"{into}s-{n}.tar" for n in range(9)]
+    assert [line.split("\t")[0] for line in (here / "m").read_text().splitlines()[1:]] == names
+    assert [line.split()[1].removesuffix(":") for line in ran.stderr.splitlines() if REPORT in line] == names
+    assert len(listed(endpoint, into)) == 9
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_shards_that_are_kept_are_reported_in_order(force: bool, endpoint: str, here: Path) -> None:
+    """Those that are there stay when a later one fails; with --force a shard that differs is replaced."""
+    into = directory()
+    words = ["shard", "small", "-c", "1", "-o", f"{into}s-%d.tar", "--manifest", "m", "-v", "--endpoint-url"]
+    assert tarkit_run(*words, endpoint).returncode == 0
+    manifest = (here / "m").read_text()
+    client = boto3.client("s3", endpoint_url=endpoint)
+    prefix = into.removeprefix("s3://bucket/")
+    for number in (1, 4, 7):
+        client.delete_object(Bucket="bucket", Key=f"{prefix}s-{number}.tar")
+    if force:
+        client.put_object(Bucket="bucket", Key=f"{prefix}s-5.tar", Body=b"other")
+    more = ("--resume", "--force") if force else ("--resume",)
+    with refusing(endpoint, "PUT", 99, path="s-7.tar", delay=0.1) as (slow, _):
+        assert tarkit_run(*words, slow, *more, "--net-retries", "0").returncode == 1
+    assert listed(endpoint, into) == [f"s-{n}.tar" for n in range(9) if n != 7]
+    ran = tarkit_run(*words, endpoint, *more)
+    assert ran.returncode == 0, ran.stderr
+    lines = [line for line in ran.stderr.splitlines() if line.split()[1].startswith(into)]
+    assert [line.split()[1].removesuffix(":") for line in lines] == [f"{into}s-{n}.tar" for n in range(9)]
+    assert sum("kept" in line for line in lines) == 8
+    assert (here / "m").read_text() == manifest
 
 
 def test_a_writer_in_python(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:

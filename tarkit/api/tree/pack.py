@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -133,11 +134,12 @@ def pack(
     if several:
         what = f"samples in several shards, or whose entries are not together: {several}, {show(first)} first"
         run.warn(f"{packer.plan_name}: {what}")
-    counts = packer.write()
-    if run.shows_progress:
-        counts = run.draw(counts, packer.position, lambda: run.samples, packer.content)
-    for count in counts:
-        run.samples += count
+    with closing(packer.write()) as written:
+        counts: Iterable[int] = written
+        if run.shows_progress:
+            counts = run.draw(written, packer.position, lambda: run.samples, packer.content)
+        for count in counts:
+            run.samples += count
     if options.force:
         run.remove_others(packer.stale)
     _finish(run, packer, plan)
