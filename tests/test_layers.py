@@ -77,7 +77,7 @@ FOLDERS = {
     "zip": "errors streams.codecs streams tar",
     "parallel": "errors signals streams",
     "samples": "errors media problems streams.codecs stores streams tar tables zip",
-    "export": "errors problems streams tar tables samples",
+    "export": "errors problems stores streams tar tables samples",
     "extraction": "errors problems streams tar samples",
     "inspecting": "errors media problems streams tar samples",
     "mixing": "errors stores streams",

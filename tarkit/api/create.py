@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from shlex import quote
@@ -17,6 +17,7 @@ from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.samples.sample import split_name
 from tarkit.samples.validate import NameChecks
 from tarkit.stores.schemes import refuse_url
+from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.copy import Short
 from tarkit.streams.location import file_location
 from tarkit.streams.text import create_file, open_file_or_stdin
@@ -48,6 +49,7 @@ def create(
     fsync: bool = False,
     parallel: int = 1,
     tmpdir: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> int:
     """Pack the entries of a recipe into an archive.
 
@@ -68,6 +70,7 @@ def create(
         depfile, depfile_target: a rule for make to write, and its target, by default the output.
         parallel: how many sources are read at a time.
         tmpdir: the directory of temporary files.
+        storage_options: how URLs of the recipe, the sources and what is written are reached, as for `tarkit.open`.
 
     Returns:
         The number of samples.
@@ -83,10 +86,13 @@ def create(
     """
     if format is None and (columns is not None or key is not None):
         raise Usage("columns and key require a format")
-    run, opened, lines = Run(tmpdir=tmpdir), Output.named(output, compress, fsync), os.fspath(recipe)
+    run, lines, storage = Run(tmpdir=tmpdir), os.fspath(recipe), parse_options(storage_options)
+    opened = Output.named(output, compress, fsync, options=storage)
     names, start = list(list_words(columns or (), "columns")) or None, os.fspath(directory or "")
     rule = _depfile(depfile, depfile_target, lines, opened)
-    chosen = CreateOptions(format, names, key, start, parallel, count, skip_missing, group, pipes, mtime, *rule)
+    chosen = CreateOptions(
+        format, names, key, start, parallel, count, skip_missing, group, pipes, mtime, *rule, storage
+    )
     pack_recipe(lines, opened, run, chosen, filter(None, rule[:1]))
     return run.samples
 
@@ -113,6 +119,7 @@ class CreateOptions:
 
     Attributes:
         ahead: how many sources are read at a time; others are as for `tarkit.create`.
+        storage: how all URLs but that of the archive are reached.
     """
 
     format: RecipeFormat | None = None
@@ -127,6 +134,7 @@ class CreateOptions:
     mtime: int | None = 0
     depfile: str | None = None
     depfile_target: str | None = None
+    storage: StoreOptions | None = None
 
     def __post_init__(self) -> None:
         check_at_least(0, count=self.count)
@@ -160,11 +168,11 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, ou
 
     taken = filter(None, [output.status(), *map(status_of, outputs)])
     skipped = missing if chosen.skip_missing else None
-    load = ContentLoader(chosen.directory, taken, run.scratch(output.directory), skipped)
+    load = ContentLoader(chosen.directory, taken, run.scratch(output.directory), skipped, chosen.storage)
     names = NameChecks(f"{spell('group')} gathers the entries of each sample")
     sources: list[bytes] = [os.fsencode(location.text)] if location.kind == "path" else []
     with (
-        open_file_or_stdin(recipe) as lines,
+        open_file_or_stdin(recipe, chosen.storage) as lines,
         EntryWriter(output.open([location])) as writer,
     ):
         contents = loaded(_rows(lines, location.name, chosen), load, chosen.ahead)
@@ -182,7 +190,7 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, ou
                 sources.append(os.path.join(os.fsencode(chosen.directory or ""), row.value))
         writer.finish()
         if chosen.depfile is not None:
-            with create_file(chosen.depfile) as sink:
+            with create_file(chosen.depfile, options=chosen.storage) as sink:
                 sink.write(make_rule(chosen.depfile_target or output.location.text, sources))
     run.samples, run.bytes = names.samples, writer.position
 

@@ -175,10 +175,12 @@ def open_output(
     return numbered_output(word, compress, fsync, options=options)
 
 
-def text_output(word: str | None = None, compress: str | None = None, fsync: bool = False) -> Output:
+def text_output(
+    word: str | None = None, compress: str | None = None, fsync: bool = False, *, options: StoreOptions | None = None
+) -> Output:
     """Return the same for one table or page; raise Usage for a template, and for a terminal if it is compressed."""
     refuse_template(word)
-    output = named_output(word, compress, fsync)
+    output = named_output(word, compress, fsync, options=options)
     if compress is not None:
         output.refuse_terminal("compressed text")
     return output.for_text()

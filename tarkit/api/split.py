@@ -83,8 +83,15 @@ class MapOptions:
             return json.dumps(dict(self.map))
         return None if self.map is None else os.fspath(self.map)
 
-    def read(self, run: Run, directory: str = "", extension: str = ".tar", notation: Notation = "auto") -> Map:
-        """Read the map; its templates are relative to `directory`."""
+    def read(
+        self,
+        run: Run,
+        directory: str = "",
+        extension: str = ".tar",
+        notation: Notation = "auto",
+        storage: StoreOptions | None = None,
+    ) -> Map:
+        """Read the map; its templates are relative to `directory`. `storage` says how its URL is reached."""
         from tarkit.shards.categories import read_map
 
         spec = self.spec
@@ -100,6 +107,7 @@ class MapOptions:
             directory=directory,
             notation=notation,
             bad_line={"error": None, "warn": run.warn, "skip": lambda line: None}[self.on_bad_line],
+            storage=storage,
         )
 
 
@@ -302,7 +310,7 @@ class SplitOptions:
             raise Usage(f"{spell('map')} requires shards that are files")
         codec = None if output.codec is None else {**CODECS, "zip": ZIP}.get(output.codec[0])
         extension = codec.suffixes[0] if codec else ".tar"
-        found = self.categories.read(run, directory.removeprefix("file:"), extension, self.notation)
+        found = self.categories.read(run, directory.removeprefix("file:"), extension, self.notation, self.storage)
         series = [SeriesSpec(category.text, category.template) for category in found.categories]
         return SplitPlan(output, series, ByMap(found, self.categories.on_unmatched))
 
@@ -357,7 +365,7 @@ def write_split(data: Chain, run: Run, options: SplitOptions, digest: bool = Tru
     else:
         writer = output.write(data, run)
     if options.manifest is not None:
-        with create_file(options.manifest) as sink:
+        with create_file(options.manifest, options=options.storage) as sink:
             write_manifest(sink, writer.done)
     if output.assign is not None:
         _report_series(run, output, writer)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError, show, spell
 from tarkit.export.columns import MISSING, Column, Row
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, parse_file
 
 GROUP_ROWS, GROUP_BYTES = 8192, 16 << 20  # limits of a row group
@@ -155,7 +156,9 @@ def _fitted(cell: Any, kind: str) -> Any:
     return cell
 
 
-def read_parquet(word: str) -> Iterator[tuple[tuple[str, ...], list[bytes | None]]]:
+def read_parquet(
+    word: str, options: StoreOptions | None = None
+) -> Iterator[tuple[tuple[str, ...], list[bytes | None]]]:
     """Yield the rows of a file, or of an object, as names of columns and cells in bytes.
 
     Text is UTF-8, null is None, and values that are not text or bytes are JSON.
@@ -172,7 +175,7 @@ def read_parquet(word: str) -> Iterator[tuple[tuple[str, ...], list[bytes | None
         raise MissingLibrary(f"{path}: Parquet", "pyarrow", "parquet") from None
     kind, text = parse_file(word)
     try:
-        with parquet.ParquetFile(text if kind == "path" else open_file(word)) as file:
+        with parquet.ParquetFile(text if kind == "path" else open_file(word, options)) as file:
             names = tuple(file.schema_arrow.names)
             for batch in file.iter_batches(GROUP_ROWS):
                 for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):

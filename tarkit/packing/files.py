@@ -7,6 +7,7 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Literal, Protocol
 
@@ -16,7 +17,7 @@ from tarkit.spill.records import by_rank
 from tarkit.stores import connect, listing
 from tarkit.stores.ahead import fetch, read_ahead
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import Info
+from tarkit.stores.store import Info, StoreOptions
 from tarkit.streams.tempfile import TemporaryFile
 
 Scanned = tuple[list[bytes], list[bytes], Counter[str]]
@@ -122,10 +123,12 @@ class ObjectFiles:
     Args:
         root: the URL of the directory.
         tmpdir: the directory of temporary files.
+        options: how the store is reached.
     """
 
-    def __init__(self, root: str, tmpdir: str | None = None) -> None:
+    def __init__(self, root: str, tmpdir: str | None = None, options: StoreOptions | None = None) -> None:
         self.root = root if root.endswith("/") else f"{root}/"
+        self._options = options
         self.mark = self.root.encode("utf-8", "surrogateescape")
         self._tmpdir = tmpdir
         self._directories: Iterator[tuple[bytes, Iterator[tuple[bytes, bytes, int]]]] = iter(())
@@ -172,7 +175,7 @@ class ObjectFiles:
         def work() -> list[str]:
             with os.fdopen(os.dup(file.fd), "wb") as stream:
                 page: list[tuple[bytes, int, int | None]] = []
-                for info in _without_marks(connect.list_objects(self.root)):
+                for info in _without_marks(connect.list_objects(self.root, self._options), self._options):
                     if info.size is None:
                         what = f"{public_name(info.url)}: the store does not say how long this object is"
                         raise TarkitError(what, "download it")
@@ -201,13 +204,14 @@ class ObjectFiles:
                     yield name, size
 
 
-def _without_marks(objects: Iterator[Info]) -> Iterator[Info]:
+def _without_marks(objects: Iterator[Info], options: StoreOptions | None) -> Iterator[Info]:
     """Leave out empty objects whose names end in a slash: they stand for directories.
 
     Lists of obstore have their names without the slash. So an empty object is requested by its name, and if there is
     none, or one that is not empty, it is left out.
     """
-    empty = read_ahead(objects, lambda info: (info.url, 0) if info.size == 0 else None, fetch)
+    request_one = partial(fetch, options=options)
+    empty = read_ahead(objects, lambda info: (info.url, 0) if info.size == 0 else None, request_one)
     for info, request in empty:
         if request is not None:
             try:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import File, Group
 from tarkit.packing.plan import source_of
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, split_column
 from tarkit.tables.reader import Format, TableRow, entry_columns, read_records
 from tarkit.tables.recipe import MalformedRow, parse_source, without_bom, without_end
@@ -28,7 +29,7 @@ Field = tuple[bytes, int, bytes]
 class Join:
     """The rows of a table; `found` and `lacking` count samples with and without one; `first` is the first without."""
 
-    def __init__(self, spec: str, bases: bool = False) -> None:
+    def __init__(self, spec: str, bases: bool = False, storage: StoreOptions | None = None) -> None:
         """Read `TABLE:COLUMN`; with `bases` also base names of files are looked up. Raises Usage, TarkitError."""
         self._file, self.column = split_column(spec)
         self.name = file_label(self._file)
@@ -38,6 +39,7 @@ class Join:
         self.found = self.lacking = 0
         self.first = b""
         self._bases = bases
+        self._storage = storage
         self._places: dict[bytes, int] = {}
         self._rows: list[bytes] = []
         line = 0
@@ -85,13 +87,13 @@ class Join:
         if suffix == ".parquet":
             from tarkit.export.parquet import read_parquet
 
-            for number, (names, values) in enumerate(read_parquet(self._file), 1):
+            for number, (names, values) in enumerate(read_parquet(self._file, self._storage), 1):
                 yield TableRow(number, names, values)
             return
         if suffix not in _FORMATS:
             known = " ".join((*_FORMATS, ".parquet"))
             raise Usage(f"{spell('join')} {show(self.name)}: unknown kind of table", f"known suffixes: {known}")
-        with open_file(self._file) as file:
+        with open_file(self._file, self._storage) as file:
             yield from read_records(file, _FORMATS[suffix])
 
     def _parsed(self, record: TableRow) -> tuple[bytes, list[Field]]:
@@ -153,14 +155,16 @@ def parse_label(word: str) -> LabelField:
 class Classes:
     """The `names` of the classes, in byte order, or in the order of a file."""
 
-    def __init__(self, fields: Sequence[LabelField], path: str | None = None) -> None:
+    def __init__(
+        self, fields: Sequence[LabelField], path: str | None = None, storage: StoreOptions | None = None
+    ) -> None:
         """Read the classes from `path`, one per line; without it they are those of the samples."""
         self.fields = fields
         self.path = None if path is None else file_label(path)
         self.names: list[bytes] = []
         self.counts: dict[bytes, int] = {}
         if path is not None:
-            with open_file(path) as file:
+            with open_file(path, storage) as file:
                 self.names = [name for line in without_bom(file) if (name := without_end(line))]
             if len(set(self.names)) < len(self.names) or not self.names:
                 raise TarkitError(

@@ -16,6 +16,7 @@ from tarkit.packing.writer import Packed, Packing, Task, pack_all, progress
 from tarkit.shards.template import ShardTemplate, existing_among, refuse_existing
 from tarkit.shards.writer import Shard, run_post
 from tarkit.stores.schemes import scheme_of
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import parse_output
 from tarkit.streams.sink import Sink, short_name
 from tarkit.streams.tempfile import TemporaryFile
@@ -33,7 +34,7 @@ class PackOptions:
     `parallel` shards are written at a time; None: one, or up to MOST for many files. `force` replaces existing shards,
     `resume` keeps those that are as planned. With `skip_missing` samples with a missing file are left out. `mtime` is
     the time of entries in seconds, None for that of each file. `post` is a command that is run for each shard.
-    `manifest` and `depfile` are files that are written after the last shard.
+    `manifest` and `depfile` are files that are written after the last shard. `storage` says how all these are reached.
     """
 
     parallel: int | None = None
@@ -45,6 +46,7 @@ class PackOptions:
     manifest: str | None = None
     depfile: str | None = None
     depfile_target: str | None = None
+    storage: StoreOptions | None = None
 
 
 @dataclass
@@ -60,6 +62,7 @@ class Packer:
         digest: whether checksums are computed.
         counted: whether `position` is maintained.
         tmpdir: directory of temporary files.
+        storage: how the sources are reached.
         note: called with a message for each shard.
         warn: called with a warning for each sample that is left out.
 
@@ -80,6 +83,7 @@ class Packer:
     digest: bool = False
     counted: bool = False
     tmpdir: str | None = None
+    storage: StoreOptions | None = None
     note: Callable[[str], None] = lambda text: None
     warn: Callable[[str], None] = lambda text: None
 
@@ -94,9 +98,11 @@ class Packer:
         self.done: list[Shard] = []
         self.entries = self.missing = self.kept = self._planned = 0
         self._check_names()
-        self._existing = [path for _, path in self.template.existing()] if self.template is not None else []
+        self._existing = (
+            [path for _, path in self.template.existing(options.storage)] if self.template is not None else []
+        )
         others = [name for name in self.names if self.template is None or self.template.matches(name) is None]
-        self._existing += existing_among(others)
+        self._existing += existing_among(others, options.storage)
         self._journal: Journal | None = None
         if options.resume and self.shards and not scheme_of(self.names[0]):
             directory, base = os.path.split(self.names[0])
@@ -119,6 +125,8 @@ class Packer:
             tmpdir=self.tmpdir,
             remote=any(map(scheme_of, self.names)),
             warn=self.warn,
+            sources=self.storage,
+            storage=options.storage,
         )
 
     def _check_names(self) -> None:
@@ -235,4 +243,4 @@ def check_templates(templates: Sequence[ShardTemplate], options: PackOptions, up
         if not (options.force or options.resume or update):
             resume, more, force = map(spell, ("resume", "update", "force"))
             hint = f"{resume} keeps those that are as planned, {more} packs what is new, {force} replaces them"
-            refuse_existing([path for _, path in template.existing()], hint)
+            refuse_existing([path for _, path in template.existing(options.storage)], hint)

@@ -21,6 +21,7 @@ from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader, open_source
 from tarkit.shards.template import ShardTemplate
 from tarkit.shards.writer import Shard
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.copy import write_all
 from tarkit.streams.location import parse_output
@@ -144,10 +145,10 @@ class Journal:
 class Existing(WriteOnlySink):
     """A sink that compares what is written with the archive `name`, decoded. Raises Differs."""
 
-    def __init__(self, name: str, tmpdir: str | None = None) -> None:
+    def __init__(self, name: str, tmpdir: str | None = None, storage: StoreOptions | None = None) -> None:
         self.name = name
         self._position = 0
-        self._source = open_source(parse_output(name), tmpdir=tmpdir)
+        self._source = open_source(parse_output(name, storage), tmpdir=tmpdir)
         self.codec: str | None = getattr(self._source, "codec", None)
 
     def write(self, data: bytes | memoryview) -> None:
@@ -183,18 +184,20 @@ class Existing(WriteOnlySink):
 _APART = ("repeated-key", "joined-sample", "scattered-sample", "duplicate-entry")  # irrelevant to names
 
 
-def next_shards(templates: Sequence[ShardTemplate], tmpdir: str | None) -> tuple[list[int], dict[bytes, int]]:
+def next_shards(
+    templates: Sequence[ShardTemplate], tmpdir: str | None, storage: StoreOptions | None = None
+) -> tuple[list[int], dict[bytes, int]]:
     """Return the index of each template's next shard, and the entries of existing shards with their sizes.
 
     Raises:
         Problem: a shard cannot be read.
         TarkitError: a shard was compressed since it was written: under its new name it would not count.
     """
-    existing = [template.existing() for template in templates]
+    existing = [template.existing(storage) for template in templates]
     for template in templates:
-        _refuse_compressed(template)
+        _refuse_compressed(template, storage)
     try:
-        known = entries_of([path for found in existing for _, path in found], tmpdir)
+        known = entries_of([path for found in existing for _, path in found], tmpdir, storage)
     except Problem as problem:
         what = f"{spell('update')} reads the entries of each shard"
         problem.hint = f"{what}: repair it with check --fix, or write it again"
@@ -202,8 +205,8 @@ def next_shards(templates: Sequence[ShardTemplate], tmpdir: str | None) -> tuple
     return [found[-1][0] + 1 if found else 0 for found in existing], known
 
 
-def _refuse_compressed(template: ShardTemplate) -> None:
-    for path in template.neighbours():
+def _refuse_compressed(template: ShardTemplate, storage: StoreOptions | None) -> None:
+    for path in template.neighbours(storage):
         base = path[len(template.directory) :]
         if (
             codec_by_suffix(base)
@@ -214,7 +217,7 @@ def _refuse_compressed(template: ShardTemplate) -> None:
             raise TarkitError(what, "use the present names of the shards, or move it away")
 
 
-def entries_of(shards: Sequence[str], tmpdir: str | None) -> dict[bytes, int]:
+def entries_of(shards: Sequence[str], tmpdir: str | None, storage: StoreOptions | None = None) -> dict[bytes, int]:
     """Return the names of the entries in shards, with bytes of content; about 150 bytes of memory each.
 
     Raises Problem for a shard that cannot be read.
@@ -222,7 +225,7 @@ def entries_of(shards: Sequence[str], tmpdir: str | None) -> dict[bytes, int]:
     known: dict[bytes, int] = {}
     if not shards:
         return known
-    inputs = DatasetReader([parse_output(path) for path in shards], Policy(_APART), tmpdir=tmpdir)
+    inputs = DatasetReader([parse_output(path, storage) for path in shards], Policy(_APART), tmpdir=tmpdir)
     for sample in inputs:
         sample.complete()
         known.update((entry[0], entry[3]) for entry in sample.raw)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from tarkit.errors import TarkitError, show
 from tarkit.packing.files import LocalFiles, ObjectFiles, Symlinks, TreeFiles, is_remote
 from tarkit.shards.patterns import compile_glob
+from tarkit.stores.store import StoreOptions
 from tarkit.tar.block import DOT
 
 Chunk = tuple[bytes, list[bytes], Sequence[int]]
@@ -45,6 +46,7 @@ class Tree:
         sized: whether sizes are looked up; else all are UNSIZED. Those of objects are in the list.
         missing: whether files that disappear before that get size 0, to be left out later; else they raise.
         tmpdir: directory of temporary files.
+        storage: how objects are reached.
 
     `skipped` counts what was left out, by kind; `files` and `content` (bytes) what was yielded.
     """
@@ -61,6 +63,7 @@ class Tree:
     sized: bool = True
     missing: bool = False
     tmpdir: str | None = None
+    storage: StoreOptions | None = None
     skipped: Counter[str] = field(default_factory=Counter)
     files: int = 0
     content: int = 0
@@ -69,7 +72,7 @@ class Tree:
         remote = is_remote(self.root)
         self._files: TreeFiles = LocalFiles(self.root, self.symlinks, self.missing)
         if remote:
-            self._files = ObjectFiles(self.root, self.tmpdir)
+            self._files = ObjectFiles(self.root, self.tmpdir, self.storage)
             self.sized = True
         self._kept = b""
         if self.keep_root:

@@ -35,6 +35,7 @@ from tarkit.tar.header import encode
 from tarkit.tar.writer import PADS, EntryWriter
 
 if TYPE_CHECKING:
+    from tarkit.stores.store import StoreOptions
     from tarkit.stores.transfer import ThreadCall
     from tarkit.streams.completion import Completions
 
@@ -73,6 +74,7 @@ class ShardFiller:
         plan_name: str | None = None,
         mtime: int | None = 0,
         skip: bool = False,
+        storage: StoreOptions | None = None,
     ) -> None:
         self.content = self.rows = self.planned = 0
         self.skipped: list[str] = []
@@ -83,7 +85,7 @@ class ShardFiller:
         self._mtime = mtime
         self._skip = skip
         self._names = NameChecks(limit=None)
-        self._objects = read_ahead(self._places(), lambda each: each[0], fetch)
+        self._objects = read_ahead(self._places(), lambda each: each[0], partial(fetch, options=storage))
         self._drawn: deque[ObjectRequest] = deque()
 
     @property
@@ -352,6 +354,8 @@ class Packing:
         tmpdir: directory of temporary files.
         remote: some shards are in stores.
         warn: called with a message about a shard in a store that could not be removed.
+        sources: how sources are reached.
+        storage: how shards are reached.
     """
 
     spool: int
@@ -369,6 +373,8 @@ class Packing:
     tmpdir: str | None = None
     remote: bool = False
     warn: Callable[[str], None] = lambda text: None
+    sources: StoreOptions | None = None
+    storage: StoreOptions | None = None
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes of the spool."""
@@ -463,7 +469,7 @@ class _Completer:
         if packing.remote:
             from tarkit.streams.completion import Completions
 
-            self._completions = Completions(packing.replace, packing.warn)
+            self._completions = Completions(packing.replace, packing.warn, packing.storage)
 
     def add(self, packed: Packed) -> None:
         """Report a shard that is complete, after those before it."""
@@ -514,7 +520,7 @@ def _steps(packing: Packing, task: Task, completer: _Completer) -> Generator[Non
             return
         if task.exists:
             try:
-                yield from _write(packing, task, name, note, Existing(name, packing.tmpdir), completer)
+                yield from _write(packing, task, name, note, Existing(name, packing.tmpdir, packing.storage), completer)
                 return
             except Differs as error:
                 if not packing.replace:
@@ -534,7 +540,7 @@ def _same(packing: Packing, known: Known, note: str, there: str) -> bool:
 def _known(packing: Packing, task: Task, known: Known, note: str) -> Packed:
     """Return the result of a shard from the journal."""
     _count(packing, task, known.content)
-    shard = _described(known.shard, packing.digest and not known.shard.sha256, None)
+    shard = _described(known.shard, packing.digest and not known.shard.sha256, None, packing.storage)
     complete = known.posted or not packing.posted
     return Packed(shard, known.planned, known.content, known.rows, [], True, complete, note)
 
@@ -548,6 +554,7 @@ def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink, compl
         plan_name=packing.plan_name,
         mtime=packing.mtime,
         skip=packing.skip,
+        storage=packing.sources,
     )
     try:
         for content in filler.fill():
@@ -564,7 +571,7 @@ def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink, compl
         shard = None
         if written:
             shard = Shard(name, filler.samples, writer.position, 0, filler.first, filler.last, "")
-            shard = _described(shard, packing.digest, sink.digest())
+            shard = _described(shard, packing.digest, sink.digest(), packing.storage)
         return Packed(shard, filler.planned, filler.content, filler.rows, filler.skipped, kept, False, note)
 
     if filler.rows:
@@ -574,7 +581,7 @@ def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink, compl
         completer.add(packed(False))
 
 
-def _described(shard: Shard, digest: bool, known: tuple[str, int] | None) -> Shard:
+def _described(shard: Shard, digest: bool, known: tuple[str, int] | None, storage: StoreOptions | None) -> Shard:
     """Return the shard with the checksum and the length of its file, if requested; they may be `known`."""
     if not digest:
         return shard
@@ -584,7 +591,7 @@ def _described(shard: Shard, digest: bool, known: tuple[str, int] | None) -> Sha
 
     if scheme_of(shard.name):
         hashed, stored = hashlib.sha256(), 0
-        with connect.open_object(shard.name).stream() as stream:
+        with connect.open_object(shard.name, storage).stream() as stream:
             while data := stream.read(CHUNK):
                 hashed.update(data)
                 stored += len(data)

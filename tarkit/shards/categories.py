@@ -39,6 +39,7 @@ from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.shards.patterns import GLOB, Finder
 from tarkit.shards.template import Notation, ShardTemplate, parse_template
 from tarkit.stores import schemes
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 from tarkit.streams.text import file_label, open_file
 
@@ -124,6 +125,7 @@ def read_map(
     directory: str = "",
     notation: Notation = "auto",
     bad_line: Callable[[str], None] | None = None,
+    storage: StoreOptions | None = None,
 ) -> Map:
     """Read the map in the file `spec`, or in `spec` itself: JSON that begins with a brace, if no file has that name.
 
@@ -136,12 +138,13 @@ def read_map(
         directory: prefix of all templates, empty or with a slash at its end.
         notation: notation of the templates.
         bad_line: called with a message for each invalid line, which is skipped; None: such a line is an error.
+        storage: how a URL is reached.
 
     Raises:
         TarkitError: with the position: the file cannot be read, the map is invalid, an expression is invalid or comes
             twice, a template is invalid, or two categories would have a name of a shard in common.
     """
-    name, text, lines = _text_of(spec, spell("map"))
+    name, text, lines = _text_of(spec, spell("map"), storage)
     found = Map(name, first_match=first_match)
     known: dict[str, Category] = {}
     seen: dict[str, str] = {}
@@ -207,13 +210,13 @@ def _add(finder: Finder, where: str, pattern: str) -> None:
         raise TarkitError(f"{where}: invalid regular expression {show(pattern)}: {error}", hint) from None
 
 
-def _text_of(spec: str, option: str) -> tuple[str, str, bool]:
+def _text_of(spec: str, option: str, storage: StoreOptions | None) -> tuple[str, str, bool]:
     """Return the name of a map, for JSON that of its option, its text, and whether that has the form of lines."""
     if spec.lstrip().startswith("{") and not os.path.lexists(spec):
         return option, spec, False
     name = file_label(spec)
     try:
-        with open_file(spec) as file:
+        with open_file(spec, storage) as file:
             data = file.read()
     except (OSError, ValueError) as error:
         raise TarkitError(f"{name}: {getattr(error, 'strerror', None) or error}") from error

@@ -132,10 +132,10 @@ class ShardTemplate:
         except FileNotFoundError:
             return []
 
-    def neighbours(self) -> list[str]:
+    def neighbours(self, options: StoreOptions | None = None) -> list[str]:
         """Return the paths of all files in the directory of the shards, sorted; for objects, those that begin alike."""
         if is_listed(self.text):
-            return sorted(_beginning(self.directory + self._literals[0]))
+            return sorted(_beginning(self.directory + self._literals[0], options))
         if not self._local or not os.path.isdir(self.directory or "."):
             return []
         return [self.directory + base for base in sorted(os.listdir(self.directory or "."))]
@@ -155,13 +155,13 @@ def _beginning(prefix: str, options: StoreOptions | None = None) -> list[str]:
     return listing.in_child(prefix, lambda: listing.beginning(prefix, options))
 
 
-def existing_among(names: Sequence[str]) -> list[str]:
+def existing_among(names: Sequence[str], options: StoreOptions | None = None) -> list[str]:
     """Return those of these files and objects that exist; of a store, what begins like all in a directory is listed."""
     together: dict[str, list[str]] = {}
     for name in names:
         if is_listed(name):
             together.setdefault(name.rpartition("/")[0], []).append(name)
-    there = {url for urls in together.values() for url in _beginning(os.path.commonprefix(urls))}  # noqa: RUF071
+    there = {url for urls in together.values() for url in _beginning(os.path.commonprefix(urls), options)}  # noqa: RUF071
     return [name for name in names if name in there or (not scheme_of(name) and os.path.exists(name))]
 
 

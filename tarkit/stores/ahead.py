@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from tarkit.stores import connect
 
 if TYPE_CHECKING:
-    from tarkit.stores.store import Info
+    from tarkit.stores.store import Info, StoreOptions
     from tarkit.stores.transfer import RemoteObject, Stream, ThreadCall
 
 WINDOW = 32
@@ -78,14 +78,14 @@ class Fetched(NamedTuple):
         return self.remote.stream()
 
 
-def fetch(url: str, size: int | None = None) -> Fetched:
+def fetch(url: str, size: int | None = None, options: StoreOptions | None = None) -> Fetched:
     """Request an object and read it if it is small; `size` is its expected length. Raises FileNotFoundError."""
     from tarkit.stores.transfer import FIRST
 
     if size == 0:
-        return Fetched(connect.head_object(url), b"")
+        return Fetched(connect.head_object(url, options), b"")
     first = FIRST if size is None or size > WHOLE else size
-    remote = connect.open_object(url, first=first)
+    remote = connect.open_object(url, options, first)
     info = remote.info
     if info.size is None or info.size > first or not info.ranges:
         return Fetched(info, None, remote)

@@ -8,6 +8,7 @@ from typing import Literal, cast
 
 from tarkit.errors import show
 from tarkit.stores import schemes
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.sink import Sink, open_sink
 
 
@@ -42,8 +43,10 @@ def split_column(word: str) -> tuple[str, str]:
     return name, column
 
 
-def open_file(word: str) -> io.BufferedReader:
+def open_file(word: str, options: StoreOptions | None = None) -> io.BufferedReader:
     """Open a file for reading. An object is copied to temporary space first, and so is complete.
+
+    `options` say how it is reached; None for those of the process.
 
     Raises:
         OSError: it cannot be opened.
@@ -51,21 +54,21 @@ def open_file(word: str) -> io.BufferedReader:
     """
     kind, text = parse_file(word)
     if kind == "url":
-        return _fetched(text)
+        return _fetched(text, options)
     if kind == "pipe":
         return io.BufferedReader(_CommandFile(text))
     return open(text, "rb")
 
 
-def open_file_or_stdin(word: str) -> io.BufferedReader:
+def open_file_or_stdin(word: str, options: StoreOptions | None = None) -> io.BufferedReader:
     """Open a file for reading; `-` is stdin."""
-    return open(0, "rb", closefd=False) if word == "-" else open_file(word)
+    return open(0, "rb", closefd=False) if word == "-" else open_file(word, options)
 
 
-def create_file(word: str, sync: bool = False) -> Sink:
+def create_file(word: str, sync: bool = False, options: StoreOptions | None = None) -> Sink:
     """Open a file for writing, which appears when it is complete; with `sync` a local one is on the disk then."""
     kind, text = parse_file(word)
-    return open_sink(kind, text, sync=sync)
+    return open_sink(kind, text, sync=sync, options=options)
 
 
 class _CommandFile(io.RawIOBase):
@@ -91,7 +94,7 @@ class _CommandFile(io.RawIOBase):
         super().close()
 
 
-def _fetched(url: str) -> io.BufferedReader:
+def _fetched(url: str, options: StoreOptions | None) -> io.BufferedReader:
     """Return a temporary file with the content of an object, which a process of its own reads (see `in_child`)."""
     from tarkit.stores.connect import open_object
     from tarkit.stores.listing import in_child
@@ -101,7 +104,7 @@ def _fetched(url: str) -> io.BufferedReader:
     file = TemporaryFile()
 
     def fetch() -> list[str]:
-        with open_object(url).stream() as stream:
+        with open_object(url, options).stream() as stream:
             while data := stream.read(CHUNK):
                 file.write(data)
         return []

@@ -6,6 +6,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError, show
@@ -19,6 +20,7 @@ from tarkit.tables.recipe import Row
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from tarkit.stores.store import StoreOptions
     from tarkit.stores.transfer import ThreadCall
 
 HELD = 16 << 20  # bytes: larger content without a known size goes to a temporary file
@@ -45,6 +47,7 @@ class ContentLoader:
         tmpdir: the directory of temporary files.
         missing: called with a message for a file that does not exist, whose row then has no content; without it such
             a file is an error.
+        storage: how objects are reached.
 
     Raises:
         TarkitError: `RECIPE:LINE: reason`.
@@ -56,11 +59,13 @@ class ContentLoader:
         outputs: Iterable[os.stat_result] = (),
         tmpdir: str | None = None,
         missing: Callable[[str], None] | None = None,
+        storage: StoreOptions | None = None,
     ) -> None:
         self.missing = missing
         self.directory = os.fsencode(directory) if directory else b""
         self.outputs = {(status.st_ino, status.st_dev) for status in outputs}
         self.tmpdir = tmpdir
+        self.storage = storage
 
     def __call__(self, row: Row, request: ThreadCall[Fetched] | None = None) -> EntryContent | None:
         """Return the content of one row; None for a file that does not exist, if `missing` is given.
@@ -75,7 +80,7 @@ class ContentLoader:
         try:
             if kind == "pipe":
                 return self._read_all(CommandReader(os.fsdecode(row.value)))
-            found = fetch(os.fsdecode(row.value)) if request is None else request.result()
+            found = fetch(os.fsdecode(row.value), options=self.storage) if request is None else request.result()
             modified = (found.info.modified or 0) // 10**9
             if found.data is not None:
                 return EntryContent(found.data, -1, len(found.data), modified)
@@ -151,7 +156,7 @@ def loaded(rows: Iterable[Row], load: ContentLoader, ahead: int = 1) -> Iterator
 
     Objects are requested ahead in any case.
     """
-    requested = read_ahead(rows, _place_of, fetch)
+    requested = read_ahead(rows, _place_of, partial(fetch, options=load.storage))
     if ahead <= 1:
         for row, request in requested:
             yield row, load(row, request)

@@ -97,6 +97,113 @@ print("secret" in repr(data), "secret" in repr(data.locations))
     ]
 
 
+def test_plans_recipes_and_maps(servers: tuple[str, str], here: Path) -> None:
+    """A tree has the options of its plan, the shards those of `write`; also what is saved, kept, removed and listed."""
+    program = """
+import json
+def write(url, options, data):
+    with open("x", "wb") as file:
+        file.write(data)
+    with open("r", "w") as file:
+        file.write("a.x x")
+    tarkit.create("r", url + ".tar", storage_options=options)
+def names(url, options):
+    return [(shard.rpartition("/")[2], len(data)) for shard, data in shards(url, options)]
+def shards(url, options):
+    data = tarkit.open(url, storage_options=options)
+    return [(each.text, list(tarkit.open(each.text, storage_options=options))) for each in data.locations]
+
+for n in range(4):
+    tree = {"a": "cat", "b": "dog"}["aabb"[n]]
+    write(f"s3://bucket/t/{tree}/{n}", one, bytes(n))
+tree = tarkit.plan("s3://bucket/t/", count=3, label_from_dir="cls", storage_options=one)
+print([planned.samples for planned in tree.preview("s3://bucket/o/s-%d.tar", storage_options=two)])
+to = "s3://bucket/o/s-%d.tar"
+print([shard.samples for shard in tree.write(to, manifest="s3://bucket/o/m.tsv", storage_options=two)], tree.classes)
+print(names("s3://bucket/o/s-*.tar", two), tarkit.check("s3://bucket/o/s-*.tar", storage_options=two).ok)
+try:
+    tree.write(to, storage_options=two)
+except TarkitError as error:
+    print("there are shards" in str(error))
+print([len(shard.sha256) for shard in tree.write(to, resume=True, storage_options=two)])
+fewer = tarkit.plan("s3://bucket/t/", count=9, label_from_dir="cls", storage_options=one)
+print([shard.samples for shard in fewer.write(to, force=True, post="true", storage_options=two)])
+print(names("s3://bucket/o/s-*.tar", two))
+write("s3://bucket/t/cat/9", one, b"9")
+more = tarkit.plan("s3://bucket/t/", count=9, update=True, storage_options=one)
+print([shard.name for shard in more.write(to, storage_options=two)])
+
+tree = tarkit.plan("s3://bucket/t/", count=3, storage_options=one)
+tree.save("s3://bucket/p.tsv", "s3://bucket/p/s-%d.tar", storage_options=one)
+saved = tarkit.load_plan("s3://bucket/p.tsv", storage_options=one)
+print([shard.samples for shard in saved.write(storage_options=two)])
+print(tree.recipe("s3://bucket/r.txt", storage_options=two))
+with open("q", "w") as file:
+    file.write("a.x s3://bucket/t/cat/0.tar")
+print(tarkit.create("q", "s3://bucket/c.tar", storage_options=one))
+print(names("s3://bucket/p/", two), names("s3://bucket/c.tar", one))
+
+with tarkit.TarWriter("in.tar") as out:
+    for n in range(2):
+        out.write(f"{n}", {"txt": "x"})
+data = tarkit.open("in.tar")
+print(len(data.split("s3://bucket/m/s-%d.tar", count=1, manifest="s3://bucket/m/list", storage_options=two)))
+for call in (
+    lambda: tarkit.plan("s3://bucket/t/", storage_options=two).preview(),
+    lambda: tree.write(to, storage_options=one),
+    lambda: tarkit.load_plan("s3://bucket/p.tsv", storage_options=two).write(),
+    lambda: tarkit.create("q", "c.tar", storage_options=two),
+    lambda: tarkit.create("q", "c.tar"),
+):
+    try:
+        call()
+        print("done")
+    except (TarkitError, OSError) as error:
+        print(type(error).__name__, "secret" in str(error))
+"""
+    assert run(servers, program).splitlines() == [
+        "[3, 1]",
+        "[3, 1] ['cat', 'dog']",
+        "[('s-0.tar', 3), ('s-1.tar', 1)] True",
+        "True",
+        "[64, 64]",
+        "[4]",
+        "[('s-0.tar', 4)]",
+        "['s3://bucket/o/s-1.tar']",
+        "[3, 2]",
+        "5",
+        "1",
+        "[('s-0.tar', 3), ('s-1.tar', 2)] [('c.tar', 1)]",
+        "2",
+        "TarkitError False",
+        "done",
+        "FileNotFoundError False",
+        "TarkitError False",
+        "TarkitError False",
+    ]
+
+
+@pytest.mark.forks
+def test_files_that_a_call_names(here: Path) -> None:
+    """A map, classes, a table to join and a recipe have the options of the call that reads them."""
+    Path("t").mkdir()
+    Path("t", "a.txt").write_text("x")
+    with tarkit.TarWriter("in.tar") as out:
+        out.write("a", {"txt": "x"})
+    url = "http://127.0.0.1:1/a.csv"
+    how = {"token": "s3cret"}
+    for call in (
+        lambda: tarkit.open("in.tar").split("out/", map=url, storage_options=how),
+        lambda: tarkit.plan("t", map=url, storage_options=how).preview(),
+        lambda: tarkit.plan("t", label_from_dir="cls", classes=url, storage_options=how).preview(),
+        lambda: tarkit.plan("t", join=f"{url}:key", storage_options=how).preview(),
+        lambda: tarkit.create(url, "c.tar", storage_options=how),
+        lambda: tarkit.load_plan(url, storage_options=how).write(),
+    ):
+        with pytest.raises(Usage, match="has no option 'token'"):
+            call()
+
+
 def test_the_session_of_the_environment_is_not_that_of_other_keys(servers: tuple[str, str]) -> None:
     program = """
 with tarkit.TarWriter("s3://bucket/session.tar", storage_options=one) as out:

@@ -26,7 +26,8 @@ from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
 from tarkit.shards.limits import no_limit
 from tarkit.shards.template import ShardTemplate
-from tarkit.stores import rewrite, schemes
+from tarkit.stores import connect, rewrite, schemes
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import split_column
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class PlanOptions:
         categories: series of shards to which a map assigns the samples.
         update: plan only samples that are in no shard yet.
         draw_seed: called with the seed of a shuffle, None if there is none; returns the seed.
+        storage: how URLs of the directory, of its objects and of files to read are reached.
 
     Raises:
         Usage: some do not go together.
@@ -58,6 +60,7 @@ class PlanOptions:
     categories: MapOptions
     update: bool = False
     draw_seed: Callable[[int | None], int] = lambda seed: seed or 0
+    storage: StoreOptions | None = None
 
     def __post_init__(self) -> None:
         samples, division = self.samples, self.division
@@ -116,7 +119,7 @@ def lay_out_tree(
     if chosen.update and (options.force or options.resume):
         what = f"{spell('update')} adds to existing shards: it cannot be used with"
         raise Usage(f"{what} {spell('force')} or {spell('resume')}")
-    found, samples = names.find(run, chosen.categories), chosen.samples
+    found, samples = names.find(run, chosen.categories, chosen.storage), chosen.samples
     if writes:
         check_templates(found.templates, options, chosen.update)
     run.reserve(samples.classes_out, "the list of classes")
@@ -128,7 +131,7 @@ def lay_out_tree(
         cut = replace(cut, sort=cut.sort._replace(seed=chosen.draw_seed(cut.sort.seed)))
     tmpdir = run.scratch(names.output.directory)
     tmpdir = tmpdir if tmpdir is not None and os.path.isdir(tmpdir) else None
-    root = _root_of(chosen.root)
+    root = _root_of(chosen.root, chosen.storage)
     beside = [place.path for place in run.places.values()]
     tree = Tree(
         root,
@@ -141,11 +144,12 @@ def lay_out_tree(
         sized=not (writes or recipe) or chosen.needs_sizes(run, options.skip_missing),
         missing=options.skip_missing,
         tmpdir=tmpdir,
+        storage=chosen.storage,
     )
     numbers, known = [0] * len(found.templates), None
     if chosen.update:
-        numbers, known = next_shards(found.templates, tmpdir)
-    transform = _transform(run, samples, found, tree.source, known, tmpdir)
+        numbers, known = next_shards(found.templates, tmpdir, options.storage)
+    transform = _transform(run, chosen, found, tree.source, known, tmpdir)
     layout = PackLayout(tree, found.templates, numbers, tmpdir)
     keyless = lay_out(tree, samples.rule, transform, cut, layout, tmpdir, _watch(run, tree))
     _report(run, tree, transform, keyless, layout)
@@ -166,10 +170,10 @@ def _report(run: Run, tree: Tree, transform: SampleTransform, keyless: Keyless, 
     run.note(f"{tree.files} files{content}, {layout.samples} samples, {len(layout)} shards")
 
 
-def _root_of(root: str) -> str:
+def _root_of(root: str, storage: StoreOptions | None) -> str:
     """Return the directory of a tree, or its URL after the rules for names. Raises Usage."""
     if is_remote(root):
-        [root] = rewrite.rewritten([root])
+        [root] = rewrite.rewritten([root], connect.options_of(storage).rewrite)
     scheme = schemes.scheme_of(root)
     if scheme and is_remote(root):
         if not schemes.is_listed(root):
@@ -183,13 +187,14 @@ def _root_of(root: str) -> str:
 
 def _transform(
     run: Run,
-    wanted: SampleOptions,
+    chosen: PlanOptions,
     names: ShardTemplates,
     source: Callable[[bytes], bytes],
     known: dict[bytes, int] | None,
     tmpdir: str | None,
 ) -> SampleTransform:
     """Return the transformation of samples; modules for required fields, tables and labels are loaded when needed."""
+    wanted = chosen.samples
     required: Required | None = None
     join: Join | None = None
     classes: Classes | None = None
@@ -200,11 +205,11 @@ def _transform(
     if wanted.join is not None:
         from tarkit.packing.labels import Join
 
-        join = Join(wanted.join, wanted.rule.kind == "base")
+        join = Join(wanted.join, wanted.rule.kind == "base", chosen.storage)
     if wanted.labels:
         from tarkit.packing.labels import Classes
 
-        classes = Classes(wanted.labels, wanted.classes)
+        classes = Classes(wanted.labels, wanted.classes, chosen.storage)
     settings = (wanted.rule, source, wanted.rename, names.categories, required, join, classes, known, tmpdir)
     return SampleTransform(*settings, on_unmatched=names.on_unmatched)
 

@@ -11,6 +11,7 @@ from tarkit.api.run import Run
 from tarkit.api.split import MapOptions
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.shards.template import Notation, ShardTemplate, parse_template
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
@@ -50,8 +51,8 @@ class ShardNames(NamedTuple):
     notation: Notation
     extension: str
 
-    def find(self, run: Run, categories: MapOptions) -> ShardTemplates:
-        """Return the template of each category, and the map. Raises Usage."""
+    def find(self, run: Run, categories: MapOptions, storage: StoreOptions | None = None) -> ShardTemplates:
+        """Return the template of each category, and the map, which `storage` says how to reach. Raises Usage."""
         if categories.map is None:
             return ShardTemplates([self._template()])
         directory = self.text.removeprefix("file:")
@@ -63,7 +64,7 @@ class ShardNames(NamedTuple):
             raise Usage(what, f"for example {option} out/")
         directory += "/" if directory and not directory.endswith("/") else ""
         try:
-            found = categories.read(run, directory, self.extension, self.notation)
+            found = categories.read(run, directory, self.extension, self.notation, storage)
         except TarkitError as error:
             raise Usage(str(error), error.hint) from None
         return ShardTemplates([category.template for category in found.categories], found, categories.on_unmatched)
@@ -88,6 +89,8 @@ def shard_names(
     ext: str | None = None,
     compress: str | None = None,
     fsync: bool = False,
+    *,
+    storage: StoreOptions | None = None,
 ) -> ShardNames:
     """Return the names of shards for the arguments of `Plan.write`, or the options of `shard`.
 
@@ -96,6 +99,7 @@ def shard_names(
         notation: the notation of numbers in the template.
         ext: the suffix of names without one, `.tar` by default.
         compress, fsync: how shards are written.
+        storage: how they are reached, if they are URLs.
 
     Raises:
         Usage: the output is stdout, or the suffix is not one of archives.
@@ -107,4 +111,4 @@ def shard_names(
     extension = ".tar" if ext is None else "." + ext.removeprefix(".")
     if extension not in SUFFIXES:
         raise Usage(f"{spell('ext')} {show(ext or '')}: not a suffix of archives", " ".join(SUFFIXES))
-    return ShardNames(numbered_output(text, compress, fsync), text, notation, extension)
+    return ShardNames(numbered_output(text, compress, fsync, options=storage), text, notation, extension)

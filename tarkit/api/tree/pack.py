@@ -20,6 +20,7 @@ from tarkit.packing.packer import Packer, PackOptions
 from tarkit.packing.plan import Planned, SavedPlan, write_plan
 from tarkit.shards.template import ShardTemplate
 from tarkit.shards.writer import write_manifest
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import file_location, parse_output
 from tarkit.streams.sink import Sink, open_sink
 from tarkit.streams.text import create_file, open_file_or_stdin
@@ -34,8 +35,8 @@ def write_tree(
     """Plan the shards of a directory tree and write them; return the packer, whose `done` has them, and the plan."""
     layout = lay_out_tree(run, chosen, names, options, writes=True)
     known = layout.templates[0] if len(layout.templates) == 1 and not chosen.update else None
-    packer = pack(run, layout.shards, names.output, options, known, digest=digest)
-    _write_classes(chosen, layout)
+    packer = pack(run, layout.shards, names.output, options, known, storage=chosen.storage, digest=digest)
+    _write_classes(chosen, layout, options.storage)
     return packer, layout
 
 
@@ -44,24 +45,24 @@ def save_plan(run: Run, chosen: PlanOptions, names: ShardNames, options: PackOpt
     layout = lay_out_tree(run, chosen, names, options, plan=path)
     run.reserve(path, "the plan")
     count = counting()
-    with open_sink("stdout", "-") if path == "-" else create_file(path) as sink:
+    with open_sink("stdout", "-") if path == "-" else create_file(path, options=options.storage) as sink:
         write_plan(sink, (row for row, _ in zip(layout.shards, count, strict=False)))
     count_planned(run, layout)
     run.facts["entries"] = next(count)
-    _write_classes(chosen, layout)
+    _write_classes(chosen, layout, options.storage)
     return layout
 
 
 def save_recipe(run: Run, chosen: PlanOptions, names: ShardNames, options: PackOptions, path: str) -> TreeLayout:
     """Plan the shards of a directory tree and write a recipe for `create` with the files in their order."""
     layout = lay_out_tree(run, chosen, names, options, recipe=path)
-    with text_output(path).open() as sink:
+    with text_output(path, options=options.storage).open() as sink:
         for row in layout.shards:
             sink.write(recipe_line(row))
     if not len(layout.shards):
         run.tell(NO_SAMPLE)
     count_planned(run, layout)
-    _write_classes(chosen, layout)
+    _write_classes(chosen, layout, options.storage)
     return layout
 
 
@@ -71,21 +72,32 @@ def count_planned(run: Run, layout: TreeLayout) -> None:
     run.samples, run.shards, run.bytes = planned.samples, len(planned), planned.content
 
 
-def _write_classes(chosen: PlanOptions, layout: TreeLayout) -> None:
+def _write_classes(chosen: PlanOptions, layout: TreeLayout, storage: StoreOptions | None) -> None:
     if chosen.samples.classes_out is not None:
-        with create_file(chosen.samples.classes_out) as sink:
+        with create_file(chosen.samples.classes_out, options=storage) as sink:
             sink.write(layout.class_list)
 
 
-def write_saved(run: Run, path: str, output: Output, options: PackOptions, digest: bool = True) -> Packer:
-    """Write the shards of a saved plan; `-` is stdin. Of `output` only codec, fsync and threads count."""
+def write_saved(
+    run: Run,
+    path: str,
+    output: Output,
+    options: PackOptions,
+    digest: bool = True,
+    storage: StoreOptions | None = None,
+) -> Packer:
+    """Write the shards of a saved plan; `-` is stdin. Of `output` only codec, fsync and threads count.
+
+    `storage` says how the plan and its sources are reached.
+    """
     if path == "-" and os.isatty(0):
         raise Usage("stdin is a terminal", "name the plan, or pipe one to stdin")
     run.reserve(path, "the plan", written=False)
     location = file_location(path)
-    with open_file_or_stdin(path) as lines:
+    with open_file_or_stdin(path, storage) as lines:
         rows = SavedPlan(lines, location.name)
-        return pack(run, rows, output, options, plan=location.text if location.kind == "path" else None, digest=digest)
+        plan = location.text if location.kind == "path" else None
+        return pack(run, rows, output, options, plan=plan, storage=storage, digest=digest)
 
 
 def pack(
@@ -96,6 +108,7 @@ def pack(
     template: ShardTemplate | None = None,
     *,
     plan: str | None = None,
+    storage: StoreOptions | None = None,
     digest: bool = True,
 ) -> Packer:
     """Write the shards of a plan, their manifest and depfile; return the packer, which has the list of shards.
@@ -104,6 +117,7 @@ def pack(
         output: how each shard is written; their names are those of the rows.
         template: files with a name of it are existing shards; None: files with a name of the plan are.
         plan: the file of the plan.
+        storage: how sources are reached.
         digest: whether checksums are made.
 
     Raises:
@@ -114,12 +128,13 @@ def pack(
     packer = Packer(
         rows,
         options,
-        partial(_open_shard, output, not options.force),
+        partial(_open_shard, output, options),
         template=template,
         codec=str(output.codec),
         digest=digest,
         counted=run.shows_progress,
         tmpdir=run.scratch(output.directory),
+        storage=storage,
         note=run.note,
         warn=run.warn,
     )
@@ -141,7 +156,7 @@ def pack(
         for count in counts:
             run.samples += count
     if options.force:
-        run.remove_others(packer.stale)
+        run.remove_others(packer.stale, options.storage)
     _finish(run, packer, plan)
     return packer
 
@@ -159,15 +174,15 @@ def _finish(run: Run, packer: Packer, plan: str | None) -> None:
         first = packer.names[0] if packer.names else ""
         sources = packer.spool.sources(packer.shards)
         rule = make_rule(options.depfile_target or first, chain([] if plan is None else [os.fsencode(plan)], sources))
-        with create_file(options.depfile) as sink:
+        with create_file(options.depfile, options=options.storage) as sink:
             sink.write(rule if packer.shards else b"")
     if options.manifest is not None:
-        with create_file(options.manifest) as sink:
+        with create_file(options.manifest, options=options.storage) as sink:
             write_manifest(sink, packer.done)
     packer.finish()
 
 
-def _open_shard(output: Output, fresh: bool, name: str) -> Sink:
+def _open_shard(output: Output, options: PackOptions, name: str) -> Sink:
     """Open a shard by its name, perhaps in another process."""
-    location = parse_output(name)
-    return replace(output, location=location).open_named(location.text, fresh)
+    location = parse_output(name, options.storage)
+    return replace(output, location=location).open_named(location.text, fresh=not options.force)

@@ -22,6 +22,7 @@ from tarkit.packing.transform import OnMissing, Rename
 from tarkit.shards.limits import SizeRule
 from tarkit.shards.template import Notation
 from tarkit.shards.writer import Shard
+from tarkit.stores.store import StoreOptions, parse_options
 
 
 class ShardPreview(NamedTuple):
@@ -49,31 +50,58 @@ class Plan:
         start: Callable[[], Run],
         notation: Notation = "auto",
         ext: str | None = None,
+        storage: StoreOptions | None = None,
     ) -> None:
-        """Use `tarkit.plan`, or `tarkit.load_plan`, where `chosen` is a file. `start` begins a run."""
+        """Use `tarkit.plan`, or `tarkit.load_plan`, where `chosen` is a file, reached as `storage` says. `start` begins
+        a run."""
         self._chosen = chosen
         self._start = start
         self._naming = notation, ext
+        self._storage = storage
         self._names(None)  # raises
         self.classes: list[str] = []
 
-    def preview(self, template: str | os.PathLike[str] | None = None) -> list[ShardPreview]:
+    def preview(
+        self,
+        template: str | os.PathLike[str] | None = None,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+    ) -> list[ShardPreview]:
         """List the tree and return the shards that `write` would make; nothing is written."""
-        return self._previews(lay_out_tree(self._start(), self._tree(), self._names(template), PackOptions()))
+        options = PackOptions(storage=parse_options(storage_options))
+        names = self._names(template, storage=options.storage)
+        return self._previews(lay_out_tree(self._start(), self._tree(), names, options))
 
-    def save(self, path: str | os.PathLike[str], template: str | os.PathLike[str] | None = None) -> list[ShardPreview]:
-        """List the tree and save the plan to a file, a table that may be edited; `tarkit.load_plan` reads it."""
-        target = str(written_file(path))
-        return self._previews(save_plan(self._start(), self._tree(), self._names(template), PackOptions(), target))
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        template: str | os.PathLike[str] | None = None,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+    ) -> list[ShardPreview]:
+        """List the tree and save the plan to a file, a table that may be edited; `tarkit.load_plan` reads it.
 
-    def recipe(self, path: str | os.PathLike[str], template: str | os.PathLike[str] | None = None) -> int:
+        `storage_options` say how the URLs of the file and of existing shards are reached.
+        """
+        options = PackOptions(storage=parse_options(storage_options))
+        names, target = self._names(template, storage=options.storage), str(written_file(path))
+        return self._previews(save_plan(self._start(), self._tree(), names, options, target))
+
+    def recipe(
+        self,
+        path: str | os.PathLike[str],
+        template: str | os.PathLike[str] | None = None,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+    ) -> int:
         """List the tree and write a recipe for `tarkit.create`, with the files in the order of the shards.
 
         Returns:
             The number of samples.
         """
-        run = self._start()
-        self._keep_classes(save_recipe(run, self._tree(), self._names(template), PackOptions(), os.fspath(path)))
+        run, options = self._start(), PackOptions(storage=parse_options(storage_options))
+        names = self._names(template, storage=options.storage)
+        self._keep_classes(save_recipe(run, self._tree(), names, options, os.fspath(path)))
         return run.samples
 
     def write(
@@ -91,6 +119,7 @@ class Plan:
         compress: str | None = None,
         fsync: bool = False,
         processes: int | None = None,
+        storage_options: Mapping[str, object] | None = None,
     ) -> list[Shard]:
         """List the tree and write its shards.
 
@@ -106,6 +135,8 @@ class Plan:
             compress, fsync: as for `Dataset.write`.
             processes: how many shards are written at a time; 0 is one per CPU. The default is 1, and up to 4 from
                 20 000 files on.
+            storage_options: how URLs of shards, manifest and depfile are reached, as for `Dataset.write`; what is read
+                has those of `tarkit.plan` or `tarkit.load_plan`.
 
         Returns:
             The shards: name, samples, size of the tar in bytes, sha256, first and last key.
@@ -115,20 +146,26 @@ class Plan:
         """
         check_at_least(0, processes=processes)
         files = written_file(manifest), written_file(depfile), depfile_target
-        options = PackOptions(_workers(processes), force, resume, skip_missing, mtime, post, *files)
-        names = self._names(template, compress, fsync)
+        options = PackOptions(
+            _workers(processes), force, resume, skip_missing, mtime, post, *files, parse_options(storage_options)
+        )
+        names = self._names(template, compress, fsync, options.storage)
         if isinstance(self._chosen, str):
             if template is not None:
                 raise Usage(f"template={template!r}: a saved plan has the names of its shards", "edit the plan instead")
-            return write_saved(self._start(), self._chosen, names.output, options).done
+            return write_saved(self._start(), self._chosen, names.output, options, storage=self._storage).done
         packer, layout = write_tree(self._start(), self._chosen, names, options)
         self._keep_classes(layout)
         return packer.done
 
     def _names(
-        self, template: str | os.PathLike[str] | None, compress: str | None = None, fsync: bool = False
+        self,
+        template: str | os.PathLike[str] | None,
+        compress: str | None = None,
+        fsync: bool = False,
+        storage: StoreOptions | None = None,
     ) -> ShardNames:
-        return shard_names(template, *self._naming, compress, fsync)
+        return shard_names(template, *self._naming, compress, fsync, storage=storage)
 
     def _tree(self) -> PlanOptions:
         if isinstance(self._chosen, str):
@@ -178,6 +215,7 @@ def plan(
     notation: Notation = "auto",
     on_problem: Callable[[str], None] | None = None,
     tmpdir: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
     **categories: Unpack[CategoryArguments],
 ) -> Plan:
     """Plan to pack a directory tree into shards. Names of entries are paths below it, in the order of their bytes.
@@ -194,6 +232,7 @@ def plan(
             file with the names of the classes, one a line; they are written to the file `classes_out`.
         join: `"TABLE:COLUMN"`: add the other columns of a table as fields; COLUMN has keys or names of files.
         map, map_sep, first_match, unmatched, on_unmatched, on_bad_line, notation: as for `Dataset.split`.
+        storage_options: how URLs of the directory, its objects and files to read are reached, as for `tarkit.open`.
         update: plan only samples that are in no shard yet. Others: as in `tarkit shard --help-all`.
 
     >>> import tarkit
@@ -206,7 +245,8 @@ def plan(
     labels = list_words(label_from_dir), classes, written_file(classes_out)
     samples = parse_samples(key, last_dot, rename, list_words(require), on_missing, *labels, join)
     division = parse_division(count, size, size_rule, shards, even, dirs, sort)
-    chosen = PlanOptions(os.fspath(directory), files, samples, division, MapOptions(map, **categories), update)
+    series, storage = MapOptions(map, **categories), parse_options(storage_options)
+    chosen = PlanOptions(os.fspath(directory), files, samples, division, series, update, storage=storage)
     return Plan(chosen, lambda: Run(tmpdir=tmpdir, on_problem=on_problem), notation, ext)
 
 
@@ -215,15 +255,19 @@ def load_plan(
     *,
     on_problem: Callable[[str], None] | None = None,
     tmpdir: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> Plan:
     """Return a plan that `Plan.save` or `tarkit shard --plan` saved, `"-"` for one on stdin; `write` writes its shards.
+
+    `storage_options` say how URLs of the plan and of the objects in it are reached, as for `tarkit.open`.
 
     >>> import tarkit
     >>> _ = tarkit.plan("photos", count=2).save("photos.tsv", "photos-%02d.tar")
     >>> [shard.samples for shard in tarkit.load_plan("photos.tsv").write()]
     [2, 1]
     """
-    return Plan(os.fspath(path), lambda: Run(tmpdir=tmpdir, on_problem=on_problem))
+    storage = parse_options(storage_options)
+    return Plan(os.fspath(path), lambda: Run(tmpdir=tmpdir, on_problem=on_problem), storage=storage)
 
 
 def _check_words(size_rule: SizeRule, dirs: Dirs, rename: Rename, on_missing: OnMissing, symlinks: Symlinks) -> None:
