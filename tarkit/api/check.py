@@ -23,7 +23,7 @@ from tarkit.errors import Usage
 from tarkit.parallel import in_order
 from tarkit.problems import PROBLEMS
 from tarkit.samples.keys import read_table_keys
-from tarkit.stores.store import parse_options
+from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Checks:
         manifest: what `split --manifest` wrote, to compare with.
         target: a reader, such as `dali`, whose rules are applied.
         processes: how many shards are read at a time.
+        storage: how the URLs of the manifest and of the table of keys are reached.
     """
 
     require: tuple[tuple[bytes, ...], ...] = ()
@@ -51,6 +52,7 @@ class Checks:
     manifest: str | None = None
     target: str | None = None
     processes: int = 1
+    storage: StoreOptions | None = None
 
 
 def find(
@@ -66,8 +68,11 @@ def find(
         fix: writes clean copies on the way.
         watch: wraps the iterator of findings, to show progress.
     """
-    table = None if checks.against is None else across.Against(read_table_keys(checks.against))
-    manifest = None if checks.manifest is None else Manifest(checks.manifest, read_manifest(checks.manifest))
+    storage, table, manifest = checks.storage, None, None
+    if checks.against is not None:
+        table = across.Against(read_table_keys(checks.against, storage))
+    if checks.manifest is not None:
+        manifest = Manifest(checks.manifest, read_manifest(checks.manifest, storage))
     tmpdir = run.scratch(None if fix is None else fix.output.directory)
     keys = checks.unique or table is not None
     asked = Asked(checks.require, checks.target, keys, digest=manifest is not None, tmpdir=tmpdir)
@@ -263,7 +268,7 @@ def check(
         report.same = compared.same
         return report
     fields = tuple(tuple(os.fsencode(name) for name in each.lower().split("|")) for each in split_names(require))
-    checks = Checks(fields, unique or target == "energon", against, manifest, target, processes)
+    checks = Checks(fields, unique or target == "energon", against, manifest, target, processes, options)
     copies = None
     if fix is not None:
         copies = Fix(run, lambda path, what: None, locations, fix, rejects, checks.unique, allowed, options)

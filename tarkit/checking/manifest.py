@@ -11,6 +11,7 @@ from tarkit.checking.findings import Finding, ShardReport
 from tarkit.errors import TarkitError, show
 from tarkit.shards.writer import MANIFEST_COLUMNS
 from tarkit.stores import schemes
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, parse_file
 from tarkit.tables.recipe import MalformedRow, without_bom, without_end
 from tarkit.tables.tsv import unescape_tsv
@@ -27,8 +28,8 @@ class ManifestRow(NamedTuple):
     last: bytes
 
 
-def read_manifest(path: str) -> list[ManifestRow]:
-    """Return the rows of a manifest.
+def read_manifest(path: str, options: StoreOptions | None = None) -> list[ManifestRow]:
+    """Return the rows of a manifest, which `options` say how to reach.
 
     Raises:
         TarkitError: `PATH:LINE: reason` for an invalid manifest.
@@ -36,7 +37,7 @@ def read_manifest(path: str) -> list[ManifestRow]:
     header = "\t".join(MANIFEST_COLUMNS).encode()
     rows = []
     word, path = path, file_label(path)
-    with open_file(word) as file:
+    with open_file(word, options) as file:
         for number, line in enumerate(without_bom(file), 1):
             text = without_end(line)
             if number == 1 and text != header:
@@ -100,7 +101,11 @@ class Manifest:
         for label, listed, found in zip(labels, row[1:], have, strict=True):
             if found is None:
                 yield Finding(
-                    "changed-shard", report.shard, None, None, f"{label} cannot be compared: it is not a file"
+                    "changed-shard",
+                    report.shard,
+                    None,
+                    None,
+                    f"{label} cannot be compared: it is neither a file nor an object",
                 )
             elif listed != found:
                 words = [show(each) if isinstance(each, bytes) else str(each) for each in (listed, found)]

@@ -29,6 +29,7 @@ from tarkit.samples.sample import KEYLESS, Recent, is_safe, key_of
 from tarkit.spill.multimap import Multimap
 from tarkit.streams.location import Location
 from tarkit.streams.source import Source
+from tarkit.streams.text import sum_file
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
 
@@ -291,8 +292,8 @@ def check_source(
         yield from checked
         read(source)
         source.close()
-        if asked.digest and location.kind == "path":
-            report.stored, report.sha256 = _digest(location.text)
+        if asked.digest and location.kind in ("path", "url"):
+            report.sha256, report.stored = sum_file(location.kind, location.text, location.options)
     except Usage:
         raise
     except TarkitError as error:
@@ -305,12 +306,3 @@ def check_source(
         report.readable = False
         yield Finding("unreadable-shard", location.name, None, None, error.strerror or str(error))
     yield report
-
-
-def _digest(path: str) -> tuple[int, str]:
-    """Return length and sha256 of a file."""
-    import hashlib
-
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return file.tell(), digest

@@ -25,11 +25,11 @@ from tarkit.parallel import PATIENCE, in_order
 from tarkit.samples.validate import NameChecks
 from tarkit.shards.writer import Shard
 from tarkit.signals import uninterrupted
-from tarkit.stores import connect
 from tarkit.stores.ahead import Fetched, Place, fetch, read_ahead
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.streams.copy import CHUNK, SMALL, Short, read_small, seconds
 from tarkit.streams.sink import Sink
+from tarkit.streams.text import sum_file
 from tarkit.tar.block import COLON
 from tarkit.tar.header import encode
 from tarkit.tar.writer import PADS, EntryWriter
@@ -585,20 +585,8 @@ def _described(shard: Shard, digest: bool, known: tuple[str, int] | None, storag
     """Return the shard with the checksum and the length of its file, if requested; they may be `known`."""
     if not digest:
         return shard
-    if known is not None:
-        return shard._replace(sha256=known[0], stored=known[1])
-    import hashlib  # takes milliseconds to load, and only --manifest needs it
-
-    if scheme_of(shard.name):
-        hashed, stored = hashlib.sha256(), 0
-        with connect.open_object(shard.name, storage).stream() as stream:
-            while data := stream.read(CHUNK):
-                hashed.update(data)
-                stored += len(data)
-        return shard._replace(stored=stored, sha256=hashed.hexdigest())
-    with open(shard.name, "rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        return shard._replace(stored=os.fstat(file.fileno()).st_size, sha256=sha256)
+    sha256, stored = known or sum_file("url" if scheme_of(shard.name) else "path", shard.name, storage)
+    return shard._replace(sha256=sha256, stored=stored)
 
 
 def _count(packing: Packing, task: Task, content: int) -> None:

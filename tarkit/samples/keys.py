@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tarkit.errors import TarkitError, show
 from tarkit.samples.select import KeyList
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, split_column
 from tarkit.tables.reader import Format, read_cells, read_records
 from tarkit.tables.recipe import MalformedRow, without_bom, without_end
@@ -17,7 +18,7 @@ _OTHER = (".json", ".yaml", ".yml", ".parquet")
 _MAGICS = (b"PAR1", b"\x28\xb5\x2f\xfd", b"\xfd7zX", b"\x04\x22\x4d\x18", b"BZh9")
 
 
-def read_keys(spec: str, require_all: bool = False) -> KeyList:
+def read_keys(spec: str, require_all: bool = False, options: StoreOptions | None = None) -> KeyList:
     """Return the keys in FILE[:COLUMN]: one per line, or a column of a TSV, CSV or JSON-lines table (by its suffix).
 
     Raises:
@@ -26,7 +27,7 @@ def read_keys(spec: str, require_all: bool = False) -> KeyList:
     word, column = split_column(spec)
     name = file_label(word)
     try:
-        with open_file(word) as file:
+        with open_file(word, options) as file:
             _refuse(name, file.peek(4)[:4])
             lines = list(without_bom(file))
     except OSError as error:
@@ -47,15 +48,15 @@ def _refuse(name: str, head: bytes) -> None:
         )
 
 
-def read_table_keys(spec: str) -> KeyList:
+def read_table_keys(spec: str, options: StoreOptions | None = None) -> KeyList:
     """Return the keys of FILE:COLUMN as `read_keys` does; of FILE alone the column `__key__`, or without it the lines.
 
     Raises:
         TarkitError: as `read_keys` does.
     """
-    if not split_column(spec)[1] and _has_keys(spec):
-        return replace(read_keys(f"{spec}:{KEY_COLUMN}"), name=file_label(spec))
-    return read_keys(spec)
+    if not split_column(spec)[1] and _has_keys(spec, options):
+        return replace(read_keys(f"{spec}:{KEY_COLUMN}", options=options), name=file_label(spec))
+    return read_keys(spec, options=options)
 
 
 def _format(path: str) -> Format:
@@ -63,12 +64,12 @@ def _format(path: str) -> Format:
     return "jsonl" if suffix in (".jsonl", ".ndjson") else "csv" if suffix == ".csv" else "tsv"
 
 
-def _has_keys(path: str) -> bool:
+def _has_keys(path: str, options: StoreOptions | None) -> bool:
     format = _format(path)
     if format == "jsonl":
         return True
     try:
-        with open_file(path) as file:
+        with open_file(path, options) as file:
             first = next(file, b"")
     except OSError:
         return False  # reported when it is read

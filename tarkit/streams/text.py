@@ -65,6 +65,32 @@ def open_file_or_stdin(word: str, options: StoreOptions | None = None) -> io.Buf
     return open(0, "rb", closefd=False) if word == "-" else open_file(word, options)
 
 
+def sum_file(kind: str, text: str, options: StoreOptions | None = None) -> tuple[str, int]:
+    """Return the SHA-256 and the length in bytes of a file, or of an object: of its file in the cache, if it has one.
+
+    Args:
+        kind: path or url.
+        text: the path or the URL.
+        options: how a URL is reached.
+    """
+    import hashlib  # takes milliseconds to load
+
+    from tarkit.stores import connect
+    from tarkit.streams.copy import CHUNK
+
+    cached = connect.open_cached(text, options) if kind == "url" else None
+    if cached is not None or kind != "url":
+        with open(text if cached is None else cached.fd, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return digest, os.fstat(file.fileno()).st_size
+    hashed, size = hashlib.sha256(), 0
+    with connect.open_object(text, options).stream() as stream:
+        while data := stream.read(CHUNK):
+            hashed.update(data)
+            size += len(data)
+    return hashed.hexdigest(), size
+
+
 def create_file(word: str, sync: bool = False, options: StoreOptions | None = None) -> Sink:
     """Open a file for writing, which appears when it is complete; with `sync` a local one is on the disk then."""
     kind, text = parse_file(word)

@@ -120,7 +120,8 @@ tree = tarkit.plan("s3://bucket/t/", count=3, label_from_dir="cls", storage_opti
 print([planned.samples for planned in tree.preview("s3://bucket/o/s-%d.tar", storage_options=two)])
 to = "s3://bucket/o/s-%d.tar"
 print([shard.samples for shard in tree.write(to, manifest="s3://bucket/o/m.tsv", storage_options=two)], tree.classes)
-print(names("s3://bucket/o/s-*.tar", two), tarkit.check("s3://bucket/o/s-*.tar", storage_options=two).ok)
+checked = tarkit.check("s3://bucket/o/s-*.tar", manifest="s3://bucket/o/m.tsv", storage_options=two)
+print(names("s3://bucket/o/s-*.tar", two), checked.ok)
 try:
     tree.write(to, storage_options=two)
 except TarkitError as error:

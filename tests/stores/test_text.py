@@ -97,9 +97,8 @@ def test_manifests(bucket: Bucket) -> None:
     run("split", "in.tar", "-c", "2", "-o", f"{bucket.url}s-%d.tar", "--manifest", manifest)
     rows = [line.split("\t") for line in bucket.text("m.tsv").splitlines()]
     assert [row[0] for row in rows] == ["shard", f"{bucket.url}s-0.tar", f"{bucket.url}s-1.tar"]
-    listed = run("check", "--manifest", manifest, exit=1).stdout
-    assert "missing-shard" not in listed
-    assert "unreadable" not in listed
+    for words in ((), ("-p", "2"), ("--cache", "cache"), ("--fix", "clean-%d.tar")):
+        run("check", "--manifest", manifest, *words)
     run("split", "in.tar", "-c", "2", "-o", "l-%d.tar", "--manifest", f"{bucket.url}l.tsv")
     run("check", "l-0.tar", "l-1.tar", "--manifest", f"{bucket.url}l.tsv")
     assert (
@@ -114,6 +113,15 @@ def test_manifests(bucket: Bucket) -> None:
             exit=1,
         ).stdout
     )
+    run("split", "in.tar", "-c", "2", "-o", f"{bucket.url}z-%d.tgz", "--manifest", "z.tsv")
+    run("check", "--manifest", "z.tsv", f"{bucket.url}z-0.tgz", f"{bucket.url}z-1.tgz")
+    changed = bytearray(Path("l-1.tar").read_bytes())
+    changed[512] ^= 1
+    bucket.client.put_object(Bucket="bucket", Key=f"{bucket.prefix}s-1.tar", Body=bytes(changed) + bytes(512))
+    said = run("check", "--manifest", manifest, exit=1).stdout
+    assert said.count("[changed-shard]") == 2
+    assert f"{bucket.url}s-1.tar: sha256: {rows[2][3]} in {manifest}, " in said
+    assert f"{bucket.url}s-1.tar: bytes: {len(changed)} in {manifest}, {len(changed) + 512} in the shard" in said
     shards = tarkit.open("in.tar").split("p-%d.tar", count=2, manifest=f"{bucket.url}p.tsv")
     assert len(bucket.text("p.tsv").splitlines()) == 1 + len(shards)
 
