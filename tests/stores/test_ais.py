@@ -268,6 +268,6 @@ def test_commands_read_and_write(cluster: AisCluster, run: Run) -> None:
     """Shards are written and read back through the command line."""
     Path("in.tar").write_bytes(archive({f"{n}.txt": b"x" for n in range(5)}))
     run("split", "-c", "2", "-o", "ais://b/out/s-%d.tar", "in.tar")
-    assert [place[3] for place in cluster.objects] == [f"out/s-{n}.tar" for n in range(3)]
+    assert sorted(place[3] for place in cluster.objects) == [f"out/s-{n}.tar" for n in range(3)]
     run("cat", "ais://b/out/s-*.tar", "-o", "all.tar")
     assert [name for name, _ in contents(Path("all.tar").read_bytes())] == [f"{n}.txt" for n in range(5)]
