@@ -11,7 +11,7 @@ from shlex import quote
 from typing import BinaryIO, Literal
 
 from tarkit.api.arguments import check_at_least, check_choice, check_seconds, list_words
-from tarkit.api.output import Output, file_name, status_of
+from tarkit.api.output import Output, status_of, written_path
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.samples.sample import split_name
@@ -83,7 +83,7 @@ def create(
     """
     if format is None and (columns is not None or key is not None):
         raise Usage("columns and key require a format")
-    run, opened, lines = Run(tmpdir=tmpdir), Output.named(output, compress, fsync), os.fspath(recipe)
+    run, opened, lines = Run(tmpdir=tmpdir), Output.from_argument(output, compress, fsync), os.fspath(recipe)
     names, start = list(list_words(columns or (), "columns")) or None, os.fspath(directory or "")
     rule = _depfile(depfile, depfile_target, lines, opened)
     chosen = CreateOptions(format, names, key, start, parallel, count, skip_missing, group, pipes, mtime, *rule)
@@ -99,7 +99,7 @@ def _depfile(
         if target is not None:
             raise Usage("depfile_target requires depfile")
         return None, None
-    path = file_name(os.fspath(path))
+    path = written_path(path)
     if target is None and output.location.kind != "path":
         raise Usage("depfile needs the name of the output: depfile_target=NAME")
     if os.path.realpath(path) in map(os.path.realpath, (recipe, output.location.text)):
@@ -168,9 +168,7 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, ou
         EntryWriter(output.open([location])) as writer,
     ):
         contents = loaded(_rows(lines, location.name, chosen), load, chosen.ahead)
-        if run.shows_progress:
-            contents = run.draw(contents, lambda: writer.position, lambda: names.samples)
-        for row, content in contents:
+        for row, content in run.draw(contents, lambda: writer.position, lambda: names.samples):
             if content is None:
                 continue
             try:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from tarkit.api.output import Output, numbered_output, open_output, refuse_overwrite, status_of
+from tarkit.api.output import Output, archive_output, archives_output, refuse_overwrite, status_of
 from tarkit.api.run import Run
 from tarkit.checking.findings import ShardReport
 from tarkit.checking.salvage import AnyOf, Salvage, Tally, salvage, write_clean
 from tarkit.checking.shard import Asked, Item, check_source
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.samples.dataset import open_source
-from tarkit.shards.template import parse_template, refuse_template
+from tarkit.shards.template import parse_template, refuse_template, template_sign
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
@@ -31,8 +31,7 @@ class Fix:
     For each input `read` plans its copy while its findings are taken, and `write` writes it.
 
     Args:
-        run: where facts go.
-        reserve: called with the path of each file that is written, and what it is.
+        run: where facts go; each file that is written is reserved in it.
         locations: the inputs.
         word: the name of the one copy, a directory, or a template.
         rejects: the name of an archive for what is left out.
@@ -47,17 +46,17 @@ class Fix:
     def __init__(
         self,
         run: Run,
-        reserve: Callable[[str, str], None],
         locations: Sequence[Location],
         word: str,
         rejects: str | None,
+        *,
         together: bool,
         allowed: frozenset[str],
         options: StoreOptions | None = None,
     ) -> None:
         self.run = run
         self.allowed = allowed
-        self.output = numbered_output(word.rstrip("/") or word, None, options=options)
+        self.output = archives_output(word.rstrip("/") or word, None, options=options)
         if self.output.location.kind == "stdout":
             what = f"{spell('fix')} writes to files, the findings go to stdout"
             raise Usage(what, f"name it: {spell('fix', 'clean.tar')}")
@@ -70,11 +69,11 @@ class Fix:
             if self.names is not None and os.path.lexists(name):
                 raise TarkitError(f"{name}: file exists", f"{spell('fix')} replaces no file: remove it first")
             refuse_overwrite(status_of(name), locations)
-            reserve(name, "the clean copy")
-        self.rejects = None if rejects is None else open_output(rejects, None, options=options)
+            run.reserve(name, "the clean copy")
+        self.rejects = None if rejects is None else archive_output(rejects, None, options=options)
         if self.rejects is not None and self.rejects.location.kind == "path":
             refuse_overwrite(status_of(self.rejects.location.text), locations)
-            reserve(self.rejects.location.text, "the file of rejects")
+            run.reserve(self.rejects.location.text, "the file of rejects")
         self.tallies: list[Tally] = []
         self._plans: list[tuple[Salvage, Tally]] = []
         self._unread = False  # an input, or all of it
@@ -186,7 +185,6 @@ class _LazyCopy:
 
 def _copy_names(word: str, locations: Sequence[Location]) -> list[str] | None:
     """Return the name of each copy; None when all go to the one that `word` names."""
-    last = word.rpartition("/")[2]
     if word.startswith(("pipe:", "file:")):
         return None
     if word.endswith("/") or os.path.isdir(word):
@@ -201,8 +199,8 @@ def _copy_names(word: str, locations: Sequence[Location]) -> list[str] | None:
         if len(set(names)) < len(names):
             raise Usage("two inputs have one file name", f"number the copies: {spell('fix', 'clean-%06d.tar')}")
         return names
-    if "%" in last or ("{" in last and ".." in last):
-        template = parse_template(word, "printf" if "%" in last else "bash")
+    if template_sign(word.rpartition("/")[2], ignored="at"):
+        template = parse_template(word)
         return [template.name(index) for index in range(len(locations))]
     refuse_template(word, f"{spell('fix', 'clean-%06d.tar')} writes a copy of each")
     return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from tarkit import errors
 from tarkit.api.arguments import check_at_least, check_choice
-from tarkit.api.output import Output, numbered_output
+from tarkit.api.output import Output, archives_output
 from tarkit.api.write import ShardsOutput, write_equal
 from tarkit.errors import Usage, show, spell
 from tarkit.shards.limits import DEFAULT_SIZE, Even, Limits, Remainder, SizeRule, no_limit, parse_size
@@ -311,7 +311,7 @@ class SplitOptions:
         if template == "-":
             hint = f"name them with {spell('template', 'out-%06d.tar')}"
             raise Usage("split writes numbered files, not stdout", hint)
-        return numbered_output(template, self.compress, self.fsync, options=self.storage)
+        return archives_output(template, self.compress, self.fsync, options=self.storage)
 
     def _parse(self, template: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
         return parse_template(template, self.notation, hint)

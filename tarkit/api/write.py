@@ -17,8 +17,6 @@ from tarkit.errors import TarkitError, Usage, spell
 from tarkit.problems import ONE_ARCHIVE
 from tarkit.samples.pipeline import neighbours, without_strays
 from tarkit.samples.sample import TarSample
-from tarkit.shards.limits import Even, Limits, Remainder
-from tarkit.shards.series import Assign, SeriesSpec
 from tarkit.shards.template import refuse_existing
 from tarkit.streams.location import Location, parse_output
 from tarkit.tar.writer import EntryWriter
@@ -27,6 +25,8 @@ if TYPE_CHECKING:
     from tarkit.api.chain import Chain
     from tarkit.api.run import Run
     from tarkit.api.steps import Flow
+    from tarkit.shards.limits import Even, Limits, Remainder
+    from tarkit.shards.series import Assign, SeriesSpec
     from tarkit.shards.writer import SplitWriter
 
 

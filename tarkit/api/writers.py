@@ -134,7 +134,7 @@ class TarWriter(_SampleWriter):
             mtime: the time of all entries, in seconds since 1970.
             storage_options: how a URL is reached, as for `tarkit.open`.
         """
-        opened = Output.named(output, compress, fsync, options=parse_options(storage_options))
+        opened = Output.from_argument(output, compress, fsync, options=parse_options(storage_options))
         opened.check_time(mtime)
         self._writer = EntryWriter(opened.open())
         super().__init__(opened.location.name, mtime, self._writer)

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.api.arguments import check_choice
-from tarkit.api.output import Output, numbered_output
+from tarkit.api.output import Output, archives_output
 from tarkit.api.run import Run
 from tarkit.api.split import MapOptions
 from tarkit.errors import TarkitError, Usage, show, spell
@@ -107,4 +107,4 @@ def shard_names(
     extension = ".tar" if ext is None else "." + ext.removeprefix(".")
     if extension not in SUFFIXES:
         raise Usage(f"{spell('ext')} {show(ext or '')}: not a suffix of archives", " ".join(SUFFIXES))
-    return ShardNames(numbered_output(text, compress, fsync), text, notation, extension)
+    return ShardNames(archives_output(text, compress, fsync), text, notation, extension)
