@@ -223,7 +223,7 @@ class Dataset(Chain):
                 f"where takes an expression as text, such as 'cls == 3', not {type(expression).__name__}; "
                 "for a function use map, which leaves out a sample for None"
             )
-        return self.choose(Select(where=Where(expression)))
+        return self.filter_samples(Select(where=Where(expression)))
 
     def match(self, pattern: str) -> Dataset:
         """Keep samples in whose key a regular expression is found.
@@ -233,7 +233,7 @@ class Dataset(Chain):
         ['a/0', 'a/1']
         """
         check_text(pattern=pattern)
-        return self.choose(Select(match=pattern))
+        return self.filter_samples(Select(match=pattern))
 
     def keys(self, keys: str | Iterable[str]) -> Dataset:
         """Keep samples that have one of these keys.
@@ -243,7 +243,7 @@ class Dataset(Chain):
         ['b/0']
         """
         wanted = frozenset(key.encode("utf-8", "surrogateescape") for key in list_words(keys, "keys"))
-        return self.choose(Select(keys=KeyList("keys", wanted)))
+        return self.filter_samples(Select(keys=KeyList("keys", wanted)))
 
     def sample(self, share: float, seed: int) -> Dataset:
         """Keep each sample with the probability `share`, from 0 to 1; the same samples for the same `seed`."""
@@ -251,7 +251,7 @@ class Dataset(Chain):
         check_number(share=share)
         if not 0 <= share <= 1:
             raise Usage(f"share={share}: it is from 0 to 1")
-        return self.choose(Select(sample=share, seed=seed))
+        return self.filter_samples(Select(sample=share, seed=seed))
 
     def slice(self, start: int, stop: int | None = None, step: int = 1) -> Dataset:
         """Keep the samples `start`, `start + step` ... before `stop`, counted from 0 in the order that they have.
@@ -260,7 +260,7 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").slice(0, 3, 2)]
         ['a/0', 'b/0']
         """
-        return self.choose(Select(slice=parse_slice(slice(start, stop, step))))
+        return self.filter_samples(Select(slice=parse_slice(slice(start, stop, step))))
 
     # ---- Choose and rename fields
 

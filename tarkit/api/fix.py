@@ -14,7 +14,7 @@ from tarkit.checking.salvage import AnyOf, Salvage, Tally, salvage, write_clean
 from tarkit.checking.shard import Asked, Item, check_source
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.samples.dataset import open_source
-from tarkit.shards.template import parse_template, refuse_template, template_sign
+from tarkit.shards.template import parse_template, refuse_template
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
@@ -185,6 +185,7 @@ class _LazyCopy:
 
 def _copy_names(word: str, locations: Sequence[Location]) -> list[str] | None:
     """Return the name of each copy; None when all go to the one that `word` names."""
+    last = word.rpartition("/")[2]
     if word.startswith(("pipe:", "file:")):
         return None
     if word.endswith("/") or os.path.isdir(word):
@@ -199,8 +200,8 @@ def _copy_names(word: str, locations: Sequence[Location]) -> list[str] | None:
         if len(set(names)) < len(names):
             raise Usage("two inputs have one file name", f"number the copies: {spell('fix', 'clean-%06d.tar')}")
         return names
-    if template_sign(word.rpartition("/")[2], ignored="at"):
-        template = parse_template(word)
+    if "%" in last or ("{" in last and ".." in last):
+        template = parse_template(word, "printf" if "%" in last else "bash")
         return [template.name(index) for index in range(len(locations))]
     refuse_template(word, f"{spell('fix', 'clean-%06d.tar')} writes a copy of each")
     return None

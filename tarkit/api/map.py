@@ -145,7 +145,7 @@ class SampleWork(Step):
             raise Usage(f"{spell('rejects')} needs a file: stdout is the output")
 
     @property
-    def extra_inputs(self) -> Sequence[Location]:  # type: ignore[override]
+    def extra_inputs(self) -> Sequence[Location]:
         """The archives that it reads besides the inputs of the dataset."""
         return self.redo
 
@@ -249,15 +249,15 @@ class CallFunction(SampleWork):
         options = FunctionOptions(
             self.function,
             self.init,
-            self.decode,
-            self.allow_pickle,
-            self.batch is not None,
-            self.timeout,
-            tmpdir,
-            self.mtime,
-            run.tell,
-            None if plain else _as_sample,
-            None if plain else encode_value,
+            decode=self.decode,
+            pickles=self.allow_pickle,
+            batches=self.batch is not None,
+            timeout=self.timeout,
+            tmpdir=tmpdir,
+            mtime=self.mtime,
+            tell=run.tell,
+            wrap=None if plain else _as_sample,
+            encode=None if plain else encode_value,
         )
         return function_runner(options, self.batch, how)
 

@@ -197,9 +197,10 @@ class ShardWriter(_SampleWriter):
             fsync=fsync,
             storage=parse_options(storage_options),
         )
-        shards = options.open(Run())
+        run = Run()
+        shards = options.open(run)
         shards.output.check_time(mtime, template)
-        self._writer = shards.open(Run())
+        self._writer = shards.open(run)
         super().__init__(template, mtime, self._writer)
 
     @property

@@ -94,7 +94,7 @@ def get(
     except TarkitError as error:
         raise _misread(error, original, field, fields) from None
     run = current()
-    data = for_run(run, locations, shard_slice).choose(select)
+    data = for_run(run, locations, shard_slice).filter_samples(select)
     try:
         write_found(data, output, run, key, [name.encode("utf-8", "surrogateescape") for name in fields])
     except MissingKey as error:

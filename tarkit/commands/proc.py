@@ -183,7 +183,8 @@ def proc(
     if redo is not None and fields.rekey is not None:
         raise Usage("--rekey cannot be used with --redo, which finds the places of samples by their keys")
     run = current()
-    write_archive(for_run(run, inputs, shard_slice, mode=mode).choose(select).then(step).change(fields), output, run)
+    data = for_run(run, inputs, shard_slice, mode=mode).filter_samples(select).then(step).change(fields)
+    write_archive(data, output, run)
     facts = run.facts
     run.extra = f", {facts['done']} done, {facts['left_out']} skipped, {facts['failed']} failed"
     run.extra += f", {facts['removed']} removed" if facts["removed"] else ""

@@ -227,7 +227,7 @@ def name_line(name: EntryName, nul: bool) -> bytes:
 # ---- Plans of shards: the layout that `shard --dry-run` prints
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
-_SUFFIXES = sorted((*ARCHIVE_SUFFIXES, ".zip"), key=len, reverse=True)
+_SUFFIXES = sorted(ARCHIVE_SUFFIXES, key=len, reverse=True)
 
 
 def human_size(size: int) -> str:
