@@ -109,17 +109,13 @@ def _depfile(
 
 @dataclass
 class CreateOptions:
-    """The options of `create`: how the recipe is read, and the headers of entries.
-
-    Attributes:
-        ahead: how many sources are read at a time; others are as for `tarkit.create`.
-    """
+    """The options of `create`, as for `tarkit.create`: how the recipe is read, and the headers of entries."""
 
     format: RecipeFormat | None = None
     columns: list[str] | None = None
     key: str | None = None
     directory: str | None = None
-    ahead: int = 1
+    parallel: int = 1
     count: int | None = None
     skip_missing: bool = False
     group: bool = False
@@ -130,7 +126,7 @@ class CreateOptions:
 
     def __post_init__(self) -> None:
         check_at_least(0, count=self.count)
-        check_at_least(1, parallel=self.ahead)
+        check_at_least(1, parallel=self.parallel)
         check_choice("format", self.format, RecipeFormat)
         if self.mtime is not None:
             check_seconds(mtime=self.mtime)
@@ -167,7 +163,7 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, ou
         open_file_or_stdin(recipe) as lines,
         EntryWriter(output.open([location])) as writer,
     ):
-        contents = loaded(_rows(lines, location.name, chosen), load, chosen.ahead)
+        contents = loaded(_rows(lines, location.name, chosen), load, chosen.parallel)
         for row, content in run.draw(contents, lambda: writer.position, lambda: names.samples):
             if content is None:
                 continue
