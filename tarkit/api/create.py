@@ -11,7 +11,7 @@ from shlex import quote
 from typing import BinaryIO, Literal
 
 from tarkit.api.arguments import check_at_least, check_choice, check_seconds, list_words
-from tarkit.api.output import Output, file_name, status_of
+from tarkit.api.output import Output, status_of, written_path
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.samples.sample import split_name
@@ -83,7 +83,7 @@ def create(
     """
     if format is None and (columns is not None or key is not None):
         raise Usage("columns and key require a format")
-    run, opened, lines = Run(tmpdir=tmpdir), Output.named(output, compress, fsync), os.fspath(recipe)
+    run, opened, lines = Run(tmpdir=tmpdir), Output.from_argument(output, compress, fsync), os.fspath(recipe)
     names, start = list(list_words(columns or (), "columns")) or None, os.fspath(directory or "")
     rule = _depfile(depfile, depfile_target, lines, opened)
     chosen = CreateOptions(format, names, key, start, parallel, count, skip_missing, group, pipes, mtime, *rule)
@@ -99,7 +99,7 @@ def _depfile(
         if target is not None:
             raise Usage("depfile_target requires depfile")
         return None, None
-    path = file_name(os.fspath(path))
+    path = written_path(path)
     if target is None and output.location.kind != "path":
         raise Usage("depfile needs the name of the output: depfile_target=NAME")
     if os.path.realpath(path) in map(os.path.realpath, (recipe, output.location.text)):
@@ -109,17 +109,13 @@ def _depfile(
 
 @dataclass
 class CreateOptions:
-    """The options of `create`: how the recipe is read, and the headers of entries.
-
-    Attributes:
-        ahead: how many sources are read at a time; others are as for `tarkit.create`.
-    """
+    """The options of `create`, as for `tarkit.create`: how the recipe is read, and the headers of entries."""
 
     format: RecipeFormat | None = None
     columns: list[str] | None = None
     key: str | None = None
     directory: str | None = None
-    ahead: int = 1
+    parallel: int = 1
     count: int | None = None
     skip_missing: bool = False
     group: bool = False
@@ -130,7 +126,7 @@ class CreateOptions:
 
     def __post_init__(self) -> None:
         check_at_least(0, count=self.count)
-        check_at_least(1, parallel=self.ahead)
+        check_at_least(1, parallel=self.parallel)
         check_choice("format", self.format, RecipeFormat)
         if self.mtime is not None:
             check_seconds(mtime=self.mtime)
@@ -167,10 +163,8 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, ou
         open_file_or_stdin(recipe) as lines,
         EntryWriter(output.open([location])) as writer,
     ):
-        contents = loaded(_rows(lines, location.name, chosen), load, chosen.ahead)
-        if run.shows_progress:
-            contents = run.draw(contents, lambda: writer.position, lambda: names.samples)
-        for row, content in contents:
+        contents = loaded(_rows(lines, location.name, chosen), load, chosen.parallel)
+        for row, content in run.draw(contents, lambda: writer.position, lambda: names.samples):
             if content is None:
                 continue
             try:

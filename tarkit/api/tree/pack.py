@@ -133,10 +133,7 @@ def pack(
     if several:
         what = f"samples in several shards, or whose entries are not together: {several}, {show(first)} first"
         run.warn(f"{packer.plan_name}: {what}")
-    counts = packer.write()
-    if run.shows_progress:
-        counts = run.draw(counts, packer.position, lambda: run.samples, packer.content)
-    for count in counts:
+    for count in run.draw(packer.write(), packer.position, lambda: run.samples, packer.content):
         run.samples += count
     if options.force:
         run.remove_others(packer.stale)
