@@ -152,7 +152,7 @@ class ShardsOutput:
         if self.output.location.kind == "url":
             from tarkit.streams.completion import Completions
 
-            completions = Completions(self.force, run.warn)
+            completions = Completions(self.force, run.warn, self.output.location.options)
         opener = ShardOpener(lambda name: self.output.open_named(parse_output(name).text, not self.force))
         return SplitWriter(
             [

@@ -170,6 +170,18 @@ def test_a_writer_in_python(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert listed(endpoint, into) == ["s-0.tar", "s-1.tar"]
 
 
+def test_an_abort_uses_the_options_of_the_call(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not reported is removed from the server of `storage_options`, not from that of the environment."""
+    into = directory()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with refusing(endpoint, "PUT", 99, path="s-2.tar", delay=0.1) as (slow, _):
+        how = {"endpoint_url": slow, "net_retries": 0}
+        out = tarkit.ShardWriter(f"{into}s-%d.tar", count=1, storage_options=how)
+        with pytest.raises(TarkitError, match="503"):
+            write_samples(out)
+    assert listed(endpoint, into) == ["s-0.tar", "s-1.tar"]
+
+
 def write_samples(out: tarkit.ShardWriter) -> None:
     with out:
         for number in range(5):
