@@ -29,7 +29,7 @@ class _Closing(NamedTuple):
     report: Callable[[], None]
 
 
-class Completions:
+class BackgroundUploads:
     """Outputs that are being completed, reported in the order in which they were added.
 
     An error of one is raised by the next call, when those before it are reported. Then, and after a signal, call

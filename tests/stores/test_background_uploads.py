@@ -20,7 +20,7 @@ boto3 = pytest.importorskip("boto3")
 
 import tarkit
 from tarkit.errors import TarkitError
-from tarkit.streams.completion import Completions
+from tarkit.streams.background_uploads import BackgroundUploads
 from tests._tools import TARKIT
 from tests.stores._servers import KEYS, moto, refusing
 
@@ -209,12 +209,12 @@ class Closing:
 @pytest.mark.parametrize(("size", "most"), [(1, 4), (40 << 20, 3), (64 << 20, 2), (1 << 40, 2)])
 def test_memory_is_bounded(size: int, most: int) -> None:
     """Four small outputs at a time, fewer large ones; each is reported once, in order."""
-    closing, completions = Closing(), Completions(True, print)
+    closing, uploads = Closing(), BackgroundUploads(True, print)
     threading.Timer(0.3, closing.may.release, (12,)).start()
     for number in range(12):
-        completions.make_room(size)
-        completions.add(str(number), closing.close, size, lambda number=number: closing.reported.append(number))  # type: ignore[misc]
-    completions.finish()
+        uploads.make_room(size)
+        uploads.add(str(number), closing.close, size, lambda number=number: closing.reported.append(number))  # type: ignore[misc]
+    uploads.finish()
     assert closing.most == most
     assert closing.reported == list(range(12))
 
@@ -226,18 +226,18 @@ def test_an_error_is_raised_when_those_before_are_reported() -> None:
     def fail() -> Any:
         raise TarkitError("no")
 
-    completions = Completions(True, print)
-    completions.add("a", lambda: first.wait() and None, 1, lambda: reported.append("a"))
-    completions.add("b", fail, 1, lambda: reported.append("b"))
-    completions.add("c", lambda: None, 1, lambda: reported.append("c"))
+    uploads = BackgroundUploads(True, print)
+    uploads.add("a", lambda: first.wait() and None, 1, lambda: reported.append("a"))
+    uploads.add("b", fail, 1, lambda: reported.append("b"))
+    uploads.add("c", lambda: None, 1, lambda: reported.append("c"))
     time.sleep(0.05)
-    completions.report()
+    uploads.report()
     assert not reported
     first.set()
     with pytest.raises(TarkitError, match="no"):
-        completions.finish()
+        uploads.finish()
     assert reported == ["a"]
-    completions.abort()
+    uploads.abort()
     with suppress(TarkitError):
-        completions.finish()
+        uploads.finish()
     assert reported == ["a"]
