@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import threading
 from collections.abc import Callable, Iterator
 from signal import SIGKILL
 from typing import Any
@@ -14,6 +13,7 @@ from tarkit.errors import TarkitError
 from tarkit.stores.connect import list_objects
 from tarkit.stores.schemes import module_of
 from tarkit.stores.store import StoreOptions
+from tarkit.threads import has_threads
 
 _SPECIAL = re.compile(r"[*?[]")
 _WITHOUT_THREADS = ("tarkit.stores.hub", "tarkit.stores.ais")  # that of the Hub keeps the commit that it has listed
@@ -74,7 +74,7 @@ def in_child(url: str, work: Callable[[], list[str]]) -> list[str]:
 
     A process with threads cannot be forked for the workers of `-p`. One that has threads calls the function itself.
     """
-    if threading.active_count() > 1 or module_of(url) in _WITHOUT_THREADS:
+    if has_threads() or module_of(url) in _WITHOUT_THREADS:
         return work()
     found, result = os.pipe()
     pid = os.fork()

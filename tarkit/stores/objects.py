@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -16,6 +15,7 @@ from typing import Any, NoReturn
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, spell
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import Info, StoreOptions, TryAgain, denied, missing, taken
+from tarkit.threads import mark_native_threads
 
 try:
     import obstore
@@ -304,7 +304,7 @@ def _store(scheme: str, bucket: str, options: StoreOptions, retries: int = 0) ->
 
 @lru_cache(maxsize=64)
 def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None, retries: int) -> Any:
-    _mark_threads()
+    mark_native_threads()
     from obstore.store import AzureStore, GCSStore, S3Store
 
     config: Any = dict(options.storage)
@@ -349,17 +349,6 @@ def _own_keys(options: StoreOptions) -> Any:
         raise Usage("storage_options: access_key_id and secret_access_key go together")
     token = options.setting("session_token")
     return {"access_key_id": access, "secret_access_key": secret, "token": token, "expires_at": None}
-
-
-@lru_cache(maxsize=1)
-def _mark_threads() -> threading.Thread:
-    """Start a thread that only waits: it tells the rest of tarkit that this process has threads, those of obstore.
-
-    Their locks are held in the copy for ever when such a process is forked.
-    """
-    thread = threading.Thread(target=threading.Event().wait, name="obstore", daemon=True)
-    thread.start()
-    return thread
 
 
 def _profile(options: StoreOptions) -> dict[str, str]:
