@@ -66,7 +66,7 @@ def open_file_or_stdin(word: str) -> io.BufferedReader:
 def check_created(word: str | None, options: StoreOptions | None) -> None:
     """Raise Usage for a URL that `create_file` would not take: of an unknown scheme, or with options of another one."""
     if word is not None and (parsed := parse_file(word))[0] == "url":
-        connect.store_of(parsed[1], connect.options_of(options), writing=True)
+        connect.store_of(parsed[1], options, writing=True)
 
 
 def create_file(word: str, sync: bool = False, options: StoreOptions | None = None) -> Sink:

@@ -21,7 +21,7 @@ from tarkit.threads import has_threads
 import os
 print(has_threads(), set(results_in_order(lambda job: os.getpid(), range(9), 2)) == {os.getpid()})
 store = connect.store_of("s3://bucket/a", StoreOptions(anonymous=True))
-store._place("s3://bucket/a")
+store._bucket_of("s3://bucket/a")
 print(has_threads(), set(results_in_order(lambda job: os.getpid(), range(9), 2)) == {os.getpid()})
 print(threading.active_count())
 """
