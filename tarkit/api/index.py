@@ -22,7 +22,7 @@ from tarkit.indexing.verify import faults, wids_faults
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.shards.template import refuse_template
-from tarkit.stores.schemes import READ_ONLY, scheme_of
+from tarkit.stores.schemes import find_scheme, scheme_of
 from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import open_sink
@@ -338,7 +338,8 @@ def _recogniser(format: str) -> Callable[[BinaryIO], bool]:
 
 def _refuse_other_object(file: IndexFile, force: bool) -> None:
     """Raise TarkitError when an index cannot be written to a URL, or would replace something else there."""
-    if file.kind == "url" and scheme_of(file.path) in READ_ONLY:
+    scheme = find_scheme(file.path) if file.kind == "url" else None
+    if scheme is not None and not scheme.writable:
         hint = f"say where the index goes: {spell('output', 'DIR/')}"
         raise Unsupported(f"{file.name}: objects of this store cannot be written", hint)
     if file.kind == "url" and not force:

@@ -20,7 +20,7 @@ from tarkit.stores.schemes import scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.codecs.registry import CODECS, ZIP
 from tarkit.streams.location import Location
-from tarkit.streams.text import create_file
+from tarkit.streams.text import check_created, create_file
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Chain
@@ -245,6 +245,7 @@ class SplitOptions:
             _check_plan(run, plan, len(inputs), self.series_option)
         run.refuse(inputs, self.manifest)
         run.reserve(self.manifest, "the manifest")
+        check_created(self.manifest, self.storage)
         output = ShardsOutput(
             plan.output,
             plan.series,
@@ -356,7 +357,7 @@ def write_split(data: Chain, run: Run, options: SplitOptions, digest: bool = Tru
     else:
         writer = output.write(data, run)
     if options.manifest is not None:
-        with create_file(options.manifest) as sink:
+        with create_file(options.manifest, options=options.storage) as sink:
             write_manifest(sink, writer.done)
     if output.assign is not None:
         _report_series(run, output, writer)

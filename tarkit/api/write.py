@@ -148,11 +148,11 @@ class ShardsOutput:
         """
         from tarkit.shards.writer import SeriesWriter, ShardOpener, SplitWriter
 
-        completions = None
+        uploads = None
         if self.output.location.kind == "url":
-            from tarkit.streams.completion import Completions
+            from tarkit.streams.background_uploads import BackgroundUploads
 
-            completions = Completions(self.force, run.warn)
+            uploads = BackgroundUploads(self.force, run.warn, self.output.location.options)
         opener = ShardOpener(lambda name: self.output.open_named(parse_output(name).text, not self.force))
         return SplitWriter(
             [
@@ -167,13 +167,13 @@ class ShardsOutput:
                     announce=lambda shard, why: run.note(
                         f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"
                     ),
-                    completions=completions,
+                    uploads=uploads,
                 )
                 for spec, start in zip(self.series, self.starts, strict=True)
             ],
             self.assign,
             run.policy,
-            completions,
+            uploads,
         )
 
     def write(self, data: Chain, run: Run) -> SplitWriter:

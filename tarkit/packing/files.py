@@ -14,7 +14,7 @@ from tarkit.errors import TarkitError, show
 from tarkit.packing.plan import source_of
 from tarkit.spill.records import by_rank
 from tarkit.stores import connect, listing
-from tarkit.stores.ahead import fetch, read_ahead
+from tarkit.stores.object_prefetch import fetch, prefetch_objects
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import Info
 from tarkit.streams.tempfile import TemporaryFile
@@ -207,7 +207,7 @@ def _without_marks(objects: Iterator[Info]) -> Iterator[Info]:
     Lists of obstore have their names without the slash. So an empty object is requested by its name, and if there is
     none, or one that is not empty, it is left out.
     """
-    empty = read_ahead(objects, lambda info: (info.url, 0) if info.size == 0 else None, fetch)
+    empty = prefetch_objects(objects, lambda info: (info.url, 0) if info.size == 0 else None, fetch)
     for info, request in empty:
         if request is not None:
             try:

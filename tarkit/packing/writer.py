@@ -25,7 +25,7 @@ from tarkit.parallel import results_in_order
 from tarkit.samples.validate import NameChecks
 from tarkit.shards.writer import Shard
 from tarkit.stores import connect
-from tarkit.stores.ahead import Fetched, Place, fetch, read_ahead
+from tarkit.stores.object_prefetch import Fetched, Place, fetch, prefetch_objects
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.streams.copy import CHUNK, SMALL, Short, read_small, seconds
 from tarkit.streams.sink import Sink
@@ -81,7 +81,7 @@ class ShardFiller:
         self._mtime = mtime
         self._skip = skip
         self._names = NameChecks(limit=None)
-        self._objects = read_ahead(self._places(), lambda each: each[0], fetch)
+        self._objects = prefetch_objects(self._places(), lambda each: each[0], fetch)
         self._drawn: deque[ObjectRequest] = deque()
 
     @property

@@ -132,10 +132,13 @@ class ShardTemplate:
         except FileNotFoundError:
             return []
 
-    def neighbours(self) -> list[str]:
-        """Return the paths of all files in the directory of the shards, sorted; for objects, those that begin alike."""
+    def neighbours(self, options: StoreOptions | None = None) -> list[str]:
+        """Return the paths of all files in the directory of the shards, sorted; for objects, those that begin alike.
+
+        A URL is listed with `options`.
+        """
         if is_listed(self.text):
-            return sorted(_beginning(self.directory + self._literals[0]))
+            return sorted(_beginning(self.directory + self._literals[0], options))
         if not self._local or not os.path.isdir(self.directory or "."):
             return []
         return [self.directory + base for base in sorted(os.listdir(self.directory or "."))]

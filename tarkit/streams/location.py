@@ -478,8 +478,8 @@ def _pipe(command: str) -> Location:
 
 
 def _url(url: str, options: StoreOptions | None, writing: bool = False) -> Location:
-    if schemes.module_of(url) is None:
-        raise schemes.unknown(url, writing)
+    if schemes.find_scheme(url) is None:
+        raise schemes.unknown_scheme_error(url, writing)
     if options is not None:
         connect.check_settings(url, options)
     return Location("url", url, schemes.public_name(url), options=options)

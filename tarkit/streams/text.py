@@ -7,7 +7,8 @@ import os
 from typing import Literal, cast
 
 from tarkit.errors import show
-from tarkit.stores import schemes
+from tarkit.stores import connect, schemes
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.sink import Sink, open_sink
 
 
@@ -62,10 +63,22 @@ def open_file_or_stdin(word: str) -> io.BufferedReader:
     return open(0, "rb", closefd=False) if word == "-" else open_file(word)
 
 
-def create_file(word: str, sync: bool = False) -> Sink:
-    """Open a file for writing, which appears when it is complete; with `sync` a local one is on the disk then."""
+def check_created(word: str | None, options: StoreOptions | None) -> None:
+    """Raise Usage for a URL that `create_file` would not take: of an unknown scheme, or with options of another one."""
+    if word is not None and (parsed := parse_file(word))[0] == "url":
+        connect.store_of(parsed[1], options, writing=True)
+
+
+def create_file(word: str, sync: bool = False, options: StoreOptions | None = None) -> Sink:
+    """Open a file for writing, which appears when it is complete.
+
+    Args:
+        word: its path, command or URL.
+        sync: a local file is on the disk then.
+        options: how a URL is reached; None for the options of the process.
+    """
     kind, text = parse_file(word)
-    return open_sink(kind, text, sync=sync)
+    return open_sink(kind, text, sync=sync, options=options)
 
 
 class _CommandFile(io.RawIOBase):
@@ -93,7 +106,6 @@ class _CommandFile(io.RawIOBase):
 
 def _fetched(url: str) -> io.BufferedReader:
     """Return a temporary file with the content of an object, which a process of its own reads (see `in_child`)."""
-    from tarkit.stores.connect import open_object
     from tarkit.stores.listing import in_child
     from tarkit.streams.copy import CHUNK
     from tarkit.streams.tempfile import TemporaryFile
@@ -101,7 +113,7 @@ def _fetched(url: str) -> io.BufferedReader:
     file = TemporaryFile()
 
     def fetch() -> list[str]:
-        with open_object(url).stream() as stream:
+        with connect.open_object(url).stream() as stream:
             while data := stream.read(CHUNK):
                 file.write(data)
         return []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError, show
-from tarkit.stores.ahead import Fetched, Place, fetch, read_ahead
+from tarkit.stores.object_prefetch import Fetched, Place, fetch, prefetch_objects
 from tarkit.streams.command import CommandReader
 from tarkit.streams.copy import CHUNK, SMALL, read_small, seconds
 from tarkit.streams.source import ByteReader, DescriptorReader, ReadAdapter
@@ -151,7 +151,7 @@ def loaded(rows: Iterable[Row], load: ContentLoader, ahead: int = 1) -> Iterator
 
     Objects are requested ahead in any case.
     """
-    requested = read_ahead(rows, _place_of, fetch)
+    requested = prefetch_objects(rows, _place_of, fetch)
     if ahead <= 1:
         for row, request in requested:
             yield row, load(row, request)

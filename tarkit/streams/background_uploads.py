@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tarkit.errors import TarkitError
 from tarkit.signals import uninterrupted
 from tarkit.stores import connect
+from tarkit.stores.store import StoreOptions
 from tarkit.stores.transfer import ThreadCall
 
 AT_ONCE = 4
@@ -28,7 +29,7 @@ class _Closing(NamedTuple):
     report: Callable[[], None]
 
 
-class Completions:
+class BackgroundUploads:
     """Outputs that are being completed, reported in the order in which they were added.
 
     An error of one is raised by the next call, when those before it are reported. Then, and after a signal, call
@@ -37,11 +38,13 @@ class Completions:
     Args:
         replaces: whether the outputs may have replaced others; then those that are complete stay.
         warn: called with a message when an output cannot be removed.
+        options: how their URLs are reached; None for the options of the process.
     """
 
-    def __init__(self, replaces: bool, warn: Callable[[str], None]) -> None:
+    def __init__(self, replaces: bool, warn: Callable[[str], None], options: StoreOptions | None = None) -> None:
         self._replaces = replaces
         self._warn = warn
+        self._options = options
         self._queue: deque[_Closing] = deque()
 
     def make_room(self, size: int) -> None:
@@ -80,7 +83,7 @@ class Completions:
 
     def _remove(self, url: str) -> None:
         try:
-            connect.delete_object(url)
+            connect.delete_object(url, self._options)
         except FileNotFoundError:
             pass
         except (TarkitError, OSError) as error:
