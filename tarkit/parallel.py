@@ -29,6 +29,7 @@ from tarkit.streams import command
 from tarkit.streams.command import disown_commands, end_commands
 from tarkit.streams.sink import discard_unfinished, unfinished
 from tarkit.streams.tempfile import TemporaryFile
+from tarkit.threads import has_threads
 
 # ---- The worker: what the forked process does and what it writes for the parent
 
@@ -284,7 +285,7 @@ def _start(
 
 
 def _may_fork() -> bool:
-    return hasattr(os, "fork") and threading.active_count() == 1
+    return hasattr(os, "fork") and not has_threads()
 
 
 def _wait(processes: Sequence[Any], seconds: float) -> None:

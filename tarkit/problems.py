@@ -148,6 +148,22 @@ PROBLEMS: dict[str, ProblemKind] = {
     ),
 }
 
+
+class PolicyCounts(NamedTuple):
+    """What a `Policy.fork` has counted, in a form that can be pickled; `Policy.absorb` takes it.
+
+    Attributes:
+        counts, dropped: problems, and samples that were dropped for them, by the name of the problem.
+        passed: how many problems `--maxerr` let pass.
+        said: the warnings, each with the name of its problem, if it is of one.
+    """
+
+    counts: Counter[str]
+    dropped: Counter[str]
+    passed: int
+    said: list[tuple[str | None, str]]
+
+
 _DAMAGE = ("truncated", "bad-header", "bad-data", "trailing-data")
 ONE_ARCHIVE = frozenset(("repeated-key",))  # errors where one archive is written
 SHOWN = 3  # problems of each kind that get a line of their own
@@ -188,10 +204,23 @@ class Policy:
         self.scattered: set[int] = set()  # hashes of scattered keys that are allowed
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
+        self._lines: Counter[str] = Counter()  # warnings of each problem, shown or not
 
     def silent(self) -> Policy:
         """Return the same policy without warnings, for another pass over the same inputs."""
         return Policy(self.allowed, self.skipped, self.maxerr, strict=self.strict)
+
+    def fork(self) -> PolicyFork:
+        """Return the same policy with counts of its own, for a job that may run in another process."""
+        return PolicyFork(self.allowed, self.skipped, self.maxerr, strict=self.strict)
+
+    def absorb(self, found: PolicyCounts) -> None:
+        """Add what a fork has counted, and warn as if it had happened here."""
+        self.counts.update(found.counts)
+        self.dropped.update(found.dropped)
+        self.maxerr -= found.passed
+        for name, line in found.said:
+            self.warn(line) if name is None else self._say(name, line)
 
     @property
     def lenient(self) -> bool:
@@ -231,11 +260,35 @@ class Policy:
 
     def say(self, problem: Problem) -> None:
         """Warn about a problem that does not end the run, up to `SHOWN` times for each kind."""
-        count = self.counts[problem.name]
-        if count <= SHOWN:
-            self.warn(str(problem))
-        elif count == SHOWN + 1:
-            self.warn(f"more of [{problem.name}] follow; they are only counted")
+        self._say(problem.name, str(problem))
+
+    def _say(self, name: str, line: str) -> None:
+        self._lines[name] += 1
+        if self._lines[name] <= SHOWN:
+            self.warn(line)
+        elif self._lines[name] == SHOWN + 1:
+            self.warn(f"more of [{name}] follow; they are only counted")
+
+
+class PolicyFork(Policy):
+    """A policy whose counts and warnings are brought back as a `PolicyCounts`; `Policy.fork` makes it."""
+
+    def __init__(
+        self, allow: Iterable[str], skip: Iterable[str], maxerr: int, *, strict: frozenset[str] = frozenset()
+    ) -> None:
+        self._said: list[tuple[str | None, str]] = []
+        self._given = maxerr
+        super().__init__(allow, skip, maxerr, lambda line: self._said.append((None, line)), strict)
+
+    def _say(self, name: str, line: str) -> None:
+        self._lines[name] += 1
+        if self._lines[name] <= SHOWN + 1:  # one more than is shown, so that there is word of it
+            self._said.append((name, line))
+
+    @property
+    def found(self) -> PolicyCounts:
+        """What was counted so far."""
+        return PolicyCounts(self.counts, self.dropped, self._given - self.maxerr, self._said)
 
 
 def _named(names: Iterable[str], option: str) -> frozenset[str]:

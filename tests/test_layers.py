@@ -69,13 +69,14 @@ FOLDERS = {
     "signals": "errors",
     "streams.codecs": "errors",
     "sizes": "errors",
-    "stores": "errors sizes",
+    "threads": "",
+    "stores": "errors sizes threads",
     "streams": "errors signals streams.codecs stores",
     "spill": "streams",
     "tar": "errors streams",
     "tables": "errors stores streams tar",
     "zip": "errors streams.codecs streams tar",
-    "parallel": "errors signals streams",
+    "parallel": "errors signals threads streams",
     "samples": "errors media problems streams.codecs stores streams tar tables zip",
     "export": "errors problems stores streams tar tables samples",
     "extraction": "errors problems streams tar samples",
@@ -97,8 +98,8 @@ FOLDERS = {
     "api.tree": "errors streams.codecs stores streams tables shards packing api",
     "tarkit": "errors inspecting shards checking sorting api api.tree",
     "cli": (
-        "errors problems signals streams.codecs stores streams tar samples proc shards checking sorting packing "
-        "views api api.tree tarkit"
+        "errors problems signals streams.codecs threads stores streams tar samples proc shards checking sorting "
+        "packing views api api.tree tarkit"
     ),
     "__main__": "cli",
     "commands": (
@@ -376,7 +377,7 @@ def test_start(word: str, click: set[str]) -> None:
     modules = loaded(word)
     ours = {each for each in modules if each.partition(".")[0] == "tarkit"}
     own = {f"tarkit.cli.{name}" for name in ("app", "command", "messages")}
-    assert ours == {"tarkit", "tarkit.cli", "tarkit.signals", "tarkit.errors", *own}
+    assert ours == {"tarkit", "tarkit.cli", "tarkit.signals", "tarkit.errors", "tarkit.threads", *own}
     assert not heavy(modules - click)
     if word == "--version":
         beyond = modules - click - ours

@@ -6,6 +6,7 @@ a value that is out of range a Usage, as on the command line. The other function
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import get_args
 
@@ -74,6 +75,12 @@ def flatten_words(given: Iterable[str | Iterable[str]], name: str) -> tuple[str,
 def split_names(given: str | Iterable[str], name: str = "") -> tuple[str, ...]:
     """Return the names of problems or fields in the argument `name`: commas separate them, as on the command line."""
     return tuple(part.strip() for word in list_words(given, name) for part in word.split(",") if part.strip())
+
+
+def parse_processes(processes: int) -> int:
+    """Return a number of processes: 0 is one per CPU. Raises TypeError or Usage for what is no such number."""
+    check_at_least(0, processes=processes)
+    return processes or os.cpu_count() or 1
 
 
 def parse_slice(given: slice | None) -> tuple[int, int | None, int] | None:

@@ -1,8 +1,8 @@
 """Chains: an origin of samples, and the steps that are applied to them. `dataset.Dataset` adds the public methods.
 
 A chain can be run any number of times. `Chain.samples` begins a run: the origin opens its inputs, and each step gets an
-iterator of the samples in front of it and returns one of those behind it. What the steps of a run tell each other is in
-its `Flow`.
+iterator of the samples in front of it and returns one of those behind it. What the steps of a run share is in its
+`Flow`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self, cast
 
 from tarkit.api.run import Run
-from tarkit.api.steps import Change, Choose, Flow, InputReader, Step
+from tarkit.api.steps import Change, Flow, InputReader, SampleFilter, Step
 from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
@@ -108,8 +108,8 @@ class Archives:
             gather=gather and self.shard_slice is None,
             stream=stream and not self.spool,
             shard_slice=self.shard_slice,
-            mix=self.interleave,
-            ahead=self.prefetch,
+            interleave=self.interleave,
+            prefetch=self.prefetch,
             spool=spool or self.spool,
             tmpdir=tmpdir,
         )
@@ -211,7 +211,7 @@ class Chain:
     @property
     def selected(self) -> bool:
         """Whether samples are chosen, so that some may be left out."""
-        return not self._origin.whole or any(isinstance(step, Choose) for step in self._steps)
+        return not self._origin.whole or any(isinstance(step, SampleFilter) for step in self._steps)
 
     @property
     def keeps_all(self) -> bool:
@@ -219,7 +219,7 @@ class Chain:
         return self._keeps_all(len(self._steps))
 
     def _keeps_all(self, count: int) -> bool:
-        """Return the same for the first steps alone, `count` of them."""
+        """Return whether all samples come out of the first `count` steps as they are, perhaps in another order."""
         return self._origin.whole and all(step.keeps_all for step in self._steps[:count])
 
     def samples(
@@ -299,9 +299,9 @@ class Chain:
         finally:
             inputs.policy = before
 
-    def choose(self, select: Select) -> Self:
+    def filter_samples(self, select: Select) -> Self:
         """Add a choice of samples."""
-        return self if select.all else self.then(Choose(select))
+        return self if select.all else self.then(SampleFilter(select))
 
     def change(self, fields: Fields) -> Self:
         """Add a choice of fields and names."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tarkit.api.arguments import check_at_least, check_choice, split_names
-from tarkit.api.chain import locate
+from tarkit.api.arguments import check_choice, parse_processes, split_names
+from tarkit.api.chain import locate, refuse_twice
 from tarkit.api.fix import Fix
 from tarkit.api.run import Run
-from tarkit.checking import dataset as across
+from tarkit.checking import dataset
 from tarkit.checking.compare import Sameness
 from tarkit.checking.findings import FINDINGS, Finding, ShardReport
 from tarkit.checking.manifest import Manifest, read_manifest
@@ -55,7 +55,7 @@ class Checks:
     storage: StoreOptions | None = None
 
 
-def find(
+def iterate_findings(
     run: Run,
     locations: Sequence[Location],
     checks: Checks,
@@ -70,13 +70,13 @@ def find(
     """
     storage, table, manifest = checks.storage, None, None
     if checks.against is not None:
-        table = across.Against(read_table_keys(checks.against, storage))
+        table = dataset.Against(read_table_keys(checks.against, storage))
     if checks.manifest is not None:
         manifest = Manifest(checks.manifest, read_manifest(checks.manifest, storage))
     tmpdir = run.scratch(None if fix is None else fix.output.directory)
     keys = checks.unique or table is not None
     asked = Asked(checks.require, checks.target, keys, digest=manifest is not None, tmpdir=tmpdir)
-    unique = across.Unique(tmpdir) if checks.unique else None
+    unique = dataset.Unique(tmpdir) if checks.unique else None
     shards: list[ShardReport] = []
     with ExitStack() as stack:
         if fix is not None:
@@ -94,7 +94,7 @@ def find(
                     unique.add(index, item)
                 if table is not None:
                     yield from table.add(locations[index].name, item)
-    found = [across.joined(shards), across.mixed(shards)]
+    found = [dataset.joined(shards), dataset.mixed(shards)]
     found += [unique.findings(shards)] if unique is not None else []
     found += [each.findings() for each in (table, manifest) if each is not None]
     yield from chain.from_iterable(found)
@@ -140,8 +140,7 @@ class Comparison:
     ) -> None:
         """`names` are what the sets are called in messages; problems in `allowed` are no damage, notes if `strict`."""
         self.sets = (locations, others)
-        if sum(location.kind == "stdin" for each in self.sets for location in each) > 1:
-            raise Usage("stdin is named more than once")
+        refuse_twice((*locations, *others))
         self._tmpdir = run.scratch(None)
         self._processes = processes
         self.sameness = Sameness(self._tmpdir, names)
@@ -246,24 +245,59 @@ def check(
         fix: write a clean copy: to a file, a directory, or a copy of each to `"clean-%06d.tar"`.
         rejects: write what the clean copy leaves out to this archive.
         allow, strict: names of problems that are notes; whether notes are errors.
-        processes: how many shards are read at a time.
+        processes: how many shards are read at a time; 0 is one per CPU.
 
     >>> import tarkit
     >>> report = tarkit.check("train-*.tar", require=["jpg"])
     >>> report.ok, report.samples
     (True, 3)
     """
+    options = parse_options(storage_options)
+    return check_locations(
+        Run(tmpdir=tmpdir),
+        locate(inputs, options),
+        require=require,
+        unique=unique,
+        against=against,
+        manifest=manifest,
+        target=target,
+        others=None if same_as is None else locate(same_as, options),
+        fix=fix,
+        rejects=rejects,
+        allow=allow,
+        strict=strict,
+        processes=processes,
+        options=options,
+    )
+
+
+def check_locations(
+    run: Run,
+    locations: Sequence[Location],
+    *,
+    require: str | Iterable[str] = (),
+    unique: bool = False,
+    against: str | None = None,
+    manifest: str | None = None,
+    target: Target | None = None,
+    others: Sequence[Location] | None = None,
+    fix: str | None = None,
+    rejects: str | None = None,
+    allow: str | Iterable[str] = (),
+    strict: bool = False,
+    processes: int = 1,
+    options: StoreOptions | None = None,
+) -> Report:
+    """Check shards for a run; the arguments are as for `check`, `others` are the shards of `same_as`."""
     check_choice("target", target, Target)
-    check_at_least(1, processes=processes)
+    processes = parse_processes(processes)
     if (rejects is not None and fix is None) or (fix is not None and processes > 1):
         raise Usage("rejects requires fix" if fix is None else "fix reads one shard at a time: processes is 1")
-    if same_as is not None and any((require, unique, against, manifest, target, fix)):
+    if others is not None and any((require, unique, against, manifest, target, fix)):
         raise Usage("same_as cannot be used with other checks or fix")
-    options, report = parse_options(storage_options), Report(strict=strict)
-    run, allowed, locations = Run(tmpdir=tmpdir), _allowed(allow), locate(inputs, options)
-    if same_as is not None:
-        both = (locations, locate(same_as, options))
-        compared = Comparison(run, *both, processes=processes, allowed=allowed, strict=strict)
+    report, allowed = Report(strict=strict), _allowed(allow)
+    if others is not None:
+        compared = Comparison(run, locations, others, processes=processes, allowed=allowed, strict=strict)
         _collect(report, compared, allowed)
         report.same = compared.same
         return report
@@ -271,10 +305,12 @@ def check(
     checks = Checks(fields, unique or target == "energon", against, manifest, target, processes, options)
     copies = None
     if fix is not None:
-        copies = Fix(run, lambda path, what: None, locations, fix, rejects, checks.unique, allowed, options)
-    _collect(report, find(run, locations, checks, copies), allowed)
+        copies = Fix(run, locations, fix, rejects, together=checks.unique, allowed=allowed, options=options)
+    _collect(report, iterate_findings(run, locations, checks, copies), allowed)
     if copies is not None:
-        report.complete = _completed(copies, report)
+        for _ in copies.results():
+            pass
+        report.complete = copies.whole({finding.name for finding in report.findings})
     return report
 
 
@@ -286,13 +322,6 @@ def _allowed(allow: str | Iterable[str]) -> frozenset[str]:
     return allowed
 
 
-def _completed(copies: Fix, report: Report) -> bool:
-    """Finish the clean copies; return whether they have all samples."""
-    for _ in copies.results():
-        pass
-    return copies.whole({finding.name for finding in report.findings})
-
-
 def _collect(report: Report, found: Iterable[Finding | ShardReport], allowed: frozenset[str]) -> None:
     for item in found:
         if isinstance(item, ShardReport):
@@ -300,10 +329,12 @@ def _collect(report: Report, found: Iterable[Finding | ShardReport], allowed: fr
             report.shards.append(item)
         else:
             report.findings.append(noted(item, allowed))
+    shards: dict[str, list[ShardReport]] = {}
     for shard in report.shards:
-        for finding in report.findings:
-            if finding.shard == shard.shard:
-                shard.count(finding)
+        shards.setdefault(shard.shard, []).append(shard)
+    for finding in report.findings:
+        for shard in shards.get(finding.shard, ()):
+            shard.count(finding)
 
 
 def noted(finding: Finding, allowed: frozenset[str]) -> Finding:

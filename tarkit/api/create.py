@@ -11,7 +11,7 @@ from shlex import quote
 from typing import BinaryIO, Literal
 
 from tarkit.api.arguments import check_at_least, check_choice, check_seconds, list_words
-from tarkit.api.output import Output, file_name, status_of
+from tarkit.api.output import Output, status_of, written_path
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.samples.sample import split_name
@@ -87,7 +87,7 @@ def create(
     if format is None and (columns is not None or key is not None):
         raise Usage("columns and key require a format")
     run, lines, storage = Run(tmpdir=tmpdir), os.fspath(recipe), parse_options(storage_options)
-    opened = Output.named(output, compress, fsync, options=storage)
+    opened = Output.from_argument(output, compress, fsync, options=storage)
     names, start = list(list_words(columns or (), "columns")) or None, os.fspath(directory or "")
     rule = _depfile(depfile, depfile_target, lines, opened)
     chosen = CreateOptions(
@@ -105,7 +105,7 @@ def _depfile(
         if target is not None:
             raise Usage("depfile_target requires depfile")
         return None, None
-    path = file_name(os.fspath(path))
+    path = written_path(path)
     if target is None and output.location.kind != "path":
         raise Usage("depfile needs the name of the output: depfile_target=NAME")
     if os.path.realpath(path) in map(os.path.realpath, (recipe, output.location.text)):
@@ -115,18 +115,13 @@ def _depfile(
 
 @dataclass
 class CreateOptions:
-    """The options of `create`: how the recipe is read, and the headers of entries.
-
-    Attributes:
-        ahead: how many sources are read at a time; others are as for `tarkit.create`.
-        storage: how all URLs but that of the archive are reached.
-    """
+    """The options of `create`, as for `tarkit.create`: how the recipe is read, and the headers of entries."""
 
     format: RecipeFormat | None = None
     columns: list[str] | None = None
     key: str | None = None
     directory: str | None = None
-    ahead: int = 1
+    parallel: int = 1
     count: int | None = None
     skip_missing: bool = False
     group: bool = False
@@ -138,7 +133,7 @@ class CreateOptions:
 
     def __post_init__(self) -> None:
         check_at_least(0, count=self.count)
-        check_at_least(1, parallel=self.ahead)
+        check_at_least(1, parallel=self.parallel)
         check_choice("format", self.format, RecipeFormat)
         if self.mtime is not None:
             check_seconds(mtime=self.mtime)
@@ -175,10 +170,8 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, ou
         open_file_or_stdin(recipe, chosen.storage) as lines,
         EntryWriter(output.open([location])) as writer,
     ):
-        contents = loaded(_rows(lines, location.name, chosen), load, chosen.ahead)
-        if run.shows_progress:
-            contents = run.draw(contents, lambda: writer.position, lambda: names.samples)
-        for row, content in contents:
+        contents = loaded(_rows(lines, location.name, chosen), load, chosen.parallel)
+        for row, content in run.draw(contents, lambda: writer.position, lambda: names.samples):
             if content is None:
                 continue
             try:

@@ -21,11 +21,12 @@ from tarkit.api.arguments import (
     check_whole,
     flatten_words,
     list_words,
+    parse_processes,
     parse_slice,
     split_names,
 )
 from tarkit.api.chain import Archives, Chain, locate
-from tarkit.api.output import written_file
+from tarkit.api.output import written_path
 from tarkit.api.run import Run
 from tarkit.api.sample import Sample, view_samples
 from tarkit.api.steps import BufferShuffle
@@ -222,7 +223,7 @@ class Dataset(Chain):
                 f"where takes an expression as text, such as 'cls == 3', not {type(expression).__name__}; "
                 "for a function use map, which leaves out a sample for None"
             )
-        return self.choose(Select(where=Where(expression)))
+        return self.filter_samples(Select(where=Where(expression)))
 
     def match(self, pattern: str) -> Dataset:
         """Keep samples in whose key a regular expression is found.
@@ -232,7 +233,7 @@ class Dataset(Chain):
         ['a/0', 'a/1']
         """
         check_text(pattern=pattern)
-        return self.choose(Select(match=pattern))
+        return self.filter_samples(Select(match=pattern))
 
     def keys(self, keys: str | Iterable[str]) -> Dataset:
         """Keep samples that have one of these keys.
@@ -242,7 +243,7 @@ class Dataset(Chain):
         ['b/0']
         """
         wanted = frozenset(key.encode("utf-8", "surrogateescape") for key in list_words(keys, "keys"))
-        return self.choose(Select(keys=KeyList("keys", wanted)))
+        return self.filter_samples(Select(keys=KeyList("keys", wanted)))
 
     def sample(self, share: float, seed: int) -> Dataset:
         """Keep each sample with the probability `share`, from 0 to 1; the same samples for the same `seed`."""
@@ -250,7 +251,7 @@ class Dataset(Chain):
         check_number(share=share)
         if not 0 <= share <= 1:
             raise Usage(f"share={share}: it is from 0 to 1")
-        return self.choose(Select(sample=share, seed=seed))
+        return self.filter_samples(Select(sample=share, seed=seed))
 
     def slice(self, start: int, stop: int | None = None, step: int = 1) -> Dataset:
         """Keep the samples `start`, `start + step` ... before `stop`, counted from 0 in the order that they have.
@@ -259,7 +260,7 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").slice(0, 3, 2)]
         ['a/0', 'b/0']
         """
-        return self.choose(Select(slice=parse_slice(slice(start, stop, step))))
+        return self.filter_samples(Select(slice=parse_slice(slice(start, stop, step))))
 
     # ---- Choose and rename fields
 
@@ -402,9 +403,9 @@ class Dataset(Chain):
         """
         from tarkit.api.map import CallFunction, parse_work_options
 
-        for each in (function, init):
-            if each is not None and not callable(each):
-                raise TypeError(f"a function is needed, not {type(each).__name__}")
+        check_function(function=function)
+        if init is not None:
+            check_function(init=init)
         how = parse_work_options("map", options)
         return self._process(
             CallFunction(function=function, batch=batch, init=init, decode=decode, allow_pickle=allow_pickle, **how)
@@ -625,7 +626,7 @@ class Dataset(Chain):
 
         check_at_least(0, count=count)
         run = self.new_run()
-        opened = Output.named(output, series=None, options=parse_options(storage_options)).for_text()
+        opened = Output.text_from_argument(output, storage_options)
         if left := write_gallery(self, opened, run, by, classes, count):
             run.warn(f"{left} pictures and sounds left out, the page is too large: show fewer samples with count")
         return run.samples
@@ -645,9 +646,8 @@ class Dataset(Chain):
         if by is not None:
             check_text(by=by)
         check_at_least(1, world=world, workers=workers)
-        check_at_least(0, processes=processes)
-        how: dict[str, Any] = {"world": world, "workers": workers, "processes": processes or os.cpu_count() or 1}
-        return count_dataset(self, self.new_run(), by, classes, **how)
+        processes = parse_processes(processes)
+        return count_dataset(self, self.new_run(), by, classes, world=world, workers=workers, processes=processes)
 
     def check(
         self,
@@ -664,11 +664,12 @@ class Dataset(Chain):
         Raises:
             Unsupported: the dataset has steps; archives are checked as they are.
         """
-        from tarkit.api.check import check
+        from tarkit.api.check import check_locations
 
         if not self.unchanged:
             raise Unsupported("archives are checked as they are", "write the dataset, then check what was written")
-        return check(
+        return check_locations(
+            self.new_run(),
             self.locations,
             require=require,
             unique=unique,
@@ -719,7 +720,7 @@ class Dataset(Chain):
         check_choice("on_missing", on_missing, OnMissing)
         check_choice("format", format, TableFormat)
         run = self.new_run()
-        opened = Output.named(output, series=None, options=parse_options(storage_options)).for_text()
+        opened = Output.text_from_argument(output, storage_options)
         asked = None if columns is None else checked(parse_columns(" ".join(list_words(columns, "columns"))))
         form = format or format_of(opened.location.text)
         write_table(self, opened, run, asked, format=form, key=key, header=header, on_missing=on_missing)
@@ -794,7 +795,7 @@ class Dataset(Chain):
         if progress is not None:
             check_function(progress=progress)
         options = parse_options(storage_options)
-        run, opened = self.new_run(), Output.named(output, compress, fsync, options=options)
+        run, opened = self.new_run(), Output.from_argument(output, compress, fsync, options=options)
         each = None if progress is None else lambda position: progress(run.samples, position)
         first, last = write_archive(self, opened, run, each)
         return Shard(opened.location.name, run.samples, run.bytes, 0, first, last, "")
@@ -877,7 +878,7 @@ class Dataset(Chain):
             append=append,
             force=force,
             post=post,
-            manifest=written_file(manifest),
+            manifest=written_path(manifest),
             notation=notation,
             compress=compress,
             fsync=fsync,

@@ -82,7 +82,7 @@ def extract(
             extraction.begin()
             for sample in run.watch(samples, lambda: extraction.written, total_size(data.locations)):
                 extraction.write(sample)
-    flow.finish()
+            flow.finish()
     run.bytes = extraction.written
     run.facts["files"] = extraction.files
     return extraction.files

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from tarkit.api.output import Output, numbered_output, open_output, refuse_overwrite, status_of
+from tarkit.api.output import Output, archive_output, archives_output, refuse_overwrite, status_of
 from tarkit.api.run import Run
 from tarkit.checking.findings import ShardReport
 from tarkit.checking.salvage import AnyOf, Salvage, Tally, salvage, write_clean
@@ -31,8 +31,7 @@ class Fix:
     For each input `read` plans its copy while its findings are taken, and `write` writes it.
 
     Args:
-        run: where facts go.
-        reserve: called with the path of each file that is written, and what it is.
+        run: where facts go; each file that is written is reserved in it.
         locations: the inputs.
         word: the name of the one copy, a directory, or a template.
         rejects: the name of an archive for what is left out.
@@ -47,17 +46,17 @@ class Fix:
     def __init__(
         self,
         run: Run,
-        reserve: Callable[[str, str], None],
         locations: Sequence[Location],
         word: str,
         rejects: str | None,
+        *,
         together: bool,
         allowed: frozenset[str],
         options: StoreOptions | None = None,
     ) -> None:
         self.run = run
         self.allowed = allowed
-        self.output = numbered_output(word.rstrip("/") or word, None, options=options)
+        self.output = archives_output(word.rstrip("/") or word, None, options=options)
         if self.output.location.kind == "stdout":
             what = f"{spell('fix')} writes to files, the findings go to stdout"
             raise Usage(what, f"name it: {spell('fix', 'clean.tar')}")
@@ -70,11 +69,11 @@ class Fix:
             if self.names is not None and os.path.lexists(name):
                 raise TarkitError(f"{name}: file exists", f"{spell('fix')} replaces no file: remove it first")
             refuse_overwrite(status_of(name), locations)
-            reserve(name, "the clean copy")
-        self.rejects = None if rejects is None else open_output(rejects, None, options=options)
+            run.reserve(name, "the clean copy")
+        self.rejects = None if rejects is None else archive_output(rejects, None, options=options)
         if self.rejects is not None and self.rejects.location.kind == "path":
             refuse_overwrite(status_of(self.rejects.location.text), locations)
-            reserve(self.rejects.location.text, "the file of rejects")
+            run.reserve(self.rejects.location.text, "the file of rejects")
         self.tallies: list[Tally] = []
         self._plans: list[tuple[Salvage, Tally]] = []
         self._unread = False  # an input, or all of it

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from tarkit.api.arguments import check_at_least, split_names
+from tarkit.api.arguments import check_at_least, parse_processes, split_names
 from tarkit.api.chain import locate
 from tarkit.api.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.api.run import Run
@@ -19,11 +19,10 @@ from tarkit.indexing.files import IndexFile
 from tarkit.indexing.formats import FORMATS, index_path, is_index, make_layout
 from tarkit.indexing.scan import Index, open_shard, write_indexes
 from tarkit.indexing.verify import faults, wids_faults
-from tarkit.parallel import results_in_order
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.shards.template import refuse_template
-from tarkit.stores.schemes import READ_ONLY, scheme_of
+from tarkit.stores.schemes import find_scheme, scheme_of
 from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import open_sink
@@ -57,7 +56,7 @@ def index(
         md5: whether a wids index has the MD5 sums of the shards.
         force: whether files of these names that are no such indexes are replaced.
         fsync: whether each index is on the disk before it gets its name.
-        processes: how many shards are read at a time.
+        processes: how many shards are read at a time; 0 is one per CPU.
 
     Returns:
         The paths of the indexes.
@@ -130,7 +129,7 @@ def check_formats(formats: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """The options of `index`: formats, places, and how existing indexes are treated.
+    """The options of `index`: formats, output, and how existing indexes are treated.
 
     Raises:
         Usage: some are invalid, or do not go together.
@@ -144,7 +143,7 @@ class IndexOptions:
     fsync: bool = False
 
     def __post_init__(self) -> None:
-        check_at_least(1, processes=self.processes)
+        check_at_least(0, processes=self.processes)
         if self.md5 and "wids" not in self.formats:
             raise Usage(f"{spell('md5')} requires {spell('format', 'wids')}")
 
@@ -154,25 +153,19 @@ class IndexTask(NamedTuple):
 
     location: Location
     files: list[IndexFile]
-    allowed: frozenset[str]
-    skipped: frozenset[str]
-    maxerr: int
     md5: bool = False
     tmpdir: str | None = None
     sync: bool = False
     force: bool = False
 
 
-class Done(NamedTuple):
+class IndexResult(NamedTuple):
     """The result of an index task."""
 
     samples: int
     size: int
     dropped: int
     md5: str
-    counts: dict[str, int]
-    skipped: dict[str, int]
-    said: list[str]
 
 
 def write(
@@ -187,28 +180,24 @@ def write(
     taken: set[str] = set()
     for file in files:
         if file.kind in ("path", "url"):
-            place = os.path.realpath(file.path) if file.kind == "path" else file.path
-            if place in taken:
+            name = os.path.realpath(file.path) if file.kind == "path" else file.path
+            if name in taken:
                 hint = f"name another directory with {spell('output')}, or make one at a time"
                 raise Usage(f"{file.name} would be two indexes", hint)
-            taken.add(place)
+            taken.add(name)
         if file.kind == "path":
             reserve(file.path, f"the {file.format} index")
             refuse_overwrite(status_of(file.path), locations)
             if not options.force:
                 file.refuse_other(_recogniser(file.format))
     shards = []
-    results = zip(tasks, results_in_order(_make, tasks, options.processes), strict=True)
-    for task, done in (
-        run.draw(results, lambda: run.bytes, lambda: run.samples, total_size(locations))
-        if (run.shows_progress)
-        else results
-    ):
-        _account(run, done)
+    results = zip(tasks, run.do_in_order(_make, tasks, parse_processes(options.processes)), strict=True)
+    for task, made in run.draw(results, lambda: run.bytes, lambda: run.samples, total_size(locations)):
+        _account(run, made)
         for file in task.files:
-            run.note(f"{file.name}: the {file.format} index, samples: {done.samples}")
+            run.note(f"{file.name}: the {file.format} index, samples: {made.samples}")
         if listed:
-            shards.append(_listed_shard(task, listed, done))
+            shards.append(_listed_shard(task, listed, made))
     if listed:
         _refuse_other_object(listed, options.force)
         with open_sink(listed.kind, listed.path, sync=options.fsync, options=listed.options) as sink:
@@ -223,27 +212,29 @@ def verify(run: Run, locations: Sequence[Location], options: IndexOptions) -> It
 
     Raises TarkitError when there is none.
     """
-    processes = options.processes
+    processes = parse_processes(options.processes)
     if not options.formats and any(location.kind == "url" for location in locations):
         processes = 1  # the search for indexes may start threads of a library, so nothing is forked
     formats = options.formats or _present(locations, options)
     tasks, listed = _tasks(run, locations, replace(options, formats=formats))
     if not options.formats:
         tasks = [task._replace(files=[file for file in task.files if file.exists()]) for task in tasks]
-    for lines in results_in_order(_faults, tasks, processes):
+    again = Run(run.policy.silent(), run.tmpdir) if any(task.files for task in tasks) else run
+    for lines in run.do_in_order(_faults, tasks, processes):
         run.shards += 1
         yield from lines
     if listed:
         shards = []
-        for task, done in zip(tasks, results_in_order(_make, _counting(tasks), processes), strict=True):
-            _account(run, done, shards=0)
-            shards.append(_listed_shard(task, listed, done))
+        counting = [task._replace(files=[]) for task in tasks]  # writes nothing
+        for task, made in zip(tasks, again.do_in_order(_make, counting, processes), strict=True):
+            _account(run, made, shards=0)
+            shards.append(_listed_shard(task, listed, made))
         yield from wids_faults(listed, shards)
 
 
-def _listed_shard(task: IndexTask, listed: IndexFile, done: Done) -> wids.IndexedShard:
+def _listed_shard(task: IndexTask, listed: IndexFile, made: IndexResult) -> wids.IndexedShard:
     """Return the row of a shard in the list for wids."""
-    return wids.IndexedShard(wids.url_of(task.location.text, listed.path), done.samples, done.size, done.md5)
+    return wids.IndexedShard(wids.url_of(task.location.text, listed.path), made.samples, made.size, made.md5)
 
 
 def _present(locations: Sequence[Location], options: IndexOptions) -> list[str]:
@@ -288,8 +279,7 @@ def _tasks(run: Run, locations: Sequence[Location], options: IndexOptions) -> tu
                 raise Usage(f"{location.name}: its {file.format} index would have its own name")
         beside = directory or os.path.dirname(os.path.abspath(location.text))
         tmpdir = run.scratch(None if scheme_of(directory or location.text) else beside)
-        judged = run.policy.allowed, run.policy.skipped, run.policy.maxerr
-        tasks.append(IndexTask(location, files, *judged, options.md5, tmpdir, options.fsync, options.force))
+        tasks.append(IndexTask(location, files, options.md5, tmpdir, options.fsync, options.force))
     if "wids" not in options.formats:
         return tasks, None
     if single is not None:
@@ -322,30 +312,23 @@ def _place(options: IndexOptions, count: int) -> tuple[str | None, Location | No
     return None, single
 
 
-def _counting(tasks: list[IndexTask]) -> Iterator[IndexTask]:
-    """Return tasks that count and write nothing."""
-    return (task._replace(files=[]) for task in tasks)
-
-
-def _make(task: IndexTask) -> Done:
+def _make(task: IndexTask, policy: Policy) -> IndexResult:
     """Write the indexes of one shard."""
-    said: list[str] = []
     for file in task.files:
         _refuse_other_object(file, task.force)
-    policy = Policy(task.allowed, task.skipped, task.maxerr, said.append)
     source = open_shard(task.location)
     layouts = [Index(file, make_layout(file.format, task.location.text, source.size or 0)) for file in task.files]
     scanned = write_indexes(source, layouts, policy, task.tmpdir, task.sync)
     md5 = _md5(task.location) if task.md5 else ""
-    return Done(scanned.samples, scanned.size, scanned.dropped, md5, dict(policy.counts), dict(policy.dropped), said)
+    return IndexResult(scanned.samples, scanned.size, scanned.dropped, md5)
 
 
-def _faults(task: IndexTask) -> list[str]:
-    """Return the faults of the indexes of one shard."""
-    lines: list[str] = []
-    for file in task.files:
-        lines += faults(task.location, file, Policy(task.allowed, task.skipped, task.maxerr))
-    return lines
+def _faults(task: IndexTask, policy: Policy) -> list[str]:
+    """Return the faults of the indexes of one shard; its problems count once, though it is read for each index."""
+    policies = [policy, *(policy.silent() for _ in task.files[1:])]
+    return [
+        line for file, each in zip(task.files, policies, strict=False) for line in faults(task.location, file, each)
+    ]
 
 
 def _recogniser(format: str) -> Callable[[BinaryIO], bool]:
@@ -355,7 +338,8 @@ def _recogniser(format: str) -> Callable[[BinaryIO], bool]:
 
 def _refuse_other_object(file: IndexFile, force: bool) -> None:
     """Raise TarkitError when an index cannot be written to a URL, or would replace something else there."""
-    if file.kind == "url" and scheme_of(file.path) in READ_ONLY:
+    scheme = find_scheme(file.path) if file.kind == "url" else None
+    if scheme is not None and not scheme.writable:
         hint = f"say where the index goes: {spell('output', 'DIR/')}"
         raise Unsupported(f"{file.name}: objects of this store cannot be written", hint)
     if file.kind == "url" and not force:
@@ -376,12 +360,8 @@ def _md5(location: Location) -> str:
     return found.hexdigest()
 
 
-def _account(run: Run, done: Done, shards: int = 1) -> None:
-    for line in done.said:
-        run.warn(line)
-    run.policy.counts.update(done.counts)
-    run.policy.dropped.update(done.skipped)
-    run.samples += done.samples
-    run.bytes += done.size
-    run.dropped += done.dropped
+def _account(run: Run, made: IndexResult, shards: int = 1) -> None:
+    run.samples += made.samples
+    run.bytes += made.size
+    run.dropped += made.dropped
     run.shards += shards

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import index as as_index
 from typing import overload
@@ -23,7 +24,6 @@ from tarkit.samples.dataset import DatasetReader, open_source
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.location import Location
-from tarkit.streams.sink import open_sink
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block, pax
 from tarkit.tar.reader import Entry
@@ -210,7 +210,7 @@ def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields
                 break
             entry = _entry(sample, fields)
             if entry is not None:
-                _write_content(sample, entry, output)
+                _write_content(sample, entry, replace(output, codec=("none", None)), data.locations)
                 run.bytes = entry.size
                 break
             lacking = lacking or sample
@@ -288,8 +288,8 @@ def _entry(sample: TarSample, fields: Sequence[bytes]) -> Entry | None:
         sample.more()
 
 
-def _write_content(sample: TarSample, entry: Entry, output: Output) -> None:
-    """Write the content of an entry."""
+def _write_content(sample: TarSample, entry: Entry, output: Output, inputs: Sequence[Location]) -> None:
+    """Write the content of an entry; raise Usage when the output is one of the inputs."""
     source = sample.source
     if entry.sparse:
         what = f"{show(entry.name)} is a sparse file, stored without its holes"
@@ -299,7 +299,7 @@ def _write_content(sample: TarSample, entry: Entry, output: Output) -> None:
         raise TarkitError(f"{source.name}: at {entry.start}: {show(entry.name)} has no content: it is {what}")
     if output.is_terminal and not (entry.size <= SHOWN and _is_text(source.read(entry.data, entry.data + entry.size))):
         output.refuse_terminal(show(entry.name))
-    with open_sink(output.location.kind, output.location.text, sync=output.sync) as sink:
+    with output.open(inputs) as sink:
         source.send(entry.data, entry.data + entry.size, sink)
         while sample.more is not None:  # later entries in a stream may reveal a problem of the sample
             source.release(sample.stop)

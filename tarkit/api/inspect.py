@@ -6,8 +6,8 @@ To count plain archives only headers are read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -20,7 +20,6 @@ from tarkit.inspecting.census import OTHERS, Census, Share, count_input, shares_
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample
-from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
@@ -137,8 +136,7 @@ class Stats:
         >>> import tarkit
         >>> tarkit.stats("train-*.tar", by="cls").write_html("stats.html")
         """
-        options = parse_options(storage_options)
-        with Output.named(output, series=None, options=options).for_text().open() as sink:
+        with Output.text_from_argument(output, storage_options).open() as sink:
             sink.write(self.page().encode("utf-8", "surrogateescape"))
 
 
@@ -194,58 +192,24 @@ def count_dataset(
     return stats
 
 
-@dataclass
-class _InputCounts:
-    """The counts of one input, and, if it had a policy of its own, what that has warned of and counted."""
-
-    census: Census
-    classes: ClassCounts | None = None
-    warnings: list[str] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    dropped: dict[str, int] = field(default_factory=dict)
-
-
 def _count_archives(counts: Counts, locations: Sequence[Location], run: Run, by: str | None, processes: int) -> None:
     """Count each archive on its own, several at a time."""
-    policy, position = run.policy, 0
-    found: Iterable[_InputCounts]
-    if policy.maxerr:  # so many errors may be passed over in all inputs together
-        found = map(partial(_count_input, policy, run.tmpdir, by), locations)
-    else:
-        from tarkit.parallel import results_in_order  # not loaded for first_samples
-
-        work = partial(_count_apart, allowed=policy.allowed, skipped=policy.skipped, tmpdir=run.tmpdir, by=by)
-        found = results_in_order(work, locations, min(processes, len(locations)), run.tmpdir)
-    if run.shows_progress:
-        found = run.draw(iter(found), lambda: position, lambda: run.samples, total_size(locations))
-    for each in found:
-        census = each.census
+    found = run.do_in_order(partial(_count_input, run.tmpdir, by), locations, processes)
+    for census, classes in run.draw(found, lambda: run.bytes, lambda: run.samples, total_size(locations)):
         run.note(f"{census.name}: {census.samples} samples, {census.size} bytes")
-        for line in each.warnings:
-            run.warn(line)
-        policy.counts.update(each.counts)
-        policy.dropped.update(each.dropped)
         run.samples += census.samples
-        position += census.size
+        run.bytes += census.size
         counts.shards.append(census)
-        if counts.classes is not None and each.classes is not None:
-            counts.classes.merge(each.classes)
+        if counts.classes is not None and classes is not None:
+            counts.classes.merge(classes)
 
 
-def _count_input(policy: Policy, tmpdir: str | None, by: str | None, location: Location) -> _InputCounts:
-    """Count one input with a policy that others share."""
+def _count_input(
+    tmpdir: str | None, by: str | None, location: Location, policy: Policy
+) -> tuple[Census, ClassCounts | None]:
+    """Count one input, perhaps in another process; with `by` its classes too."""
     classes = _no_classes(by)
-    return _InputCounts(count_input(location, policy, tmpdir, _class_counter(classes, by, policy)), classes)
-
-
-def _count_apart(
-    location: Location, allowed: frozenset[str], skipped: frozenset[str], tmpdir: str | None, by: str | None
-) -> _InputCounts:
-    """Count one input with a policy of its own, perhaps in another process."""
-    warnings: list[str] = []
-    policy = Policy(allowed, skipped, warn=warnings.append)
-    found = _count_input(policy, tmpdir, by, location)
-    return replace(found, warnings=warnings, counts=dict(policy.counts), dropped=dict(policy.dropped))
+    return count_input(location, policy, tmpdir, _class_counter(classes, by, policy)), classes
 
 
 def _count_samples(counts: Counts, data: Chain, run: Run, by: str | None) -> None:

@@ -8,7 +8,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
-from tarkit.api.arguments import check_at_least, check_choice, check_function, check_number, check_whole
+from tarkit.api.arguments import (
+    check_at_least,
+    check_choice,
+    check_function,
+    check_number,
+    check_whole,
+    parse_processes,
+)
 from tarkit.api.chain import locate
 from tarkit.api.output import Output, total_size
 from tarkit.api.run import Run
@@ -90,7 +97,7 @@ def parse_work_options(method: str, options: WorkOptions) -> dict[str, Any]:
     given: dict[str, Any] = dict(options)
     store = parse_options(given.pop("storage_options", None))
     if given.get("rejects") is not None:
-        given["rejects"] = Output.named(given["rejects"], series=None, options=store)
+        given["rejects"] = Output.from_argument(given["rejects"], series=None, options=store)
     redo = given.get("redo")
     return {**given, "redo": () if redo is None else locate(redo, store)}
 
@@ -138,7 +145,7 @@ class SampleWork(Step):
             raise Usage(f"{spell('rejects')} needs a file: stdout is the output")
 
     @property
-    def extra_inputs(self) -> Sequence[Location]:  # type: ignore[override]
+    def extra_inputs(self) -> Sequence[Location]:
         """The archives that it reads besides the inputs of the dataset."""
         return self.redo
 
@@ -151,7 +158,8 @@ class SampleWork(Step):
         run = flow.run
         flow.is_repeated = None  # keys change, and samples are read ahead
         self._reserve_files(run)
-        how = RunOptions(self.processes or os.cpu_count() or 1, self.retries, self.ordered, self._on_error == "error")
+        processes = parse_processes(self.processes)
+        how = RunOptions(processes, self.retries, self.ordered, self._on_error == "error")
         runner = flow.stack.enter_context(self.runner(how, run, flow.inputs.tmpdir))  # errors come before any output
         failures = FailurePolicy(self._on_error, self._limit, self._open_rejects(flow), run.warn, run.verbose)
         results = SampleRun(runner, run.policy, failures, run.relay, lambda: (flow.written, flow.last_key))
@@ -186,8 +194,6 @@ class SampleWork(Step):
     def _progress(self, results: SampleRun, flow: Flow) -> Callable[[Iterator[Finished]], Iterator[Finished]]:
         """Return a function that shows progress while finished jobs pass through it."""
         run = flow.run
-        if not run.shows_progress:
-            return iter
         total = total_size(flow.inputs.locations) if flow.has_all and not self.redo else None
         return lambda jobs: run.draw(jobs, lambda: results.position, lambda: results.failures.done, total)
 
@@ -243,15 +249,15 @@ class CallFunction(SampleWork):
         options = FunctionOptions(
             self.function,
             self.init,
-            self.decode,
-            self.allow_pickle,
-            self.batch is not None,
-            self.timeout,
-            tmpdir,
-            self.mtime,
-            run.tell,
-            None if plain else _as_sample,
-            None if plain else encode_value,
+            decode=self.decode,
+            pickles=self.allow_pickle,
+            batches=self.batch is not None,
+            timeout=self.timeout,
+            tmpdir=tmpdir,
+            mtime=self.mtime,
+            tell=run.tell,
+            wrap=None if plain else _as_sample,
+            encode=None if plain else encode_value,
         )
         return function_runner(options, self.batch, how)
 

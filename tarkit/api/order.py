@@ -1,4 +1,4 @@
-"""The steps that put samples in order, a sort or a random order, and what tells how they are ordered."""
+"""The steps that sort and shuffle all samples, and measurements of the order that samples have."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Order(Step):
     keeps_all = True
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """The method of `Dataset` that adds it."""
         return "shuffle" if self.key is None else "sort"
 
     @property
-    def rereads(self) -> bool:  # type: ignore[override]
+    def rereads(self) -> bool:
         """Whether the samples are counted first."""
         return self.random is not None and self.random.rng == "pcg"
 
@@ -74,10 +74,10 @@ class Order(Step):
             _watched(run, samples, flow.inputs.locations),
             rank,
             parse_memory(None) if self.memory is None else self.memory,
-            flow.inputs.tmpdir,
-            run.note,
-            run.policy if self.gathers else None,
-            None if key is None else lambda sample: key.absent(sample, run.policy),
+            tmpdir=flow.inputs.tmpdir,
+            note=run.note,
+            gather=run.policy if self.gathers else None,
+            absent=None if key is None else lambda sample: key.absent(sample, run.policy),
             distinct=key is None and flow.keys_may_repeat,
             contents=flow.inputs.contents,
         )
@@ -175,7 +175,7 @@ def _ranked(key: SortKey | OrderFile, run: Run) -> Rank:
 
 def _watched(run: Run, samples: Iterator[TarSample], locations: Sequence[Location]) -> Iterator[TarSample]:
     """Show progress in bytes read while samples come in; while they go out there is another bar."""
-    if not run.shows_progress:
+    if not run.shows_progress:  # to count takes time
         return samples
     passed = before = count = 0
     source = None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOBase
-from typing import BinaryIO
+from typing import BinaryIO, overload
 
 from tarkit.errors import Usage, spell
 from tarkit.shards.template import refuse_template
-from tarkit.stores.store import StoreOptions
+from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.codecs import codec_by_suffix, parse_spec
 from tarkit.streams.fileobjects import FileObjectSink, object_name
 from tarkit.streams.location import Location, parse_output
@@ -40,7 +40,7 @@ class Output:
         return self.location.kind == "path" and _is_terminal(self.location.text)
 
     @classmethod
-    def named(
+    def from_argument(
         cls,
         output: str | os.PathLike[str] | BinaryIO,
         compress: str | None = None,
@@ -48,10 +48,15 @@ class Output:
         series: str | None = BY_METHOD,
         options: StoreOptions | None = None,
     ) -> Output:
-        """Return the output of a caller of the API: a path, `pipe:COMMAND`, `-` for stdout, or a binary file object.
+        """Return the output that an argument of the API names: a path, a URL, `pipe:COMMAND`, `-`, or a file object.
 
-        `series` is the hint for several archives, `options` are those of a URL. Raises Usage for a template and for a
-        text file, TypeError for anything else.
+        Args:
+            series: the hint for a caller who wants several archives.
+            options: how a URL is reached.
+
+        Raises:
+            Usage: it is a template, or a text file.
+            TypeError: it is anything else.
         """
         codec = parse_spec(compress) if compress else None
         if isinstance(output, (str, os.PathLike)):
@@ -62,6 +67,15 @@ class Output:
         if not hasattr(output, "write"):
             raise TypeError(f"an output is a path or a binary file object, not {type(output).__name__}")
         return cls(Location("object", "", object_name(output)), codec, sync, file=output)
+
+    @classmethod
+    def text_from_argument(
+        cls, output: str | os.PathLike[str] | BinaryIO, storage_options: Mapping[str, object] | None
+    ) -> Output:
+        """Return the output of a table or page that arguments of the Python API are. Raises Usage for a zip too."""
+        opened = cls.from_argument(output, series=None, options=parse_options(storage_options))
+        opened.refuse_zip()
+        return opened
 
     def refuse_terminal(self, what: str = "an archive") -> None:
         """Raise Usage when it is a terminal."""
@@ -116,13 +130,12 @@ class Output:
 
             check_time(mtime)
 
-    def for_text(self) -> Output:
-        """Return this output, for text; raise Usage when it is a zip."""
+    def refuse_zip(self) -> None:
+        """Raise Usage when it is a zip, for an output that gets text."""
         codec = self._codec_of(self.location.text)
         if codec is not None and codec[0] == "zip":
             hint = f"{spell('compress', 'none')}, or another name"
             raise Usage(f"{self.location.name}: refusing to write text to a zip", hint)
-        return self
 
     def status(self) -> os.stat_result | None:
         """Return the status of the existing regular file of its name, if there is one."""
@@ -145,24 +158,24 @@ class Output:
         return os.path.dirname(os.path.abspath(self.location.text))
 
 
-def named_output(
+def any_output(
     word: str | None, compress: str | None, fsync: bool = False, *, options: StoreOptions | None = None
 ) -> Output:
-    """Return the output that the options describe, by default stdout; the name may be a template. Raise Usage."""
+    """Return the output of the options of a command, for any content. The default is stdout; templates are accepted."""
     codec = parse_spec(compress) if compress else None
     return Output(parse_output("-" if word is None else word, options), codec, fsync)
 
 
-def numbered_output(
+def archives_output(
     word: str | None, compress: str | None, fsync: bool = False, *, options: StoreOptions | None = None
 ) -> Output:
-    """Return the same for archives; raise Usage for a terminal."""
-    output = named_output(word, compress, fsync, options=options)
+    """Return the output of one or several archives, whose name may be a template; raise Usage for a terminal."""
+    output = any_output(word, compress, fsync, options=options)
     output.refuse_terminal()
     return output
 
 
-def open_output(
+def archive_output(
     word: str | None,
     compress: str | None,
     fsync: bool = False,
@@ -170,32 +183,49 @@ def open_output(
     *,
     options: StoreOptions | None = None,
 ) -> Output:
-    """Return the same for one archive; raise Usage for a template. `series` is the hint for several archives."""
+    """Return the output of one archive; raise Usage for a terminal, and for a template with the hint `series`."""
     refuse_template(word, series)
-    return numbered_output(word, compress, fsync, options=options)
+    return archives_output(word, compress, fsync, options=options)
 
 
 def text_output(
     word: str | None = None, compress: str | None = None, fsync: bool = False, *, options: StoreOptions | None = None
 ) -> Output:
-    """Return the same for one table or page; raise Usage for a template, and for a terminal if it is compressed."""
+    """Return the output of one table or page.
+
+    Raises:
+        Usage: the name is a template or that of a zip, or compressed text would go to a terminal.
+    """
     refuse_template(word)
-    output = named_output(word, compress, fsync, options=options)
+    output = any_output(word, compress, fsync, options=options)
     if compress is not None:
         output.refuse_terminal("compressed text")
-    return output.for_text()
+    output.refuse_zip()
+    return output
 
 
-def file_name(word: str) -> str:
-    """Return the path of a further file that is written; raise Usage for a template."""
+@overload
+def written_path(path: None) -> None:
+    """Return None."""
+
+
+@overload
+def written_path(path: str | os.PathLike[str]) -> str:
+    """Return the path of a file."""
+
+
+def written_path(path: str | os.PathLike[str] | None) -> str | None:
+    """Return the path of a file that is written besides the output, without `file:`; None for none.
+
+    Raises:
+        Usage: it is a template.
+    """
+    if path is None:
+        return None
+    word = os.fspath(path)
     refuse_template(word)
-    path = word.removeprefix("file:")
-    return path if path == word or parse_file(path)[0] == "path" else f"./{path}"
-
-
-def written_file(path: str | os.PathLike[str] | None) -> str | None:
-    """Return the same for an argument of the API."""
-    return None if path is None else file_name(os.fspath(path))
+    name = word.removeprefix("file:")
+    return name if name == word or parse_file(name)[0] == "path" else f"./{name}"
 
 
 def status_of(path: str | None) -> os.stat_result | None:

@@ -6,11 +6,11 @@ import errno
 import os
 import stat
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tarkit.api.output import refuse_input
-from tarkit.errors import Usage
+from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
 from tarkit.stores import connect, schemes
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tarkit.stores.store import StoreOptions
 
 Item = TypeVar("Item")
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 
 class ReservedFile(NamedTuple):
@@ -138,9 +140,8 @@ class Run:
     def watch(
         self, samples: Iterator[TarSample], position: Callable[[], int], total: int | None
     ) -> Iterator[TarSample]:
-        """Count the samples that pass, and show progress if that is wanted; see `draw`."""
-        counted = self._count(samples)
-        return self.draw(counted, position, lambda: self.samples, total) if self.shows_progress else counted
+        """Count the samples that pass, and show progress; see `draw`."""
+        return self.draw(self._count(samples), position, lambda: self.samples, total)
 
     def _count(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
         for sample in samples:
@@ -150,7 +151,7 @@ class Run:
     def draw(
         self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None = None
     ) -> Iterator[Item]:
-        """Show progress while items pass; this kind of run has none to show.
+        """Return the items; a run that `shows_progress` shows it while they pass. This kind shows none.
 
         Args:
             items: what passes, unchanged.
@@ -159,6 +160,40 @@ class Run:
             total: bytes in all, if that is known.
         """
         return items
+
+    def do_in_order(
+        self, work: Callable[[Job, Policy], Result], jobs: Sequence[Job], processes: int
+    ) -> Iterator[Result]:
+        """Yield `work(job, policy)` for each job, in order. The problems that the policy counts are those of the run.
+
+        Args:
+            work: returns what can be pickled; a policy of its own takes its problems.
+            jobs: the jobs.
+            processes: how many jobs are done at a time; one with `maxerr`, which holds for all jobs together.
+
+        Raises:
+            Exception: a TarkitError or OSError of a job, after its warnings.
+        """
+
+        def judged(job: Job) -> Iterator[Any]:
+            policy, error = self.policy.fork(), None
+            try:
+                result = work(job, policy)
+            except (TarkitError, OSError) as raised:
+                error = raised
+            yield policy.found
+            if error is not None:
+                raise error
+            yield result
+
+        found: Iterable[Iterator[Any]] = map(judged, jobs)
+        if processes > 1 and not self.policy.maxerr:
+            from tarkit.parallel import in_order  # not loaded for one process
+
+            found = in_order(jobs, judged, processes, self.tmpdir)
+        for results in found:
+            self.policy.absorb(next(results))
+            yield from results
 
     def remove_others(self, paths: Sequence[str], options: StoreOptions | None = None) -> None:
         """Remove files that have names of a series but are not among its shards."""

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from tarkit import errors
 from tarkit.api.arguments import check_at_least, check_choice
-from tarkit.api.output import Output, numbered_output
+from tarkit.api.output import Output, archives_output
 from tarkit.api.write import ShardsOutput, write_equal
 from tarkit.errors import Usage, show, spell
 from tarkit.shards.limits import DEFAULT_SIZE, Even, Limits, Remainder, SizeRule, no_limit, parse_size
 from tarkit.shards.series import PART, Assign, SeriesSpec, check_directories, check_open_files, encoder_memory
-from tarkit.shards.template import AS_IT_IS, DEFAULT_NAME, Notation, ShardTemplate, parse_template
+from tarkit.shards.template import AS_IT_IS, SPLIT_NAME, Notation, ShardTemplate, parse_template
 from tarkit.shards.writer import SplitWriter, write_manifest
 from tarkit.stores.schemes import scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.codecs.registry import CODECS, ZIP
 from tarkit.streams.location import Location
-from tarkit.streams.text import create_file
+from tarkit.streams.text import check_created, create_file
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Chain
@@ -111,9 +111,13 @@ class MapOptions:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class SplitOptions:
     """The arguments of `Dataset.split`, which are the options of the command `split`.
+
+    Attributes:
+        limits: when a shard is full; without a limit it has at most DEFAULT_SIZE bytes.
+        partition: the parts, if any, and what decides between them.
 
     Raises:
         Usage: some are invalid, or do not go together.
@@ -142,6 +146,8 @@ class SplitOptions:
     compress: str | None = None
     fsync: bool = False
     storage: StoreOptions | None = None
+    limits: Limits = field(init=False)
+    partition: Partition | None = field(init=False)
 
     def __post_init__(self) -> None:
         size = None if isinstance(self.size, str) else self.size
@@ -158,7 +164,7 @@ class SplitOptions:
         if self.append and self.start is not None:
             what = f"{spell('append')} continues after the last shard: it cannot be used with {spell('start')}"
             raise Usage(what)
-        _ = self.limits, self.partition  # raises
+        self.limits, self.partition = self._parse_limits(), self._parse_partition()
 
     def _check_series(self) -> None:
         if self.categories.map is not None and self.parts is not None:
@@ -207,16 +213,12 @@ class SplitOptions:
         """Whether a size or number of shards is given."""
         return self.equal or not (self.count is None and self.size is None)
 
-    @property
-    def limits(self) -> Limits:
-        """When a shard is full; without a limit it has at most DEFAULT_SIZE bytes."""
+    def _parse_limits(self) -> Limits:
         size = self.size if self.limited else DEFAULT_SIZE
         size = None if size is None else parse_size(str(size), spell("count"))
         return Limits(self.count, size, self.size_rule, self.max_shards)
 
-    @property
-    def partition(self) -> Partition | None:
-        """The parts, if any, and what decides between them."""
+    def _parse_partition(self) -> Partition | None:
         from tarkit.shards.partition import Partition, folds, parse_parts
 
         parts = self.parts
@@ -251,6 +253,7 @@ class SplitOptions:
             _check_plan(run, plan, len(inputs), self.series_option)
         run.refuse(inputs, self.manifest)
         run.reserve(self.manifest, "the manifest")
+        check_created(self.manifest, self.storage)
         output = ShardsOutput(
             plan.output,
             plan.series,
@@ -265,10 +268,7 @@ class SplitOptions:
         )
         if self.manifest is not None and output.output.location.kind not in ("path", "url"):
             raise Usage(f"{spell('manifest')} needs shards that are files or objects")
-        for what, _, path in run.places.values():
-            if what != "the output" and output.matches(path):
-                option = f"{spell('manifest')} " if path == self.manifest else ""
-                raise Usage(f"{option}{path}: the shards may get this name")
+        output.refuse_places(run)
         return output
 
     def plan(self, run: Run) -> SplitPlan:
@@ -276,7 +276,7 @@ class SplitOptions:
         if self.categories.map is not None:
             return self._plan_categories(run)
         partition = self.partition
-        default = DEFAULT_NAME if partition is None else f"{PART}-%06d.tar"
+        default = SPLIT_NAME if partition is None else f"{PART}-%06d.tar"
         template = default if self.template is None else os.fspath(self.template)
         output = self._output(template)
         if partition is not None:
@@ -305,7 +305,7 @@ class SplitOptions:
                 what = f"with {spell('map')}, {spell('template')} is a directory: the map has the names of shards"
                 raise Usage(what, f"{spell('template')} '{directory}/'")
             directory += "/" * (directory != "-")
-        output = self._output(directory + DEFAULT_NAME if directory != "-" else directory)
+        output = self._output(directory + SPLIT_NAME if directory != "-" else directory)
         if output.location.kind != "path":
             raise Usage(f"{spell('map')} requires shards that are files")
         codec = None if output.codec is None else {**CODECS, "zip": ZIP}.get(output.codec[0])
@@ -319,7 +319,7 @@ class SplitOptions:
         if template == "-":
             hint = f"name them with {spell('template', 'out-%06d.tar')}"
             raise Usage("split writes numbered files, not stdout", hint)
-        return numbered_output(template, self.compress, self.fsync, options=self.storage)
+        return archives_output(template, self.compress, self.fsync, options=self.storage)
 
     def _parse(self, template: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
         return parse_template(template, self.notation, hint)

@@ -120,31 +120,47 @@ class Flow:
 
 
 class Step:
-    """What is done with the samples of a run between reading and writing. The attributes say what it needs for that."""
+    """What is done with the samples of a run between reading and writing. The properties say what it needs for that."""
 
-    name = ""
-    """The method of `Dataset` that adds it, for `repr`."""
+    @property
+    def name(self) -> str:
+        """The method of `Dataset` that adds it, for `repr`."""
+        return ""
 
-    counts = False
-    """Whether it counts samples, so that a scattered sample may not count as several."""
+    @property
+    def counts(self) -> bool:
+        """Whether it counts samples, so that a scattered sample may not count as several."""
+        return False
 
-    gathers = False
-    """Whether it joins the parts of scattered samples."""
+    @property
+    def gathers(self) -> bool:
+        """Whether it joins the parts of scattered samples."""
+        return False
 
-    rereads = False
-    """Whether it reads the samples in front of it twice."""
+    @property
+    def rereads(self) -> bool:
+        """Whether it reads the samples in front of it twice."""
+        return False
 
-    runs_code = False
-    """Whether it runs code of the user, so that its results are kept where they are read twice."""
+    @property
+    def runs_code(self) -> bool:
+        """Whether it runs code of the user, so that its results are kept where they are read twice."""
+        return False
 
-    keeps_all = False
-    """Whether all samples come out as they are, perhaps in another order."""
+    @property
+    def keeps_all(self) -> bool:
+        """Whether all samples come out as they are, perhaps in another order."""
+        return False
 
-    by_headers = False
-    """Whether it passes on samples unchanged, and needs their headers and some values alone."""
+    @property
+    def by_headers(self) -> bool:
+        """Whether it passes on samples unchanged, and needs their headers and some values alone."""
+        return False
 
-    extra_inputs: Sequence[Location] = ()
-    """The archives that it reads besides the inputs of the dataset."""
+    @property
+    def extra_inputs(self) -> Sequence[Location]:
+        """The archives that it reads besides the inputs of the dataset."""
+        return ()
 
     def reads_in_order(self, locations: Sequence[Location], run: Run) -> bool:
         """Return whether files are to be read in order, as streams are."""
@@ -156,7 +172,7 @@ class Step:
 
 
 @dataclass
-class Choose(Step):
+class SampleFilter(Step):
     """Choose samples. A list of keys that is `shared` by several sources is not reported: `ReportKeys` does that."""
 
     select: Select
@@ -164,12 +180,12 @@ class Choose(Step):
     by_headers = True
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """The method of `Dataset` that adds it."""
         return _used(self.select, "where", "match", "keys", "sample", "slice", "count")
 
     @property
-    def counts(self) -> bool:  # type: ignore[override]
+    def counts(self) -> bool:
         """Whether the choice depends on how many samples come before."""
         return self.select.slice is not None or self.select.sample is not None or self.select.count is not None
 
@@ -202,7 +218,7 @@ class Change(Step):
     fields: Fields
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """The method of `Dataset` that adds it."""
         return "select" if self.fields.keep else _used(self.fields, "drop", "require", "rename", "rekey")
 

@@ -63,9 +63,7 @@ def write_table(
             run.bytes += len(rows)
 
         table, found = Table.of(columns, samples, run.policy, on_missing, key)
-        rows = _counted(run, found)
-        if run.shows_progress:
-            rows = run.draw(rows, lambda: run.bytes, lambda: run.samples)
+        rows = run.draw(_counted(run, found), lambda: run.bytes, lambda: run.samples)
         if format == "parquet":
             from tarkit.export.parquet import write_parquet
 
@@ -93,7 +91,7 @@ def list_fields(data: Chain, output: Output, run: Run) -> None:
 
 
 def find_fields(data: Chain, run: Run) -> list[str]:
-    """Return the same names."""
+    """Return the names of all fields of a dataset, in the order of their first samples."""
     samples, flow = _named(data, run)
     with flow:
         found = [name.decode("utf-8", "surrogateescape") for name in _seen(samples, run)]

@@ -17,8 +17,6 @@ from tarkit.errors import TarkitError, Usage, spell
 from tarkit.problems import ONE_ARCHIVE
 from tarkit.samples.pipeline import neighbours, without_strays
 from tarkit.samples.sample import TarSample
-from tarkit.shards.limits import Even, Limits, Remainder
-from tarkit.shards.series import Assign, SeriesSpec
 from tarkit.shards.template import refuse_existing
 from tarkit.streams.location import Location, parse_output
 from tarkit.tar.writer import EntryWriter
@@ -27,11 +25,13 @@ if TYPE_CHECKING:
     from tarkit.api.chain import Chain
     from tarkit.api.run import Run
     from tarkit.api.steps import Flow
+    from tarkit.shards.limits import Even, Limits, Remainder
+    from tarkit.shards.series import Assign, SeriesSpec
     from tarkit.shards.writer import SplitWriter
 
 
-def apart(samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
-    """Return the samples to write; two with the same key are a problem for the policy."""
+def check_keys(samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+    """Yield the samples to write, and apply the policy to keys that are there twice."""
     policy, tmpdir = flow.run.policy, flow.inputs.tmpdir
     return flow.counted(neighbours(samples, policy, tmpdir, flow.keys_may_repeat, flow.is_repeated))
 
@@ -55,7 +55,7 @@ def write_archive(
     first = last = None
     with flow, EntryWriter(flow.open(output, data.inputs)) as writer:
         total = total_size(locations) if data.keeps_all else None
-        for sample in run.watch(apart(samples, flow), lambda: writer.position, total):
+        for sample in run.watch(check_keys(samples, flow), lambda: writer.position, total):
             sample.write(writer)
             first, last = first or sample.key, sample.key
             if each is not None:
@@ -148,11 +148,11 @@ class ShardsOutput:
         """
         from tarkit.shards.writer import SeriesWriter, ShardOpener, SplitWriter
 
-        completions = None
+        uploads = None
         if self.output.location.kind == "url":
-            from tarkit.streams.completion import Completions
+            from tarkit.streams.background_uploads import BackgroundUploads
 
-            completions = Completions(self.force, run.warn, self.output.location.options)
+            uploads = BackgroundUploads(self.force, run.warn, self.output.location.options)
         opener = ShardOpener(lambda name: self.output.open_named(parse_output(name).text, not self.force))
         return SplitWriter(
             [
@@ -167,20 +167,20 @@ class ShardsOutput:
                     announce=lambda shard, why: run.note(
                         f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"
                     ),
-                    completions=completions,
+                    uploads=uploads,
                 )
                 for spec, start in zip(self.series, self.starts, strict=True)
             ],
             self.assign,
             run.policy,
-            completions,
+            uploads,
         )
 
     def write(self, data: Chain, run: Run) -> SplitWriter:
         """Write all samples of a dataset; return the writer, which has the shards."""
         self.refuse_inputs(data.inputs)
         samples, flow = data.samples(run, directory=self.output.directory)
-        return self.write_samples(without_strays(apart(samples, flow), run.policy), flow)
+        return self.write_samples(without_strays(check_keys(samples, flow), run.policy), flow)
 
     def write_samples(
         self,
@@ -268,7 +268,7 @@ def write_equal(
     output.refuse_inputs(data.inputs)
     samples, flow = data.samples(run, directory=output.output.directory, spool=True)
     with flow:
-        samples = without_strays(apart(samples, flow), run.policy)
+        samples = without_strays(check_keys(samples, flow), run.policy)
         if even == "count":
             samples, sizes = _divide(samples, flow, shards, remainder)
             return output.write_samples(samples, flow, sizes=sizes)

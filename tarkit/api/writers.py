@@ -134,7 +134,7 @@ class TarWriter(_SampleWriter):
             mtime: the time of all entries, in seconds since 1970.
             storage_options: how a URL is reached, as for `tarkit.open`.
         """
-        opened = Output.named(output, compress, fsync, options=parse_options(storage_options))
+        opened = Output.from_argument(output, compress, fsync, options=parse_options(storage_options))
         opened.check_time(mtime)
         self._writer = EntryWriter(opened.open())
         super().__init__(opened.location.name, mtime, self._writer)
@@ -197,9 +197,10 @@ class ShardWriter(_SampleWriter):
             fsync=fsync,
             storage=parse_options(storage_options),
         )
-        shards = options.open(Run())
+        run = Run()
+        shards = options.open(run)
         shards.output.check_time(mtime, template)
-        self._writer = shards.open(Run())
+        self._writer = shards.open(run)
         super().__init__(template, mtime, self._writer)
 
     @property

@@ -9,7 +9,6 @@ import io
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
@@ -21,6 +20,7 @@ from tarkit.cli.command import common_options, write_sections
 from tarkit.cli.messages import say
 from tarkit.errors import Interrupted, Problem, TarkitError, system_hint
 from tarkit.signals import catch_signals, clean_up, die, release_signals
+from tarkit.threads import has_threads
 
 COMMANDS = {
     "create": "Pack what a recipe lists into an archive.",
@@ -196,7 +196,7 @@ def main() -> None:
     except BaseException:  # a bug: Python prints its traceback
         release_signals()
         raise
-    if threading.active_count() > 1:  # one may block on opening a FIFO
+    if has_threads():  # one may block on opening a FIFO
         sys.stdout.flush()
         os._exit(status if isinstance(status, int) else 1)
     sys.exit(status)

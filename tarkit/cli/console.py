@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tarkit.api.output import file_name
+from tarkit.api.output import written_path
 from tarkit.api.run import Run
 from tarkit.cli.messages import bars, say
 from tarkit.errors import Usage, show
@@ -47,7 +47,7 @@ class ConsoleRun(Run):
         self.extra = ""  # more words for the summary
         self._drawing: list[object] = []  # what draws now is the last; the others wait
         self.started = time.monotonic()
-        self.report = None if report is None else file_name(report)
+        self.report = written_path(report)
         if self.report == "-":
             raise Usage("--report -: stdout is for data", "name a file, such as /dev/stderr")
         self.reserve(self.report, "the report")
@@ -103,7 +103,12 @@ class ConsoleRun(Run):
     def draw(
         self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None = None
     ) -> Iterator[Item]:
-        """Yield the items and draw a bar of the bytes, from the second item on, unless `items` draws one itself."""
+        """Return the items; draw a bar of the bytes, from the second item on, unless `items` draws one itself."""
+        return self._draw(items, position, samples, total) if self.shows_progress else items
+
+    def _draw(
+        self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None
+    ) -> Iterator[Item]:
         bar: Any = None
         started, due = time.monotonic(), 0.0
         self._drawing.append(items)

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from tarkit.api.output import Output, file_name, open_output
+from tarkit.api.output import Output, archive_output, written_path
 from tarkit.api.output import text_output as open_text
 from tarkit.cli.command import Decorator, Function, Word, choice, option
 from tarkit.cli.console import current
@@ -35,7 +35,7 @@ class _Written(Word):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the path; raise Usage for a template."""
-        return file_name(super().convert(value, param, ctx))
+        return written_path(super().convert(value, param, ctx))
 
 
 class _Post(Word):
@@ -254,7 +254,7 @@ MTIME = option(
     help="Entry times: source, now, @SECONDS.  [default: @0]",
     more="The modification time of new entries: that of their source, the present, or seconds since 1970.",
 )
-output = group("output", partial(_reserved, open_output), OUT, COMPRESS, FSYNC)
+output = group("output", partial(_reserved, archive_output), OUT, COMPRESS, FSYNC)
 text_output = group("output", partial(_reserved, open_text), OUT, COMPRESS, FSYNC)
 mtime = group("mtime", parse_mtime, MTIME)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
+from tarkit.api.arguments import parse_processes
 from tarkit.api.tree.names import DEFAULT_NAME, shard_names
 from tarkit.cli import options
 from tarkit.cli.command import choice, option
@@ -25,7 +24,7 @@ def _pack_options(
     depfile: str | None,
     depfile_target: str | None,
 ) -> PackOptions:
-    writers = parallel if parallel is None else parallel or os.cpu_count() or 1
+    writers = None if parallel is None else parse_processes(parallel)
     time, skip = options.parse_mtime(mtime), on_missing == "skip"
     return PackOptions(writers, force, resume, skip, time, post, manifest, depfile, depfile_target)
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tarkit.api.dataset import Dataset
-from tarkit.api.output import Output, numbered_output, open_output
+from tarkit.api.output import Output, archive_output, archives_output
 from tarkit.api.write import ShardsOutput, write_archive
 from tarkit.cli import options
 from tarkit.cli.command import option
@@ -54,13 +54,13 @@ class OutputOptions:
             hint = "-c N or --size SIZE cuts shards"
             if name != self.output:
                 hint += "; -o 'e{epoch}.tar' writes one file for each epoch"
-            output = open_output(name, self.compress, self.fsync, hint)
+            output = archive_output(name, self.compress, self.fsync, hint)
             if output.location.kind in ("path", "url"):
                 run.reserve(output.location.text, "the output")
             return output
         if name is None or name == "-":
             raise Usage("-c and --size cut shards, which are files", "name them with -o 'out-%06d.tar'")
-        output = numbered_output(name, self.compress, self.fsync)
+        output = archives_output(name, self.compress, self.fsync)
         limits = Limits(self.count, None if self.size is None else parse_size(self.size, "-c"), self.size_rule)
         shards = ShardsOutput(output, [SeriesSpec("", parse_template(name, self.notation))], limits, force=self.force)
         shards.refuse_places(run)

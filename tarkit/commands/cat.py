@@ -86,7 +86,7 @@ def cat(
         inputs = replace_specs(inputs, options.draw_seed(select.seed), run.tell, run.warn)
         run.refuse(inputs)
     select.count = count
-    data = for_run(run, inputs, shard_slice, interleave=mix, prefetch=parallel - 1).choose(select)
+    data = for_run(run, inputs, shard_slice, interleave=mix, prefetch=parallel - 1).filter_samples(select)
     size = options.number_of_samples(shuffle, "--shuffle", "-s 1000")
     if size:
         seed = options.draw_seed(select.seed)

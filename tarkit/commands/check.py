@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tarkit.api.arguments import split_names
-from tarkit.api.check import Checks, Comparison, find
+from tarkit.api.check import Checks, Comparison, iterate_findings
 from tarkit.api.fix import Fix
 from tarkit.api.output import total_size
 from tarkit.checking.compare import Sameness
@@ -217,15 +217,16 @@ def run_check(run: ConsoleRun, locations: Sequence[Location], chosen: CheckOptio
     """Check shards. Return whether there is no problem, or with --fix whether all samples are in the copy."""
     fix = None
     if chosen.fix is not None:
-        fix = Fix(run, run.reserve, locations, chosen.fix, chosen.rejects, chosen.checks.unique, chosen.allowed)
+        together, allowed = chosen.checks.unique, chosen.allowed
+        fix = Fix(run, locations, chosen.fix, chosen.rejects, together=together, allowed=allowed)
     printer = Printer(run, chosen.form, chosen.allowed, chosen.strict, chosen.null)
 
     total = total_size(locations)
 
     def watch(items: Iterator[tuple[int, Item]]) -> Iterator[tuple[int, Item]]:
-        return run.draw(items, lambda: run.bytes, lambda: run.samples, total) if run.shows_progress else items
+        return run.draw(items, lambda: run.bytes, lambda: run.samples, total)
 
-    for item in find(run, locations, chosen.checks, fix, watch):
+    for item in iterate_findings(run, locations, chosen.checks, fix, watch):
         printer.take(item)
     return _end(run, printer, fix)
 

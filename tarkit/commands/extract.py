@@ -70,7 +70,7 @@ def extract(
     run = current()
     given = options.parse_mtime(mtime)
     time = None if mtime == "now" else -1 if given is None else given * 10**9
-    data = for_run(run, inputs, shard_slice).choose(select).change(fields)
+    data = for_run(run, inputs, shard_slice).filter_samples(select).change(fields)
     unpack(data, directory, run, force=force, time=time, reserved=[*run.places], report=run.report)
     if not run.samples and not (select.all and fields.all):
         run.warn("no sample selected")

@@ -10,7 +10,7 @@ import click
 
 from tarkit.api.dataset import for_run
 from tarkit.api.indexed import write_found
-from tarkit.api.output import Output, named_output
+from tarkit.api.output import Output, any_output
 from tarkit.cli import options
 from tarkit.cli.command import Command, option
 from tarkit.cli.console import current
@@ -34,7 +34,7 @@ LISTED = "a key includes the directories of its path: tarkit show --names lists 
 
 target = options.group(
     "output",
-    named_output,
+    any_output,
     option("Output", "-o", "--output", "word", metavar="OUT", help="File, - or pipe:COMMAND.  [default: -]"),
     option("Output", "--compress", metavar="CODEC[:LEVEL]", help="For a whole sample.  [default: by suffix]"),
     options.FSYNC,
@@ -94,7 +94,7 @@ def get(
     except TarkitError as error:
         raise _misread(error, original, field, fields) from None
     run = current()
-    data = for_run(run, locations, shard_slice).choose(select)
+    data = for_run(run, locations, shard_slice).filter_samples(select)
     try:
         write_found(data, output, run, key, [name.encode("utf-8", "surrogateescape") for name in fields])
     except MissingKey as error:

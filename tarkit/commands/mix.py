@@ -11,7 +11,7 @@ import click
 from tarkit.api.dataset import Dataset, for_run
 from tarkit.api.mix import Mixture, open_sources
 from tarkit.api.output import Output
-from tarkit.api.steps import Choose, ReportKeys
+from tarkit.api.steps import ReportKeys, SampleFilter
 from tarkit.api.write import write_archive
 from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
@@ -106,7 +106,7 @@ def mix(
     seed = options.draw_seed(select.seed)
     for number, source in enumerate(sources):
         chosen = replace(select, seed=derived(derived(seed, number), "sample"))
-        source.data = source.data.then(Choose(chosen, shared=True))
+        source.data = source.data.then(SampleFilter(chosen, shared=True))
     until = until or ("never" if repeat else "first")
     mixture = Mixture(sources, seed, drawn, until, repeat, replace(fields, rekey=None))
     data = mixture.dataset(spec.shuffle).change(Fields(rekey=fields.rekey)).then(ReportKeys(select))

@@ -8,7 +8,7 @@ import click
 
 from tarkit.api.dataset import for_run
 from tarkit.api.map import CallFunction, RunCommand, RunProgram, SampleWork
-from tarkit.api.output import Output, open_output
+from tarkit.api.output import Output, archive_output
 from tarkit.api.write import write_archive
 from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
@@ -183,7 +183,8 @@ def proc(
     if redo is not None and fields.rekey is not None:
         raise Usage("--rekey cannot be used with --redo, which finds the places of samples by their keys")
     run = current()
-    write_archive(for_run(run, inputs, shard_slice, mode=mode).choose(select).then(step).change(fields), output, run)
+    data = for_run(run, inputs, shard_slice, mode=mode).filter_samples(select).then(step).change(fields)
+    write_archive(data, output, run)
     facts = run.facts
     run.extra = f", {facts['done']} done, {facts['left_out']} skipped, {facts['failed']} failed"
     run.extra += f", {facts['removed']} removed" if facts["removed"] else ""
@@ -208,7 +209,7 @@ def make_step(
     """Return the step that the options ask for. Raises Usage for options that exclude each other."""
     how: dict[str, Any] = {"processes": parallel, "ordered": not unordered, "retries": retries, "timeout": timeout}
     how |= {"mtime": mtime, "on_error": on_error, "max_errors": max_errors}
-    how["rejects"] = None if rejects is None else open_output(rejects, None)
+    how["rejects"] = None if rejects is None else archive_output(rejects, None)
     how["redo"] = () if redo is None else expand_inputs((redo,))
     named = {"-c": "command", "-m": "multi", "--script": "script", "--map": "map_", "--worker": "worker"}
     asked = [word for word, name in named.items() if given[name] is not None]

@@ -117,7 +117,7 @@ def show(
     all_keys = select.keys is not None and select.keys.require_all
     limit = None if every or all_keys or names or as_json else PAGE if html is not None else FEW
     limit = limit if count is None else count
-    data = for_run(run, inputs, shard_slice).choose(select).change(fields)
+    data = for_run(run, inputs, shard_slice).filter_samples(select).change(fields)
     if html is not None:
         _write_page(run, data, html, by, classes, limit, all_keys)
     else:

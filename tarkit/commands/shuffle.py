@@ -104,7 +104,7 @@ def shuffle(
     run = current()
     if audit:
         _refuse_what_audit_ignores()
-        _print_audit(run, for_run(run, inputs, shard_slice).choose(select), by)
+        _print_audit(run, for_run(run, inputs, shard_slice).filter_samples(select), by)
         return
     if by is not None:
         raise Usage("--by requires --audit", "tarkit sort puts samples into the order of a field")
@@ -115,7 +115,7 @@ def shuffle(
     seed = select.seed = options.draw_seed(select.seed)
     if size is not None:
         run.tell(f"a buffer of {size} samples mixes locally only; without --buffer all are mixed with all")
-    data = for_run(run, inputs, shard_slice, prefetch=parallel - 1, spool=epochs is not None).choose(select)
+    data = for_run(run, inputs, shard_slice, prefetch=parallel - 1, spool=epochs is not None).filter_samples(select)
     for epoch, each in enumerate(targets):
         if epoch:
             run.policy = policy.silent()

@@ -120,7 +120,7 @@ def sort(
     order: SortKey | OrderFile = SortKey(names or [f"__{by or 'key'}__"], type_, reverse)
     if order_file is not None:
         order = OrderFile(order_file)
-    data = for_run(run, inputs, shard_slice).choose(select)
+    data = for_run(run, inputs, shard_slice).filter_samples(select)
     if check_only:
         found = find_disorder(data, order, run)
         if found is not None:

@@ -16,7 +16,7 @@ from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.limits import DEFAULT_SIZE
-from tarkit.shards.template import DEFAULT_NAME
+from tarkit.shards.template import SPLIT_NAME
 from tarkit.streams.location import Location
 
 EXAMPLES = (
@@ -37,7 +37,7 @@ COST = (
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
-@options.shard_names(DEFAULT_NAME)
+@options.shard_names(SPLIT_NAME)
 @option("Output", "--append", is_flag=True, help="Continue the numbers of existing shards.")
 @options.FORCE
 @options.post("-p", "--post")
@@ -142,7 +142,8 @@ def split(
     if parts is not None and folds is not None:
         raise Usage("--parts and --folds cannot be used together")
     chosen = SplitOptions(**given, parts=parts if folds is None else folds, categories=categories)
-    write_split(for_run(run, inputs, shard_slice).choose(select), run, chosen, digest=chosen.manifest is not None)
+    data = for_run(run, inputs, shard_slice).filter_samples(select)
+    write_split(data, run, chosen, digest=chosen.manifest is not None)
     if unmatched := run.facts.get("unmatched"):
         run.extra = f", {unmatched} in no category"
     run.finish(_table(run))

@@ -88,7 +88,7 @@ def stats(
     if html is not None and html != "-":
         output = Output(parse_output(html), ("none", None))
         run.reserve(html, "the page")
-    data = for_run(run, inputs, shard_slice).choose(select)
+    data = for_run(run, inputs, shard_slice).filter_samples(select)
     found = count_dataset(data, run, by, classes, world=world, workers=workers, processes=parallel)
     text = f"{found.samples}\n" if total else found.page() if html is not None else _report(found, json)
     with output.open(inputs) as sink:

@@ -105,7 +105,7 @@ def tsv(
     asked = checked(parse_columns(" ".join(columns))) if columns else None
     if available and asked:
         raise Usage("--available cannot be used with -f: it lists all fields")
-    data = for_run(run, inputs, shard_slice, prefetch=parallel - 1).choose(select).change(fields)
+    data = for_run(run, inputs, shard_slice, prefetch=parallel - 1).filter_samples(select).change(fields)
     if available:
         list_fields(data, output, run)
     else:

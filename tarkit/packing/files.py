@@ -15,7 +15,7 @@ from tarkit.errors import TarkitError, show
 from tarkit.packing.plan import source_of
 from tarkit.spill.records import by_rank
 from tarkit.stores import connect, listing
-from tarkit.stores.ahead import fetch, read_ahead
+from tarkit.stores.object_prefetch import fetch, prefetch_objects
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import Info, StoreOptions
 from tarkit.streams.tempfile import TemporaryFile
@@ -211,7 +211,7 @@ def _without_marks(objects: Iterator[Info], options: StoreOptions | None) -> Ite
     none, or one that is not empty, it is left out.
     """
     request_one = partial(fetch, options=options)
-    empty = read_ahead(objects, lambda info: (info.url, 0) if info.size == 0 else None, request_one)
+    empty = prefetch_objects(objects, lambda info: (info.url, 0) if info.size == 0 else None, request_one)
     for info, request in empty:
         if request is not None:
             try:

@@ -25,7 +25,7 @@ from tarkit.parallel import PATIENCE, in_order
 from tarkit.samples.validate import NameChecks
 from tarkit.shards.writer import Shard
 from tarkit.signals import uninterrupted
-from tarkit.stores.ahead import Fetched, Place, fetch, read_ahead
+from tarkit.stores.object_prefetch import Fetched, Place, fetch, prefetch_objects
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.streams.copy import CHUNK, SMALL, Short, read_small, seconds
 from tarkit.streams.sink import Sink
@@ -37,7 +37,7 @@ from tarkit.tar.writer import PADS, EntryWriter
 if TYPE_CHECKING:
     from tarkit.stores.store import StoreOptions
     from tarkit.stores.transfer import ThreadCall
-    from tarkit.streams.completion import Completions
+    from tarkit.streams.background_uploads import BackgroundUploads
 
 # ---- Put the rows of a planned shard into an archive: open, read, compare with the plan, write
 
@@ -85,7 +85,7 @@ class ShardFiller:
         self._mtime = mtime
         self._skip = skip
         self._names = NameChecks(limit=None)
-        self._objects = read_ahead(self._places(), lambda each: each[0], partial(fetch, options=storage))
+        self._objects = prefetch_objects(self._places(), lambda each: each[0], partial(fetch, options=storage))
         self._drawn: deque[ObjectRequest] = deque()
 
     @property
@@ -465,11 +465,11 @@ class _Completer:
 
     def __init__(self, packing: Packing, report: Callable[[Packed], None]) -> None:
         self._report = report
-        self._completions: Completions | None = None
+        self._uploads: BackgroundUploads | None = None
         if packing.remote:
-            from tarkit.streams.completion import Completions
+            from tarkit.streams.background_uploads import BackgroundUploads
 
-            self._completions = Completions(packing.replace, packing.warn, packing.storage)
+            self._uploads = BackgroundUploads(packing.replace, packing.warn, packing.storage)
 
     def add(self, packed: Packed) -> None:
         """Report a shard that is complete, after those before it."""
@@ -478,16 +478,16 @@ class _Completer:
 
     def close(self, name: str, writer: EntryWriter, packed: Callable[[], Packed]) -> None:
         """Complete a shard whose entries are written; then report what `packed` returns."""
-        if self._completions is None or not writer.sink.remote:
+        if self._uploads is None or not writer.sink.remote:
             writer.close()
             self.add(packed())
             return
         taken = False
         try:
-            self._completions.make_room(writer.position)
+            self._uploads.make_room(writer.position)
             with uninterrupted():
                 taken = True
-                self._completions.add(name, writer.close, writer.position, lambda: self._report(packed()))
+                self._uploads.add(name, writer.close, writer.position, lambda: self._report(packed()))
         except BaseException:
             if not taken:
                 writer.abort()
@@ -495,18 +495,18 @@ class _Completer:
 
     def report(self) -> None:
         """Report the shards that are complete by now."""
-        if self._completions is not None:
-            self._completions.report()
+        if self._uploads is not None:
+            self._uploads.report()
 
     def finish(self) -> None:
         """Wait for all shards, and report them."""
-        if self._completions is not None:
-            self._completions.finish()
+        if self._uploads is not None:
+            self._uploads.finish()
 
     def abort(self) -> None:
         """Remove the shards that were not reported, unless they may have replaced others."""
-        if self._completions is not None:
-            self._completions.abort()
+        if self._uploads is not None:
+            self._uploads.abort()
 
 
 def _steps(packing: Packing, task: Task, completer: _Completer) -> Generator[None]:

@@ -215,8 +215,8 @@ class DatasetReader:
         reordered: contents will be read in another order, once the headers are known: objects with large samples are
             read by ranges all the same.
         shard_slice: (start, stop, step) of the samples of each input.
-        mix: the number of inputs that are read in turn.
-        ahead: the number of inputs that are opened in advance; streams are read in threads.
+        interleave: the number of inputs that are read in turn.
+        prefetch: the number of inputs that are opened in advance; streams are read in threads.
         spool: copy streams to temporary files, so that all inputs can be iterated over again.
         tmpdir: the directory of temporary files.
         partial: yield the samples before damage that ends the run.
@@ -237,8 +237,8 @@ class DatasetReader:
     contents: bool = True
     reordered: bool = False
     shard_slice: tuple[int, int | None, int] | None = None
-    mix: int = 1
-    ahead: int = 0
+    interleave: int = 1
+    prefetch: int = 0
     spool: bool = False
     tmpdir: str | None = None
     partial: bool = False
@@ -257,7 +257,7 @@ class DatasetReader:
         self.dropped = 0
         allow_files(len(self.locations))
         sources = self._sources()
-        if self.mix > 1:
+        if self.interleave > 1:
             return self._round_robin(sources)
         return (sample for source in sources for sample in self._samples(source))
 
@@ -290,16 +290,16 @@ class DatasetReader:
         copy: CopiedStream | None = None
         rest = iter(self.locations)
         while True:
-            for location in islice(rest, self.ahead + 1 - len(waiting)):
+            for location in islice(rest, self.prefetch + 1 - len(waiting)):
                 stream = self.stream or (self.contents and location.kind == "url")
                 reordered = self.reordered and location.kind == "url"
                 source = open_source(
-                    location, ahead=self.ahead > 0, tmpdir=self.tmpdir, stream=stream, reordered=reordered
+                    location, ahead=self.prefetch > 0, tmpdir=self.tmpdir, stream=stream, reordered=reordered
                 )
                 if reordered and stream:
                     ways = "read in order, from its start", "headers are read first, then each sample by its range"
                     self.note(f"{location.name}: {ways[source.seekable]}")
-                if self.ahead and isinstance(source, FileSource):
+                if self.prefetch and isinstance(source, FileSource):
                     source.will_need()
                 waiting.append(source)
             if not waiting:
@@ -312,7 +312,7 @@ class DatasetReader:
             yield source
 
     def _round_robin(self, sources: Iterator[Source]) -> Iterator[TarSample]:
-        turns = deque(self._samples(source) for source in islice(sources, self.mix))
+        turns = deque(self._samples(source) for source in islice(sources, self.interleave))
         while turns:
             samples = turns.popleft()
             sample = next(samples, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 
 from tarkit.errors import Problem, respell, show
@@ -162,7 +161,9 @@ def buffer_shuffle(
     a sample moves ahead by at most `size` places. Samples of streams are held in memory, large ones in a temporary
     file.
     """
-    draw = random.Random(seed).randint
+    from random import Random
+
+    draw = Random(seed).randint
     keep = keeper(tmpdir)
     buffer: list[TarSample] = []
     for sample in samples:

@@ -1,4 +1,4 @@
-"""When a shard is full."""
+"""The limits of shards, and what is equal in equal shards."""
 
 from __future__ import annotations
 

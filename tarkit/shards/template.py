@@ -26,7 +26,7 @@ from tarkit.stores.schemes import is_listed, public_name, scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
-DEFAULT_NAME = "split-%06d.tar"
+SPLIT_NAME = "split-%06d.tar"
 AS_IT_IS = "file:NAME takes all but numbers literally"
 
 Notation = Literal["auto", "printf", "bash", "at"]
@@ -133,7 +133,10 @@ class ShardTemplate:
             return []
 
     def neighbours(self, options: StoreOptions | None = None) -> list[str]:
-        """Return the paths of all files in the directory of the shards, sorted; for objects, those that begin alike."""
+        """Return the paths of all files in the directory of the shards, sorted; for objects, those that begin alike.
+
+        A URL is listed with `options`.
+        """
         if is_listed(self.text):
             return sorted(_beginning(self.directory + self._literals[0], options))
         if not self._local or not os.path.isdir(self.directory or "."):
@@ -194,7 +197,7 @@ def parse_template(text: str, kind: Notation = "auto", hint: str | None = AS_IT_
     head, slash, last = path.rpartition("/")
     if last in (".", ".."):
         head, slash, last = path, "/", ""
-    last = last or DEFAULT_NAME
+    last = last or SPLIT_NAME
     notation = kind if kind != "auto" else "bash" if _looks_like_range(last) else "printf"
     parse = {"bash": _bash, "printf": _printf, "at": _at}[notation]
     literals, spans = parse(last, text)

@@ -24,7 +24,7 @@ from tarkit.tar.header import end_of_archive
 from tarkit.tar.writer import GATHERED, EntryWriter
 
 if TYPE_CHECKING:
-    from tarkit.streams.completion import Completions
+    from tarkit.streams.background_uploads import BackgroundUploads
 
 MANIFEST_COLUMNS = ("shard", "samples", "bytes", "sha256", "first", "last")
 
@@ -66,7 +66,7 @@ class SeriesWriter:
         post: a command that is run for each complete shard, and may move it.
         digest: whether checksums are computed.
         announce: called with each complete shard and the reason why it closed.
-        completions: remote shards are completed there, in the background; `done` has those that are reported.
+        uploads: remote shards are completed there, in the background; `done` has those that are reported.
 
     `full` is set when a sample was not written, since there may be no more shards.
     """
@@ -82,7 +82,7 @@ class SeriesWriter:
         post: str | None = None,
         digest: bool = False,
         announce: Callable[[Shard, str], None] = lambda shard, why: None,
-        completions: Completions | None = None,
+        uploads: BackgroundUploads | None = None,
     ) -> None:
         self.done: list[Shard] = []
         self.full = False
@@ -96,7 +96,7 @@ class SeriesWriter:
         self._post = post
         self._digest = digest
         self._announce = announce
-        self._completions = completions
+        self._uploads = uploads
         self._open: _Open | None = None
         self._closed = self._closed_size = 0  # samples and bytes of the shards that are closed
 
@@ -215,17 +215,17 @@ class SeriesWriter:
         assert shard is not None
         writer, size = shard.writer, shard.writer.position
         size += len(end_of_archive(size))
-        completions = self._completions if writer.sink.remote else None
-        if completions is not None:
+        uploads = self._uploads if writer.sink.remote else None
+        if uploads is not None:
             writer.finish()
-            completions.make_room(size)
+            uploads.make_room(size)
         with uninterrupted():
             self._open = None
             self._closed += shard.samples
             self._closed_size += size
-            if completions is not None:
-                completions.add(shard.name, writer.close, size, partial(self._report, shard, size, why))
-        if completions is None:
+            if uploads is not None:
+                uploads.add(shard.name, writer.close, size, partial(self._report, shard, size, why))
+        if uploads is None:
             writer.close()
             self._report(shard, size, why)
 
@@ -287,11 +287,11 @@ class SplitWriter:
         series: Sequence[SeriesWriter],
         assign: Callable[[TarSample], int | None] | None = None,
         policy: Policy | None = None,
-        completions: Completions | None = None,
+        uploads: BackgroundUploads | None = None,
     ) -> None:
-        """Without `assign` all samples go to the first series. `completions` are those of all series, if any."""
+        """Without `assign` all samples go to the first series. `uploads` are those of all series, if any."""
         self.series = series
-        self._completions = completions
+        self._uploads = uploads
         self.samples = [0] * len(series)
         self.left_out = 0
         self._assign = assign
@@ -311,8 +311,8 @@ class SplitWriter:
 
     def add(self, sample: TarSample) -> bool:
         """Write a sample to its series; return False when all shards that there may be are full."""
-        if self._completions is not None:
-            self._completions.report()
+        if self._uploads is not None:
+            self._uploads.report()
         number = 0
         if self._assign is not None:
             place = self._assign(sample)
@@ -346,15 +346,15 @@ class SplitWriter:
             raise AssertionError(f"of {samples} samples {written} were written and {self.left_out} left out")
         for writer in self.series:
             writer.close()
-        if self._completions is not None:
-            self._completions.finish()
+        if self._uploads is not None:
+            self._uploads.finish()
 
     def abort(self) -> None:
         """Discard the incomplete shards; those that are reported as complete stay."""
         for writer in self.series:
             writer.abort()
-        if self._completions is not None:
-            self._completions.abort()
+        if self._uploads is not None:
+            self._uploads.abort()
 
 
 class ShardOpener:

@@ -8,7 +8,7 @@ There are two ways; the source of a sample decides:
 
 - by ranges: samples of files stay where they are; a compact list of ranks and ranges is sorted, and they are copied
   from the files in their new order. Data are read once and written once, beside the headers. Objects of stores whose
-  samples are large are sorted like this as well, with many ranges requested ahead (`ahead`).
+  samples are large are sorted like this as well, with many ranges requested ahead (`sample_prefetch`).
 - by runs: samples of streams are collected up to `memory`, sorted, and written to a temporary file as one run; the
   runs are merged. Data are read twice and written twice, always in sequence; temporary space is the size of the data.
   Data that fit into `memory` need none. Files are sorted like this when they are opened as streams
@@ -29,7 +29,6 @@ from tarkit.errors import Problem, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.reader import EQUAL_PARTS, describe_duplicate, duplicate_entries
 from tarkit.samples.sample import TarSample
-from tarkit.sorting.ahead import fetch_ahead
 from tarkit.sorting.ranges import (
     Place,
     RangeList,
@@ -42,6 +41,7 @@ from tarkit.sorting.ranges import (
     will_need,
 )
 from tarkit.sorting.runs import DuplicateKeys, Record, Runs
+from tarkit.sorting.sample_prefetch import prefetch_samples
 
 Rank = Callable[[TarSample, int], bytes | None]
 
@@ -111,7 +111,7 @@ class Sorter:
         marks = self._repeat_marks
         make = self._places.sample
         records = self._in_order()
-        for _, ordinal, place, blob in fetch_ahead(records, self._places) if self.contents else records:
+        for _, ordinal, place, blob in prefetch_samples(records, self._places) if self.contents else records:
             sample = make(place, blob)
             if strays:
                 sample = self._places.behind(joined(strays), sample)

@@ -19,11 +19,20 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import quote, urlencode, urljoin
 
-from tarkit.errors import TarkitError, Usage, spell
-from tarkit.stores.http import HttpReply, answered, content, refused, send
+from tarkit.errors import TarkitError, Usage
+from tarkit.stores.http import (
+    HttpReply,
+    content,
+    error_for_reply,
+    range_header,
+    send,
+    sent_range,
+    succeeded,
+    token_hint,
+)
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import Info, StoreOptions, TryAgain, denied, missing, taken
-from tarkit.stores.transfer import Patience
+from tarkit.stores.store import Info, StoreOptions, TryAgain, denied_error, not_found_error, unquote_etag
+from tarkit.stores.transfer import RetryPolicy
 
 if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
@@ -65,8 +74,7 @@ class AisStore:
 
     def get(self, url: str, start: int, stop: int | None) -> HttpReply:
         """Request bytes [start, stop) of an object."""
-        headers = {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"} if start or stop is not None else {}
-        reply = self._request("GET", url, {}, headers)
+        reply = self._request("GET", url, {}, range_header(start, stop))
         try:
             body = HttpReply(url, reply, start, stop)
         except BaseException:
@@ -77,7 +85,7 @@ class AisStore:
 
     def put(self, url: str, fresh: bool) -> AisUpload:
         """Begin to write an object."""
-        return AisUpload(self, url, fresh)
+        return AisUpload(self, url)
 
     def delete(self, url: str) -> None:
         """Remove an object."""
@@ -106,8 +114,8 @@ class AisStore:
         body = json.dumps({"action": "list", "name": "", "value": value}).encode()
         headers = {**self._login, "Content-Type": "application/json", "Accept": "application/json"}
         reply = send(self.options, "GET", address, headers, name=url, body=body)
-        if not 200 <= reply.status < 300:
-            self._fail(url, reply)
+        if not succeeded(reply):
+            self._raise_for(url, reply)
         try:
             return json.loads(content(reply, url))
         except ValueError:
@@ -116,8 +124,8 @@ class AisStore:
     def _request(self, method: str, url: str, query: Mapping[str, str], headers: Mapping[str, str]) -> BaseHTTPResponse:
         """Request an object; return the reply of success."""
         reply = send(self.options, method, self.address(url, query), {**self._login, **headers}, name=url)
-        if not answered(reply):
-            self._fail(url, reply)
+        if not sent_range(reply):
+            self._raise_for(url, reply)
         return reply
 
     def act(self, method: str, url: str, action: str, query: Mapping[str, str], value: object = None) -> bytes:
@@ -125,8 +133,8 @@ class AisStore:
         body = json.dumps({"action": action, "name": "", "value": value}).encode()
         headers = {**self._login, "Content-Type": "application/json"}
         reply = send(self.options, method, self.address(url, query), headers, name=url, body=body)
-        if not 200 <= reply.status < 300:
-            self._fail(url, reply, writing=True)
+        if not succeeded(reply):
+            self._raise_for(url, reply, writing=True)
         return content(reply, url)
 
     def upload(self, url: str, query: Mapping[str, str], data: bytes) -> None:
@@ -140,29 +148,29 @@ class AisStore:
         reply = send(self.options, "PUT", address, asked, name=url, redirect=False)
         target = reply.headers.get("Location")
         if reply.status not in _REDIRECTS or target is None:
-            if 200 <= reply.status < 300:
+            if succeeded(reply):
                 reply.close()
                 raise TarkitError(f"{public_name(url)}: the gateway names no target", "is AIS_ENDPOINT a gateway?")
-            self._fail(url, reply, writing=True)
+            self._raise_for(url, reply, writing=True)
         reply.close()
         reply = send(self.options, "PUT", urljoin(address, target), headers, name=url, body=data, redirect=False)
-        if not 200 <= reply.status < 300:
-            self._fail(url, reply, writing=True)
+        if not succeeded(reply):
+            self._raise_for(url, reply, writing=True)
         content(reply, url)
 
     def address(self, url: str, query: Mapping[str, str]) -> str:
         """Return the address of an object at the gateway."""
-        _, bucket, name, place = split_url(url)
+        _, bucket, name, rest = split_url(url)
         if not name:
             raise Usage(f"{public_name(url)}: the name of the object is missing", "ais://BUCKET/NAME")
-        return self._address(url, f"/v1/objects/{quote(bucket)}/{quote(name)}", {**place, **query})
+        return self._address(url, f"/v1/objects/{quote(bucket)}/{quote(name)}", {**rest, **query})
 
     def _address(self, url: str, path: str, query: Mapping[str, str]) -> str:
         if not self.endpoint:
             raise Usage(f"{public_name(url)}: no cluster is named", "set AIS_ENDPOINT, such as http://HOST:51080")
         return f"{self.endpoint}{path}?{urlencode(query)}"
 
-    def _fail(self, url: str, reply: BaseHTTPResponse, writing: bool = False) -> NoReturn:
+    def _raise_for(self, url: str, reply: BaseHTTPResponse, writing: bool = False) -> NoReturn:
         """Raise the exception for a reply that is no success; its body says why, in JSON."""
         name = public_name(url)
         try:  # a reply to HEAD has the message in a header
@@ -176,14 +184,11 @@ class AisStore:
         if reply.status == 404 and _NO_BUCKET.search(said):
             raise TarkitError(f"{name}: there is no such bucket: {said}")
         if reply.status == 404 and not writing:
-            raise missing(name)
+            raise not_found_error(name)
         if reply.status in (401, 403):
-            hint = "no token was sent: it is read from AIS_AUTHN_TOKEN, or from ais auth login"
-            hint = "the token was sent" if self._login else hint
-            if self.options.anonymous:
-                hint = f"no token was sent, because of {spell('anonymous')}"
-            raise denied(name, said or str(reply.status), hint)
-        error = refused(url, reply, bool(self._login))
+            hint = token_hint(bool(self._login), self.options.anonymous, "AIS_AUTHN_TOKEN, or from ais auth login")
+            raise denied_error(name, said or str(reply.status), hint)
+        error = error_for_reply(url, reply, bool(self._login))
         if isinstance(error, (TryAgain, FileNotFoundError)) or not said:
             raise error
         raise TarkitError(f"{error}: {said}")
@@ -192,10 +197,9 @@ class AisStore:
 class AisUpload:
     """An object that is written: by one PUT if it is small, else in parts, several at a time."""
 
-    def __init__(self, store: AisStore, url: str, fresh: bool) -> None:
+    def __init__(self, store: AisStore, url: str) -> None:
         self._store = store
         self._url = url
-        self._fresh = fresh
         self._size = 0
         self._buffer = bytearray()
         self._upload: dict[str, str] | None = None
@@ -210,11 +214,27 @@ class AisUpload:
         self._size += len(data)
         self._buffer += data
         while len(self._buffer) >= PART:
-            self._guarded(self._send_part)
+            self._send_part()
 
     def close(self) -> None:
         """Complete the object, and look whether the cluster has it in its full length."""
-        self._guarded(self._complete)
+        if self._upload is None:
+            data = bytes(self._buffer)
+            self._repeat(lambda: self._store.upload(self._url, {}, data))
+        else:
+            if self._buffer:
+                self._send_part()
+            while self._flight:
+                self._flight.popleft().result()
+            parts = [{"part-number": number, "etag": ""} for number in range(1, self._number + 1)]
+            self._store.act("POST", self._url, "mpt-complete", self._upload, parts)
+            self._upload = None
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+        size = self._repeat(lambda: self._store.head(self._url)).size
+        if size != self._size:
+            raise TarkitError(f"{public_name(self._url)}: the cluster has {size} bytes of {self._size}")
 
     def abort(self) -> None:
         """Abort the upload of parts, so that none stays in the cluster."""
@@ -231,33 +251,12 @@ class AisUpload:
             except Exception:  # the reason for the abort is the error that is reported
                 pass
 
-    def _complete(self) -> None:
-        if self._fresh:
-            self._refuse_existing()
-        if self._upload is None:
-            data = bytes(self._buffer)
-            self._patient(lambda: self._store.upload(self._url, {}, data))
-        else:
-            if self._buffer:
-                self._send_part()
-            while self._flight:
-                self._flight.popleft().result()
-            parts = [{"part-number": number, "etag": ""} for number in range(1, self._number + 1)]
-            self._store.act("POST", self._url, "mpt-complete", self._upload, parts)
-            self._upload = None
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
-        size = self._patient(lambda: self._store.head(self._url)).size
-        if size != self._size:
-            raise TarkitError(f"{public_name(self._url)}: the cluster has {size} bytes of {self._size}")
-
     def _send_part(self) -> None:
         """Begin to send what was written, up to PART bytes; wait for an earlier part if enough are under way."""
         data = bytes(self._buffer[:PART])
         del self._buffer[:PART]
         if self._upload is None:
-            reply = self._patient(lambda: self._store.act("POST", self._url, "mpt-upload", {}))
+            reply = self._repeat(lambda: self._store.act("POST", self._url, "mpt-upload", {}))
             found = reply.decode().strip().strip('"')
             if not found:
                 raise TarkitError(f"{public_name(self._url)}: the cluster begins no upload of parts")
@@ -270,32 +269,13 @@ class AisUpload:
         query = {**self._upload, "partNumber": str(self._number)}
 
         def send_part() -> None:
-            self._patient(lambda: self._store.upload(self._url, query, data))
+            self._repeat(lambda: self._store.upload(self._url, query, data))
 
         self._flight.append(self._pool.submit(send_part))
 
-    def _patient(self, action: Callable[[], _T]) -> _T:
-        """Repeat a request that may be made again, until it succeeds."""
-        patience = Patience(self._store.options, lambda line: None, self._given_up)
-        return patience.repeat(f"{public_name(self._url)}: ", action)
-
-    def _refuse_existing(self) -> None:
-        try:
-            self._patient(lambda: self._store.head(self._url))
-        except FileNotFoundError:
-            return
-        raise taken(public_name(self._url))
-
-    def _guarded(self, action: Callable[[], None]) -> None:
-        """Do it; after an error give up the object."""
-        try:
-            action()
-        except TryAgain as failure:
-            self.abort()
-            raise TarkitError(f"{public_name(self._url)}: {failure}; the object was not written") from failure
-        except BaseException:
-            self.abort()
-            raise
+    def _repeat(self, request: Callable[[], _T]) -> _T:
+        """Return what a request returns; it is made again after failures that may pass."""
+        return RetryPolicy(self._store.options, self._given_up).repeat(public_name(self._url), request)
 
 
 def open_store(options: StoreOptions) -> AisStore:
@@ -345,4 +325,4 @@ def _version(headers: Mapping[str, str]) -> str | None:
     The checksum in the reply to a range may be that of the range.
     """
     etag = headers.get("ETag") or next(iter(_ETAG.findall(headers.get("Ais-Custom-Md", ""))), "")
-    return headers.get("Ais-Version") or etag.strip('"') or None
+    return headers.get("Ais-Version") or unquote_etag(etag)

@@ -69,8 +69,8 @@ def _checksum(name: str | None, text: str) -> Checksum | None:
     return Checksum(name, value) if name is not None and len(value) == _LENGTHS[name] else None
 
 
-class Summer:
-    """The computation of a checksum, from the start of an object on."""
+class ChecksumCheck:
+    """Compares the bytes of an object, from its start on, with a checksum."""
 
     def __init__(self, checksum: Checksum) -> None:
         self.size = 0

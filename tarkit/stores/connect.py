@@ -6,18 +6,19 @@ import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from tarkit.errors import Usage, spell
 from tarkit.sizes import parse_size
-from tarkit.stores.rewrite import by_ais, check_rules
-from tarkit.stores.schemes import SCHEMES, module_of, public_name, scheme_of, unknown
-from tarkit.stores.store import OPTION_KEYS, Info, Store, StoreOptions, TryAgain, Upload
+from tarkit.stores.rewrite import check_rules
+from tarkit.stores.schemes import Scheme, find_scheme, public_name, scheme_of, unknown_scheme_error
+from tarkit.stores.store import OPTION_KEYS, Info, Store, StoreModule, StoreOptions, TryAgain, Upload
 
 if TYPE_CHECKING:
     from tarkit.stores.cache import CachedFile, ObjectCache
     from tarkit.stores.transfer import RemoteObject
 
+Result = TypeVar("Result")
 
 _options = StoreOptions()
 
@@ -36,13 +37,13 @@ def options_of(options: StoreOptions | None) -> StoreOptions:
 
 def check_settings(url: str, options: StoreOptions) -> None:
     """Raise Usage for a setting that the library that serves a URL does not take; nothing is connected."""
-    module = _module_of(url)
-    if module is None or not options.storage:
+    scheme = find_scheme(url)
+    if scheme is None or not options.storage:
         return
-    known: frozenset[str] | None = cast(Any, import_module(module)).settings(scheme_of(url))
-    unknown_ones = [] if known is None else [name for name in options.storage if name not in known]
-    if unknown_ones:
-        what = f"storage_options: {scheme_of(url)}:// has no option {unknown_ones[0]!r}"
+    known = _module(scheme).settings(scheme_of(url) or "")
+    unknown = [] if known is None else [name for name in options.storage if name not in known]
+    if unknown:
+        what = f"storage_options: {scheme_of(url)}:// has no option {unknown[0]!r}"
         raise Usage(what, f"there are {', '.join([*OPTION_KEYS, *sorted(known or ())])}")
 
 
@@ -51,16 +52,12 @@ def open_object(url: str, options: StoreOptions | None = None, first: int | None
     from tarkit.stores.transfer import FIRST, RemoteObject
 
     options = options_of(options)
-    return RemoteObject(store_of(url, options), url, public_name(url), options, options.tell, first or FIRST)
+    return RemoteObject(store_of(url, options), url, public_name(url), options, first or FIRST)
 
 
 def head_object(url: str, options: StoreOptions | None = None) -> Info:
     """Return the description of an object. Raises FileNotFoundError."""
-    from tarkit.stores.transfer import Patience, awaited
-
-    options = options_of(options)
-    head = partial(store_of(url, options).head, url)
-    return Patience(options, options.tell).repeat(f"{public_name(url)}: ", lambda: awaited(head))
+    return _request(store_of(url, options).head, url, options)
 
 
 def read_object(url: str, options: StoreOptions | None = None) -> tuple[bytes, Info]:
@@ -99,21 +96,16 @@ def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | N
 
 
 def create_object(url: str, fresh: bool = False, options: StoreOptions | None = None) -> Upload:
-    """Begin to write an object; with `fresh` one that exists is an error."""
-    from tarkit.stores.transfer import Patience
+    """Begin to write an object; with `fresh` one that exists when it is completed is an error."""
+    from tarkit.stores.transfer import RemoteUpload
 
     options = options_of(options)
-    store = store_of(url, options, writing=True)
-    return Patience(options, options.tell).repeat(f"{public_name(url)}: ", lambda: store.put(url, fresh))
+    return RemoteUpload(store_of(url, options, writing=True), url, public_name(url), options, fresh)
 
 
 def delete_object(url: str, options: StoreOptions | None = None) -> None:
     """Remove an object."""
-    from tarkit.stores.transfer import Patience, ThreadCall
-
-    options = options_of(options)
-    delete = partial(store_of(url, options, writing=True).delete, url)
-    Patience(options, options.tell).repeat(f"{public_name(url)}: ", lambda: ThreadCall(delete).result())
+    _request(store_of(url, options, writing=True).delete, url, options)
 
 
 def list_objects(url: str, options: StoreOptions | None = None, depth: int | None = None) -> Iterator[Info]:
@@ -121,32 +113,34 @@ def list_objects(url: str, options: StoreOptions | None = None, depth: int | Non
 
     With `depth`, objects that lie more than so many directories deeper may be left out.
     """
-    from tarkit.stores.transfer import Patience
+    from tarkit.stores.transfer import RetryPolicy
 
-    options = options_of(options)
-    store, patience, last = store_of(url, options), Patience(options, options.tell), None
+    store, policy, last = store_of(url, options), RetryPolicy(options_of(options)), None
     while True:
         try:
             for info in store.list(url, last, depth):
                 yield info
-                last, patience.failures = info.url, 0
+                last, policy.failures = info.url, 0
             return
         except TryAgain as failure:
-            patience.count(f"{public_name(url)}: ", failure)
-            patience.pause(f"{public_name(url)}: ", failure)
+            policy.pause(public_name(url), failure)
 
 
-def store_of(url: str, options: StoreOptions, writing: bool = False) -> Store:
-    """Return the store of a URL; that of ais:// also for schemes of USE_AIS_FOR. Raises Usage for an unknown scheme."""
-    module = _module_of(url)
-    if module is None:
-        raise unknown(url, writing)
+def store_of(url: str, options: StoreOptions | None, writing: bool = False) -> Store:
+    """Return the store of a URL; nothing is connected. Raises Usage for an unknown scheme, or setting."""
+    scheme = find_scheme(url)
+    if scheme is None:
+        raise unknown_scheme_error(url, writing)
+    options = options_of(options)
     check_settings(url, options)
-    return _store(module, options)
+    return _store(scheme, options)
 
 
-def _module_of(url: str) -> str | None:
-    return SCHEMES["ais"] if by_ais(scheme_of(url) or "") else module_of(url)
+def _request(action: Callable[[str], Result], url: str, options: StoreOptions | None) -> Result:
+    """Return what a request for an object returns; see `request_again`."""
+    from tarkit.stores.transfer import request_again
+
+    return request_again(partial(action, url), public_name(url), options_of(options))
 
 
 @lru_cache(maxsize=4)
@@ -157,5 +151,9 @@ def _cache_in(directory: str, size: int | None, tell: Callable[[str], None]) -> 
 
 
 @lru_cache(maxsize=16)
-def _store(module: str, options: StoreOptions) -> Store:
-    return cast(Store, cast(Any, import_module(module)).open_store(options))
+def _store(scheme: Scheme, options: StoreOptions) -> Store:
+    return _module(scheme).open_store(options)
+
+
+def _module(scheme: Scheme) -> StoreModule:
+    return cast(StoreModule, import_module(scheme.module))

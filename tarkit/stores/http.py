@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, spell
 from tarkit.stores.checksum import named_by
 from tarkit.stores.schemes import public_name
-from tarkit.stores.store import Info, StoreOptions, TryAgain, Upload, denied, missing
+from tarkit.stores.store import PASSING, Info, StoreOptions, TryAgain, Upload, denied_error, not_found_error
 
 try:
     import urllib3
@@ -35,17 +35,15 @@ _GIVE_LOGIN = "it is read from the URL or from ~/.netrc"
 _REDIRECTS = 10
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _BEHIND = re.compile(r"bytes \*/(\d+)")  # the Content-Range of a reply that the object ends before the range
-_PASSING = (408, 425, 429, 500, 502, 503, 504)  # RFC 9110 15.5.9, 15.6; RFC 8470; RFC 6585
 _MISSING = (404, 410)
 _DENIED = (401, 403, 407)
 
 
 class HttpStore:
-    """Objects of web servers. `headers` are sent with each request, such as those of a token."""
+    """Objects of web servers."""
 
-    def __init__(self, options: StoreOptions, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, options: StoreOptions) -> None:
         self.options = options
-        self.headers = dict(headers or {})
 
     def head(self, url: str) -> Info:
         """Return the description of an object, by a GET of its first byte: not every server answers HEAD."""
@@ -55,10 +53,12 @@ class HttpStore:
 
     def get(self, url: str, start: int, stop: int | None) -> HttpReply:
         """Request bytes [start, stop) of an object."""
-        headers = {}
-        if start or stop is not None:
-            headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
-        reply = self._request("GET", url, headers)
+        plain, login = _without_login(url)
+        credentials = {} if self.options.anonymous else login
+        reply = send(self.options, "GET", plain, {**credentials, **range_header(start, stop)}, name=url)
+        if not sent_range(reply):
+            reply.close()
+            raise error_for_reply(url, reply, bool(credentials), self.options.anonymous)
         try:
             return HttpReply(url, reply, start, stop)
         except BaseException:
@@ -81,16 +81,6 @@ class HttpStore:
         raise Unsupported(
             f"{public_name(url)}: a web server cannot be asked for names", "give each URL, or a list with -T"
         )
-
-    def _request(self, method: str, url: str, headers: Mapping[str, str]) -> BaseHTTPResponse:
-        """Send a request; return the reply of success, or that the range is behind the end, before its body is read."""
-        plain, login = _without_login(url)
-        credentials = {} if self.options.anonymous or "Authorization" in self.headers else login
-        reply = send(self.options, method, plain, {**self.headers, **credentials, **headers}, name=url)
-        if answered(reply):
-            return reply
-        reply.close()
-        raise refused(url, reply, bool(credentials), self.options.anonymous)
 
 
 class HttpReply:
@@ -138,7 +128,7 @@ class HttpReply:
         try:
             data: bytes = self._reply.read(n)
         except HTTPError as error:
-            raise _failed(self._url, self._url, error) from error
+            raise _error_for(self._url, self._url, error) from error
         except (OSError, ValueError, AttributeError) as error:  # closed by another thread
             raise TryAgain(f"the connection was closed: {error}") from error
         if self._left >= 0:
@@ -181,7 +171,7 @@ def send(
     Redirects to another host, port or scheme are followed without `Authorization`; with `redirect` False none is.
 
     Args:
-        options: how patiently.
+        options: the time-out of the request.
         method: the method.
         url: where to, without a login.
         headers: its headers.
@@ -203,13 +193,30 @@ def send(
             retries=retries,
         )
     except HTTPError as error:
-        raise _failed(name, url, error) from error
+        raise _error_for(name, url, error) from error
     return reply
 
 
-def answered(reply: BaseHTTPResponse) -> bool:
-    """Whether a reply to a GET is that of success, or that the range is behind the end."""
-    return 200 <= reply.status < 300 or reply.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+def range_header(start: int, stop: int | None) -> dict[str, str]:
+    """Return the header that requests bytes [start, stop); {} for all of an object (RFC 9110 14.2)."""
+    return {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"} if start or stop is not None else {}
+
+
+def succeeded(reply: BaseHTTPResponse) -> bool:
+    """Whether a reply is that of success."""
+    return 200 <= reply.status < 300
+
+
+def sent_range(reply: BaseHTTPResponse) -> bool:
+    """Whether a reply to a GET is one for `HttpReply`: of success, or that the range is behind the end."""
+    return succeeded(reply) or reply.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+
+
+def token_hint(sent: bool, anonymous: bool, source: str) -> str:
+    """Return the hint for a reply that wants a token, which is read from `source`."""
+    if anonymous:
+        return f"no token was sent, because of {spell('anonymous')}"
+    return "the token was sent" if sent else f"no token was sent: it is read from {source}"
 
 
 def content(reply: BaseHTTPResponse, name: str) -> bytes:
@@ -217,7 +224,7 @@ def content(reply: BaseHTTPResponse, name: str) -> bytes:
     try:
         data: bytes = reply.read()
     except HTTPError as error:
-        raise _failed(name, name, error) from error
+        raise _error_for(name, name, error) from error
     finally:
         reply.release_conn()
     return data
@@ -266,7 +273,7 @@ def _netrc(host: str) -> dict[str, str]:
     return _basic(found[0], found[2] or "") if found and found[0] else {}
 
 
-def _failed(name: str, url: str, error: HTTPError) -> Exception:
+def _error_for(name: str, url: str, error: HTTPError) -> Exception:
     """Return the exception for a request to `url` that got no reply, or a body that broke."""
     cause: BaseException = error
     while isinstance(cause, MaxRetryError) and cause.reason is not None:
@@ -298,7 +305,7 @@ def _reason(error: BaseException) -> str:
     return str(inner or error)
 
 
-def refused(url: str, reply: BaseHTTPResponse, logged_in: bool, anonymous: bool = False) -> Exception:
+def error_for_reply(url: str, reply: BaseHTTPResponse, logged_in: bool, anonymous: bool = False) -> Exception:
     """Return the exception for a reply with a status other than success.
 
     Args:
@@ -309,18 +316,18 @@ def refused(url: str, reply: BaseHTTPResponse, logged_in: bool, anonymous: bool 
     """
     status, name = reply.status, public_name(url)
     words = f"{status} {reply.reason or ''}".strip()
-    if status in _PASSING:
+    if status in PASSING:
         return TryAgain(f"the server answers {words}", _retry_after(reply.headers.get("Retry-After")))
     if status in _MISSING:
         if re.search(r"[*?\[]", urlsplit(url).path) or url.endswith("/"):
             hint = "a web server cannot be asked for names: give them in braces, such as 'train-{000..099}.tar'"
             return TarkitError(f"{name}: {os.strerror(2)}", hint)
-        return missing(name)
+        return not_found_error(name)
     if status in _DENIED:
         hint = "the login was not accepted" if logged_in else f"no login was sent: {_GIVE_LOGIN}"
         if anonymous:
             hint = f"no login was sent: without {spell('anonymous')} {_GIVE_LOGIN}"
-        return denied(name, f"the server answers {words}", hint)
+        return denied_error(name, f"the server answers {words}", hint)
     return TarkitError(f"{name}: the server answers {words}")
 
 

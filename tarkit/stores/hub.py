@@ -17,11 +17,20 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from tarkit.errors import TarkitError, Unsupported, Usage, spell
+from tarkit.errors import TarkitError, Unsupported, Usage
 from tarkit.stores.checksum import Checksum
-from tarkit.stores.http import HttpReply, answered, content, refused, send
+from tarkit.stores.http import (
+    HttpReply,
+    content,
+    error_for_reply,
+    range_header,
+    send,
+    sent_range,
+    succeeded,
+    token_hint,
+)
 from tarkit.stores.schemes import public_name
-from tarkit.stores.store import Info, StoreOptions, TryAgain, Upload, denied, missing
+from tarkit.stores.store import Info, StoreOptions, TryAgain, Upload, denied_error, not_found_error, unquote_etag
 
 if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
@@ -80,39 +89,38 @@ class HubStore:
             raise Usage("HF_ENDPOINT is not a URL", "such as https://huggingface.co")
         token = None if options.anonymous else options.setting("token") or _token()
         self._login = {"Authorization": f"Bearer {token}"} if token else {}
-        self._places: dict[str, Located] = {}
+        self._located: dict[str, Located] = {}
 
     def head(self, url: str) -> Info:
         """Return the description of a file."""
-        place = self._places.get(url) or self._locate(url)
-        return Info(url, place.size, place.version)
+        located = self._located.get(url) or self._locate(url)
+        return Info(url, located.size, located.version)
 
     def get(self, url: str, start: int, stop: int | None) -> HttpReply:
         """Request bytes [start, stop) of a file, from the address that the Hub redirects to."""
-        place = self._places.get(url)
-        known = place is not None
-        place = place or self._locate(url)
-        headers = {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"} if start or stop is not None else {}
-        reply = self._send("GET", place.address, url, headers)
-        if not answered(reply):
-            self._places.pop(url, None)
+        located = self._located.get(url)
+        known = located is not None
+        located = located or self._locate(url)
+        reply = self._send("GET", located.address, url, range_header(start, stop))
+        if not sent_range(reply):
+            self._located.pop(url, None)
             reply.close()
             if known and 400 <= reply.status < 500:  # addresses are valid for an hour or so
                 raise TryAgain(f"the server answers {reply.status} at the address that the Hub gave")
-            raise self._refused(url, reply)
+            raise self._error_for(url, reply)
         try:
-            body = HttpReply(url, reply, start, stop, place.size)
-            if place.size is not None and body.info.size not in (None, place.size):
+            body = HttpReply(url, reply, start, stop, located.size)
+            if located.size is not None and body.info.size not in (None, located.size):
                 raise TarkitError(
-                    f"{public_name(url)}: the server sends {body.info.size} bytes, the Hub says {place.size}"
+                    f"{public_name(url)}: the server sends {body.info.size} bytes, the Hub says {located.size}"
                 )
         except BaseException:
             reply.close()
             raise
         checksum = None
-        if place.version is not None and _SHA256.fullmatch(place.version):  # of a file outside of the repository (LFS)
-            checksum = Checksum("sha256", bytes.fromhex(place.version))
-        body.info = body.info._replace(version=place.version, size=place.size, modified=None, checksum=checksum)
+        if located.version is not None and _SHA256.fullmatch(located.version):  # of a file in LFS
+            checksum = Checksum("sha256", bytes.fromhex(located.version))
+        body.info = body.info._replace(version=located.version, size=located.size, modified=None, checksum=checksum)
         return body
 
     def put(self, url: str, fresh: bool) -> Upload:
@@ -186,7 +194,7 @@ class HubStore:
             reply = self._send("HEAD", address, url)
             reply.close()
             if reply.status >= 400:
-                raise self._refused(url, reply)
+                raise self._error_for(url, reply)
             target = reply.headers.get("Location") if reply.status >= 300 else None
             address = urljoin(address, target) if target else address
             if target is None or not self._own(address):
@@ -194,12 +202,12 @@ class HubStore:
         else:
             raise TarkitError(f"{public_name(url)}: more than {_REDIRECTS} redirects")
         size = reply.headers.get("X-Linked-Size") or (None if target else reply.headers.get("Content-Length"))
-        version = _plain(reply.headers.get("X-Linked-ETag") or reply.headers.get("ETag"))
-        place = Located(address, version, int(size) if size and size.isdigit() else None)
-        if len(self._places) >= _KNOWN:
-            self._places.clear()
-        self._places[url] = place
-        return place
+        version = unquote_etag(reply.headers.get("X-Linked-ETag") or reply.headers.get("ETag"))
+        located = Located(address, version, int(size) if size and size.isdigit() else None)
+        if len(self._located) >= _KNOWN:
+            self._located.clear()
+        self._located[url] = located
+        return located
 
     def _send(self, method: str, address: str, url: str, headers: Mapping[str, str] | None = None) -> BaseHTTPResponse:
         """Send a request, with the token if it goes to the Hub itself; redirects of GET are followed, without it."""
@@ -211,34 +219,32 @@ class HubStore:
         return (ours.scheme, ours.netloc) == (theirs.scheme, theirs.netloc)
 
     def _json(self, url: str, reply: BaseHTTPResponse) -> Any:
-        if not 200 <= reply.status < 300:
+        if not succeeded(reply):
             reply.close()
-            raise self._refused(url, reply)
+            raise self._error_for(url, reply)
         try:
             return json.loads(content(reply, url))
         except ValueError:
             raise TryAgain("the reply of the Hub is not JSON") from None
 
-    def _refused(self, url: str, reply: BaseHTTPResponse) -> Exception:
+    def _error_for(self, url: str, reply: BaseHTTPResponse) -> Exception:
         """Return the exception for a reply of the Hub; `X-Error-Code` says what is missing."""
         name, found, code = public_name(url), split_url(url), reply.headers.get("X-Error-Code")
-        login = "the token was sent" if self._login else "no token was sent: it is read from HF_TOKEN, or hf auth login"
-        if self.options.anonymous:
-            login = f"no token was sent, because of {spell('anonymous')}"
+        login = token_hint(bool(self._login), self.options.anonymous, "HF_TOKEN, or hf auth login")
         if code == "EntryNotFound":
-            return missing(name)
+            return not_found_error(name)
         if code == "RevisionNotFound":
             return TarkitError(f"{name}: {found.repository} has no revision {found.revision}")
         if code == "GatedRepo":
-            return denied(name, "access must be requested", f"{login}; ask for access on the repository's page")
+            return denied_error(name, "access must be requested", f"{login}; ask for access on the repository's page")
         if code == "RepoNotFound" or (reply.status == 401 and not self._login):
             what = f"there is no repository {found.repository} among {found.kind}, or it is private"
             return TarkitError(f"{name}: {what}", login)
         if reply.status in (401, 403):
-            return denied(name, f"the Hub answers {reply.status} {reply.reason or ''}".strip(), login)
+            return denied_error(name, f"the Hub answers {reply.status} {reply.reason or ''}".strip(), login)
         if reply.status == 429 and (reset := _RESET.search(reply.headers.get("RateLimit", ""))):
             return TryAgain("the Hub answers 429: too many requests", float(reset[1]))
-        return refused(url, reply, bool(self._login))
+        return error_for_reply(url, reply, bool(self._login))
 
 
 def open_store(options: StoreOptions) -> HubStore:
@@ -273,11 +279,6 @@ def _token() -> str | None:
         except (OSError, UnicodeDecodeError):
             return None
     return "".join((token or "").split()) or None
-
-
-def _plain(etag: str | None) -> str | None:
-    """Return an ETag without its quotes, as lists name it."""
-    return etag.removeprefix("W/").strip('"') if etag else None
 
 
 def _entry_version(entry: Any) -> str | None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import threading
 from collections.abc import Callable, Iterator
 from signal import SIGKILL
 from typing import Any
 
 from tarkit.errors import TarkitError
 from tarkit.stores.connect import list_objects
-from tarkit.stores.schemes import module_of
+from tarkit.stores.schemes import find_scheme
 from tarkit.stores.store import StoreOptions
+from tarkit.threads import has_threads
 
 _SPECIAL = re.compile(r"[*?[]")
-_WITHOUT_THREADS = ("tarkit.stores.hub", "tarkit.stores.ais")  # that of the Hub keeps the commit that it has listed
 _PIECES = re.compile(r"(\*\*/)|(\*\*)|(\*)|(\?)|\[(!?)([^\]/]+)\]")
 
 
@@ -24,7 +23,7 @@ def matching(pattern: str, options: StoreOptions | None = None) -> Iterator[str]
     """Yield the URLs of the objects that a pattern matches, in the order of the store.
 
     `*`, `?` and `[...]` match within one component and no leading dot, `**` matches any number of directories, as in
-    `glob`. Only names that begin like the pattern are requested. A directory is what its objects have in their names.
+    `glob`. Only names that begin like the pattern up to its first wildcard are requested.
     """
     special = _SPECIAL.search(pattern)
     matches = re.compile(_translate(pattern), re.DOTALL).fullmatch
@@ -74,8 +73,9 @@ def in_child(url: str, work: Callable[[], list[str]]) -> list[str]:
 
     A process with threads cannot be forked for the workers of `-p`. One that has threads calls the function itself.
     """
-    if threading.active_count() > 1 or module_of(url) in _WITHOUT_THREADS:
-        return work()
+    scheme = find_scheme(url)
+    if has_threads() or scheme is None or not scheme.threads:
+        return work()  # and what it looked up, such as the commit of a revision, is still known
     found, result = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NoReturn
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, spell
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import Info, StoreOptions, TryAgain, denied, missing, taken
+from tarkit.stores.store import (
+    PASSING,
+    Info,
+    StoreOptions,
+    TryAgain,
+    denied_error,
+    exists_error,
+    not_found_error,
+    unquote_etag,
+)
+from tarkit.threads import mark_native_threads
 
 try:
     import obstore
@@ -43,7 +52,6 @@ _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _ROLE = re.compile(r"token request|https?://(169\.254\.|metadata\.google)")  # a request for those of the machine's role
 _SOURCE = re.compile(r"^Generic \w+ error: ")
-_PASSING = ("408", "425", "429", "500", "502", "503", "504")
 _FATAL = (
     (re.compile(r"certificate|invalid peer|TlsError|HandshakeFailure", re.IGNORECASE), "TLS error"),
     (re.compile(r"builder error|relative URL|InvalidUri"), "the endpoint is not a valid URL"),
@@ -63,7 +71,7 @@ _LOGIN = {
     "gs": "set GOOGLE_APPLICATION_CREDENTIALS",
     "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-_NOBODY = '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}'
+_NO_ACCOUNT = '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}'
 """The key of a service account of Google that signs nothing."""
 
 
@@ -85,15 +93,15 @@ class ObjectStore:
 
     def head(self, url: str) -> Info:
         """Return the description of an object."""
-        store, key = self._place(url)
+        store, key = self._bucket_of(url)
         try:
             return _info(url, obstore.head(store, key))
         except Exception as error:
-            _fail(url, error, self.options.anonymous)
+            _raise_for(url, error, self.options.anonymous)
 
     def get(self, url: str, start: int, stop: int | None) -> ObjectReply:
         """Request bytes [start, stop) of an object."""
-        store, key = self._place(url)
+        store, key = self._bucket_of(url)
         wanted: Any = {}
         if stop is not None:
             wanted["range"] = (start, stop)
@@ -109,26 +117,25 @@ class ObjectStore:
                 body = self.get(url, 0, None)
                 body.info = body.info._replace(ranges=False)
                 return body
-            if "416" in _STATUS.findall(str(error)) or _BEYOND in str(error):
+            if 416 in _statuses(str(error)) or _BEYOND in str(error):
                 info = self.head(url)
                 if info.size is not None and info.size <= start:
                     return ObjectReply(url, None, start, info)
-            _fail(url, error, self.options.anonymous)
+            _raise_for(url, error, self.options.anonymous)
 
     def put(self, url: str, fresh: bool) -> ObjectUpload:
         """Begin to write an object."""
-        scheme, bucket, key = _named(url)
-        return ObjectUpload(
-            url, _store(scheme, bucket, self.options, self.options.retries), key, fresh, self.options.anonymous
-        )
+        scheme, bucket, key = _split_named(url)
+        store = _store(scheme, bucket, self.options, self.options.retries)
+        return ObjectUpload(url, store, key, fresh, self.options.anonymous)
 
     def delete(self, url: str) -> None:
         """Remove an object."""
-        store, key = self._place(url)
+        store, key = self._bucket_of(url)
         try:
             obstore.delete(store, key)
         except Exception as error:
-            _fail(url, error, self.options.anonymous)
+            _raise_for(url, error, self.options.anonymous)
 
     def list(self, url: str, after: str | None = None, depth: int | None = None) -> Iterator[Info]:
         """Yield the objects whose URL begins with `url`, in the order of their names as bytes, those behind `after`.
@@ -152,10 +159,10 @@ class ObjectStore:
                     elif name > prefix:
                         return
         except Exception as error:
-            _fail(url, error, self.options.anonymous)
+            _raise_for(url, error, self.options.anonymous)
 
-    def _place(self, url: str) -> tuple[Any, str]:
-        scheme, bucket, key = _named(url)
+    def _bucket_of(self, url: str) -> tuple[Any, str]:
+        scheme, bucket, key = _split_named(url)
         return _store(scheme, bucket, self.options), key
 
 
@@ -183,7 +190,7 @@ class ObjectReply:
             try:
                 piece = next(self._pieces, None)
             except Exception as error:
-                _fail(self._url, error, begun=True)
+                _raise_for(self._url, error, begun=True)
             if piece is None:
                 if self._left:
                     raise TryAgain(f"the reply ended {self._left} bytes early")
@@ -223,13 +230,11 @@ class ObjectUpload:
                 data, self._small = b"".join(self._small), None
             self._writer.write(bytes(data))
         except Exception as error:
-            self._give_up(error)
+            _raise_for(self._url, error, self._anonymous)
 
     def close(self) -> None:
         """Complete the object."""
         try:
-            if self._fresh:
-                self._refuse_existing()
             if self._small is not None:
                 mode: Any = "create" if self._fresh else "overwrite"
                 obstore.put(self._store, self._key, b"".join(self._small), mode=mode)
@@ -237,7 +242,7 @@ class ObjectUpload:
                 return
             self._writer.close()
         except Exception as error:
-            self._give_up(error)
+            _raise_for(self._url, error, self._anonymous)
 
     def abort(self) -> None:
         """Abort the upload of parts, so that none stays in the bucket."""
@@ -248,19 +253,6 @@ class ObjectUpload:
                 writer.__exit__(TarkitError, gone, None)
             except Exception:  # the reason for the abort is the error that is reported
                 pass
-
-    def _refuse_existing(self) -> None:
-        try:
-            obstore.head(self._store, self._key)
-        except FileNotFoundError:
-            return
-        except Exception as error:
-            _fail(self._url, error, self._anonymous)
-        raise taken(public_name(self._url))
-
-    def _give_up(self, error: Exception) -> NoReturn:
-        self.abort()
-        _fail(self._url, error, self._anonymous, writing=True)
 
 
 def open_store(options: StoreOptions) -> ObjectStore:
@@ -282,8 +274,8 @@ def split_url(url: str) -> tuple[str, str, str]:
     return scheme, bucket, key
 
 
-def _named(url: str) -> tuple[str, str, str]:
-    """Return the same; raise Usage when the name of the object is missing."""
+def _split_named(url: str) -> tuple[str, str, str]:
+    """Return the scheme, the bucket and the name of an object; raise Usage when the name is missing."""
     scheme, bucket, key = split_url(url)
     if not key:
         raise Usage(f"{public_name(url)}: the name of the object is missing", f"{scheme}://BUCKET/NAME")
@@ -304,7 +296,7 @@ def _store(scheme: str, bucket: str, options: StoreOptions, retries: int = 0) ->
 
 @lru_cache(maxsize=64)
 def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None, retries: int) -> Any:
-    _mark_threads()
+    mark_native_threads()
     from obstore.store import AzureStore, GCSStore, S3Store
 
     config: Any = dict(options.storage)
@@ -329,7 +321,7 @@ def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None,
             return S3Store(bucket, config=config, **how)
         if scheme == "gs":
             if options.anonymous:
-                config.setdefault("service_account_key", _NOBODY)  # otherwise writing needs credentials
+                config.setdefault("service_account_key", _NO_ACCOUNT)  # otherwise writing needs credentials
             if endpoint:
                 config["base_url"] = endpoint
             return GCSStore(bucket, config=config, **how)
@@ -349,17 +341,6 @@ def _own_keys(options: StoreOptions) -> Any:
         raise Usage("storage_options: access_key_id and secret_access_key go together")
     token = options.setting("session_token")
     return {"access_key_id": access, "secret_access_key": secret, "token": token, "expires_at": None}
-
-
-@lru_cache(maxsize=1)
-def _mark_threads() -> threading.Thread:
-    """Start a thread that only waits: it tells the rest of tarkit that this process has threads, those of obstore.
-
-    Their locks are held in the copy for ever when such a process is forked.
-    """
-    thread = threading.Thread(target=threading.Event().wait, name="obstore", daemon=True)
-    thread.start()
-    return thread
 
 
 def _profile(options: StoreOptions) -> dict[str, str]:
@@ -395,8 +376,7 @@ def _profile(options: StoreOptions) -> dict[str, str]:
 
 def _info(url: str, meta: Any) -> Info:
     written = meta.get("last_modified")
-    # some servers put ETags in quotes except in lists
-    version = (meta.get("e_tag") or "").strip('"') or str(written or "") or None
+    version = unquote_etag(meta.get("e_tag")) or str(written or "") or None
     return Info(url, meta["size"], version, modified=int(written.timestamp()) * 10**9 if written else None)
 
 
@@ -404,29 +384,32 @@ def _first_line(error: Exception) -> str:
     return _SOURCE.sub("", str(error).partition("\n")[0])[:300]
 
 
-def _refuse(url: str, error: Exception, said: str, statuses: list[str], anonymous: bool) -> None:
+def _raise_if_final(url: str, error: Exception, said: str, statuses: list[int], anonymous: bool) -> None:
     """Raise the exception for an error that no repetition changes, if it is one of the known ones."""
     name, scheme = public_name(url), scheme_of(url) or ""
     if said.startswith(("NoSuchBucket", "ContainerNotFound")):
         raise TarkitError(f"{name}: there is no such {'container' if scheme == 'az' else 'bucket'}") from error
     if isinstance(error, FileNotFoundError):
-        raise missing(name) from error
+        raise not_found_error(name) from error
     if isinstance(error, AlreadyExistsError):
-        raise taken(name) from error
+        raise exists_error(name) from error
     if isinstance(error, PreconditionError):
         raise TarkitError(f"{name}: the object has changed meanwhile") from error
-    if (refusal := _refusal(url, error, said, statuses, anonymous)) is not None:
+    if (refusal := _denied_error(url, error, said, statuses, anonymous)) is not None:
         raise refusal from error
     for pattern, words in _FATAL:
         if pattern.search(str(error)):
             raise TarkitError(f"{name}: {words}", f"{spell('endpoint_url')} names the server") from error
-    if statuses and statuses[-1] not in _PASSING:
+    if statuses and statuses[-1] not in PASSING:
         raise TarkitError(f"{name}: the server answers {statuses[-1]}{': ' if said else ''}{said}") from error
 
 
-def _fail(
-    url: str, error: Exception, anonymous: bool = False, *, begun: bool = False, writing: bool = False
-) -> NoReturn:
+def _statuses(text: str) -> list[int]:
+    """Return the statuses of replies that the text of an error names."""
+    return [int(found) for found in _STATUS.findall(text)]
+
+
+def _raise_for(url: str, error: Exception, anonymous: bool = False, *, begun: bool = False) -> NoReturn:
     """Raise the exception for an error of obstore, whose text has the status, the reply and the cause.
 
     Args:
@@ -434,34 +417,31 @@ def _fail(
         error: the error.
         anonymous: no credentials were sent.
         begun: the reply had begun.
-        writing: the object was written, so that nothing is repeated.
     """
     if isinstance(error, (TarkitError, TryAgain)):
         raise error
     name, text = public_name(url), str(error)
-    statuses, code, message = _STATUS.findall(text), _CODE.search(text), _MESSAGE.search(text)
+    statuses, code, message = _statuses(text), _CODE.search(text), _MESSAGE.search(text)
     words = message[1].strip().partition("\n")[0].rstrip(".") if message else ""
     said = ": ".join(filter(None, (code[1] if code else "", words)))
-    _refuse(url, error, said, statuses, anonymous)
+    _raise_if_final(url, error, said, statuses, anonymous)
     if statuses:
         reason = f"the server answers {statuses[-1]}{': ' if said else ''}{said}"
     elif isinstance(error, GenericError) or begun:
         reason = next((words for pattern, words in _NETWORK if pattern.search(text)), _first_line(error))
     else:
         raise TarkitError(f"{name}: {_first_line(error)}") from error
-    if writing:
-        raise TarkitError(f"{name}: {reason}; the object was not written") from error
     raise TryAgain(reason) from error  # in no variable here: that is a cycle, which keeps all that callers hold
 
 
-def _refusal(url: str, error: Exception, said: str, statuses: list[str], anonymous: bool) -> TarkitError | None:
+def _denied_error(url: str, error: Exception, said: str, statuses: list[int], anonymous: bool) -> TarkitError | None:
     """Return the exception for credentials that are missing or not accepted, None for another error."""
     name, login = public_name(url), _LOGIN[scheme_of(url) or ""]
     hint = f"{login}; {spell('anonymous')} reads a public bucket"
-    if _ROLE.search(str(error)) and not {*statuses} & {*_PASSING}:
+    if _ROLE.search(str(error)) and not PASSING.intersection(statuses):
         return TarkitError(f"{name}: no credentials: none are set, and this machine has no role", hint)
-    refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or bool({"401", "403"} & set(statuses))
-    if anonymous and (refused or "400" in statuses):  # a server may say nothing better to a request without a signature
+    refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or bool({401, 403} & set(statuses))
+    if anonymous and (refused or 400 in statuses):  # a server may say nothing better to a request without a signature
         what = f"no credentials were sent{': ' if said else ''}{said}"
-        return denied(name, what, f"without {spell('anonymous')} they are sent: {login}")
-    return denied(name, said or "the credentials that were sent do not allow it", hint) if refused else None
+        return denied_error(name, what, f"without {spell('anonymous')} they are sent: {login}")
+    return denied_error(name, said or "the credentials that were sent do not allow it", hint) if refused else None

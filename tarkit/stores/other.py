@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import Info, StoreOptions, TryAgain, denied, missing, taken
+from tarkit.stores.store import Info, StoreOptions, TryAgain, changed_error, denied_error, not_found_error
 
 try:
     import fsspec  # type: ignore[import-untyped,unused-ignore]
@@ -46,22 +46,22 @@ class OtherStore:
 
     def head(self, url: str) -> Info:
         """Return the description of an object."""
-        connection, path = self._place(url)
+        connection, path = self._locate(url)
         return connection.use(url, lambda system: _info(url, path, system))
 
     def get(self, url: str, start: int, stop: int | None) -> OtherReply:
         """Request bytes [start, stop) of an object; they are read piece by piece."""
-        connection, path = self._place(url)
+        connection, path = self._locate(url)
         return OtherReply(connection, url, path, self.head(url), start, stop)
 
     def put(self, url: str, fresh: bool) -> OtherUpload:
         """Begin to write an object. Raises Unsupported where the file system cannot rename."""
-        connection, path = self._place(url)
-        return OtherUpload(connection, url, path, fresh)
+        connection, path = self._locate(url)
+        return OtherUpload(connection, url, path)
 
     def delete(self, url: str) -> None:
         """Remove an object."""
-        connection, path = self._place(url)
+        connection, path = self._locate(url)
         connection.use(url, lambda system: system.rm_file(path) if _exists(path, system) else _gone(path))
 
     def list(self, url: str, after: str | None, depth: int | None = None) -> Iterator[Info]:
@@ -72,7 +72,7 @@ class OtherStore:
                 yield info
 
     def _walk(self, directory: str, prefix: str, depth: int | None) -> Iterator[Info]:
-        connection, path = self._place(directory)
+        connection, path = self._locate(directory)
         found: list[tuple[str, dict[str, Any]]] = []
         try:
             for entry in connection.use(directory, lambda system: _entries(path, system)):
@@ -89,7 +89,7 @@ class OtherStore:
             elif depth is None or depth > 0:
                 yield from self._walk(url, prefix, None if depth is None else depth - 1)
 
-    def _place(self, url: str) -> tuple[Connection, str]:
+    def _locate(self, url: str) -> tuple[Connection, str]:
         """Return the connection of a URL, one for each server in each process, and the path there."""
         if "::" in url:
             raise Usage(f"{public_name(url)}: chains of URLs are not supported", "give one URL")
@@ -128,9 +128,9 @@ class Connection:
                 return action(self._system)
             except BaseException as error:
                 if not isinstance(error, (FileNotFoundError, TarkitError)):
-                    self._system = None  # nobody knows what the server still sends
+                    self._system = None  # the rest of a reply may still arrive
                 if isinstance(error, Exception):
-                    _fail(url, error, self._options)
+                    _raise_for(url, error, self._options)
                 raise
 
     def renames(self) -> bool:
@@ -185,9 +185,7 @@ class OtherReply:
         """Return the bytes up to `end`. They are of the version of `info`, if it is there before and after."""
         data = _bytes(self._path, self._at, end, system)
         if _info(self._url, self._path, system) != self.info:
-            raise TarkitError(
-                f"{public_name(self._url)}: the object has changed while it was read", "read it again from its start"
-            )
+            raise changed_error(public_name(self._url))
         return data
 
     def close(self) -> None:
@@ -198,17 +196,11 @@ class OtherReply:
 class OtherUpload:
     """An object that is written under another name, `.NAME.xxxxxxxx.part`, and renamed once it is complete."""
 
-    def __init__(self, connection: Connection, url: str, path: str, fresh: bool) -> None:
-        """Make the directory, and begin the file.
-
-        Raises:
-            Unsupported: the file system cannot rename.
-            TarkitError: with `fresh`, the object exists.
-        """
+    def __init__(self, connection: Connection, url: str, path: str) -> None:
+        """Make the directory, and begin the file. Raises Unsupported where the file system cannot rename."""
         self._connection = connection
         self._url = url
         self._path = path
-        self._fresh = fresh
         self._size = 0
         self._buffer = bytearray()
         self._file: Any = None
@@ -221,8 +213,11 @@ class OtherUpload:
             )
         directory, _, name = path.rpartition("/")
         self._part = f"{path[: len(path) - len(name)]}.{name}.{uuid4().hex[:8]}.part"
-        self._refuse_existing()
-        self._use(lambda system: self._begin(directory, system))
+        try:
+            self._use(lambda system: self._begin(directory, system))
+        except BaseException:
+            self.abort()
+            raise
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all of `data`."""
@@ -236,7 +231,6 @@ class OtherUpload:
         self._flush()
         self._use(lambda system: self._file.close())
         self._file = None
-        self._refuse_existing()
         self._use(self._rename)
 
     def abort(self) -> None:
@@ -299,20 +293,8 @@ class OtherUpload:
         if size != self._size:
             raise TarkitError(f"{public_name(self._url)}: {size} bytes arrived of {self._size}")
 
-    def _refuse_existing(self) -> None:
-        if self._fresh and self._use(lambda system: _exists(self._path, system)):
-            self.abort()
-            raise taken(public_name(self._url))
-
-    def _use(self, action: Callable[[Any], _T]) -> _T:
-        try:
-            return self._connection.use(self._url, action)
-        except TryAgain as failure:
-            self.abort()
-            raise TarkitError(f"{public_name(self._url)}: {failure}; the object was not written") from failure
-        except BaseException:
-            self.abort()
-            raise
+    def _use(self, action: Callable[[Any], object]) -> None:
+        self._connection.use(self._url, action)
 
 
 def open_store(options: StoreOptions) -> OtherStore:
@@ -376,7 +358,7 @@ def _bytes(path: str, start: int, end: int, system: Any) -> bytes:
         return b"".join(parts)
 
 
-def _fail(url: str, error: Exception, options: StoreOptions) -> NoReturn:
+def _raise_for(url: str, error: Exception, options: StoreOptions) -> NoReturn:
     """Raise the exception for an error of a file system."""
     if isinstance(error, (TarkitError, TryAgain)):
         raise error
@@ -387,11 +369,11 @@ def _fail(url: str, error: Exception, options: StoreOptions) -> NoReturn:
         text = text.replace(secret, "***")
     text = options.without_secrets(text) or type(error).__name__
     if isinstance(error, FileNotFoundError):
-        raise missing(name) from error
+        raise not_found_error(name) from error
     if isinstance(error, IsADirectoryError):
         raise IsADirectoryError(21, os.strerror(21), name) from error
     if isinstance(error, PermissionError) or kinds & {"AuthenticationException"} or text.startswith("530"):
-        raise denied(name, text, "a login is read from the URL: SCHEME://USER:PASSWORD@HOST/PATH") from error
+        raise denied_error(name, text, "a login is read from the URL: SCHEME://USER:PASSWORD@HOST/PATH") from error
     if isinstance(error, NotImplementedError):
         raise Unsupported(f"{name}: this file system does not support it: {text}") from error
     if isinstance(error, (OSError, EOFError)) or kinds & {"error_temp", "error_reply", "error_proto", "SSHException"}:

@@ -80,11 +80,6 @@ def rewritten(names: list[str], options: Sequence[str] = ()) -> list[str]:
     return [_rewritten(name, rules) for name in names] if rules else names
 
 
-def by_ais(scheme: str) -> bool:
-    """Return whether the objects of a scheme are requested from AIStore."""
-    return scheme in os.environ.get("USE_AIS_FOR", "").split(":")
-
-
 def _value(found: re.Match[str], word: str, command: bool) -> str:
     value = os.environ.get(f"WDS_{found[1]}")
     if value is None:

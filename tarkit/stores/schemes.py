@@ -6,42 +6,48 @@ import os
 import re
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from tarkit.errors import MissingLibrary, Usage, show, spell
 
-SCHEMES: dict[str, str] = {
-    "s3": "tarkit.stores.objects",
-    "gs": "tarkit.stores.objects",
-    "az": "tarkit.stores.objects",
-    "http": "tarkit.stores.http",
-    "https": "tarkit.stores.http",
-    "hf": "tarkit.stores.hub",
-    "ais": "tarkit.stores.ais",
+
+class Scheme(NamedTuple):
+    """What is known of a scheme before its module is imported.
+
+    Attributes:
+        module: the name of its module, a `store.StoreModule`.
+        listed: whether its objects can be listed.
+        writable: whether its objects can be written.
+        threads: whether its library starts threads that stay, so that the process cannot be copied any more.
+    """
+
+    module: str
+    listed: bool = True
+    writable: bool = True
+    threads: bool = False
+
+
+_BUCKETS = Scheme("tarkit.stores.objects", threads=True)
+_WEB = Scheme("tarkit.stores.http", listed=False, writable=False)
+
+SCHEMES: dict[str, Scheme] = {
+    "s3": _BUCKETS,
+    "gs": _BUCKETS,
+    "az": _BUCKETS,
+    "http": _WEB,
+    "https": _WEB,
+    "hf": Scheme("tarkit.stores.hub", writable=False),
+    "ais": Scheme("tarkit.stores.ais"),
 }
-"""Scheme in lower case -> name of its module, which has `open_store(options) -> Store`."""
+"""The table, by schemes in lower case."""
 
-LISTED = frozenset(("s3", "gs", "az", "hf", "ais"))
-"""Schemes of the table whose objects can be listed."""
-
-READ_ONLY = frozenset(("http", "https", "hf"))
-"""Schemes of the table whose objects cannot be written."""
-
-OTHERS: str | None = "tarkit.stores.other"
-"""The module for schemes that are not in the table, which has `knows(scheme) -> bool`; it needs fsspec."""
+OTHER = Scheme("tarkit.stores.other", threads=True)
+"""The row of all schemes that are not in the table. Its module has `knows(scheme) -> bool` as well; it needs fsspec."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LOGIN = re.compile(r"(://)[^/?#]+@")
 _SECRET = re.compile(r"([?&][^=&#]*(?:sig|token|secret|passw|key|credential)[^=&#]*=)[^&#]*", re.IGNORECASE)
-
-# scheme -> commands that read to stdout and write from stdin, for hints only
-_COMMANDS = {
-    "s3": ("aws s3 cp {} -", "aws s3 cp - {}"),
-    "gs": ("gcloud storage cat {}", "gcloud storage cp - {}"),
-    "http": ("curl -fsSL {}", "curl -fsS -T - {}"),
-    "https": ("curl -fsSL {}", "curl -fsS -T - {}"),
-    "hdfs": ("hdfs dfs -cat {}", "hdfs dfs -put - {}"),
-}
+_COMMANDS = {"hdfs": ("hdfs dfs -cat", "hdfs dfs -put -")}  # that read to stdout, and write from stdin, for hints
 
 
 def scheme_of(text: str) -> str | None:
@@ -50,43 +56,45 @@ def scheme_of(text: str) -> str | None:
     return found[1].lower() if found else None
 
 
-def module_of(url: str) -> str | None:
-    """Return the name of the module for a URL: of the table, else the one for all others; None if none knows it."""
-    scheme = scheme_of(url) or ""
-    if scheme in SCHEMES or OTHERS is None:
-        return SCHEMES.get(scheme)
+def find_scheme(url: str) -> Scheme | None:
+    """Return what serves a URL; None if nothing does.
+
+    That is AIStore for the schemes of USE_AIS_FOR (see `rewrite`), else the row of its scheme, else OTHER.
+    """
+    name = scheme_of(url)
+    if name is None:
+        return None
+    if name in os.environ.get("USE_AIS_FOR", "").split(":"):
+        return SCHEMES["ais"]
+    if name in SCHEMES:
+        return SCHEMES[name]
     try:
-        return OTHERS if cast(Any, import_module(OTHERS)).knows(scheme) else None
+        return OTHER if cast(Any, import_module(OTHER.module)).knows(name) else None
     except MissingLibrary:
         return None
 
 
 def is_listed(url: str) -> bool:
     """Whether globs and directories in a URL can be listed."""
-    scheme = scheme_of(url)
-    return scheme is not None and (scheme in LISTED or (scheme not in SCHEMES and module_of(url) is not None))
+    scheme = find_scheme(url)
+    return scheme is not None and scheme.listed
 
 
-def unknown(url: str, writing: bool = False) -> Usage:
+def unknown_scheme_error(url: str, writing: bool = False) -> Usage:
     """Return the error for a URL with an unknown scheme; its hint is a `pipe:` to use instead."""
-    known = ", ".join(f"{each}://" for each in sorted(SCHEMES)) or "none is built in"
-    what = f"{public_name(url)}: unknown scheme {scheme_of(url)}:// (known: {known})"
-    hint = f"use a command: 'pipe:{command_for(url, writing)}'"
-    if OTHERS is not None and find_spec("fsspec") is None:
+    name = scheme_of(url) or ""
+    known = ", ".join(f"{each}://" for each in sorted(SCHEMES))
+    command = _COMMANDS.get(name, ("COMMAND", "COMMAND"))[writing]
+    hint = f"use a command: 'pipe:{command} {public_name(url)}'"
+    if find_spec("fsspec") is None:
         hint += "; fsspec may know it: pip install 'tarkit[fsspec]'"
-    return Usage(what, hint)
+    return Usage(f"{public_name(url)}: unknown scheme {name}:// (known: {known})", hint)
 
 
 def refuse_url(word: str | None, argument: str) -> None:
     """Raise Usage when what is given for an option, or an argument of this name, is a URL, and not an existing path."""
     if word is not None and scheme_of(word) and not os.path.exists(word):
         raise Usage(f"{public_name(word)}: {spell(argument)} is a local path, not a URL")
-
-
-def command_for(url: str, writing: bool = False) -> str:
-    """Return a command that reads `url` to stdout, or writes it from stdin, for hints."""
-    commands = _COMMANDS.get(scheme_of(url) or "", ("COMMAND {}", "COMMAND {}"))
-    return commands[writing].format(public_name(url))
 
 
 def public_name(url: str) -> str:

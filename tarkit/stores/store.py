@@ -24,6 +24,10 @@ def silent(line: str) -> None:
     """Print nothing."""
 
 
+PASSING = frozenset((408, 425, 429, 500, 502, 503, 504))
+"""Statuses of replies to requests that may be made again (RFC 9110 15.5.9, 15.6; RFC 8470; RFC 6585)."""
+
+
 class Info(NamedTuple):
     """An object as its store describes it.
 
@@ -64,17 +68,18 @@ class Reply(Protocol):
 class Upload(Protocol):
     """An object that is being written: it exists once `close` returns, and not before.
 
-    A thread may call `close`, which makes the requests that remain, while others write other objects.
+    The errors of its methods are those of a `Store`. A thread may call `close`, which makes the requests that remain,
+    while others write other objects.
     """
 
     def write(self, data: bytes | memoryview, /) -> object:
         """Write all of `data`."""
 
     def close(self) -> None:
-        """Complete the object; after an error it does not exist."""
+        """Complete the object. After an error `abort` is called, and the object does not exist."""
 
     def abort(self) -> None:
-        """Remove what was written; called instead of `close`."""
+        """Remove what was written; called instead of `close`, or after an error, and perhaps twice."""
 
 
 class Store(Protocol):
@@ -87,7 +92,11 @@ class Store(Protocol):
         """Request bytes [start, stop) of an object, to its end for None. Raises FileNotFoundError."""
 
     def put(self, url: str, fresh: bool, /) -> Upload:
-        """Begin to write an object; with `fresh` one that exists is an error, at the latest of `close`."""
+        """Begin to write an object.
+
+        With `fresh` one that exists is an error, if the store can refuse it in the request that completes an object;
+        `transfer.RemoteUpload` looks for one before.
+        """
 
     def delete(self, url: str, /) -> None:
         """Remove an object."""
@@ -98,6 +107,16 @@ class Store(Protocol):
         `depth` is how many directories deep the caller looks, 0 for those in the directory of `url` alone, None for
         all; a store may yield what lies deeper.
         """
+
+
+class StoreModule(Protocol):
+    """The module of a store."""
+
+    def open_store(self, options: StoreOptions, /) -> Store:
+        """Return the store; nothing is connected."""
+
+    def settings(self, scheme: str, /) -> frozenset[str] | None:
+        """Return the names of settings (`StoreOptions.storage`) for a scheme; None if any may be given."""
 
 
 class TryAgain(Exception):
@@ -114,7 +133,7 @@ class TryAgain(Exception):
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """How stores are reached, and how patiently.
+    """How stores are reached, and how often requests are repeated.
 
     Attributes:
         endpoint_url: the server of s3, gs and az URLs in place of that of the provider.
@@ -220,16 +239,26 @@ def parse_options(given: Mapping[str, object] | None) -> StoreOptions | None:
     )
 
 
-def missing(url: str) -> FileNotFoundError:
+def not_found_error(name: str) -> FileNotFoundError:
     """Return the error for an object that does not exist."""
-    return FileNotFoundError(2, os.strerror(2), url)
+    return FileNotFoundError(2, os.strerror(2), name)
 
 
-def denied(url: str, detail: str, hint: str | None) -> TarkitError:
+def denied_error(name: str, detail: str, hint: str | None) -> TarkitError:
     """Return the error for an object that may not be read or written with the credentials at hand."""
-    return TarkitError(f"{url}: permission denied: {detail}", hint)
+    return TarkitError(f"{name}: permission denied: {detail}", hint)
 
 
-def taken(name: str) -> TarkitError:
+def exists_error(name: str) -> TarkitError:
     """Return the error for an object that exists and may not be replaced."""
     return TarkitError(f"{name}: this object exists", f"{spell('force')} replaces it")
+
+
+def changed_error(name: str) -> TarkitError:
+    """Return the error for an object that is not the one that was opened."""
+    return TarkitError(f"{name}: the object has changed while it was read", "read it again from its start")
+
+
+def unquote_etag(text: str | None) -> str | None:
+    """Return an ETag without its quotes and the mark of a weak one: some stores leave them out in lists."""
+    return text.removeprefix("W/").strip('"') or None if text else None

@@ -1,4 +1,4 @@
-"""Read objects over connections that break: retries, resuming at the byte, several ranges in flight.
+"""What all stores share: requests that are repeated, reads that are resumed at a byte, uploads that are checked.
 
 An object is opened by the request of its first bytes, which also describes it. Every later reply must describe the same
 version of it, so bytes of two versions are never mixed.
@@ -15,8 +15,8 @@ from functools import partial
 from typing import Generic, Self, TypeVar
 
 from tarkit.errors import TarkitError, Unsupported, spell
-from tarkit.stores.checksum import Summer
-from tarkit.stores.store import Info, Reply, Store, StoreOptions, TryAgain
+from tarkit.stores.checksum import ChecksumCheck
+from tarkit.stores.store import Info, Reply, Store, StoreOptions, TryAgain, Upload, changed_error, exists_error
 
 FIRST = 1 << 20
 """Bytes of the first range of a stream; the next ones have twice as many each, up to LARGEST."""
@@ -31,7 +31,6 @@ _PAUSE = 0.25  # seconds before the first repetition; twice as many before each 
 _LONGEST = 30.0  # seconds of the longest pause
 _WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
 
-Tell = Callable[[str], None]
 Result = TypeVar("Result")
 
 
@@ -73,36 +72,36 @@ class ThreadCall(Generic[Result]):
         self._done.set()
 
 
-def awaited(work: Callable[[], Result]) -> Result:
+def call_interruptibly(work: Callable[[], Result]) -> Result:
     """Return what a call returns: in the main thread by a ThreadCall, in others, which handle no signals, at once."""
     return ThreadCall(work).result() if threading.current_thread() is threading.main_thread() else work()
 
 
-class Patience:
-    """How often a request is made again: up to `options.retries` failures in a row, with growing pauses.
+class RetryPolicy:
+    """When a request is made again: after up to `options.retries` failures in a row, with growing pauses.
 
     Attributes:
         failures: failures since the last progress.
     """
 
-    def __init__(self, options: StoreOptions, tell: Tell, closed: threading.Event | None = None) -> None:
+    def __init__(self, options: StoreOptions, closed: threading.Event | None = None) -> None:
         """`closed` ends a pause."""
         self.failures = 0
         self._options = options
-        self._tell = tell
         self._closed = closed or threading.Event()
 
-    def count(self, where: str, failure: TryAgain) -> None:
-        """Count a failure; raise TarkitError after too many."""
+    def pause(self, where: str, failure: TryAgain) -> None:
+        """Report a failure, and wait before the next request: longer each time, and as long as the server says.
+
+        Raises:
+            TarkitError: it is one too many.
+        """
         self.failures += 1
         if self.failures > self._options.retries:
             many = f" ({self.failures} attempts)" if self.failures > 1 else ""
             hint = f"{spell('net_retries')} and {spell('net_timeout')} set how long to try"
-            raise TarkitError(f"{where}{failure}{many}", hint)
-
-    def pause(self, where: str, failure: TryAgain) -> None:
-        """Report the failure, and wait before the next request: longer each time, and as long as the server says."""
-        self._tell(f"{where}{failure}; trying again")
+            raise TarkitError(f"{where}: {failure}{many}", hint)
+        self._options.tell(f"{where}: {failure}; trying again")
         pause = min(_PAUSE * 2 ** (self.failures - 1), _LONGEST) * random.uniform(0.5, 1.0)
         self._closed.wait(max(pause, min(failure.wait or 0.0, self._options.timeout)))
 
@@ -117,10 +116,14 @@ class Patience:
             try:
                 return action()
             except TryAgain as failure:
-                self.count(where, failure)
                 self.pause(where, failure)
                 if self._closed.is_set():
                     raise
+
+
+def request_again(request: Callable[[], Result], name: str, options: StoreOptions) -> Result:
+    """Return what a request returns, which is made again after failures that may pass; a signal can interrupt it."""
+    return RetryPolicy(options).repeat(name, partial(call_interruptibly, request))
 
 
 class RemoteObject:
@@ -130,29 +133,19 @@ class RemoteObject:
         store: the store.
         url: its URL, for requests.
         name: its name for messages, without secrets.
-        options: how patiently it is read.
-        tell: called with a line for each connection that broke and was taken up again.
+        options: those of its requests.
         first: how many bytes the first request asks for.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        url: str,
-        name: str,
-        options: StoreOptions,
-        tell: Tell = lambda line: None,
-        first: int = FIRST,
-    ) -> None:
+    def __init__(self, store: Store, url: str, name: str, options: StoreOptions, first: int = FIRST) -> None:
         self.store = store
         self.url = url
         self.name = name
         self.options = options
-        self.tell = tell
         self._info: Info | None = None
         self._head = b""  # the first bytes, once they were requested as a range
         self._opening: Transfer | None = Transfer(self, 0, first)  # until something is read
-        awaited(self._opening.begin)
+        call_interruptibly(self._opening.begin)
         assert self._info is not None
         self.info: Info = self._info
 
@@ -163,7 +156,7 @@ class RemoteObject:
             self._info = reply.info
         elif (reply.info.version, reply.info.size) != (self._info.version, self._info.size):
             reply.close()
-            raise TarkitError(f"{self.name}: the object has changed while it was read", "read it again from its start")
+            raise changed_error(self.name)
         return reply
 
     def read(self, start: int, stop: int, least: int | None = None) -> bytes:
@@ -176,11 +169,11 @@ class RemoteObject:
         if opening is not None:
             with closing(opening):
                 used = self.info.ranges and opening.stop is not None and start < opening.stop
-                self._head = awaited(opening.rest) if used else b""
+                self._head = call_interruptibly(opening.rest) if used else b""
         if (stop if least is None else min(start + least, stop)) <= max(start, len(self._head)):
             return self._head[start:stop]
         with closing(Transfer(self, start, stop)) as transfer:
-            return awaited(transfer.rest)
+            return call_interruptibly(transfer.rest)
 
     def stream(self, start: int = 0, stop: int | None = None) -> Stream:
         """Return a reader of bytes [start, stop), in order. What the first request has read is not requested again."""
@@ -193,8 +186,8 @@ class RemoteObject:
             begun = start + len(head)
             opening = Transfer(self, begun, begun + FIRST if self.info.ranges else None)
         whole = start == 0 and stop in (None, self.info.size)
-        summer = Summer(self.info.checksum) if whole and self.info.checksum else None
-        return Stream(self, opening, stop, summer, head)
+        check = ChecksumCheck(self.info.checksum) if whole and self.info.checksum else None
+        return Stream(self, opening, stop, check, head)
 
     def close(self) -> None:
         """Close the connection of the request that opened the object, if no stream uses it, and free its bytes."""
@@ -213,7 +206,7 @@ class Transfer:
         self.stop = stop
         self._reply: Reply | None = None
         self._closed = threading.Event()
-        self._patience = Patience(remote.options, remote.tell, self._closed)
+        self._policy = RetryPolicy(remote.options, self._closed)
 
     def begin(self) -> None:
         """Make the first request, if it was not made."""
@@ -236,7 +229,7 @@ class Transfer:
                 self._recover(failure)
                 continue
             if data:
-                self._patience.failures = 0
+                self._policy.failures = 0
             self.position += len(data)
             return data
         return b""
@@ -261,15 +254,14 @@ class Transfer:
         if reply is not None:
             reply.close()
         remote = self._remote
-        where = f"{remote.name}: at {self.position}: " if self.position else f"{remote.name}: "
+        where = f"{remote.name}: at {self.position}" if self.position else remote.name
         if self._closed.is_set():
-            raise TarkitError(f"{where}closed")
-        self._patience.count(where, failure)
+            raise TarkitError(f"{where}: closed")
         if self.position and remote.info.version is None:
-            raise TarkitError(f"{where}{failure}", "the server names no version, so the rest may be of another one")
+            raise TarkitError(f"{where}: {failure}", "the server names no version, so the rest may be of another one")
         if self.position and not remote.info.ranges:
-            raise Unsupported(f"{where}{failure}", "the server does not send parts of objects, so reading begins anew")
-        self._patience.pause(where, failure)
+            raise Unsupported(f"{where}: {failure}", "the server sends no parts of objects, so reading begins anew")
+        self._policy.pause(where, failure)
 
 
 class Stream:
@@ -278,7 +270,7 @@ class Stream:
     Args:
         opening: the transfer of the first range, or of all if the store sends no parts.
         stop: where the bytes end; None is the end of the object.
-        summer: computes the checksum, if all bytes are read and there is one to compare with.
+        check: computes the checksum, if all bytes are read and there is one to compare with.
         head: bytes before those of the first range, which come first.
     """
 
@@ -287,11 +279,11 @@ class Stream:
         remote: RemoteObject,
         opening: Transfer,
         stop: int | None = None,
-        summer: Summer | None = None,
+        check: ChecksumCheck | None = None,
         head: bytes = b"",
     ) -> None:
         self._remote = remote
-        self._summer = summer
+        self._check = check
         self._stop = remote.info.size if stop is None else stop
         self._whole = None if remote.info.ranges else opening
         self._flight: deque[tuple[Transfer, ThreadCall[bytes]]] = deque()
@@ -307,12 +299,12 @@ class Stream:
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes, b"" at the end. Raises TarkitError for an object that does not have its checksum."""
         data = self._read(n)
-        summer = self._summer
-        if summer is not None:
-            summer.update(data)
-            if summer.size == self._stop or (n and not data):
-                self._summer = None
-                if not summer.matches():
+        check = self._check
+        if check is not None:
+            check.update(data)
+            if check.size == self._stop or (n and not data):
+                self._check = None
+                if not check.matches():
                     what = "what was read does not have the checksum that the server names"
                     raise TarkitError(f"{self._remote.name}: {what}", "read it again, or compare it with its origin")
         return data
@@ -354,3 +346,58 @@ class Stream:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class RemoteUpload:
+    """An object that is written: given up after the first error, and with `fresh` not in place of another.
+
+    Args:
+        store: the store.
+        url: its URL, for requests.
+        name: its name for messages, without secrets.
+        options: those of its requests.
+        fresh: an object that exists when this one is completed is an error.
+    """
+
+    def __init__(self, store: Store, url: str, name: str, options: StoreOptions, fresh: bool = False) -> None:
+        self._head = partial(request_again, partial(store.head, url), name, options) if fresh else None
+        self._name = name
+        try:  # in this thread, as are writes: what another one has begun would stay if this one is interrupted
+            self._upload: Upload = store.put(url, fresh)
+        except TryAgain as failure:
+            raise self._not_written_error(failure) from failure
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+        self._do(partial(self._upload.write, data))
+
+    def close(self) -> None:
+        """Complete the object."""
+        if self._head is not None:
+            self._do(self._refuse_existing)
+        self._do(self._upload.close)
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        self._upload.abort()
+
+    def _refuse_existing(self) -> None:
+        assert self._head is not None
+        try:
+            self._head()
+        except FileNotFoundError:
+            return
+        raise exists_error(self._name)
+
+    def _do(self, action: Callable[[], object]) -> None:
+        """Perform an action; abort the upload after an error."""
+        try:
+            action()
+        except BaseException as error:
+            self.abort()
+            if isinstance(error, TryAgain):
+                raise self._not_written_error(error) from error
+            raise
+
+    def _not_written_error(self, failure: TryAgain) -> TarkitError:
+        return TarkitError(f"{self._name}: {failure}; the object was not written")

@@ -29,8 +29,6 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from braceexpand import braceexpand
-
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.stores import connect, rewrite, schemes
 from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, ZIP
@@ -87,7 +85,13 @@ def expand_braces(word: str) -> list[str]:
     if count is None:
         return [word]
     _check(count, word)
-    return list(braceexpand(word, escape=False))
+    return _brace_expansion(word)
+
+
+def _brace_expansion(text: str) -> list[str]:
+    from braceexpand import braceexpand
+
+    return list(braceexpand(text, escape=False))
 
 
 def expand_command(command: str) -> list[str]:
@@ -98,7 +102,7 @@ def expand_command(command: str) -> list[str]:
     position = 0
     for group in groups:
         pieces.append([command[position : group.start]])
-        pieces.append(list(braceexpand(command[group.start : group.stop], escape=False)))
+        pieces.append(_brace_expansion(command[group.start : group.stop]))
         position = group.stop
     pieces.append([command[position:]])
     return ["".join(choice) for choice in product(*pieces)]
@@ -474,8 +478,8 @@ def _pipe(command: str) -> Location:
 
 
 def _url(url: str, options: StoreOptions | None, writing: bool = False) -> Location:
-    if schemes.module_of(url) is None:
-        raise schemes.unknown(url, writing)
+    if schemes.find_scheme(url) is None:
+        raise schemes.unknown_scheme_error(url, writing)
     if options is not None:
         connect.check_settings(url, options)
     return Location("url", url, schemes.public_name(url), options=options)

@@ -7,7 +7,7 @@ import os
 from typing import Literal, cast
 
 from tarkit.errors import show
-from tarkit.stores import schemes
+from tarkit.stores import connect, schemes
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.sink import Sink, open_sink
 
@@ -75,7 +75,6 @@ def sum_file(kind: str, text: str, options: StoreOptions | None = None) -> tuple
     """
     import hashlib  # takes milliseconds to load
 
-    from tarkit.stores import connect
     from tarkit.streams.copy import CHUNK
 
     cached = connect.open_cached(text, options) if kind == "url" else None
@@ -91,8 +90,20 @@ def sum_file(kind: str, text: str, options: StoreOptions | None = None) -> tuple
     return hashed.hexdigest(), size
 
 
+def check_created(word: str | None, options: StoreOptions | None) -> None:
+    """Raise Usage for a URL that `create_file` would not take: of an unknown scheme, or with options of another one."""
+    if word is not None and (parsed := parse_file(word))[0] == "url":
+        connect.store_of(parsed[1], options, writing=True)
+
+
 def create_file(word: str, sync: bool = False, options: StoreOptions | None = None) -> Sink:
-    """Open a file for writing, which appears when it is complete; with `sync` a local one is on the disk then."""
+    """Open a file for writing, which appears when it is complete.
+
+    Args:
+        word: its path, command or URL.
+        sync: a local file is on the disk then.
+        options: how a URL is reached; None for the options of the process.
+    """
     kind, text = parse_file(word)
     return open_sink(kind, text, sync=sync, options=options)
 
@@ -122,7 +133,6 @@ class _CommandFile(io.RawIOBase):
 
 def _fetched(url: str, options: StoreOptions | None) -> io.BufferedReader:
     """Return a temporary file with the content of an object, which a process of its own reads (see `in_child`)."""
-    from tarkit.stores.connect import open_object
     from tarkit.stores.listing import in_child
     from tarkit.streams.copy import CHUNK
     from tarkit.streams.tempfile import TemporaryFile
@@ -130,7 +140,7 @@ def _fetched(url: str, options: StoreOptions | None) -> io.BufferedReader:
     file = TemporaryFile()
 
     def fetch() -> list[str]:
-        with open_object(url, options).stream() as stream:
+        with connect.open_object(url, options).stream() as stream:
             while data := stream.read(CHUNK):
                 file.write(data)
         return []

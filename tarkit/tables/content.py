@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError, show
-from tarkit.stores.ahead import Fetched, Place, fetch, read_ahead
+from tarkit.stores.object_prefetch import Fetched, Place, fetch, prefetch_objects
 from tarkit.streams.command import CommandReader
 from tarkit.streams.copy import CHUNK, SMALL, read_small, seconds
 from tarkit.streams.source import ByteReader, DescriptorReader, ReadAdapter
@@ -156,7 +156,7 @@ def loaded(rows: Iterable[Row], load: ContentLoader, ahead: int = 1) -> Iterator
 
     Objects are requested ahead in any case.
     """
-    requested = read_ahead(rows, _place_of, partial(fetch, options=load.storage))
+    requested = prefetch_objects(rows, _place_of, partial(fetch, options=load.storage))
     if ahead <= 1:
         for row, request in requested:
             yield row, load(row, request)

@@ -115,8 +115,8 @@ def parse_source(source: bytes, pipes_allowed: bool, rules: bool = True) -> tupl
     if url.startswith(("file:", "pipe:")):
         return parse_source(source, pipes_allowed)
     scheme = schemes.scheme_of(url)
-    if scheme and schemes.module_of(url) is None:
-        unknown = schemes.unknown(url)
+    if scheme and schemes.find_scheme(url) is None:
+        unknown = schemes.unknown_scheme_error(url)
         raise MalformedRow(str(unknown), hint=unknown.hint)
     return ("url" if scheme else "path"), source
 

@@ -7,7 +7,6 @@ read back.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -186,6 +185,8 @@ def sample_record(seen: SampleItems) -> dict[str, Any]:
 
 def json_line(seen: SampleItems) -> str:
     """Return `sample_record` as a line of JSON without characters that are not printable."""
+    import json
+
     text = json.dumps(sample_record(seen), ensure_ascii=False)
     if text.isprintable():
         return text + "\n"
@@ -226,7 +227,7 @@ def name_line(name: EntryName, nul: bool) -> bytes:
 # ---- Plans of shards: the layout that `shard --dry-run` prints
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
-_SUFFIXES = sorted((*ARCHIVE_SUFFIXES, ".zip"), key=len, reverse=True)
+_SUFFIXES = sorted(ARCHIVE_SUFFIXES, key=len, reverse=True)
 
 
 def human_size(size: int) -> str:
@@ -268,6 +269,8 @@ def layout_lines(layout: PackLayout, keys: bool, content: bool) -> Iterator[byte
 
 def layout_json(layout: PackLayout) -> Iterator[bytes]:
     """Yield a line of JSON for each shard: shard, bytes (of content), tar (its length), samples."""
+    import json
+
     for shard, batches in layout.shards():
         yield json.dumps(_shard(shard, _samples(batches))).encode() + b"\n"
 

@@ -11,6 +11,7 @@ import pytest
 
 import tarkit
 from tests._tools import each_row
+from tests.conftest import Archive
 
 Call = Callable[[tarkit.Dataset], Any]
 
@@ -212,6 +213,18 @@ def test_repr(data: tarkit.Dataset) -> None:
     report = tarkit.check(["a.tar", "bad.tar"])
     assert repr(report) == "<tarkit.Report: 1 of 2 shards bad>"
     assert report.bad == ["bad.tar"]
+
+
+@pytest.mark.forks
+def test_check_uses_the_directory_of_the_dataset(archive: Archive) -> None:
+    """For temporary files, as all methods of the dataset do."""
+    names = [archive({f"{number}.x": b"1"}, f"{number}.tar") for number in range(2)]
+    Path("tmp").mkdir()
+    data = tarkit.open(names, tmpdir="tmp")
+    assert data.check(processes=2).ok
+    Path("tmp").rmdir()
+    with pytest.raises(FileNotFoundError):
+        data.check(processes=2)
 
 
 @pytest.mark.forks

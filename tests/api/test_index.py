@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 import tarkit
 from tests._tools import each_row
-from tests.conftest import Archive, Run, tar
+from tests.conftest import Archive, Content, Run, tar
 
 
 @pytest.mark.forks
@@ -45,7 +46,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no format": (lambda: tarkit.index("a.tar", ()), tarkit.Usage, "format names no format"),
     "number": (lambda: tarkit.index("a.tar", 3), TypeError, "format=3: a str or a list of str is needed"),  # type: ignore[arg-type]
     "md5": (lambda: tarkit.index("a.tar", "dali", md5=True), tarkit.Usage, "md5 requires format='wids'"),
-    "processes": (lambda: tarkit.index("a.tar", "dali", processes=0), tarkit.Usage, "processes=0: it is at least 1"),
+    "processes": (lambda: tarkit.index("a.tar", "dali", processes=-1), tarkit.Usage, "processes=-1: it is at least 0"),
     "no index": (lambda: tarkit.verify_index("a.tar"), tarkit.TarkitError, "no index to verify"),
     "no such format": (lambda: tarkit.verify_index("a.tar", "nix"), tarkit.Usage, "no such format"),
 }
@@ -58,3 +59,38 @@ def test_wrong_arguments(case: str, archive: Archive) -> None:
     call, kind, text = WRONG[case]
     with pytest.raises(kind, match=text):
         call()
+
+
+TWICE: list[tuple[str, Content]] = [("a.x", b"1"), ("a.x", b"2"), ("b.x", b"3")]
+
+
+@pytest.mark.forks
+@each_row(("maxerr", "exit"), [("1", 1), ("2", 0)])
+@each_row("command", [["stats"], ["index", "-f", "dali"], ["index", "-f", "dali,tsv,wids", "-p", "2"], ["verify"]])
+def test_maxerr_of_all_shards(command: list[str], maxerr: str, exit: int, archive: Archive, run: Run) -> None:
+    """So many problems may be in all shards together, each of which counts once; the next ends the run."""
+    for name in ("s/1.tar", "s/2.tar"):
+        archive(TWICE, name)
+    if command == ["verify"]:
+        tarkit.index("s", "dali,tsv,wids", skip="duplicate-entry", on_problem=lambda line: None)
+        command = ["index", "--verify"]
+    found = run(*command, "s", "--maxerr", maxerr, "--report", "report.json", exit=exit)
+    assert str(found.stderr).count("[duplicate-entry]") + str(found.stdout).count("[duplicate-entry]") >= 2
+    if not exit:
+        assert json.loads(Path("report.json").read_text())["problems"] == {"duplicate-entry": 2}
+
+
+@pytest.mark.forks
+@each_row("processes", [1, 3])
+def test_warnings(processes: int, archive: Archive) -> None:
+    """Three of a kind in a run, and one that there are more; those of a shard that ends the run come before."""
+    names = [archive(TWICE, f"s/{number}.tar") for number in range(5)]
+    said: list[str] = []
+    tarkit.index("s", "dali", skip="duplicate-entry", processes=processes, on_problem=said.append)
+    assert [line.partition(":")[0] for line in said[:3]] == names[:3]
+    assert said[3:] == ["more of [duplicate-entry] follow; they are only counted"]
+    archive([*TWICE, ("a.y", b"4")], "s/0.tar")
+    said.clear()
+    with pytest.raises(tarkit.Problem, match="scattered-sample"):
+        tarkit.index("s", "dali", skip="duplicate-entry", processes=processes, on_problem=said.append)
+    assert len(said) == 1

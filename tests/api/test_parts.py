@@ -123,7 +123,7 @@ def test_a_part_without_samples(archive: Archive) -> None:
         ({"map": "m", "unmatched": "r", "on_unmatched": "skip"}, "unmatched and on_unmatched: choose one"),
         ({"map": "m", "on_unmatched": "nix"}, "on_unmatched='nix': it is one of error, warn, skip"),
         ({"map": {"x-%d": ["."]}}, "with map, template is a directory: the map has the names of shards"),
-        ({"manifest": "s-7.tar"}, "manifest s-7.tar: the shards may get this name"),
+        ({"manifest": "s-7.tar"}, "s-7.tar is the manifest, and has a name that the shards may get"),
         ({"manifest": "in.tar"}, "in.tar is both input and output"),
     ],
 )

@@ -362,7 +362,7 @@ WRONG = [
     ("-c 1 -o pipe:cat>%d --manifest m", 2, "--manifest needs shards that are files"),
     ("-c 1 -o x-%d.tar --manifest in.tar", 2, "in.tar is both input and output"),
     ("-c 1 -o x-%d.tar --report in.tar", 2, "in.tar is both input and output"),
-    ("-c 1 -o x-%d.tar --manifest x-3.tar", 2, "--manifest x-3.tar: the shards may get this name"),
+    ("-c 1 -o x-%d.tar --manifest x-3.tar", 2, "x-3.tar is the manifest, and has a name that the shards may get"),
     ("-c 1 --remainder drop", 2, "--remainder requires -n"),
 ]
 

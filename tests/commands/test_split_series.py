@@ -500,7 +500,10 @@ WRONG = [
     ("--parts a=1 -o -", "split writes numbered files, not stdout"),
     ('--map {"x":["x"]} -o -', "split writes numbered files, not stdout"),
     ("--parts a=0.5,b=0.5 -o pipe:cat>%d", "a command for several parts must contain {part}"),
-    ("--parts a=0.5,b=0.5 --manifest b-000007.tar", "--manifest b-000007.tar: the shards may get this name"),
+    (
+        "--parts a=1 --manifest a-7.tar -o {part}-%d.tar",
+        "a-7.tar is the manifest, and has a name that the shards may get",
+    ),
     ("--parts 1=0.5,11=0.5 -o {part}{1..11}.tar", "'1{1..11}.tar' and '11{1..11}.tar' both have a shard '111.tar'"),
 ]
 

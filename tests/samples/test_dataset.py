@@ -208,9 +208,9 @@ def test_mix(archive: Archive, feed: Way) -> None:
         feed(archive({f"{name}{n}.x": b"" for n in range(count)}, f"{name}.tar"))
         for name, count in (("a", 3), ("b", 1), ("c", 0), ("d", 2))
     ]
-    assert names(*words, mix=2) == "a0 b0 a1 d0 a2 d1"
-    assert names(*words, mix=4) == "a0 b0 d0 a1 d1 a2"
-    inputs = DatasetReader(expand_inputs(words), Policy(), mix=2)
+    assert names(*words, interleave=2) == "a0 b0 a1 d0 a2 d1"
+    assert names(*words, interleave=4) == "a0 b0 d0 a1 d1 a2"
+    inputs = DatasetReader(expand_inputs(words), Policy(), interleave=2)
     samples = iter(inputs)
     assert [next(samples).key, inputs.opened] == [b"a0", 1]
     assert [next(samples).key, inputs.opened] == [b"b0", 2]
@@ -230,7 +230,7 @@ def test_inputs_are_opened_in_order(ahead: int, archive: Archive, feed: Way, mon
         return open_source(location, **settings)
 
     monkeypatch.setattr(inputs_module, "open_source", opening)
-    inputs = DatasetReader(expand_inputs(words), Policy(), ahead=ahead, announce=told.append)
+    inputs = DatasetReader(expand_inputs(words), Policy(), prefetch=ahead, announce=told.append)
     samples = iter(inputs)
     assert next(samples).key == b"0"
     assert told == words[:1]

@@ -16,7 +16,7 @@ from tarkit.stores import ais, connect, listing, transfer
 from tarkit.stores.ais import AisStore, split_url
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions
-from tarkit.stores.transfer import RemoteObject
+from tarkit.stores.transfer import RemoteObject, RemoteUpload
 from tests._tools import archive, contents, each_row
 from tests.conftest import Run
 from tests.stores._ais import AisCluster, ais_cluster
@@ -47,7 +47,7 @@ def store(cluster: AisCluster) -> AisStore:
 
 
 def put(store: AisStore, url: str, data: bytes, fresh: bool = False) -> None:
-    upload = store.put(url, fresh)
+    upload = RemoteUpload(store, url, public_name(url), store.options, fresh)
     for start in range(0, len(data), 70_000):
         upload.write(memoryview(data)[start : start + 70_000])
     upload.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 
@@ -39,8 +40,8 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServ
 
 
 def opened(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> RemoteObject:
-    tell = (lambda line: None) if lines is None else lines.append
-    return RemoteObject(HttpStore(options), url, public_name(url), options, tell, transfer.FIRST)
+    options = options if lines is None else replace(options, tell=lines.append)
+    return RemoteObject(HttpStore(options), url, public_name(url), options, transfer.FIRST)
 
 
 def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> bytes:

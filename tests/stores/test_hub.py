@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,9 +56,9 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServe
 
 
 def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> bytes:
-    tell = (lambda line: None) if lines is None else lines.append
+    options = options if lines is None else replace(options, tell=lines.append)
     parts = []
-    with RemoteObject(HubStore(options), url, public_name(url), options, tell, transfer.FIRST).stream() as stream:
+    with RemoteObject(HubStore(options), url, public_name(url), options, transfer.FIRST).stream() as stream:
         while data := stream.read(70_000):
             parts.append(data)
     return b"".join(parts)

@@ -20,7 +20,7 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.stores import connect, listing, objects, transfer
 from tarkit.stores.objects import ObjectStore
 from tarkit.stores.store import StoreOptions
-from tarkit.stores.transfer import RemoteObject
+from tarkit.stores.transfer import RemoteObject, RemoteUpload
 from tarkit.streams.location import expand_inputs
 from tests.conftest import tar
 from tests.stores._servers import KEYS, Server, client, refusing, serving, tarkit_run
@@ -67,7 +67,7 @@ def fresh_url(server: Server) -> Fresh:
 
 
 def put(store: ObjectStore, url: str, data: bytes, fresh: bool = False) -> None:
-    upload = store.put(url, fresh)
+    upload = RemoteUpload(store, url, url, store.options, fresh)
     for start in range(0, len(data), 1 << 20):
         upload.write(data[start : start + (1 << 20)])
     upload.close()

@@ -14,7 +14,7 @@ pytest.importorskip("urllib3")
 
 import tarkit
 from tarkit.samples import dataset
-from tarkit.sorting import ahead
+from tarkit.sorting import sample_prefetch
 from tarkit.stores import transfer
 from tests._tools import each_row
 from tests.conftest import PAX, Archive, Content, Run, entries, tar
@@ -111,7 +111,7 @@ def test_entries_without_a_key_and_scattered_samples(server: HttpServer, run: Ru
 def test_samples_larger_than_the_bound_are_streamed(
     server: HttpServer, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ahead, "LARGEST", 100_000)
+    monkeypatch.setattr(sample_prefetch, "LARGEST", 100_000)
     members = [*MEMBERS[:20], ("big.bin", BYTES.randbytes(2_000_000)), *MEMBERS[20:40]]
     name = archive(members)
     url = server.serve("/a.tar", Path(name).read_bytes())
@@ -168,9 +168,9 @@ def test_an_object_that_changes_between_plan_and_fetch_is_an_error(
 def test_many_requests_at_a_time_in_bounded_memory(
     server: HttpServer, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No more than FLIGHT requests, and WINDOW bytes ahead of the sample that is used; no thread stays."""
-    monkeypatch.setattr(ahead, "WINDOW", 8 * SIZE)
-    monkeypatch.setattr(ahead, "LARGEST", 2 * SIZE)
+    """No more than REQUESTS requests, and MEMORY bytes ahead of the sample that is used; no thread stays."""
+    monkeypatch.setattr(sample_prefetch, "MEMORY", 8 * SIZE)
+    monkeypatch.setattr(sample_prefetch, "LARGEST", 2 * SIZE)
     url = server.serve("/a.tar", tar(MEMBERS))
     seen = []
     samples = iter(tarkit.open(url).shuffle(seed=7))
@@ -206,7 +206,7 @@ def test_requests_are_made_together(server: HttpServer, run: Run, archive: Archi
 
     server.server.RequestHandlerClass._send = slow  # type: ignore[attr-defined]
     assert len(entries(run("shuffle", "--seed", "7", url, "-o", "-").stdout)) == 120
-    assert 8 <= most <= ahead.FLIGHT
+    assert 8 <= most <= sample_prefetch.REQUESTS
 
 
 def test_order_alone_reads_no_contents(server: HttpServer, run: Run, archive: Archive) -> None:

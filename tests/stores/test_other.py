@@ -18,7 +18,7 @@ from tarkit.errors import TarkitError, Unsupported, Usage
 from tarkit.stores import connect, listing, schemes, transfer
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions
-from tarkit.stores.transfer import RemoteObject
+from tarkit.stores.transfer import RemoteObject, RemoteUpload
 from tests._tools import archive, contents, each_row
 from tests.conftest import Run
 
@@ -113,7 +113,7 @@ def store() -> OtherStore:
 
 
 def put(store: OtherStore, url: str, data: bytes, fresh: bool = False) -> None:
-    upload = store.put(url, fresh)
+    upload = RemoteUpload(store, url, public_name(url), store.options, fresh)
     for start in range(0, len(data), 300_000):
         upload.write(memoryview(data)[start : start + 300_000])
     upload.close()
@@ -237,7 +237,7 @@ def test_fresh_replaces_nothing(root: str, store: OtherStore) -> None:
     put(store, f"{root}a", b"one", fresh=True)
     with pytest.raises(TarkitError, match="exists"):
         put(store, f"{root}a", b"two", fresh=True)
-    upload = store.put(f"{root}b", True)
+    upload = RemoteUpload(store, f"{root}b", "b", store.options, fresh=True)
     put(store, f"{root}b", b"first")
     with pytest.raises(TarkitError, match="exists"):
         upload.close()
@@ -328,17 +328,18 @@ def test_file_systems_that_cannot_rename_are_not_written(url: str) -> None:
 
 def test_schemes_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without fsspec the hint names the extra as well; `pipe:` is there always."""
-    assert schemes.module_of("nobody://x") is None
-    assert schemes.module_of("memory://x") == "tarkit.stores.other"
-    assert "fsspec" not in str(schemes.unknown("nobody://x").hint)
+    assert schemes.find_scheme("nobody://x") is None
+    assert schemes.find_scheme("memory://x") == schemes.OTHER
+    assert "fsspec" not in str(schemes.unknown_scheme_error("nobody://x").hint)
     monkeypatch.setitem(sys.modules, "fsspec", None)
     monkeypatch.delitem(sys.modules, "tarkit.stores.other")
-    assert schemes.module_of("memory://x") is None
-    hint = str(schemes.unknown("nobody://x").hint)
+    assert schemes.find_scheme("memory://x") is None
+    hint = str(schemes.unknown_scheme_error("nobody://x").hint)
     assert "'pipe:COMMAND nobody://x'" in hint
     assert "pip install 'tarkit[fsspec]'" in hint
 
 
+@pytest.mark.forks
 def test_commands_read_and_write(root: str, run: Run) -> None:
     """Shards are written and read back through the command line."""
     Path("in.tar").write_bytes(archive({f"{n}.txt": b"x" for n in range(5)}))

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.stores import connect, rewrite
-from tarkit.stores.schemes import SCHEMES
+from tarkit.stores import connect, rewrite, schemes
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import expand_each, expand_inputs
 from tarkit.tables.recipe import MalformedRow, parse_source
@@ -203,12 +202,14 @@ def test_the_option_of_commands(run: Run, archive: Archive) -> None:
 def test_use_ais_for_sends_a_scheme_to_ais(environment: Set, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `gopen_schemes` there: the name stays, the store is that of ais."""
     pytest.importorskip("urllib3")
-    monkeypatch.setitem(SCHEMES, "ais", "tests.stores.test_rewrite")
+    monkeypatch.setitem(schemes.SCHEMES, "ais", schemes.Scheme("tests.stores.test_rewrite"))
     environment(USE_AIS_FOR="gs:http")
     options = StoreOptions(retries=71)
     found: list[object] = [connect.store_of(f"{scheme}://b/k", options) for scheme in ("gs", "http", "https")]
     assert found[:2] == [options, options]
     assert found[2] != options
+    assert [schemes.is_listed(f"{scheme}://b/") for scheme in ("gs", "http", "https")] == [True, True, False]
+    assert schemes.find_scheme("gs://b/k") == schemes.find_scheme("http://b/k") == schemes.SCHEMES["ais"]
 
 
 def open_store(options: StoreOptions) -> object:

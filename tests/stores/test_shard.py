@@ -19,7 +19,7 @@ boto3 = pytest.importorskip("boto3")
 
 import tarkit
 from tarkit.api.tree import pack
-from tarkit.stores import ahead
+from tarkit.stores import object_prefetch
 from tests.conftest import Run, entries
 from tests.stores._http import http_server
 from tests.stores._servers import KEYS, moto, rclone, refusing, tarkit_run
@@ -281,15 +281,15 @@ def test_objects_that_stand_for_directories(monkeypatch: pytest.MonkeyPatch, her
 
 def test_many_at_a_time_and_in_order() -> None:
     """The first requests end only when all of a window are there; an item without an object keeps its place."""
-    together = threading.Barrier(ahead.WINDOW - 1)
+    together = threading.Barrier(object_prefetch.REQUESTS - 1)
 
     def read(url: str, size: int | None) -> str:
-        if int(url) < ahead.WINDOW:
+        if int(url) < object_prefetch.REQUESTS:
             together.wait(10)
         return url
 
-    items = [f"{number}" for number in range(3 * ahead.WINDOW)]
-    requests = ahead.read_ahead(items, lambda item: None if item == "5" else (item, 1), read)
+    items = [f"{number}" for number in range(3 * object_prefetch.REQUESTS)]
+    requests = object_prefetch.prefetch_objects(items, lambda item: None if item == "5" else (item, 1), read)
     found = [(item, None if request is None else request.result()) for item, request in requests]
     assert found == [(item, None if item == "5" else item) for item in items]
 
@@ -301,10 +301,10 @@ def test_memory_is_bounded() -> None:
     def read(url: str, size: int | None) -> None:
         requested.append(url)
 
-    found = ahead.read_ahead(map(str, range(99)), lambda item: (item, 1 << 40), read)
+    found = object_prefetch.prefetch_objects(map(str, range(99)), lambda item: (item, 1 << 40), read)
     for _ in range(3):
         next(found)[1]
-    assert len(requested) <= ahead.MEMORY // ahead.WHOLE + 3
+    assert len(requested) <= object_prefetch.MEMORY // object_prefetch.WHOLE + 3
 
 
 def test_a_recipe_of_urls(here: Path, run: Run) -> None:

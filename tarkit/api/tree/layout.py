@@ -225,8 +225,6 @@ def _watch(run: Run, tree: Tree) -> Watch:
             yield batch
 
     def watch(batches: Iterator[Batch]) -> Iterator[Batch]:
-        if not run.shows_progress:
-            return batches
         return run.draw(counted(batches), lambda: tree.content, lambda: listed)
 
     return watch

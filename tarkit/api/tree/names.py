@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.api.arguments import check_choice
-from tarkit.api.output import Output, numbered_output
+from tarkit.api.output import Output, archives_output
 from tarkit.api.run import Run
 from tarkit.api.split import MapOptions
 from tarkit.errors import TarkitError, Usage, show, spell
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tarkit.shards.categories import Map
 
 DEFAULT_NAME = "shard-%06d"
-SUFFIXES = (*ARCHIVE_SUFFIXES, ".zip")
 
 
 class ShardTemplates(NamedTuple):
@@ -77,7 +76,7 @@ class ShardNames(NamedTuple):
         if self.output.location.kind not in ("path", "url"):
             hint = f"{spell('post')} runs a command for each: {spell('post', 'scp {} host: && rm {}')}"
             raise Usage("shards are files or objects", hint)
-        known = text.lower().endswith(SUFFIXES) or codec_by_suffix(text)
+        known = text.lower().endswith(ARCHIVE_SUFFIXES) or codec_by_suffix(text)
         if text.strip() not in ("", "*") and not known:
             text += self.extension
         return parse_template(text, self.notation)
@@ -109,6 +108,6 @@ def shard_names(
     if text == "-":
         raise Usage("shard writes numbered files, not stdout", f"name them with {spell('output')} 'out-%06d.tar'")
     extension = ".tar" if ext is None else "." + ext.removeprefix(".")
-    if extension not in SUFFIXES:
-        raise Usage(f"{spell('ext')} {show(ext or '')}: not a suffix of archives", " ".join(SUFFIXES))
-    return ShardNames(numbered_output(text, compress, fsync, options=storage), text, notation, extension)
+    if extension not in ARCHIVE_SUFFIXES:
+        raise Usage(f"{spell('ext')} {show(ext or '')}: not a suffix of archives", " ".join(ARCHIVE_SUFFIXES))
+    return ShardNames(archives_output(text, compress, fsync, options=storage), text, notation, extension)

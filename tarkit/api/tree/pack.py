@@ -23,7 +23,7 @@ from tarkit.shards.writer import write_manifest
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import file_location, parse_output
 from tarkit.streams.sink import Sink, open_sink
-from tarkit.streams.text import create_file, open_file_or_stdin
+from tarkit.streams.text import check_created, create_file, open_file_or_stdin
 from tarkit.tables.depfile import make_rule
 
 NO_SAMPLE = "no sample, so no shard"
@@ -125,6 +125,8 @@ def pack(
     """
     run.reserve(options.manifest, "the manifest")
     run.reserve(options.depfile, "the depfile")
+    for path in (options.manifest, options.depfile):
+        check_created(path, options.storage)
     packer = Packer(
         rows,
         options,
@@ -149,11 +151,8 @@ def pack(
     if several:
         what = f"samples in several shards, or whose entries are not together: {several}, {show(first)} first"
         run.warn(f"{packer.plan_name}: {what}")
-    with closing(packer.write()) as written:
-        counts: Iterable[int] = written
-        if run.shows_progress:
-            counts = run.draw(written, packer.position, lambda: run.samples, packer.content)
-        for count in counts:
+    with closing(packer.write()) as counts:
+        for count in run.draw(counts, packer.position, lambda: run.samples, packer.content):
             run.samples += count
     if options.force:
         run.remove_others(packer.stale, options.storage)

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Unpack
 
-from tarkit.api.arguments import check_at_least, check_choice, list_words
-from tarkit.api.output import written_file
+from tarkit.api.arguments import check_at_least, check_choice, list_words, parse_processes
+from tarkit.api.output import written_path
 from tarkit.api.run import Run
 from tarkit.api.split import CategoryArguments, MapOptions
 from tarkit.api.tree.layout import PlanOptions, TreeLayout, lay_out_tree
@@ -84,7 +84,7 @@ class Plan:
         `storage_options` say how the URLs of the file and of existing shards are reached.
         """
         options = PackOptions(storage=parse_options(storage_options))
-        names, target = self._names(template, storage=options.storage), str(written_file(path))
+        names, target = self._names(template, storage=options.storage), written_path(path)
         return self._previews(save_plan(self._start(), self._tree(), names, options, target))
 
     def recipe(
@@ -144,12 +144,11 @@ class Plan:
         Raises:
             TarkitError: shards of these names exist, or the options do not fit the files.
         """
-        check_at_least(0, processes=processes)
-        files = written_file(manifest), written_file(depfile), depfile_target
-        options = PackOptions(
-            _workers(processes), force, resume, skip_missing, mtime, post, *files, parse_options(storage_options)
-        )
-        names = self._names(template, compress, fsync, options.storage)
+        workers = None if processes is None else parse_processes(processes)
+        files = written_path(manifest), written_path(depfile), depfile_target
+        storage = parse_options(storage_options)
+        options = PackOptions(workers, force, resume, skip_missing, mtime, post, *files, storage)
+        names = self._names(template, compress, fsync, storage)
         if isinstance(self._chosen, str):
             if template is not None:
                 raise Usage(f"template={template!r}: a saved plan has the names of its shards", "edit the plan instead")
@@ -179,10 +178,6 @@ class Plan:
 
     def _keep_classes(self, layout: TreeLayout) -> None:
         self.classes = [] if layout.classes is None else list(map(os.fsdecode, layout.classes.names))
-
-
-def _workers(processes: int | None) -> int | None:
-    return None if processes is None else processes or os.cpu_count() or 1
 
 
 def plan(
@@ -242,7 +237,7 @@ def plan(
     check_at_least(1, count=count, size=None if isinstance(size, str) else size, shards=shards)
     _check_words(size_rule, dirs, rename, on_missing, symlinks)
     files = parse_files(keep_root, symlinks, prefix, match, list_words(exclude))
-    labels = list_words(label_from_dir), classes, written_file(classes_out)
+    labels = list_words(label_from_dir), classes, written_path(classes_out)
     samples = parse_samples(key, last_dot, rename, list_words(require), on_missing, *labels, join)
     division = parse_division(count, size, size_rule, shards, even, dirs, sort)
     series, storage = MapOptions(map, **categories), parse_options(storage_options)

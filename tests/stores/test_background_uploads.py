@@ -20,7 +20,7 @@ boto3 = pytest.importorskip("boto3")
 
 import tarkit
 from tarkit.errors import TarkitError
-from tarkit.streams.completion import Completions
+from tarkit.streams.background_uploads import BackgroundUploads
 from tests._tools import TARKIT
 from tests.stores._servers import KEYS, moto, refusing
 
@@ -252,6 +252,18 @@ def test_a_writer_in_python(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert listed(endpoint, into) == ["s-0.tar", "s-1.tar"]
 
 
+def test_an_abort_uses_the_options_of_the_call(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not reported is removed from the server of `storage_options`, not from that of the environment."""
+    into = directory()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with refusing(endpoint, "PUT", 99, path="s-2.tar", delay=0.1) as (slow, _):
+        how = {"endpoint_url": slow, "net_retries": 0}
+        out = tarkit.ShardWriter(f"{into}s-%d.tar", count=1, storage_options=how)
+        with pytest.raises(TarkitError, match="503"):
+            write_samples(out)
+    assert listed(endpoint, into) == ["s-0.tar", "s-1.tar"]
+
+
 def write_samples(out: tarkit.ShardWriter) -> None:
     with out:
         for number in range(5):
@@ -279,12 +291,12 @@ class Closing:
 @pytest.mark.parametrize(("size", "most"), [(1, 4), (40 << 20, 3), (64 << 20, 2), (1 << 40, 2)])
 def test_memory_is_bounded(size: int, most: int) -> None:
     """Four small outputs at a time, fewer large ones; each is reported once, in order."""
-    closing, completions = Closing(), Completions(True, print)
+    closing, uploads = Closing(), BackgroundUploads(True, print)
     threading.Timer(0.3, closing.may.release, (12,)).start()
     for number in range(12):
-        completions.make_room(size)
-        completions.add(str(number), closing.close, size, lambda number=number: closing.reported.append(number))  # type: ignore[misc]
-    completions.finish()
+        uploads.make_room(size)
+        uploads.add(str(number), closing.close, size, lambda number=number: closing.reported.append(number))  # type: ignore[misc]
+    uploads.finish()
     assert closing.most == most
     assert closing.reported == list(range(12))
 
@@ -296,18 +308,18 @@ def test_an_error_is_raised_when_those_before_are_reported() -> None:
     def fail() -> Any:
         raise TarkitError("no")
 
-    completions = Completions(True, print)
-    completions.add("a", lambda: first.wait() and None, 1, lambda: reported.append("a"))
-    completions.add("b", fail, 1, lambda: reported.append("b"))
-    completions.add("c", lambda: None, 1, lambda: reported.append("c"))
+    uploads = BackgroundUploads(True, print)
+    uploads.add("a", lambda: first.wait() and None, 1, lambda: reported.append("a"))
+    uploads.add("b", fail, 1, lambda: reported.append("b"))
+    uploads.add("c", lambda: None, 1, lambda: reported.append("c"))
     time.sleep(0.05)
-    completions.report()
+    uploads.report()
     assert not reported
     first.set()
     with pytest.raises(TarkitError, match="no"):
-        completions.finish()
+        uploads.finish()
     assert reported == ["a"]
-    completions.abort()
+    uploads.abort()
     with suppress(TarkitError):
-        completions.finish()
+        uploads.finish()
     assert reported == ["a"]

@@ -29,7 +29,7 @@ class _Closing(NamedTuple):
     report: Callable[[], None]
 
 
-class Completions:
+class BackgroundUploads:
     """Outputs that are being completed, reported in the order in which they were added.
 
     An error of one is raised by the next call, when those before it are reported. Then, and after a signal, call
@@ -38,7 +38,7 @@ class Completions:
     Args:
         replaces: whether the outputs may have replaced others; then those that are complete stay.
         warn: called with a message when an output cannot be removed.
-        options: how the outputs are reached; None for the options of the process.
+        options: how their URLs are reached; None for the options of the process.
     """
 
     def __init__(self, replaces: bool, warn: Callable[[str], None], options: StoreOptions | None = None) -> None:

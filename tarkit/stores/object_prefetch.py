@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from tarkit.stores.store import Info, StoreOptions
     from tarkit.stores.transfer import RemoteObject, Stream, ThreadCall
 
-WINDOW = 32
+REQUESTS = 32
 """Objects that are requested, or wait for their turn, at a time."""
 
 MEMORY = 20 << 20
-"""Bytes of these objects from which on no more are requested. A large object in its turn has 40 MiB of its own."""
+"""Bytes of these objects from which on no more are requested. A large object in its turn has those of a stream as well:
+(FLIGHT + 1) * LARGEST of `transfer`."""
 
 WHOLE = 4 << 20
 """Bytes of the largest object that one request reads; of a larger one the first request only opens it."""
@@ -28,12 +29,12 @@ Place = tuple[str, int | None]
 """The URL of an object, and its length in bytes if it is known."""
 
 
-def read_ahead(
+def prefetch_objects(
     items: Iterable[Item], place_of: Callable[[Item], Place | None], read: Callable[[str, int | None], Result]
 ) -> Iterator[tuple[Item, ThreadCall[Result] | None]]:
     """Yield each item with the request of its object, in order; None for an item that `place_of` gives no object.
 
-    `read` is called in threads. `result()` of a request waits for it, and raises its error. Up to WINDOW items are
+    `read` is called in threads. `result()` of a request waits for it, and raises its error. Up to REQUESTS items are
     taken ahead, while objects among them are requested.
     """
     waiting: deque[tuple[Item, ThreadCall[Result] | None, int]] = deque()
@@ -59,7 +60,7 @@ def read_ahead(
             waiting.append((item, None, 0))
         else:
             yield item, None
-        while waiting and (not requested or len(waiting) >= WINDOW or held >= MEMORY):
+        while waiting and (not requested or len(waiting) >= REQUESTS or held >= MEMORY):
             yield next_one()
     while waiting:
         yield next_one()

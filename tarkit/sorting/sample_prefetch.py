@@ -9,17 +9,17 @@ from tarkit.sorting.ranges import RangeList, size_of
 from tarkit.sorting.runs import Record
 from tarkit.streams.source import RequestedRange
 
-WINDOW = 64 << 20
+MEMORY = 64 << 20
 """Bytes of samples that are held or requested, with the one that is in use."""
 
-FLIGHT = 16
+REQUESTS = 16
 """Samples that are requested at a time."""
 
-LARGEST = WINDOW // 4
+LARGEST = MEMORY // 4
 """Bytes of the largest sample that is fetched ahead; a larger one is read as a stream when its turn comes."""
 
 
-def fetch_ahead(records: Iterator[Record], places: RangeList) -> Iterator[Record]:
+def prefetch_samples(records: Iterator[Record], places: RangeList) -> Iterator[Record]:
     """Return the records; those of samples in objects come with their bytes, which were requested ahead."""
     return _fetched(records, places) if places.remote else records
 
@@ -29,7 +29,7 @@ def _fetched(records: Iterator[Record], places: RangeList) -> Iterator[Record]:
     held, ended = 0, False
     try:
         while True:
-            while not ended and len(waiting) < FLIGHT and held <= WINDOW - LARGEST:
+            while not ended and len(waiting) < REQUESTS and held <= MEMORY - LARGEST:
                 record = next(records, None)
                 if record is None:
                     ended = True
