@@ -1,4 +1,4 @@
-"""Objects at http:// and https:// URLs: read by GET with ranges, written by PUT.
+"""Objects at http:// and https:// URLs: read by GET with ranges, and never written.
 
 Follows RFC 9110 (ranges: 14, redirects: 15.4) by urllib3. Credentials come from the URL (`https://user:password@host/`)
 or from the file that $NETRC names, else ~/.netrc; proxies from `http_proxy`, `https_proxy` and `no_proxy`.

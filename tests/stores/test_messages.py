@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("obstore")
 pytest.importorskip("urllib3")
 
-from tests._tools import TARKIT, each_row
+from tests._tools import TARKIT, each_row, program
 from tests.stores._http import HttpServer, QuietServer, http_server
 from tests.stores._servers import KEYS, rclone
 
@@ -52,11 +52,10 @@ def closed() -> Iterator[str]:
 def untrusted(tmp_path: Path) -> Iterator[str]:
     """A server whose certificate nobody has signed but itself."""
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    try:
-        subprocess.run([*words, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("openssl is not installed")
+    words = [program("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    subprocess.run(
+        [*words, "-subj", "/CN=localhost", "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True
+    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     server = QuietServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
