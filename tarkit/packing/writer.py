@@ -58,6 +58,15 @@ class ObjectRequest(NamedTuple):
     newest: int | None
 
 
+def _objects_in(batches: Iterable[RowBatch]) -> Iterator[tuple[Place, int | None]]:
+    """Yield URL, size and latest time of each source that is an object."""
+    for batch in batches:
+        for source, size in zip(batch.sources, batch.sizes, strict=True) if batch.has_urls else ():
+            kind, value = content_of(source)
+            if kind == "url":
+                yield (value.decode("utf-8", "surrogateescape"), None if size == UNSIZED else size), batch.newest
+
+
 class ShardFiller:
     """Write the entries of one shard. `content` bytes of `rows` rows and `planned` samples are written so far.
 
@@ -85,7 +94,8 @@ class ShardFiller:
         self._mtime = mtime
         self._skip = skip
         self._names = NameChecks(limit=None)
-        self._objects = prefetch_objects(self._places(), lambda each: each[0], partial(fetch, options=storage))
+        places = _objects_in(load_rows(read, shard.extents))  # without self: a cycle would keep the shard in memory
+        self._objects = prefetch_objects(places, lambda each: each[0], partial(fetch, options=storage))
         self._drawn: deque[ObjectRequest] = deque()
 
     @property
@@ -191,15 +201,6 @@ class ShardFiller:
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             raise TarkitError(f"{self._where(row)}: {show(value)} was changed while it was read")
         return size
-
-    def _places(self) -> Iterator[tuple[Place, int | None]]:
-        """Yield URL, size and latest time of each source that is an object; the rows are read a second time for it."""
-        for batch in load_rows(self._read, self._shard.extents):
-            for source, size in zip(batch.sources, batch.sizes, strict=True) if batch.has_urls else ():
-                kind, value = content_of(source)
-                if kind == "url":
-                    url = value.decode("utf-8", "surrogateescape")
-                    yield (url, None if size == UNSIZED else size), batch.newest
 
     def _object(self) -> ObjectRequest:
         """Return the request of the next object."""
