@@ -53,6 +53,16 @@ class HttpStore:
 
     def get(self, url: str, start: int, stop: int | None) -> HttpReply:
         """Request bytes [start, stop) of an object."""
+        body = self._get(url, start, stop)
+        info = body.info
+        if start == 0 and stop is not None and (info.version is None or info.size is None):
+            # later parts could be of another version, or missing: all of it in one reply
+            body.close()
+            body = self._get(url, 0, None)
+            body.info = body.info._replace(ranges=False)
+        return body
+
+    def _get(self, url: str, start: int, stop: int | None) -> HttpReply:
         plain, login = _without_login(url)
         credentials = {} if self.options.anonymous else login
         reply = send(self.options, "GET", plain, {**credentials, **range_header(start, stop)}, name=url)
@@ -105,6 +115,8 @@ class HttpReply:
             if found is None or int(found[1]) != start or (stop is not None and int(found[2]) >= stop):
                 got = reply.headers.get("Content-Range", "no Content-Range")
                 raise TarkitError(f"{public_name(url)}: the server sent another range than requested: {got}")
+            if found[3] == "*" and stop is None:
+                raise TarkitError(f"{public_name(url)}: the server does not say how long this object is")
             size = None if found[3] == "*" else int(found[3])
             ranges, self._left = True, int(found[2]) + 1 - start
         elif reply.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -114,6 +126,8 @@ class HttpReply:
             size, ranges, self._left = int(behind[1]), True, 0
             reply.drain_conn()
         else:
+            if reply.status != HTTPStatus.OK:
+                raise TarkitError(f"{public_name(url)}: the server answers {reply.status}, which is no object")
             if start:
                 raise Unsupported(f"{public_name(url)}: the server does not send parts of this object")
             size = known if size is None else size
@@ -194,6 +208,8 @@ def send(
         )
     except HTTPError as error:
         raise _error_for(name, url, error) from error
+    except ValueError:  # its text has the header
+        raise TarkitError(f"{public_name(name)}: a header is not valid", "has the token or login a line end?") from None
     return reply
 
 

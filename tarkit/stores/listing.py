@@ -11,7 +11,7 @@ from typing import Any
 
 from tarkit.errors import TarkitError
 from tarkit.stores.connect import list_objects
-from tarkit.stores.schemes import find_scheme
+from tarkit.stores.schemes import find_scheme, public_name
 from tarkit.stores.store import StoreOptions
 from tarkit.threads import has_threads
 
@@ -29,8 +29,13 @@ def matching(pattern: str, options: StoreOptions | None = None) -> Iterator[str]
     matches = re.compile(_translate(pattern), re.DOTALL).fullmatch
     rest = pattern[special.start() :] if special else ""
     depth = None if "**" in rest else rest.count("/")
+    known: set[str] = set()
     for info in list_objects(pattern[: special.start()] if special else pattern, options, depth):
         if matches(info.url):
+            if info.url in known:
+                what = f"{public_name(info.url)}: there is an object of this name with a slash at its end as well"
+                raise TarkitError(what, "the library does not tell them apart: remove that one, or name each object")
+            known.add(info.url)
             yield info.url
 
 

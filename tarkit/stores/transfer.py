@@ -205,6 +205,7 @@ class Transfer:
         self.position = start
         self.stop = stop
         self._reply: Reply | None = None
+        self._begun = start  # the first byte of the reply
         self._closed = threading.Event()
         self._policy = RetryPolicy(remote.options, self._closed)
 
@@ -213,6 +214,7 @@ class Transfer:
         while self._reply is None:
             try:
                 self._reply = self._remote.request(self.position, self.stop)
+                self._begun = self.position
             except TryAgain as failure:
                 self._recover(failure)
 
@@ -230,9 +232,21 @@ class Transfer:
                 continue
             if data:
                 self._policy.failures = 0
-            self.position += len(data)
-            return data
+                self.position += len(data)
+                return data
+            if self.position >= self._end():
+                return b""
+            if self._begun < self.position:  # the server sends shorter ranges than requested
+                self._reply.close()
+                self._reply = None
+            else:
+                self._recover(TryAgain("the server sends no byte of the range"))
         return b""
+
+    def _end(self) -> int:
+        """Return where the bytes end; where reading is, if the store does not say how long the object is."""
+        size = self._remote.info.size
+        return self.position if size is None else size if self.stop is None else min(self.stop, size)
 
     def rest(self) -> bytes:
         """Return all bytes up to `stop`."""

@@ -27,6 +27,8 @@ class Served:
         statuses: statuses of the first replies, in place of 200.
         headers: further headers of each reply.
         chunked: send it chunked, without its length.
+        longest: bytes of the longest range that is sent; a longer one is cut, which its header says.
+        total: whether the header of a range has the length of the object.
         change: called with the number of the request before each reply; it may change any of this.
         requests, sent, closed: how many requests there were, bytes that were sent, connections that `every` closed.
     """
@@ -41,6 +43,8 @@ class Served:
     statuses: list[int] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
     chunked: bool = False
+    longest: int | None = None
+    total: bool = True
     change: Callable[[Served, int], None] = lambda served, number: None
     requests: int = 0
     sent: int = 0
@@ -127,13 +131,14 @@ class _Handler(BaseHTTPRequestHandler):
             if start >= len(served.data):
                 self._refuse(416, {"Content-Range": f"bytes */{len(served.data)}"})
                 return
+            stop = stop if served.longest is None else min(stop, start + served.longest)
         headers = {"Content-Length": str(stop - start), **({"Accept-Ranges": "bytes"} if served.ranges else {})}
         if served.chunked:
             headers = {"Transfer-Encoding": "chunked"}
         if served.etag is not None:
             headers["ETag"] = served.etag
         if part:
-            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(served.data)}"
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(served.data) if served.total else '*'}"
         self.send_response(206 if part else 200)
         for name, value in {**headers, **served.headers}.items():
             self.send_header(name, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from email.utils import formatdate
@@ -15,7 +16,9 @@ pytest.importorskip("urllib3")
 
 from tarkit.errors import TarkitError
 from tarkit.stores import transfer
+from tarkit.stores.connect import open_object
 from tarkit.stores.http import HttpStore
+from tarkit.stores.object_prefetch import fetch
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions
 from tarkit.stores.transfer import RemoteObject
@@ -202,3 +205,52 @@ def test_reads_a_range(server: HttpServer) -> None:
     assert remote.read(500_000, 700_000) == DATA[500_000:700_000]
     assert remote.read(len(DATA) - 5, len(DATA) + 5) == DATA[-5:]
     remote.close()
+
+
+@each_row(
+    "how",
+    [
+        {"longest": 7000},
+        {"total": False},
+        {"total": False, "longest": 7000},
+        {"etag": None},
+        {"etag": None, "longest": 7000},
+    ],
+)
+def test_servers_that_send_less_than_requested(how: dict[str, object], server: HttpServer) -> None:
+    """Shorter ranges are continued; without a length or a version of the object it is read by one request."""
+    url = server.serve("/a", DATA[:500_000], **how)
+    assert whole(url) == DATA[:500_000]
+    fetched = fetch(url, 500_000, QUICK)
+    assert (fetched.data if fetched.data is not None else fetched.stream().read(1 << 20)) == DATA[:500_000]
+
+
+def test_an_object_without_a_version_is_not_mixed(server: HttpServer) -> None:
+    """It may change from one range to the next, unseen."""
+
+    def change(served: Served, number: int) -> None:
+        served.data = bytes([number % 256]) * 1_000_000
+
+    data = whole(server.serve("/a", b"x", etag=None, change=change))
+    assert (len(data), len(set(data))) == (1_000_000, 1)
+
+
+@each_row("status", [202, 203, 204, 205, 207])
+def test_other_statuses_of_success_are_no_object(status: int, server: HttpServer) -> None:
+    with pytest.raises(TarkitError, match=f"answers {status}"):
+        whole(server.serve("/a", DATA, statuses=[status] * 9))
+
+
+def test_a_small_object_has_its_checksum(server: HttpServer) -> None:
+    """What is read by one request, such as a source of a recipe, is compared as well."""
+    url = server.serve("/a", b"data", headers={"Repr-Digest": "sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:"})
+    with pytest.raises(TarkitError, match="checksum"):
+        fetch(url, 4, QUICK)
+
+
+def test_a_token_with_a_line_end_is_in_no_message(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIS_ENDPOINT", server.url)
+    token = "first\nsecond"
+    with pytest.raises(TarkitError, match="a header is not valid") as caught:
+        open_object("ais://b/a.tar", StoreOptions(storage={"token": token}))
+    assert token.splitlines()[1] not in "".join(traceback.format_exception(caught.value))
