@@ -17,7 +17,7 @@ from time import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from tarkit.errors import MissingLibrary, TarkitError, Unsupported, spell
+from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, spell
 from tarkit.stores.checksum import named_by
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import PASSING, Info, StoreOptions, TryAgain, Upload, denied_error, not_found_error
@@ -249,19 +249,24 @@ def content(reply: BaseHTTPResponse, name: str) -> bytes:
 @lru_cache(maxsize=16)
 def _pool(timeout: float, proxy: str | None) -> Any:
     limits = urllib3.Timeout(connect=timeout, read=timeout)
-    if proxy is not None:
+    if proxy is None:
+        return urllib3.PoolManager(timeout=limits, maxsize=16)
+    try:
         return urllib3.ProxyManager(proxy, timeout=limits, maxsize=16)
-    return urllib3.PoolManager(timeout=limits, maxsize=16)
+    except (HTTPError, ValueError):
+        hint = "http_proxy, https_proxy and all_proxy are http://HOST:PORT"
+        raise Usage(f"{public_name(proxy)}: not a proxy that can be used", hint) from None
 
 
 def _proxy(url: str) -> str | None:
-    """Return the proxy for a URL, by the environment."""
+    """Return the proxy for a URL, by the environment; without a scheme it is http, as for curl."""
     from urllib.request import getproxies, proxy_bypass
 
     proxies, parts = getproxies(), urlsplit(url)
     if not proxies or proxy_bypass(parts.hostname or ""):
         return None
-    return proxies.get(parts.scheme) or proxies.get("all")
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
 
 def _without_login(url: str) -> tuple[str, dict[str, str]]:

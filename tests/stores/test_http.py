@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("urllib3")
 
-from tarkit.errors import TarkitError
+from tarkit.errors import TarkitError, Usage
 from tarkit.stores import transfer
 from tarkit.stores.connect import open_object
 from tarkit.stores.http import HttpStore
@@ -254,3 +254,16 @@ def test_a_token_with_a_line_end_is_in_no_message(server: HttpServer, monkeypatc
     with pytest.raises(TarkitError, match="a header is not valid") as caught:
         open_object("ais://b/a.tar", StoreOptions(storage={"token": token}))
     assert token.splitlines()[1] not in "".join(traceback.format_exception(caught.value))
+
+
+def test_proxies(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy may have no scheme; one that cannot be used is one clear error."""
+    server.serve("http://no-such-host.invalid/a", DATA)
+    for proxy in (server.url, server.url.removeprefix("http://")):
+        monkeypatch.setenv("http_proxy", proxy)
+        assert whole("http://no-such-host.invalid/a") == DATA
+    for proxy in ("socks5://127.0.0.1:1", "http://127.0.0.1:bad", "http://me:s3cret@[::1"):
+        monkeypatch.setenv("http_proxy", proxy)
+        with pytest.raises(Usage, match="not a proxy") as caught:
+            whole("http://no-such-host.invalid/a")
+        assert "s3cret" not in str(caught.value)
