@@ -62,6 +62,7 @@ class IndexedDataset(Sequence[Sample]):
         self._starts = array("Q")
         self._stops = array("Q")
         self._numbers: dict[bytes, int] = {}
+        self._by_index: set[int] = set()  # the shards whose headers were not read
         for location in locations:
             source = open_source(location) if location.kind in ("path", "stdin", "url") else None
             if not isinstance(source, WindowSource):
@@ -92,6 +93,7 @@ class IndexedDataset(Sequence[Sample]):
             return False
         index, rows = known
         run.note(f"{source.name}: {len(rows)} samples by {index.name}")
+        self._by_index.add(len(self._sources))
         start = 0
         for key, fields in rows:
             self._add(key, start, fields[-1].stop)
@@ -121,10 +123,7 @@ class IndexedDataset(Sequence[Sample]):
             number = self._numbers.get(place.encode("utf-8", "surrogateescape"))
             if number is None:
                 raise MissingKey(f"no sample {show(place)}")
-            sample = self._sample(number)
-            if sample.key != place:
-                raise Unsupported(f"{sample.shard}: an index beside it lists {show(place)} where it is not")
-            return sample
+            return self._sample(number)
         number = as_index(place)
         if not -len(self) <= number < len(self):
             raise IndexError(f"there is no sample {number}: the dataset has {len(self)}")
@@ -148,9 +147,16 @@ class IndexedDataset(Sequence[Sample]):
         found = next(iter(SampleReader(source, Policy(allow=["all"]), moves=False, pos=start)), None)
         if found is None or (found.start, found.stop) != (start, stop):
             raise Unsupported(f"{source.name}: the archive has changed since its headers or its index were read")
+        if self._shards[number] in self._by_index and not self._lists(found.key, number):
+            raise Unsupported(f"{source.name}: an index beside it has another key for {show(found.key or b'')}")
         source.close()
         shard.unchanged()
         return Sample(found, data)
+
+    def _lists(self, key: bytes | None, number: int) -> bool:
+        """Return whether the sample of a number has this key; an index lists each key of its shard once."""
+        first = -1 if key is None else self._numbers.get(key, -1)
+        return first == number or (first >= 0 and self._shards[first] != self._shards[number])
 
 
 def _refuse_globals(sample: TarSample) -> None:

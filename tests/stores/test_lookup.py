@@ -242,3 +242,18 @@ def test_an_object_that_changes_after_it_was_indexed_is_an_error(
     server.serve("/a.tar", tar(MEMBERS), etag='"2"')
     with pytest.raises(TarkitError, match="has changed"):
         data[7]
+
+
+@each_row("second", [("a.txt", b"2" * 100), ("c.jpg", b"2" * 100)])
+def test_indexed_by_the_index_of_an_archive_of_the_same_length(
+    second: tuple[str, bytes], server: HttpServer, run: Run, archive: Archive
+) -> None:
+    """The first and the last sample are those of the index. What is between is read by number and key, or an error."""
+    ends = [("a.jpg", b"1" * 100), ("z.jpg", b"9" * 100)]
+    serve(server, run, archive, tar([ends[0], ("b.jpg", b"2" * 100), ends[1]]), "dali")
+    data = tarkit.open(server.serve("/a.tar", tar([ends[0], second, ends[1]]))).indexed()
+    assert data.keys() == ["a", "b", "z"]  # of the index
+    for place in (1, "b"):
+        with pytest.raises(TarkitError, match="another key"):
+            data[place]
+    assert data["z"]["jpg"] == b"9" * 100
