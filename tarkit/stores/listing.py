@@ -33,10 +33,17 @@ def matching(pattern: str, options: StoreOptions | None = None) -> Iterator[str]
     for info in list_objects(pattern[: special.start()] if special else pattern, options, depth):
         if matches(info.url):
             if info.url in known:
-                what = f"{public_name(info.url)}: there is an object of this name with a slash at its end as well"
-                raise TarkitError(what, "the library does not tell them apart: remove that one, or name each object")
+                if info.size == 0:  # what consoles make for a directory
+                    continue
+                raise slash_error(info.url)
             known.add(info.url)
             yield info.url
+
+
+def slash_error(url: str) -> TarkitError:
+    """Return the error for a name that is in a list twice: the library leaves out slashes at the end of names."""
+    what = f"{public_name(url)}: there is an object of this name with a slash at its end as well"
+    return TarkitError(what, "the library does not tell them apart: remove that one, or name each object")
 
 
 def beginning(prefix: str, options: StoreOptions | None = None) -> list[str]:

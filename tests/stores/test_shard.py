@@ -274,6 +274,15 @@ def test_objects_that_stand_for_directories(monkeypatch: pytest.MonkeyPatch, her
         bucket.put("full/", b"data")
         assert tarkit_run("shard", bucket.url, "-c", "9", "-o", "t-%d.tar", exit=1).stderr
         assert not Path("t-0.tar").exists()
+        bucket.put("b.x/", b"2")
+        ran = tarkit_run("shard", bucket.url, "-c", "9", "-o", "u-%d.tar", exit=1)
+        assert "b.x: there is an object of this name with a slash at its end" in ran.stderr
+        bucket.put("c.tar", Path("s-0.tar").read_bytes())
+        bucket.put("c.tar/", b"")
+        assert tarkit_run("stats", "--total", f"{bucket.url}c*.tar").stdout == "2\n"
+        bucket.put("c.tar/", b"2")
+        ran = tarkit_run("stats", "--total", f"{bucket.url}c*.tar", exit=1)
+        assert "c.tar: there is an object of this name with a slash at its end" in ran.stderr
 
 
 # ---- Requests ahead
