@@ -10,7 +10,7 @@ _UNITS = {"": 1, "b": 1}
 _UNITS |= {f"{letter}{tail}": 1000**power for power, letter in enumerate("kmgt", 1) for tail in ("", "b")}
 _UNITS |= {f"{letter}{tail}": 1024**power for power, letter in enumerate("kmgt", 1) for tail in ("i", "ib")}
 
-_SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{0,30}))?(?:e\+?([0-9]{1,2}))?([a-z]*)", re.IGNORECASE)
+_SIZE = r"(?i)([0-9]{1,30})(?:\.([0-9]{0,30}))?(?:e\+?([0-9]{1,2}))?([a-z]*)"
 
 
 def parse_size(text: str, count_option: str | None = None) -> int:
@@ -19,7 +19,7 @@ def parse_size(text: str, count_option: str | None = None) -> int:
     A fraction of a byte is cut off. Sizes under 512 bytes, which hold no entry, are an error with a hint to the option
     `count_option`, if that is given. Raises `Usage`, also for an empty text, zero, and 2**63 and more.
     """
-    found = _SIZE.fullmatch(text)
+    found = re.fullmatch(_SIZE, text)
     factor = _UNITS.get(found[4].lower()) if found else None
     if not found or factor is None:
         raise Usage(f"invalid size {show(text)}", "sizes look like 500M, 1.5GB, 16MiB or 1e9 (bytes)")

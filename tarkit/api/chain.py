@@ -60,7 +60,7 @@ class Origin(Protocol):
         """
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Archives:
     """Archives as the origin of samples.
 

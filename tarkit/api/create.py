@@ -113,7 +113,7 @@ def _depfile(
     return path, target
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class CreateOptions:
     """The options of `create`, as for `tarkit.create`: how the recipe is read, and the headers of entries."""
 

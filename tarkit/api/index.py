@@ -127,7 +127,7 @@ def check_formats(formats: Iterable[str]) -> list[str]:
     return chosen
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class IndexOptions:
     """The options of `index`: formats, output, and how existing indexes are treated.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import index as as_index
 from typing import overload
@@ -216,7 +215,7 @@ def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields
                 break
             entry = _entry(sample, fields)
             if entry is not None:
-                _write_content(sample, entry, replace(output, codec=("none", None)), data.locations)
+                _write_content(sample, entry, output._replace(codec=("none", None)), data.locations)
                 run.bytes = entry.size
                 break
             lacking = lacking or sample

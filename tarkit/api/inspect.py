@@ -140,7 +140,7 @@ class Stats:
             sink.write(self.page().encode("utf-8", "surrogateescape"))
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Counts:
     """The counts of each shard; with `by` also how many samples have each of its values."""
 

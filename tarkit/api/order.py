@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tarkit.sorting.audit import Audit
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Order(Step):
     """An order of samples: by a key, or random.
 
@@ -102,7 +102,7 @@ class Order(Step):
 ShuffleRng = Literal["tarkit", "pcg"]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Random:
     """A random order: tarkit's own, or with `rng` pcg that of AIStore's dSort, which counts the samples first."""
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import TextIOBase
-from typing import BinaryIO, overload
+from typing import BinaryIO, NamedTuple, overload
 
 from tarkit.errors import Usage, spell
 from tarkit.shards.template import refuse_template
@@ -22,8 +21,7 @@ BY_SPLIT = "tarkit split writes a series of shards"
 BY_METHOD = "use .split() of a dataset, or ShardWriter, for a series of shards"
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """The location of an output and its compression: -o, --compress, --fsync, and threads of the codec."""
 
     location: Location

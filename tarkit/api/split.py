@@ -111,7 +111,7 @@ class MapOptions:
         )
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class SplitOptions:
     """The arguments of `Dataset.split`, which are the options of the command `split`.
 
@@ -219,11 +219,11 @@ class SplitOptions:
         return Limits(self.count, size, self.size_rule, self.max_shards)
 
     def _parse_partition(self) -> Partition | None:
-        from tarkit.shards.partition import Partition, folds, parse_parts
-
         parts = self.parts
         if parts is None:
             return None
+        from tarkit.shards.partition import Partition, folds, parse_parts
+
         if isinstance(parts, Mapping):
             parts = ",".join(name if share is None else f"{name}={share}" for name, share in parts.items())
         if isinstance(parts, str):

@@ -49,7 +49,7 @@ class InputReader(Protocol):
         """Read the samples."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Flow:
     """The state of one run over a dataset, which its steps share.
 
@@ -171,13 +171,14 @@ class Step:
         raise NotImplementedError
 
 
-@dataclass
 class SampleFilter(Step):
     """Choose samples. A list of keys that is `shared` by several sources is not reported: `ReportKeys` does that."""
 
-    select: Select
-    shared: bool = False
     by_headers = True
+
+    def __init__(self, select: Select, shared: bool = False) -> None:
+        self.select = select
+        self.shared = shared
 
     @property
     def name(self) -> str:
@@ -198,12 +199,13 @@ class SampleFilter(Step):
         return select(samples, flow.run.policy)
 
 
-@dataclass
 class ReportKeys(Step):
     """Report after the last sample which keys of a shared list were found."""
 
-    select: Select
     by_headers = True
+
+    def __init__(self, select: Select) -> None:
+        self.select = select
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples."""
@@ -211,11 +213,11 @@ class ReportKeys(Step):
         return samples
 
 
-@dataclass
 class Change(Step):
     """Choose and rename fields, and give new keys."""
 
-    fields: Fields
+    def __init__(self, fields: Fields) -> None:
+        self.fields = fields
 
     @property
     def name(self) -> str:
@@ -231,16 +233,17 @@ class Change(Step):
         return self.fields(samples, flow.run.policy, flow.is_earlier)
 
 
-@dataclass
 class BufferShuffle(Step):
     """Shuffle through a buffer of `size` samples, from which the first is taken once there are `initial`."""
 
-    size: int
-    initial: int
-    seed: int
     name = "buffer_shuffle"
     counts = True
     keeps_all = True
+
+    def __init__(self, size: int, initial: int, seed: int) -> None:
+        self.size = size
+        self.initial = initial
+        self.seed = seed
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples, locally mixed."""

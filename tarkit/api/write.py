@@ -69,7 +69,7 @@ def write_archive(
 # ---- Series of shards
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ShardsOutput:
     """Series of shards to write; existing files of their names are looked up first.
 

@@ -19,7 +19,7 @@ from tarkit.shards.series import SeriesSpec
 from tarkit.shards.template import parse_template
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False)
 class OutputOptions:
     """The options of the output. It is not touched before `open`, since not every run writes one."""
 

@@ -105,7 +105,7 @@ def _is_text(view: View | None, name: bytes, raw: Raw) -> bool:
     return b"\0" not in content
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Table:
     """The columns of a table, and what to do about samples that lack one.
 

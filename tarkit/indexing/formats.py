@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from tarkit.errors import MissingLibrary, Unsupported, show
-from tarkit.export.parquet import PyarrowFile
+from tarkit.export.pyarrow_file import PyarrowFile
 from tarkit.indexing.scan import COLUMNS, IndexedField, IndexLayout, InvalidIndex, Row, grouped, key_in
 from tarkit.samples.fields import stem
 from tarkit.stores.schemes import scheme_of

@@ -201,7 +201,7 @@ def _codec(head: bytes, location: Location) -> str | None:
     return codec
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class DatasetReader:
     """Iterate over the samples of all inputs, one input after another or several in turn.
 

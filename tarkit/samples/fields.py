@@ -78,7 +78,7 @@ def parse_fields(text: str) -> list[FieldChoice]:
     return choices
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Fields:
     """The options -f, --drop, --require, --on-missing-field and --rekey, applied in this order.
 

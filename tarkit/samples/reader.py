@@ -238,12 +238,13 @@ class EntryGroups:
             for entry in entries:
                 name = entry[0]
                 if length and name.startswith(prefix) and entry[5] == b"0" and name.find(b"/", length) < 0:
-                    if keyless or (name <= last and (name == last or len(sample) > 1)):
+                    if name > last and not keyless:  # greater than all names before it: equal to none of them
+                        last = name
+                    elif keyless or name == last or len(sample) > 1:
                         plain = plain and not keyless and len(sample) < FEW and name not in map(_NAME, sample)
+                        last = max(last, name)
                         sample += keyless
                         keyless.clear()
-                    if name > last:  # greater than all names before it: equal to none of them
-                        last = name
                     sample.append(entry)
                 else:
                     slash = name.rfind(b"/") + 1

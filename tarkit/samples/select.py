@@ -48,7 +48,7 @@ def parse_slice(text: str) -> Slice:
     return lo or 0, hi, step or 1
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class KeyList:
     """Keys to select, read from the file `name`.
 
@@ -96,7 +96,7 @@ class KeyList:
         return facts, f"{text}, the first of them {show(missing[0])}" if missing else text
 
 
-@dataclass
+@dataclass(repr=False)
 class Select:
     """The options --match, --keys-from, --where, --sample, --slice and --count, applied in this order.
 

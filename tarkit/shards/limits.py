@@ -14,7 +14,7 @@ Remainder = Literal["spread", "drop", "repeat"]  # what becomes of samples that 
 DEFAULT_SIZE = "1G"  # of shards without a limit
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Limits:
     """When a shard closes: at `count` samples, or before its tar would be longer than `size` bytes, or with the `rule`
     content once its contents have reached that. `shards` is the maximum of shards."""

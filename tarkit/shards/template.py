@@ -31,9 +31,9 @@ AS_IT_IS = "file:NAME takes all but numbers literally"
 
 Notation = Literal["auto", "printf", "bash", "at"]
 
-_BASH = re.compile(r"\{([0-9]{1,18})\.\.([0-9]{1,18})(?:\.\.([0-9]{1,18}))?\}")
-_PRINTF = re.compile(r"%%|%(?:0([0-9]{1,2}))?d|%")
-_AT = re.compile(r"@([0-9]*)")
+_BASH = r"\{([0-9]{1,18})\.\.([0-9]{1,18})(?:\.\.([0-9]{1,18}))?\}"
+_PRINTF = r"%%|%(?:0([0-9]{1,2}))?d|%"
+_AT = r"@([0-9]*)"
 _SIGNS: dict[Notation, re.Pattern[str]] = {
     "bash": re.compile(r"\{[^{}]*\}|[{}]"),
     "printf": re.compile(r"%(?:0[0-9]*)?d"),
@@ -294,7 +294,7 @@ def _completed(name: str) -> list[str]:
 
 def _printf(name: str, text: str) -> tuple[list[str], list[Span]]:
     literals, spans, position = [""], list[Span](), 0
-    for found in _PRINTF.finditer(name):
+    for found in re.finditer(_PRINTF, name):
         literals[-1] += name[position : found.start()]
         position = found.end()
         if found[0] == "%%":
@@ -312,7 +312,7 @@ def _printf(name: str, text: str) -> tuple[list[str], list[Span]]:
 
 def _bash(name: str, text: str) -> tuple[list[str], list[Span]]:
     literals, spans, position = list[str](), list[Span](), 0
-    for found in _BASH.finditer(name):
+    for found in re.finditer(_BASH, name):
         first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
         if first > last or not step:
             raise Usage(f"{_shown(text)}: the range {found[0]} has no numbers")
@@ -324,7 +324,7 @@ def _bash(name: str, text: str) -> tuple[list[str], list[Span]]:
 
 def _at(name: str, text: str) -> tuple[list[str], list[Span]]:
     literals, spans, position = list[str](), list[Span](), 0
-    for found in _AT.finditer(name):
+    for found in re.finditer(_AT, name):
         if not 1 <= len(found[1]) <= 18:
             raise Usage(f"{_shown(text)}: @ is followed by the last number, of at most 18 digits")
         literals.append(name[position : found.start()])

@@ -41,7 +41,7 @@ class Shard(NamedTuple):
     sha256: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Open:
     """The current shard. `content` counts bytes of payload."""
 

@@ -37,7 +37,7 @@ _CODES: dict[str, Callable[[bytes], bytes | None]] = {
 _WORDS = {"int": "whole number", "float": "number"}
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class SortKey:
     """The rank of a sample: bytes in the order of the values of `fields`, one after the other; `reverse` is descending.
 
@@ -179,7 +179,7 @@ def _as_text(value: Any) -> bytes:
     return raw
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OrderFile:
     """The rank of a sample is the position of its key in the file `name`, one key per line.
 

@@ -27,7 +27,7 @@ LEAST_SET = 1 << 20  # minimum of bytes for a set of hashes
 _SIZES = Struct("<IIQ")
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Run:
     """Sorted records in a temporary file: the bytes of samples that were in memory, then the list, from `list` on."""
 

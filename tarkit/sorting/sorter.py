@@ -51,7 +51,7 @@ OFTEN = 1 << 12  # samples between two checks of the memory used
 LONG = 1 << 8  # bytes of a rank after which memory is checked at once
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Sorter:
     """Iterate over `samples` in the order of their ranks.
 

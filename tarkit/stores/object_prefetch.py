@@ -50,17 +50,18 @@ def prefetch_objects(
 
     for item in items:
         place = place_of(item)
-        if place is not None:
+        if place is None and not waiting:
+            yield item, None
+            continue
+        if place is None:
+            waiting.append((item, None, 0))
+        else:
             from tarkit.stores.transfer import FIRST, ThreadCall
 
             cost = FIRST if place[1] is None else min(place[1], WHOLE)
             waiting.append((item, ThreadCall(partial(read, *place)), cost))
             requested += 1
             held += cost
-        elif waiting:
-            waiting.append((item, None, 0))
-        else:
-            yield item, None
         while waiting and (not requested or len(waiting) >= REQUESTS or held >= MEMORY):
             yield next_one()
     while waiting:

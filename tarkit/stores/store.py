@@ -131,7 +131,7 @@ class TryAgain(Exception):
         self.wait = wait
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False)
 class StoreOptions:
     """How stores are reached, and how often requests are repeated.
 
@@ -150,15 +150,15 @@ class StoreOptions:
         Usage: the cache is a URL; `cache_size` is invalid, or there is no cache.
     """
 
-    endpoint_url: str | None = field(default=None, repr=False)
+    endpoint_url: str | None = None
     anonymous: bool = False
     retries: int = 5
     timeout: float = 60.0
     cache: str | None = None
     cache_size: str | None = None
     rewrite: tuple[str, ...] = ()
-    storage: Mapping[str, object] = field(default_factory=dict, repr=False)
-    tell: Callable[[str], None] = field(default=silent, repr=False, compare=False)
+    storage: Mapping[str, object] = field(default_factory=dict)
+    tell: Callable[[str], None] = field(default=silent, compare=False)
 
     def __post_init__(self) -> None:
         refuse_url(self.cache, "cache")

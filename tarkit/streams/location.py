@@ -53,9 +53,9 @@ MAX_NAMES = 10_000_000
 MAX_DEPTH = 50
 """Levels of nested braces; `braceexpand` is recursive."""
 
-_RANGE = re.compile(r"(?:(-?\d+)\.\.(-?\d+)|([A-Za-z])\.\.([A-Za-z]))(?:\.\.-?(\d+))?\n?")
-_IN_BRACES = re.compile(r"\{(?:-?\d+\.\.-?\d+|[A-Za-z]\.\.[A-Za-z])(?:\.\.-?\d+)?\}")
-_SHELL = re.compile(r"[\s'\"`$;|&<>()\\]")
+_RANGE = r"(?:(-?\d+)\.\.(-?\d+)|([A-Za-z])\.\.([A-Za-z]))(?:\.\.-?(\d+))?\n?"
+_IN_BRACES = r"\{(?:-?\d+\.\.-?\d+|[A-Za-z]\.\.[A-Za-z])(?:\.\.-?\d+)?\}"
+_SHELL = r"[\s'\"`$;|&<>()\\]"
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # the order of braceexpand
 
 
@@ -142,7 +142,7 @@ def _closed(opened: _Open, text: str, position: int) -> Group:
 
 def _range_size(text: str) -> int:
     """Return how many names the range `A..B[..STEP]` has, 0 if `text` is no range."""
-    found = _RANGE.fullmatch(text)
+    found = re.fullmatch(_RANGE, text)
     if not found:
         return 0
     low, high, first, last, step = found.groups()
@@ -168,7 +168,7 @@ def _groups_to_expand(command: str) -> list[Group]:
             shell_ends = max(shell_ends, group.stop)
         elif group.start < shell_ends or (found and group.start < found[-1].stop):
             continue
-        elif group.expands and _IN_BRACES.search(text) and not _SHELL.search(text):
+        elif group.expands and re.search(_IN_BRACES, text) and not re.search(_SHELL, text):
             found.append(group)
     return found
 
@@ -191,7 +191,7 @@ _Found = Literal["missing", "file", "dir"]
 
 _MANY = 500  # names in one directory: from here on listing it is cheaper than a stat of each
 _DIGITS = re.compile(r"([0-9]+)")
-_NUMBER = re.compile(r"%0?[0-9]*d")
+_NUMBER = r"%0?[0-9]*d"
 _MAGIC = re.compile(r"[*?[]")
 
 
@@ -447,7 +447,7 @@ def _written(name: str) -> str:
 def _missing(path: str, hint: str | None = None) -> TarkitError:
     if path.startswith("@"):
         hint = "a list of inputs is read with -T LIST"
-    elif _NUMBER.search(path):
+    elif re.search(_NUMBER, path):
         hint = _written(path)
     elif path.count("{") != path.count("}"):
         hint = "braces that do not match are plain text"

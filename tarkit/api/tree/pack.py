@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from itertools import count as counting
@@ -184,4 +183,4 @@ def _finish(run: Run, packer: Packer, plan: str | None) -> None:
 def _open_shard(output: Output, options: PackOptions, name: str) -> Sink:
     """Open a shard by its name, perhaps in another process."""
     location = parse_output(name, options.storage)
-    return replace(output, location=location).open_named(location.text, fresh=not options.force)
+    return output._replace(location=location).open_named(location.text, fresh=not options.force)
