@@ -209,24 +209,27 @@ class Transfer:
         self._closed = threading.Event()
         self._policy = RetryPolicy(remote.options, self._closed)
 
-    def begin(self) -> None:
-        """Make the first request, if it was not made."""
-        while self._reply is None:
+    def begin(self) -> Reply:
+        """Return the reply that is read; request one if there is none. Raises TarkitError once `close` was called."""
+        while (reply := self._reply) is None:
+            self._refuse_closed()
             try:
                 self._reply = self._remote.request(self.position, self.stop)
                 self._begun = self.position
             except TryAgain as failure:
                 self._recover(failure)
+            if self._closed.is_set():
+                self._hang_up()
+        return reply
 
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes, b"" at the end."""
         if self.stop is not None:
             n = min(n, self.stop - self.position)
         while n > 0:
-            self.begin()
-            assert self._reply is not None
+            reply = self.begin()
             try:
-                data = self._reply.read(n)
+                data = reply.read(n)
             except TryAgain as failure:
                 self._recover(failure)
                 continue
@@ -237,8 +240,7 @@ class Transfer:
             if self.position >= self._end():
                 return b""
             if self._begun < self.position:  # the server sends shorter ranges than requested
-                self._reply.close()
-                self._reply = None
+                self._hang_up()
             else:
                 self._recover(TryAgain("the server sends no byte of the range"))
         return b""
@@ -258,19 +260,26 @@ class Transfer:
     def close(self) -> None:
         """Close the connection; calls in other threads end."""
         self._closed.set()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Close the connection of the reply, if there is one."""
         reply, self._reply = self._reply, None
         if reply is not None:
             reply.close()
 
+    def _refuse_closed(self) -> None:
+        if self._closed.is_set():
+            raise TarkitError(f"{self._where()}: closed")
+
+    def _where(self) -> str:
+        return f"{self._remote.name}: at {self.position}" if self.position else self._remote.name
+
     def _recover(self, failure: TryAgain) -> None:
         """Wait after a failure, then let the next request go on at its byte; raise TarkitError after too many."""
-        reply, self._reply = self._reply, None
-        if reply is not None:
-            reply.close()
-        remote = self._remote
-        where = f"{remote.name}: at {self.position}" if self.position else remote.name
-        if self._closed.is_set():
-            raise TarkitError(f"{where}: closed")
+        self._hang_up()
+        self._refuse_closed()
+        remote, where = self._remote, self._where()
         if self.position and remote.info.version is None:
             raise TarkitError(f"{where}: {failure}", "the server names no version, so the rest may be of another one")
         if self.position and not remote.info.ranges:

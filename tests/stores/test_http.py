@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from tarkit.stores.http import HttpStore
 from tarkit.stores.object_prefetch import fetch
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions
-from tarkit.stores.transfer import RemoteObject
+from tarkit.stores.transfer import RemoteObject, Transfer
 from tests._tools import each_row
 from tests.stores._http import HttpServer, Served, http_server
 
@@ -223,6 +224,29 @@ def test_servers_that_send_less_than_requested(how: dict[str, object], server: H
     assert whole(url) == DATA[:500_000]
     fetched = fetch(url, 500_000, QUICK)
     assert (fetched.data if fetched.data is not None else fetched.stream().read(1 << 20)) == DATA[:500_000]
+
+
+@each_row("how", [{"longest": 7000}, {"statuses": [503] * 9}, {}])
+def test_no_request_follows_after_close(how: dict[str, object], server: HttpServer) -> None:
+    """`close` by another thread while a reply is on its way: its connection is closed, and there is no other one."""
+    remote = opened(server.serve("/a", DATA[:50_000]))
+    transfer_of = Transfer(remote, 100, 50_000)
+    closed = threading.Event()
+
+    def close(served: Served, number: int) -> None:
+        if number == 2:
+            transfer_of.close()
+            closed.set()
+
+    server.serve("/a", DATA[:50_000], change=close, requests=1 if how == {} else 0, **how)
+    with pytest.raises(TarkitError, match="closed"):
+        transfer_of.rest()
+    assert closed.is_set()
+    assert server.objects["/a"].requests == 2
+    with pytest.raises(TarkitError, match="closed"):
+        transfer_of.read(1)
+    assert server.objects["/a"].requests == 2
+    remote.close()
 
 
 def test_an_object_without_a_version_is_not_mixed(server: HttpServer) -> None:
