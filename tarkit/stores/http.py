@@ -55,10 +55,11 @@ class HttpStore:
         """Request bytes [start, stop) of an object."""
         body = self._get(url, start, stop)
         info = body.info
-        if start == 0 and stop is not None and (info.version is None or info.size is None):
+        if start == 0 and (info.version is None or info.size is None):
             # later parts could be of another version, or missing: all of it in one reply
-            body.close()
-            body = self._get(url, 0, None)
+            if body.partial:
+                body.close()
+                body = self._get(url, 0, None)
             body.info = body.info._replace(ranges=False)
         return body
 
@@ -94,7 +95,12 @@ class HttpStore:
 
 
 class HttpReply:
-    """The body of a reply to a GET."""
+    """The body of a reply to a GET.
+
+    Attributes:
+        info: the object, as the reply describes it.
+        partial: whether the reply has a range of the object.
+    """
 
     def __init__(
         self, url: str, reply: BaseHTTPResponse, start: int, stop: int | None, known: int | None = None
@@ -107,10 +113,11 @@ class HttpReply:
         """
         self._reply = reply
         self._url = url
+        self.partial = reply.status == HTTPStatus.PARTIAL_CONTENT
         length = reply.headers.get("Content-Length")
         size: int | None = int(length) if length is not None and length.isdigit() else None
         ranges = "bytes" in reply.headers.get("Accept-Ranges", "")
-        if reply.status == HTTPStatus.PARTIAL_CONTENT:
+        if self.partial:
             found = _CONTENT_RANGE.fullmatch(reply.headers.get("Content-Range", ""))
             if found is None or int(found[1]) != start or (stop is not None and int(found[2]) >= stop):
                 got = reply.headers.get("Content-Range", "no Content-Range")

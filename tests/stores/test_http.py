@@ -259,6 +259,23 @@ def test_an_object_without_a_version_is_not_mixed(server: HttpServer) -> None:
     assert (len(data), len(set(data))) == (1_000_000, 1)
 
 
+@each_row(
+    ("how", "requests"),
+    [
+        ({"etag": None, "ranges": False}, 1),
+        ({"etag": None, "ranges": False, "chunked": True}, 1),
+        ({"chunked": True, "ranges": False}, 1),
+        ({"etag": None}, 2),
+        ({"total": False}, 2),
+    ],
+)
+def test_a_whole_reply_is_not_requested_again(how: dict[str, object], requests: int, server: HttpServer) -> None:
+    """Without a version or a length all of an object comes in one reply, which may be the first one."""
+    assert whole(server.serve("/a", DATA, **how)) == DATA
+    assert server.objects["/a"].requests == requests
+    assert server.objects["/a"].sent <= len(DATA) + (requests - 1) * transfer.FIRST
+
+
 @each_row("status", [202, 203, 204, 205, 207])
 def test_other_statuses_of_success_are_no_object(status: int, server: HttpServer) -> None:
     with pytest.raises(TarkitError, match=f"answers {status}"):
