@@ -62,17 +62,8 @@ def head_object(url: str, options: StoreOptions | None = None) -> Info:
 
 def read_object(url: str, options: StoreOptions | None = None) -> tuple[bytes, Info]:
     """Return all bytes of an object, and its description; small ones take one request. Raises FileNotFoundError."""
-    from tarkit.stores.transfer import LARGEST
-
     remote = open_object(url, options)
-    parts = []
-    try:
-        with remote.stream() as stream:
-            while data := stream.read(LARGEST):
-                parts.append(data)
-    finally:
-        remote.close()
-    return b"".join(parts), remote.info
+    return remote.read_all(), remote.info
 
 
 def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | None:

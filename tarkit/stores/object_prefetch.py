@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from tarkit.errors import TarkitError
 from tarkit.stores import connect
 
 if TYPE_CHECKING:
@@ -92,8 +91,4 @@ def fetch(url: str, size: int | None = None, options: StoreOptions | None = None
     info = remote.info
     if info.size is None or info.size > first or not info.ranges:
         return Fetched(info, None, remote)
-    with remote.stream() as stream:  # which compares the checksum
-        data = b"".join(iter(lambda: stream.read(WHOLE), b""))
-    if len(data) != info.size:
-        raise TarkitError(f"{remote.name}: {len(data)} of its {info.size} bytes came")
-    return Fetched(info, data, remote)
+    return Fetched(info, remote.read_all(), remote)

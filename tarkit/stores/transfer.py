@@ -189,6 +189,14 @@ class RemoteObject:
         check = ChecksumCheck(self.info.checksum) if whole and self.info.checksum else None
         return Stream(self, opening, stop, check, head)
 
+    def read_all(self) -> bytes:
+        """Return all bytes. Raises TarkitError if they have another length or checksum than the server names."""
+        with self.stream() as stream:
+            data = b"".join(iter(partial(stream.read, LARGEST), b""))
+        if self.info.size not in (None, len(data)):
+            raise TarkitError(f"{self.name}: {len(data)} of its {self.info.size} bytes came")
+        return data
+
     def close(self) -> None:
         """Close the connection of the request that opened the object, if no stream uses it, and free its bytes."""
         self._head = b""
