@@ -21,13 +21,13 @@ boto3 = pytest.importorskip("boto3")
 import tarkit
 from tarkit.errors import TarkitError, Usage
 from tarkit.samples.dataset import open_source
-from tarkit.stores import connect, transfer
+from tarkit.stores import connect
 from tarkit.stores.cache import COMPARED, PART, CachedFile, webdataset_names
 from tarkit.stores.store import StoreOptions, silent
 from tarkit.streams.location import expand_inputs
 from tarkit.streams.source import FileSource
 from tests._tools import TARKIT, archive, each_row, program
-from tests.stores._http import HttpServer, Served, http_server
+from tests.stores._http import HttpServer, Served
 from tests.stores._servers import KEYS, moto
 
 DATA = random.Random(7).randbytes(3_000_000)
@@ -36,17 +36,6 @@ QUICK = StoreOptions(retries=3, timeout=5)
 MB = 1_000_000
 
 Configure = Callable[..., None]
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServer]:
-    """A server, with short pauses, and no settings of this machine."""
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    for name in ("http_proxy", "https_proxy", "all_proxy", "WDS_CACHE", "WDS_CACHE_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    with http_server() as found:
-        yield found
 
 
 @pytest.fixture

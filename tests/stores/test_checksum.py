@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import zlib
 from base64 import b64encode
-from collections.abc import Iterator
 from hashlib import md5, sha1, sha256, sha512
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from tarkit.errors import TarkitError
 from tarkit.stores import connect, transfer
 from tarkit.stores.checksum import Checksum, named_by
 from tests._tools import archive, each_row
-from tests.stores._http import HttpServer, http_server
+from tests.stores._http import HttpServer
 
 DATA = archive([("a.bin", random.Random(7).randbytes(3_000_000)), ("a.cls", b"1")])
 OTHER = archive([("a.bin", random.Random(8).randbytes(3_000_000)), ("a.cls", b"1")])
@@ -45,13 +44,11 @@ def headers(data: bytes) -> list[tuple[dict[str, str], bool]]:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
+def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
     """A server, with small ranges."""
     monkeypatch.setattr(transfer, "FIRST", 100_000)
     monkeypatch.setattr(transfer, "LARGEST", 400_000)
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
-    with http_server() as found:
-        yield found
+    return server
 
 
 def read(url: str, start: int = 0, stop: int | None = None) -> bytes:

@@ -6,7 +6,6 @@ import random
 import threading
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
@@ -31,16 +30,11 @@ QUICK = StoreOptions(retries=3, timeout=0.5)
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServer]:
-    """A server, with small ranges and short pauses, and no netrc of this machine."""
+def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
+    """A server, with small ranges."""
     monkeypatch.setattr(transfer, "FIRST", 100_000)
     monkeypatch.setattr(transfer, "LARGEST", 400_000)
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    with http_server() as found:
-        yield found
+    return server
 
 
 def opened(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> RemoteObject:
@@ -72,6 +66,7 @@ def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = Non
 def test_reads_all(how: dict[str, object], server: HttpServer) -> None:
     for data in (DATA, DATA[:100_000], DATA[:100_001], b"x", b""):
         assert whole(server.serve("/a", data, **how)) == data
+        assert opened(server.url + "/a").read_all() == data
 
 
 def test_ranges_are_requested_together_and_each_byte_once(server: HttpServer) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from contextlib import suppress
 from email.utils import formatdate
 from pathlib import Path
@@ -14,10 +13,9 @@ pytest.importorskip("urllib3")
 
 import tarkit
 from tarkit.errors import TarkitError
-from tarkit.stores import transfer
 from tests._tools import each_row
 from tests.conftest import PAX, Archive, Content, Run, tar
-from tests.stores._http import HttpServer, http_server
+from tests.stores._http import HttpServer
 
 BYTES = random.Random(7)
 MEMBERS: list[tuple[str, Content]] = [
@@ -26,17 +24,6 @@ MEMBERS: list[tuple[str, Content]] = [
     for field, data in (("jpg", BYTES.randbytes(90_000)), ("cls", b"%d" % n))
 ]
 FORMATS = {"dali": ".idx", "tsv": ".index.tsv", "webshart": ".json"}
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServer]:
-    """A server, with short pauses, and no settings of this machine."""
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    for name in ("http_proxy", "https_proxy", "all_proxy", "WDS_CACHE", "WDS_CACHE_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    with http_server() as found:
-        yield found
 
 
 def serve(

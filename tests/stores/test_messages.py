@@ -18,7 +18,7 @@ pytest.importorskip("obstore")
 pytest.importorskip("urllib3")
 
 from tests._tools import TARKIT, each_row, program
-from tests.stores._http import HttpServer, QuietServer, http_server
+from tests.stores._http import HttpServer, QuietServer
 from tests.stores._servers import KEYS, rclone
 
 QUICK = ("--net-retries", "0", "--net-timeout", "1")
@@ -64,13 +64,6 @@ def untrusted(tmp_path: Path) -> Iterator[str]:
     yield f"127.0.0.1:{server.server_address[1]}"
     server.shutdown()
     server.server_close()
-
-
-@pytest.fixture
-def server() -> Iterator[HttpServer]:
-    """A web server."""
-    with http_server() as found:
-        yield found
 
 
 def test_servers_that_cannot_be_reached(silent: str, closed: str, untrusted: str, here: Path) -> None:

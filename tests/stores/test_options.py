@@ -17,7 +17,7 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.location import expand_inputs
 from tests._tools import each_row
-from tests.stores._http import HttpServer, http_server
+from tests.stores._http import HttpServer
 from tests.stores._servers import rclone
 
 PROGRAM = """
@@ -240,13 +240,6 @@ print(len(list(tarkit.open("s3://bucket/session.tar", storage_options=one))))
     assert (
         run(servers, program, AWS_SESSION_TOKEN="another", AWS_ACCESS_KEY_ID="no", AWS_SECRET_ACCESS_KEY="no") == "1\n"
     )
-
-
-@pytest.fixture
-def server() -> Iterator[HttpServer]:
-    """A web server."""
-    with http_server() as found:
-        yield found
 
 
 def test_caches_and_rules_of_one_call(server: HttpServer, here: Path) -> None:

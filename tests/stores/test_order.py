@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from tarkit.sorting import sample_prefetch
 from tarkit.stores import transfer
 from tests._tools import each_row
 from tests.conftest import PAX, Archive, Content, Run, entries, tar
-from tests.stores._http import HttpServer, Served, http_server
+from tests.stores._http import HttpServer, Served
 
 BYTES = random.Random(7)
 SIZE = 120_000  # of a large sample
@@ -33,16 +32,11 @@ IN_ORDER = "read in order, from its start"
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServer]:
-    """A server, with short pauses, a low bound of large samples, and no settings of this machine."""
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
+    """A server, with a low bound of large samples."""
     monkeypatch.setattr(transfer, "FIRST", 1 << 18)
     monkeypatch.setattr(dataset, "LARGE", 1 << 16)
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    for name in ("http_proxy", "https_proxy", "all_proxy", "WDS_CACHE", "WDS_CACHE_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    with http_server() as found:
-        yield found
+    return server
 
 
 ORDERS: dict[str, list[str]] = {
