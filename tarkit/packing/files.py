@@ -144,7 +144,7 @@ class ObjectFiles:
         content = next((found for name, found in self._directories if name == directory), iter(()))
         for _, base, size in content:
             if not base.endswith(b"/"):
-                if sizes.get(base, 0) or (base in sizes and size):
+                if base in sizes and (size or sizes[base]):
                     raise listing.slash_error(self.root + os.fsdecode(directory + base))
                 sizes[base] = size
             elif base[:-1] not in below[-1:]:
