@@ -20,12 +20,12 @@ from tarkit.indexing.formats import FORMATS, index_path, is_index, make_layout
 from tarkit.indexing.scan import Index, open_shard, write_indexes
 from tarkit.indexing.verify import faults, wids_faults
 from tarkit.problems import Policy
-from tarkit.samples.dataset import open_source
 from tarkit.shards.template import refuse_template
 from tarkit.stores.schemes import find_scheme, scheme_of
 from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import open_sink
+from tarkit.streams.text import sum_file
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Input
@@ -319,7 +319,9 @@ def _make(task: IndexTask, policy: Policy) -> IndexResult:
     source = open_shard(task.location)
     layouts = [Index(file, make_layout(file.format, task.location.text, source.size or 0)) for file in task.files]
     scanned = write_indexes(source, layouts, policy, task.tmpdir, task.sync)
-    md5 = _md5(task.location) if task.md5 else ""
+    md5 = ""
+    if task.md5:
+        md5, _ = sum_file(task.location.kind, task.location.text, task.location.options, "md5")
     return IndexResult(scanned.samples, scanned.size, scanned.dropped, md5)
 
 
@@ -344,20 +346,6 @@ def _refuse_other_object(file: IndexFile, force: bool) -> None:
         raise Unsupported(f"{file.name}: objects of this store cannot be written", hint)
     if file.kind == "url" and not force:
         file.refuse_other(_recogniser(file.format))
-
-
-def _md5(location: Location) -> str:
-    import hashlib
-
-    found = hashlib.md5(usedforsecurity=False)
-    source = open_source(location, stream=True)  # each byte once
-    position = 0
-    while data := source.peek(position, 1):
-        found.update(data)
-        position += len(data)
-        source.release(position)
-    source.close()
-    return found.hexdigest()
 
 
 def _account(run: Run, made: IndexResult, shards: int = 1) -> None:

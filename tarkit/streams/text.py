@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from functools import partial
 from typing import Literal, cast
 
 from tarkit.errors import show
@@ -65,24 +66,26 @@ def open_file_or_stdin(word: str, options: StoreOptions | None = None) -> io.Buf
     return open(0, "rb", closefd=False) if word == "-" else open_file(word, options)
 
 
-def sum_file(kind: str, text: str, options: StoreOptions | None = None) -> tuple[str, int]:
-    """Return the SHA-256 and the length in bytes of a file, or of an object: of its file in the cache, if it has one.
+def sum_file(kind: str, text: str, options: StoreOptions | None = None, algorithm: str = "sha256") -> tuple[str, int]:
+    """Return the checksum and the length in bytes of a file, or of an object: of its file in the cache, if it has one.
 
     Args:
         kind: path or url.
         text: the path or the URL.
         options: how a URL is reached.
+        algorithm: the name of the checksum, as `hashlib` has it.
     """
     import hashlib  # takes milliseconds to load
 
     from tarkit.streams.copy import CHUNK
 
+    new_hash = partial(hashlib.new, algorithm, usedforsecurity=False)
     cached = connect.open_cached(text, options) if kind == "url" else None
     if cached is not None or kind != "url":
         with open(text if cached is None else cached.fd, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.file_digest(file, new_hash).hexdigest()
             return digest, os.fstat(file.fileno()).st_size
-    hashed, size = hashlib.sha256(), 0
+    hashed, size = new_hash(), 0
     with connect.open_object(text, options).stream() as stream:
         while data := stream.read(CHUNK):
             hashed.update(data)
