@@ -282,7 +282,7 @@ class PolicyFork(Policy):
 
     def _say(self, name: str, line: str) -> None:
         self._lines[name] += 1
-        if self._lines[name] <= SHOWN + 1:  # one more than is shown, so that there is word of it
+        if self._lines[name] <= SHOWN + 1:  # one more than is shown: for it, the run warns that more follow
             self._said.append((name, line))
 
     @property
