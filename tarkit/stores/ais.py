@@ -13,18 +13,25 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from http import HTTPStatus
 from threading import Event
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
-from urllib.parse import quote, urlencode, urljoin
+from urllib.parse import quote, urlencode
 
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import TarkitError, Usage, printable
 from tarkit.stores.http import (
     HttpReply,
     content,
+    content_length,
     error_for_reply,
+    is_address,
+    is_text,
+    linked_address,
+    number,
     range_header,
+    read_json,
     send,
     sent_range,
     succeeded,
@@ -48,6 +55,8 @@ PART = 16 << 20
 PARTS = 4
 """Parts of one upload that are sent at a time."""
 
+_ENDPOINT = "such as http://HOST:51080"
+_UPLOAD = re.compile(r"[!-~]{1,200}")  # the identifier of an upload
 _REDIRECTS = (301, 302, 307, 308)
 _ETAG = re.compile(r"\bETag=([^,]+)")
 _NO_BUCKET = re.compile(r'bucket "[^"]*" does not exist')
@@ -62,6 +71,8 @@ class AisStore:
         self.endpoint = (options.setting("endpoint") or os.environ.get("AIS_ENDPOINT") or "").rstrip("/")
         if self.endpoint and "://" not in self.endpoint:
             self.endpoint = f"http://{self.endpoint}"
+        if self.endpoint and not is_address(self.endpoint):
+            raise Usage("AIS_ENDPOINT is not a URL", _ENDPOINT)
         token = None if options.anonymous else options.setting("token") or _token()
         self._login = {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -69,8 +80,10 @@ class AisStore:
         """Return the description of an object."""
         reply = self._request("HEAD", url, {"props": "name,size,version,custom"}, {})
         reply.close()
-        size = reply.headers.get("Content-Length", "")  # left out by older ones for an empty object
-        return Info(url, int(size) if size.isdigit() else 0, _version(reply.headers))
+        if reply.status != HTTPStatus.OK:
+            self._raise_for(url, reply)
+        size = content_length(reply, url) or 0  # left out by older ones for an empty object
+        return Info(url, size, _version(reply.headers))
 
     def get(self, url: str, start: int, stop: int | None) -> HttpReply:
         """Request bytes [start, stop) of an object."""
@@ -98,28 +111,38 @@ class AisStore:
         value: dict[str, Any] = {"prefix": prefix, "props": "name,size,version", "pagesize": 0, "flags": "0"}
         if last and query["provider"] == "ais":
             value["start_after"] = last
+        tokens = set[str]()
         while True:
-            page = self._page(url, bucket, query, value)
-            for entry in page.get("entries") or ():
-                if entry["name"].startswith(prefix) and entry["name"] > last:
-                    yield Info(root + entry["name"], int(entry.get("size") or 0), entry.get("version"))
-            token = page.get("continuation_token")
+            entries, token, uuid = self._page(url, bucket, query, value)
+            for entry in entries:
+                name, size, version = _object(url, entry)
+                if name.startswith(prefix) and name > last:
+                    yield Info(root + name, size, version)
             if not token:
                 return
-            value = {**value, "continuation_token": token, "uuid": page.get("uuid", "")}
+            if token in tokens:
+                raise TarkitError(f"{public_name(url)}: the list of objects has no end: a page follows itself")
+            tokens.add(token)
+            value = {**value, "continuation_token": token, "uuid": uuid}
             value.pop("start_after", None)
 
-    def _page(self, url: str, bucket: str, query: Mapping[str, str], value: object) -> Any:
+    def _page(
+        self, url: str, bucket: str, query: Mapping[str, str], value: object
+    ) -> tuple[Sequence[Any], str, object]:
+        """Return the entries of a page of a list, the token of the next one, and what names the list."""
         address = self._address(url, f"/v1/buckets/{quote(bucket)}", query)
         body = json.dumps({"action": "list", "name": "", "value": value}).encode()
         headers = {**self._login, "Content-Type": "application/json", "Accept": "application/json"}
         reply = send(self.options, "GET", address, headers, name=url, body=body)
         if not succeeded(reply):
             self._raise_for(url, reply)
-        try:
-            return json.loads(content(reply, url))
-        except ValueError:
-            raise TryAgain("the reply of the cluster is not JSON") from None
+        page = read_json(reply, url)
+        if not isinstance(page, dict):
+            raise _list_error(url)
+        entries, token = page.get("entries") or [], page.get("continuation_token") or ""
+        if not isinstance(entries, list) or not isinstance(token, str):
+            raise _list_error(url)
+        return entries, token, page.get("uuid", "")
 
     def _request(self, method: str, url: str, query: Mapping[str, str], headers: Mapping[str, str]) -> BaseHTTPResponse:
         """Request an object; return the reply of success."""
@@ -153,7 +176,8 @@ class AisStore:
                 raise TarkitError(f"{public_name(url)}: the gateway names no target", "is AIS_ENDPOINT a gateway?")
             self._raise_for(url, reply, writing=True)
         reply.close()
-        reply = send(self.options, "PUT", urljoin(address, target), headers, name=url, body=data, redirect=False)
+        target = linked_address(address, target, url)
+        reply = send(self.options, "PUT", target, headers, name=url, body=data, redirect=False)
         if not succeeded(reply):
             self._raise_for(url, reply, writing=True)
         content(reply, url)
@@ -163,11 +187,12 @@ class AisStore:
         _, bucket, name, rest = split_url(url)
         if not name:
             raise Usage(f"{public_name(url)}: the name of the object is missing", "ais://BUCKET/NAME")
-        return self._address(url, f"/v1/objects/{quote(bucket)}/{quote(name)}", {**rest, **query})
+        path = f"/v1/objects/{quote(bucket)}/{quote(name, errors='surrogateescape')}"
+        return self._address(url, path, {**rest, **query})
 
     def _address(self, url: str, path: str, query: Mapping[str, str]) -> str:
         if not self.endpoint:
-            raise Usage(f"{public_name(url)}: no cluster is named", "set AIS_ENDPOINT, such as http://HOST:51080")
+            raise Usage(f"{public_name(url)}: no cluster is named", f"set AIS_ENDPOINT, {_ENDPOINT}")
         return f"{self.endpoint}{path}?{urlencode(query)}"
 
     def _raise_for(self, url: str, reply: BaseHTTPResponse, writing: bool = False) -> NoReturn:
@@ -176,9 +201,9 @@ class AisStore:
         try:  # a reply to HEAD has the message in a header
             body = reply.headers.get("Hdr-Error") or content(reply, url)
             said = str(json.loads(body).get("message", ""))
-        except (ValueError, AttributeError, TryAgain):
+        except (ValueError, AttributeError, RecursionError, TryAgain):
             said = ""
-        said = said.partition("\n")[0][:300]
+        said = printable(said.partition("\n")[0][:300])
         if reply.status == _CONFLICT:
             raise TryAgain(f"the cluster answers 409: {said}")
         if reply.status == 404 and _NO_BUCKET.search(said):
@@ -257,8 +282,8 @@ class AisUpload:
         del self._buffer[:PART]
         if self._upload is None:
             reply = self._repeat(lambda: self._store.act("POST", self._url, "mpt-upload", {}))
-            found = reply.decode().strip().strip('"')
-            if not found:
+            found = reply.decode(errors="replace").strip().strip('"')
+            if not _UPLOAD.fullmatch(found):
                 raise TarkitError(f"{public_name(self._url)}: the cluster begins no upload of parts")
             self._upload = {"uploadId": found}
         if self._pool is None:
@@ -326,3 +351,19 @@ def _version(headers: Mapping[str, str]) -> str | None:
     """
     etag = headers.get("ETag") or next(iter(_ETAG.findall(headers.get("Ais-Custom-Md", ""))), "")
     return headers.get("Ais-Version") or unquote_etag(etag)
+
+
+def _object(url: str, entry: object) -> tuple[str, int, str | None]:
+    """Return name, length and version of an entry of a list; lengths of 0 are left out."""
+    match entry:
+        case {"name": name, **rest} if is_text(name):
+            size, version = number(str(rest.get("size", 0))), rest.get("version")
+            if size is not None and isinstance(version, str | None):
+                return name, size, version
+    raise _list_error(url)
+
+
+def _list_error(url: str) -> TarkitError:
+    return TarkitError(
+        f"{public_name(url)}: the cluster sends what is no list of objects", "is AIS_ENDPOINT a gateway?"
+    )

@@ -6,6 +6,7 @@ or from the file that $NETRC names, else ~/.netrc; proxies from `http_proxy`, `h
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from base64 import b64encode
@@ -14,17 +15,24 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPStatus
 from time import time
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from typing import TYPE_CHECKING, Any, TypeGuard
+from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
-from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, spell
+from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, printable, spell
 from tarkit.stores.checksum import named_by
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import PASSING, Info, StoreOptions, TryAgain, Upload, denied_error, not_found_error
 
 try:
     import urllib3
-    from urllib3.exceptions import HTTPError, MaxRetryError, NameResolutionError, NewConnectionError, SSLError
+    from urllib3.exceptions import (
+        HTTPError,
+        LocationValueError,
+        MaxRetryError,
+        NameResolutionError,
+        NewConnectionError,
+        SSLError,
+    )
 except ImportError:
     raise MissingLibrary("reading http://, https://, hf:// and ais://", "urllib3", "s3") from None
 
@@ -33,8 +41,11 @@ if TYPE_CHECKING:
 
 _GIVE_LOGIN = "it is read from the URL or from ~/.netrc"
 _REDIRECTS = 10
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-_BEHIND = re.compile(r"bytes \*/(\d+)")  # the Content-Range of a reply that the object ends before the range
+_NUMBER = re.compile(r"[0-9]{1,18}")  # of bytes, or of seconds
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
+_BEHIND = re.compile(r"bytes \*/([0-9]{1,18})")  # the Content-Range of a reply that the object ends before the range
+_HEADER = re.compile(r"[\t -~\x80-\xff]*")  # the value of a header that can be sent (RFC 9110 5.5)
+_SHOWN = 200  # characters of a reply in a message
 _MISSING = (404, 410)
 _DENIED = (401, 403, 407)
 
@@ -53,17 +64,6 @@ class HttpStore:
 
     def get(self, url: str, start: int, stop: int | None) -> HttpReply:
         """Request bytes [start, stop) of an object."""
-        body = self._get(url, start, stop)
-        info = body.info
-        if start == 0 and (info.version is None or info.size is None):
-            # later parts could be of another version, or missing: all of it in one reply
-            if body.partial:
-                body.close()
-                body = self._get(url, 0, None)
-            body.info = body.info._replace(ranges=False)
-        return body
-
-    def _get(self, url: str, start: int, stop: int | None) -> HttpReply:
         plain, login = _without_login(url)
         credentials = {} if self.options.anonymous else login
         reply = send(self.options, "GET", plain, {**credentials, **range_header(start, stop)}, name=url)
@@ -99,7 +99,6 @@ class HttpReply:
 
     Attributes:
         info: the object, as the reply describes it.
-        partial: whether the reply has a range of the object.
     """
 
     def __init__(
@@ -113,19 +112,14 @@ class HttpReply:
         """
         self._reply = reply
         self._url = url
-        self.partial = reply.status == HTTPStatus.PARTIAL_CONTENT
-        length = reply.headers.get("Content-Length")
-        size: int | None = int(length) if length is not None and length.isdigit() else None
-        ranges = "bytes" in reply.headers.get("Accept-Ranges", "")
-        if self.partial:
-            found = _CONTENT_RANGE.fullmatch(reply.headers.get("Content-Range", ""))
-            if found is None or int(found[1]) != start or (stop is not None and int(found[2]) >= stop):
-                got = reply.headers.get("Content-Range", "no Content-Range")
-                raise TarkitError(f"{public_name(url)}: the server sent another range than requested: {got}")
-            if found[3] == "*" and stop is None:
-                raise TarkitError(f"{public_name(url)}: the server does not say how long this object is")
-            size = None if found[3] == "*" else int(found[3])
-            ranges, self._left = True, int(found[2]) + 1 - start
+        length = size = content_length(reply, url)
+        self._left: int | None = None  # bytes that follow, if it is known
+        if reply.status == HTTPStatus.PARTIAL_CONTENT:
+            end, size = self._range(reply, start, stop)
+            if length not in (None, end - start):
+                what = f"the server sent {length} bytes, and says they are bytes {start} to {end - 1}"
+                raise TarkitError(f"{public_name(url)}: {what}")
+            ranges, self._left = True, end - start
         elif reply.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             behind = _BEHIND.fullmatch(reply.headers.get("Content-Range", ""))
             if behind is None or int(behind[1]) > start:
@@ -138,23 +132,41 @@ class HttpReply:
             if start:
                 raise Unsupported(f"{public_name(url)}: the server does not send parts of this object")
             size = known if size is None else size
-            self._left = -1 if size is None else size
+            ignored = stop is not None and (size is None or size > stop)  # the range, which was requested
+            ranges = "bytes" in reply.headers.get("Accept-Ranges", "") and not ignored
+            self._left = size
         date = reply.headers.get("Last-Modified")
         version = reply.headers.get("ETag") or date
         checksum = named_by(reply.headers, whole=reply.status == HTTPStatus.OK)
-        self.info = Info(url, size, version, ranges and size is not None, _time(date), checksum)
+        self.info = Info(url, size, version, ranges, _time(date), checksum)
+
+    def _range(self, reply: BaseHTTPResponse, start: int, stop: int | None) -> tuple[int, int | None]:
+        """Return the end of the range that a reply has, and the length of the object, if the reply says it."""
+        text = reply.headers.get("Content-Range", "no Content-Range")
+        found = _CONTENT_RANGE.fullmatch(text)
+        if found is not None:
+            first, last = int(found[1]), int(found[2])
+            size = None if found[3] == "*" else int(found[3])
+            ends = [each for each in (stop, size) if each is not None]
+            if first == start and first <= last < min(ends, default=last + 1):
+                if not ends:
+                    raise TarkitError(f"{public_name(self._url)}: the server does not say how long this object is")
+                return last + 1, size
+        what = f"the server sent another range than requested: {_shown(text)}"
+        raise TarkitError(f"{public_name(self._url)}: {what}")
 
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes, b"" at the end; raises TryAgain."""
+        n = n if self._left is None else min(n, self._left)
         try:
             data: bytes = self._reply.read(n)
         except HTTPError as error:
-            raise _error_for(self._url, self._url, error) from error
+            raise _error_for(self._url, error) from error
         except (OSError, ValueError, AttributeError) as error:  # closed by another thread
             raise TryAgain(f"the connection was closed: {error}") from error
-        if self._left >= 0:
+        if self._left is not None:
             self._left -= len(data)
-            if not data and n and self._left > 0:
+            if not data and n:
                 raise TryAgain(f"the reply ended {self._left} bytes early")
         return data
 
@@ -200,6 +212,8 @@ def send(
         body: what is sent.
         redirect: follow redirects.
     """
+    if not all(map(_HEADER.fullmatch, headers.values())):  # no text of theirs in the message
+        raise TarkitError(f"{public_name(name)}: a header is not valid", "has the token or login a line end?")
     pool = _pool(options.timeout, _proxy(url))
     retries = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=_REDIRECTS)
     try:
@@ -214,15 +228,66 @@ def send(
             retries=retries,
         )
     except HTTPError as error:
-        raise _error_for(name, url, error) from error
-    except ValueError:  # its text has the header
-        raise TarkitError(f"{public_name(name)}: a header is not valid", "has the token or login a line end?") from None
+        raise _error_for(name, error) from error
+    except ValueError as error:
+        raise _address_error(name) from error
     return reply
+
+
+def is_address(url: str) -> bool:
+    """Whether a URL can be requested: its scheme is http or https, and its host and port are valid."""
+    try:
+        urlsplit(url)
+        parts = urllib3.util.parse_url(url)
+    except (HTTPError, ValueError):
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.host)
+
+
+def linked_address(address: str, link: str, name: str) -> str:
+    """Return the address that a reply from `address` refers to by a header Location or Link (RFC 3986, 5).
+
+    Raises:
+        TarkitError: it cannot be requested; `name` is the URL for the message.
+    """
+    try:
+        found = urljoin(address, link)
+    except ValueError:
+        found = ""
+    if not is_address(found):
+        raise _address_error(name)
+    return found
+
+
+def _address_error(name: str) -> TarkitError:
+    return TarkitError(f"{public_name(name)}: the server redirects to what is no valid http:// or https:// URL")
 
 
 def range_header(start: int, stop: int | None) -> dict[str, str]:
     """Return the header that requests bytes [start, stop); {} for all of an object (RFC 9110 14.2)."""
     return {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"} if start or stop is not None else {}
+
+
+def number(text: str | None) -> int | None:
+    """Return the number in a header; None if there is none, or one that is no number of bytes."""
+    return int(text) if text is not None and _NUMBER.fullmatch(text) else None
+
+
+def content_length(reply: BaseHTTPResponse, name: str) -> int | None:
+    """Return the length of the body of a reply; None if the reply does not say it (RFC 9112 6.3).
+
+    Raises:
+        TarkitError: nobody can say where the body ends; `name` is the URL for the message.
+    """
+    coding = reply.headers.get("Transfer-Encoding", "identity").lower()
+    length = reply.headers.get("Content-Length")
+    if coding not in ("identity", "chunked"):
+        raise TarkitError(f"{public_name(name)}: the server sends a coding that was not requested: {_shown(coding)}")
+    if length is None or coding == "chunked":
+        return None
+    if (found := number(length.strip())) is None:
+        raise TarkitError(f"{public_name(name)}: the server sends an invalid Content-Length: {_shown(length)}")
+    return found
 
 
 def succeeded(reply: BaseHTTPResponse) -> bool:
@@ -247,10 +312,23 @@ def content(reply: BaseHTTPResponse, name: str) -> bytes:
     try:
         data: bytes = reply.read()
     except HTTPError as error:
-        raise _error_for(name, name, error) from error
+        raise _error_for(name, error) from error
     finally:
         reply.release_conn()
     return data
+
+
+def read_json(reply: BaseHTTPResponse, name: str) -> Any:
+    """Return the value of a reply in JSON. Raises TryAgain for another one, such as a page of a proxy."""
+    try:
+        return json.loads(content(reply, name))
+    except (ValueError, RecursionError):
+        raise TryAgain("the reply of the server is not JSON") from None
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether a value of JSON is text that UTF-8 can encode: JSON may have halves of characters."""
+    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 @lru_cache(maxsize=16)
@@ -278,6 +356,8 @@ def _proxy(url: str) -> str | None:
 
 def _without_login(url: str) -> tuple[str, dict[str, str]]:
     """Return a URL without user and password, and the header that sends them: of the URL, else of a netrc file."""
+    if not is_address(url):
+        raise Usage(f"{public_name(url)}: not a valid URL", "http://HOST/NAME or http://HOST:PORT/NAME")
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     plain = urlunsplit(parts._replace(netloc=host, fragment=""))
@@ -301,16 +381,20 @@ def _netrc(host: str) -> dict[str, str]:
     return _basic(found[0], found[2] or "") if found and found[0] else {}
 
 
-def _error_for(name: str, url: str, error: HTTPError) -> Exception:
-    """Return the exception for a request to `url` that got no reply, or a body that broke."""
+def _error_for(name: str, error: HTTPError) -> Exception:
+    """Return the exception for a request that got no reply, or a body that broke."""
     cause: BaseException = error
     while isinstance(cause, MaxRetryError) and cause.reason is not None:
         cause = cause.reason
+    if isinstance(cause, LocationValueError):
+        return _address_error(name)
+    pool = error.pool if isinstance(error, MaxRetryError) else None
+    host = getattr(pool, "host", None)  # after redirects another one than that of the URL
     if isinstance(cause, SSLError):
         return TarkitError(
-            f"{public_name(name)}: TLS error: {cause}", "is the certificate valid, and SSL_CERT_FILE right?"
+            f"{public_name(name)}: TLS error: {_shown(str(cause))}",
+            "is the certificate valid, and SSL_CERT_FILE right?",
         )
-    host = urlsplit(url).hostname
     if isinstance(cause, NameResolutionError):
         return TryAgain(f"the name of the host {host} cannot be resolved")
     if isinstance(cause, NewConnectionError):
@@ -318,6 +402,11 @@ def _error_for(name: str, url: str, error: HTTPError) -> Exception:
     if isinstance(error, MaxRetryError) and isinstance(cause, urllib3.exceptions.ResponseError):
         return TarkitError(f"{public_name(name)}: more than {_REDIRECTS} redirects")
     return TryAgain(_reason(cause))
+
+
+def _shown(text: str) -> str:
+    """Return what a server says for a message: on one line, and not too long."""
+    return printable(text[:_SHOWN])
 
 
 def _reason(error: BaseException) -> str:
@@ -330,7 +419,7 @@ def _reason(error: BaseException) -> str:
             return "the reply ended early"
         if isinstance(each, OSError) and each.strerror:
             return each.strerror
-    return str(inner or error)
+    return _shown(str(inner or error))
 
 
 def error_for_reply(url: str, reply: BaseHTTPResponse, logged_in: bool, anonymous: bool = False) -> Exception:
@@ -343,7 +432,7 @@ def error_for_reply(url: str, reply: BaseHTTPResponse, logged_in: bool, anonymou
         anonymous: whether none were to be sent.
     """
     status, name = reply.status, public_name(url)
-    words = f"{status} {reply.reason or ''}".strip()
+    words = _shown(f"{status} {reply.reason or ''}".strip())
     if status in PASSING:
         return TryAgain(f"the server answers {words}", _retry_after(reply.headers.get("Retry-After")))
     if status in _MISSING:
@@ -363,17 +452,13 @@ def _time(date: str | None) -> int | None:
     """Return the nanoseconds since 1970 of a date (RFC 9110 5.6.7); None if it is not one."""
     try:
         return None if date is None else int(parsedate_to_datetime(date).timestamp()) * 10**9
-    except (ValueError, OverflowError):
+    except (ArithmeticError, LookupError, OSError, TypeError, ValueError):  # there are many ways to be no date
         return None
 
 
 def _retry_after(text: str | None) -> float | None:
     """Return the seconds of a header Retry-After (RFC 9110 10.2.3), a number or a date."""
-    if text is None:
-        return None
-    if text.isdigit():
-        return float(text)
-    try:
-        return max(parsedate_to_datetime(text).timestamp() - time(), 0.0)
-    except ValueError:
-        return None
+    seconds, date = number(text), _time(text)
+    if seconds is not None:
+        return float(seconds)
+    return None if date is None else max(date / 1e9 - time(), 0.0)

@@ -9,21 +9,24 @@ The requests and headers are those of the client library `huggingface_hub` (`get
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from tarkit.errors import TarkitError, Unsupported, Usage
 from tarkit.stores.checksum import Checksum
 from tarkit.stores.http import (
     HttpReply,
-    content,
     error_for_reply,
+    is_address,
+    is_text,
+    linked_address,
+    number,
     range_header,
+    read_json,
     send,
     sent_range,
     succeeded,
@@ -85,7 +88,7 @@ class HubStore:
     def __init__(self, options: StoreOptions) -> None:
         self.options = options
         self.endpoint = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
-        if not self.endpoint.startswith(("http://", "https://")):
+        if not is_address(self.endpoint):
             raise Usage("HF_ENDPOINT is not a URL", "such as https://huggingface.co")
         token = None if options.anonymous else options.setting("token") or _token()
         self._login = {"Authorization": f"Bearer {token}"} if token else {}
@@ -120,7 +123,7 @@ class HubStore:
         checksum = None
         if located.version is not None and _SHA256.fullmatch(located.version):  # of a file in LFS
             checksum = Checksum("sha256", bytes.fromhex(located.version))
-        body.info = body.info._replace(version=located.version, size=located.size, modified=None, checksum=checksum)
+        body.info = body.info._replace(version=located.version, modified=None, checksum=checksum)
         return body
 
     def put(self, url: str, fresh: bool) -> Upload:
@@ -143,28 +146,35 @@ class HubStore:
         commit = self._commit(url, found)
         address = f"{self.endpoint}/api/{found.kind}/{found.repository}/tree/{commit}"
         if directory:
-            address += f"/{quote(directory, safe='')}"
+            address += f"/{quote(directory, safe='', errors='surrogateescape')}"
         page: str | None = f"{address}?recursive={'false' if depth == 0 else 'true'}&expand=false"
-        waiting = after is not None
+        waiting, pages = after is not None, set[str]()
         while page is not None:
+            if page in pages:
+                raise TarkitError(f"{public_name(url)}: the list of files has no end: a page follows itself")
+            pages.add(page)
             entries, page = self._page(url, page)
             for entry in entries:
-                info = Info(found.root + entry["path"], entry.get("size"), _entry_version(entry))
-                if entry["type"] == "file" and entry["path"].startswith(found.path) and not waiting:
-                    yield info
-                waiting = waiting and info.url != after
+                path, size, version = _file(url, entry)
+                if path is None:
+                    continue
+                if path.startswith(found.path) and not waiting:
+                    yield Info(found.root + path, size, version)
+                waiting = waiting and found.root + path != after
         if waiting:
             raise TarkitError(f"{public_name(url)}: the list of files has changed while it was read")
 
-    def _page(self, url: str, page: str) -> tuple[Any, str | None]:
+    def _page(self, url: str, page: str) -> tuple[Sequence[Any], str | None]:
         """Return the entries of a page of a list, and the URL of the next one."""
         reply = self._send("GET", page, url)
         if reply.status == 404 and reply.headers.get("X-Error-Code") == "EntryNotFound":
             reply.close()
             return [], None
         entries = self._json(url, reply)
+        if not isinstance(entries, list):
+            raise _list_error(url)
         following = _NEXT.search(reply.headers.get("Link", ""))
-        return entries, urljoin(page, following[1]) if following else None
+        return entries, linked_address(page, following[1], url) if following else None
 
     def _commit(self, url: str, found: HubPath) -> str:
         """Return the commit of a revision, the same for all files of this process."""
@@ -173,11 +183,11 @@ class HubStore:
         with _lookup:
             key = (self.endpoint, f"{found.kind}/{found.repository}@{found.revision}")
             if key not in _commits:
-                revision = quote(found.revision, safe="")
+                revision = quote(found.revision, safe="", errors="surrogateescape")
                 address = f"{self.endpoint}/api/{found.kind}/{found.repository}/revision/{revision}"
                 described = self._json(url, self._send("GET", address, url))
                 commit = described.get("sha") if isinstance(described, dict) else None
-                if not isinstance(commit, str):
+                if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
                     raise TarkitError(f"{public_name(url)}: the Hub names no commit for {found.revision}")
                 _commits[key] = commit
             return _commits[key]
@@ -189,21 +199,22 @@ class HubStore:
             raise Usage(f"{public_name(url)}: the name of the file is missing", _FORM)
         prefix = "" if found.kind == "models" else f"{found.kind}/"
         commit = self._commit(url, found)
-        address = f"{self.endpoint}/{prefix}{found.repository}/resolve/{commit}/{quote(found.path)}"
+        path = quote(found.path, errors="surrogateescape")
+        address = f"{self.endpoint}/{prefix}{found.repository}/resolve/{commit}/{path}"
         for _ in range(_REDIRECTS):
             reply = self._send("HEAD", address, url)
             reply.close()
             if reply.status >= 400:
                 raise self._error_for(url, reply)
             target = reply.headers.get("Location") if reply.status >= 300 else None
-            address = urljoin(address, target) if target else address
+            address = linked_address(address, target, url) if target else address
             if target is None or not self._own(address):
                 break
         else:
             raise TarkitError(f"{public_name(url)}: more than {_REDIRECTS} redirects")
         size = reply.headers.get("X-Linked-Size") or (None if target else reply.headers.get("Content-Length"))
         version = unquote_etag(reply.headers.get("X-Linked-ETag") or reply.headers.get("ETag"))
-        located = Located(address, version, int(size) if size and size.isdigit() else None)
+        located = Located(address, version, number(size))
         if len(self._located) >= _KNOWN:
             self._located.clear()
         self._located[url] = located
@@ -222,10 +233,7 @@ class HubStore:
         if not succeeded(reply):
             reply.close()
             raise self._error_for(url, reply)
-        try:
-            return json.loads(content(reply, url))
-        except ValueError:
-            raise TryAgain("the reply of the Hub is not JSON") from None
+        return read_json(reply, url)
 
     def _error_for(self, url: str, reply: BaseHTTPResponse) -> Exception:
         """Return the exception for a reply of the Hub; `X-Error-Code` says what is missing."""
@@ -281,7 +289,21 @@ def _token() -> str | None:
     return "".join((token or "").split()) or None
 
 
-def _entry_version(entry: Any) -> str | None:
-    """Return the ETag of a file in a list: its SHA-256 if it is stored outside of the repository, else its Git blob."""
-    version = (entry.get("lfs") or {}).get("oid") or entry.get("oid")
-    return version if isinstance(version, str) else None
+def _file(url: str, entry: object) -> tuple[str | None, int, str | None]:
+    """Return path, length and ETag of an entry of a list; the path is None for a directory.
+
+    The ETag is the SHA-256 of a file that is stored outside of the repository, else its Git blob.
+    """
+    match entry:
+        case {"type": "file", "path": path, "size": size} if is_text(path) and type(size) is int and size >= 0:
+            match entry:
+                case {"lfs": {"oid": str(version)}} | {"oid": str(version)}:
+                    return path, size, version
+            return path, size, None
+        case {"type": "directory"}:
+            return None, 0, None
+    raise _list_error(url)
+
+
+def _list_error(url: str) -> TarkitError:
+    return TarkitError(f"{public_name(url)}: the Hub sends what is no list of files", "is HF_ENDPOINT the Hub's?")

@@ -151,9 +151,18 @@ class RemoteObject:
 
     def request(self, start: int, stop: int | None) -> Reply:
         """Request bytes [start, stop); raise TarkitError if the reply is of another version."""
+        if self._info is not None and not self._info.ranges:
+            stop = None
         reply = self.store.get(self.url, start, stop)
         if self._info is None:
-            self._info = reply.info
+            info = reply.info
+            if info.version is None or info.size is None:
+                # later parts could be of another version, or missing: all of it in one reply
+                if info.ranges and stop is not None:
+                    reply.close()
+                    reply = self.store.get(self.url, start, None)
+                info = reply.info._replace(ranges=False)
+            self._info = info
         elif (reply.info.version, reply.info.size) != (self._info.version, self._info.size):
             reply.close()
             raise changed_error(self.name)

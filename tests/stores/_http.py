@@ -29,6 +29,7 @@ class Served:
         chunked: send it chunked, without its length.
         longest: bytes of the longest range that is sent; a longer one is cut, which its header says.
         total: whether the header of a range has the length of the object.
+        raw: the bytes that are sent in place of a reply; to a HEAD, those of its head.
         change: called with the number of the request before each reply; it may change any of this.
         requests, sent, closed: how many requests there were, bytes that were sent, connections that `every` closed.
     """
@@ -45,6 +46,7 @@ class Served:
     chunked: bool = False
     longest: int | None = None
     total: bool = True
+    raw: bytes | None = None
     change: Callable[[Served, int], None] = lambda served, number: None
     requests: int = 0
     sent: int = 0
@@ -108,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         server = self.served_by
         path = self.path.partition("?")[0]
         with server.lock:
-            server.log.append(("GET", self.path, dict(self.headers)))
+            server.log.append((self.command, self.path, dict(self.headers)))
             served = server.objects.get(path)
             if served is None:
                 self._refuse(404)
@@ -116,10 +118,18 @@ class _Handler(BaseHTTPRequestHandler):
             served.requests += 1
             served.change(served, served.requests)
             status = served.statuses.pop(0) if served.statuses else 200
+        if served.raw is not None:
+            self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            head, line, body = served.raw.partition(b"\r\n\r\n")
+            self.wfile.write(head + line + (b"" if self.command == "HEAD" else body))
+            self.close_connection = True
+            return
         if status != 200:
             self._refuse(status, served.headers)
             return
         self._send(served)
+
+    do_HEAD = do_GET
 
     def _send(self, served: Served) -> None:
         start, stop = 0, len(served.data)
@@ -143,7 +153,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in {**headers, **served.headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        self._body(served, start, stop)
+        if self.command != "HEAD":
+            self._body(served, start, stop)
 
     def _body(self, served: Served, start: int, stop: int) -> None:
         drop = served.drop if served.drops is None or served.drops > 0 else None
