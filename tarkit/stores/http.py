@@ -46,6 +46,7 @@ _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)
 _BEHIND = re.compile(r"bytes \*/([0-9]{1,18})")  # the Content-Range of a reply that the object ends before the range
 _HEADER = re.compile(r"[\t -~\x80-\xff]*")  # the value of a header that can be sent (RFC 9110 5.5)
 _SHOWN = 200  # characters of a reply in a message
+_NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}  # what OpenSSL says of a reply that is not TLS, by version
 _MISSING = (404, 410)
 _DENIED = (401, 403, 407)
 
@@ -391,6 +392,9 @@ def _error_for(name: str, error: HTTPError) -> Exception:
     pool = error.pool if isinstance(error, MaxRetryError) else None
     host = getattr(pool, "host", None)  # after redirects another one than that of the URL
     if isinstance(cause, SSLError):
+        if _NO_TLS.intersection(getattr(each, "reason", None) or "" for each in cause.args):
+            what = f"the server at {host}:{getattr(pool, 'port', None)} speaks plain HTTP: use http://"
+            return TarkitError(f"{public_name(name)}: {what}")
         return TarkitError(
             f"{public_name(name)}: TLS error: {_shown(str(cause))}",
             "is the certificate valid, and SSL_CERT_FILE right?",

@@ -137,6 +137,18 @@ def test_web_servers(server: HttpServer, here: Path) -> None:
     assert "the login was not accepted" in said("stats", url.replace("//", "//me:s3cret@"))
 
 
+def test_a_server_without_tls(server: HttpServer, here: Path) -> None:
+    """One line says how to reach it; after a redirect it is the server that was redirected to."""
+    address = server.url.removeprefix("http://")
+    expected = f"the server at {address} speaks plain HTTP: use http://"
+    assert said("stats", f"https://{address}/a.tar") == f"tarkit: https://{address}/a.tar: {expected}\n"
+    url = server.serve("/b.tar", statuses=[302], headers={"Location": f"https://{address}/a.tar"})
+    assert said("stats", url) == f"tarkit: {url}: {expected}\n"
+    for variables in ({"HF_ENDPOINT": f"https://{address}"}, {"AIS_ENDPOINT": f"https://{address}"}):
+        url = "hf://datasets/o/n/a.tar" if "HF_ENDPOINT" in variables else "ais://b/a.tar"
+        assert expected in said("stats", url, **variables)
+
+
 @each_row(
     "words",
     [
