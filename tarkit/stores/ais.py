@@ -4,7 +4,7 @@
 Gateways redirect requests for objects to the target that stores them. The token is sent to the gateway alone.
 
 The calls are those of AIStore's Python client: `/v1/objects/BUCKET/NAME` by GET, HEAD and PUT, multipart uploads by
-POST and DELETE (from AIStore 4.0 on), lists by GET of `/v1/buckets/BUCKET`.
+POST and DELETE (from AIStore 4.0 on), lists by GET and settings by HEAD of `/v1/buckets/BUCKET`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tarkit.stores.http import (
     token_hint,
 )
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import Info, StoreOptions, TryAgain, denied_error, not_found_error, unquote_etag
+from tarkit.stores.store import PASSING, Info, StoreOptions, TryAgain, denied_error, not_found_error, unquote_etag
 from tarkit.stores.transfer import RetryPolicy
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class AisStore:
             raise Usage("AIS_ENDPOINT is not a URL", _ENDPOINT)
         token = None if options.anonymous else options.setting("token") or _token()
         self._login = {"Authorization": f"Bearer {token}"} if token else {}
+        self._checksums: dict[str, bool] = {}  # URL of a bucket -> whether all replies have checksums of whole objects
 
     def head(self, url: str) -> Info:
         """Return the description of an object."""
@@ -90,11 +91,37 @@ class AisStore:
         reply = self._request("GET", url, {}, range_header(start, stop))
         try:
             body = HttpReply(url, reply, start, stop)
+            version = _version(reply.headers)
+            checksum = reply.headers.get("Ais-Checksum-Value")
+            if checksum and self._has_checksums(url):  # versions begin anew when an object is deleted and made again
+                version = f"{version or ''} {checksum}"
         except BaseException:
             reply.close()
             raise
-        body.info = body.info._replace(version=_version(reply.headers), checksum=None)
+        body.info = body.info._replace(version=version, checksum=None)
         return body
+
+    def _has_checksums(self, url: str) -> bool:
+        """Whether all replies have the checksum of the whole object.
+
+        Those with a range have that of the range, by a setting of the bucket, which is asked for it once; objects that
+        the cluster has yet to fetch from elsewhere may have none.
+        """
+        root, bucket, _, query = split_url(url)
+        if query["provider"] != "ais" or not query.get("namespace", "@#").startswith("@#"):
+            return False
+        if root not in self._checksums:
+            address = self._address(url, f"/v1/buckets/{quote(bucket)}", query)
+            reply = send(self.options, "HEAD", address, self._login, name=url)
+            reply.close()
+            if reply.status in PASSING:
+                raise TryAgain(f"the cluster answers {reply.status}")
+            try:
+                settings = json.loads(reply.headers.get("Ais-Bucket-Props", ""))
+                self._checksums[root] = settings["checksum"]["enable_read_range"] is False
+            except (ValueError, LookupError, TypeError, RecursionError):
+                self._checksums[root] = False
+        return self._checksums[root]
 
     def put(self, url: str, fresh: bool) -> AisUpload:
         """Begin to write an object."""
@@ -345,10 +372,7 @@ def _token() -> str | None:
 
 
 def _version(headers: Mapping[str, str]) -> str | None:
-    """Return the version of an object, else its ETag, which HEAD has among the metadata of the provider.
-
-    The checksum in the reply to a range may be that of the range.
-    """
+    """Return the version of an object, else its ETag, which HEAD has among the metadata of the provider."""
     etag = headers.get("ETag") or next(iter(_ETAG.findall(headers.get("Ais-Custom-Md", ""))), "")
     return headers.get("Ais-Version") or unquote_etag(etag)
 

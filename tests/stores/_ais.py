@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import md5
 from http.server import BaseHTTPRequestHandler
 from threading import Lock, Thread
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -27,6 +28,9 @@ class AisCluster:
         statuses: statuses of the next replies of the target, in place of the right ones.
         short: drop the last byte of what is written.
         drop: bytes of a reply after which the target closes the connection.
+        read_range: whether the buckets have the setting that replies with a range have its checksum; None for a server
+            that does not show it.
+        change: called before each reply of the target.
     """
 
     def __init__(self) -> None:
@@ -39,6 +43,8 @@ class AisCluster:
         self.statuses: list[int] = []
         self.short = False
         self.drop: int | None = None
+        self.read_range: bool | None = False
+        self.change: Callable[[], None] = lambda: None
         self.number = 0
         self.lock = Lock()
         self.servers: list[QuietServer] = []
@@ -89,6 +95,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(401, "token required")
         elif bucket not in cluster.buckets:
             self._refuse(404, f'bucket "{bucket[0]}://{bucket[2]}" does not exist')
+        elif parts.path.startswith("/v1/buckets/") and self.command == "HEAD":
+            known = {"type": "md5"} if cluster.read_range is None else {"enable_read_range": cluster.read_range}
+            self._reply(200, {"Ais-Bucket-Props": json.dumps({"provider": bucket[0], "checksum": known})})
         elif parts.path.startswith("/v1/buckets/"):
             self._list(bucket, json.loads(body)["value"])
         elif self.role == "gateway":
@@ -99,6 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(cluster.statuses.pop(0), "told so")
         else:
             with cluster.lock:
+                cluster.change()
                 {"GET": self._get, "HEAD": self._get, "PUT": self._put, "POST": self._post, "DELETE": self._delete}[
                     self.command
                 ]((*bucket, "/".join(words[1:])), query, body)
@@ -110,8 +120,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(404, f"object {place[2]}/{place[3]} does not exist")
             return
         data, version = self.cluster.objects[place]
-        headers = {"Ais-Version": str(version), "Ais-Checksum-Type": "xxhash", "Ais-Checksum-Value": "x",
-                   "Ais-Present": "true"}  # fmt: skip
+        headers = {"Ais-Version": str(version), "Ais-Checksum-Type": "md5", "Ais-Present": "true"}
+        headers["Ais-Checksum-Value"] = md5(data).hexdigest()
         wanted = self.headers.get("Range")
         if wanted is None or self.command == "HEAD":
             self._reply(200, headers, data)
@@ -121,6 +131,8 @@ class _Handler(BaseHTTPRequestHandler):
         if start >= len(data):
             self._refuse(416, "range", {"Content-Range": f"bytes */{len(data)}"})
             return
+        if self.cluster.read_range:
+            headers["Ais-Checksum-Value"] = md5(data[start:stop]).hexdigest()
         headers |= {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}", "Accept-Ranges": "bytes"}
         self._reply(206, headers, data[start:stop])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -271,3 +272,31 @@ def test_commands_read_and_write(cluster: AisCluster, run: Run) -> None:
     assert sorted(place[3] for place in cluster.objects) == [f"out/s-{n}.tar" for n in range(3)]
     run("cat", "ais://b/out/s-*.tar", "-o", "all.tar")
     assert [name for name, _ in contents(Path("all.tar").read_bytes())] == [f"{n}.txt" for n in range(5)]
+
+
+@each_row("read_range", [False, True, None])
+def test_an_object_that_is_deleted_and_written_again(
+    read_range: bool | None, cluster: AisCluster, store: AisStore
+) -> None:
+    """Its version begins anew. The checksum shows it, unless replies with a range have that of the range alone."""
+    cluster.read_range = read_range
+    place = ("ais", "", "b", "again")
+    cluster.objects[place] = (DATA, 1)
+    assert whole(store, "ais://b/again") == DATA
+    replies = count(1)
+
+    def change() -> None:
+        if next(replies) == 4:
+            cluster.objects[place] = (DATA[::-1], 1)
+
+    cluster.change = change
+    if read_range is False:
+        with pytest.raises(TarkitError, match="has changed"):
+            whole(store, "ais://b/again")
+    else:
+        assert len(whole(store, "ais://b/again")) == len(DATA)
+    asked = [path for _, method, path, _ in cluster.log if method == "HEAD" and path.startswith("/v1/buckets/")]
+    assert asked == ["/v1/buckets/b?provider=ais"]
+    store._checksums.clear()
+    cluster.change = lambda: None
+    cluster.log.clear()
