@@ -276,7 +276,9 @@ class Command(click.Command):
         names = {"net_retries": "retries", "net_timeout": "timeout"}
         given = {names.get(name, name): ctx.meta.get(f"tarkit.{name}") for name in URL_OPTIONS}
         chosen = {name: value for name, value in given.items() if value is not None}
-        connect.configure(StoreOptions(**chosen, tell=silent if ctx.meta.get("tarkit.quiet") else say))
+        tell = silent if ctx.meta.get("tarkit.quiet") else say
+        note = tell if ctx.meta.get("tarkit.verbose") else silent
+        connect.configure(StoreOptions(**chosen, tell=tell, note=note))
         return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

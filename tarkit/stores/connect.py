@@ -52,7 +52,11 @@ def open_object(url: str, options: StoreOptions | None = None, first: int | None
     from tarkit.stores.transfer import FIRST, RemoteObject
 
     options = options_of(options)
-    return RemoteObject(store_of(url, options), url, public_name(url), options, first or FIRST)
+    remote = RemoteObject(store_of(url, options), url, public_name(url), options, first or FIRST)
+    if not remote.info.ranges:
+        named = remote.info.version is not None and remote.info.size is not None
+        _note_whole("/".join(remote.name.split("/", 3)[:3]), named, options)
+    return remote
 
 
 def head_object(url: str, options: StoreOptions | None = None) -> Info:
@@ -132,6 +136,12 @@ def _request(action: Callable[[str], Result], url: str, options: StoreOptions | 
     from tarkit.stores.transfer import request_again
 
     return request_again(partial(action, url), public_name(url), options_of(options))
+
+
+@lru_cache(maxsize=64)  # so that there is one line for each store
+def _note_whole(store: str, named: bool, options: StoreOptions) -> None:
+    why = "sends no parts of objects" if named else "does not name version and length of objects"
+    options.note(f"{store}: the server {why}: each is read whole, by one request")
 
 
 @lru_cache(maxsize=4)

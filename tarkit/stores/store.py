@@ -145,6 +145,7 @@ class StoreOptions:
         rewrite: rules that replace the start of names of inputs.
         storage: settings of the library that serves the scheme, such as `region`; may contain secrets.
         tell: called with lines about broken connections, and about the cache.
+        note: called with lines about how objects are read.
 
     Raises:
         Usage: the cache is a URL; `cache_size` is invalid, or there is no cache.
@@ -159,6 +160,7 @@ class StoreOptions:
     rewrite: tuple[str, ...] = ()
     storage: Mapping[str, object] = field(default_factory=dict)
     tell: Callable[[str], None] = field(default=silent, compare=False)
+    note: Callable[[str], None] = field(default=silent, compare=False)
 
     def __post_init__(self) -> None:
         refuse_url(self.cache, "cache")

@@ -137,6 +137,27 @@ def test_web_servers(server: HttpServer, here: Path) -> None:
     assert "the login was not accepted" in said("stats", url.replace("//", "//me:s3cret@"))
 
 
+def test_servers_that_send_no_parts(tmp_path: Path, here: Path, server: HttpServer) -> None:
+    """With -v there is a line for each store, not for each object."""
+    (here / "recipe").write_text("a.txt text:a\n")
+    subprocess.run([*TARKIT, "create", "recipe", "-o", "a.tar"], check=True)
+    data = Path("a.tar").read_bytes()
+    urls = [server.serve(f"/{n}.tar", data, ranges=False) for n in range(3)]
+    other = [server.serve(f"/{n}.tar", data, etag=None) for n in range(3, 5)]
+    line = "the server sends no parts of objects: each is read whole, by one request"
+    text = said("stats", "-v", *urls, exit=0)
+    assert text.count(f"tarkit: {server.url}: {line}\n") == text.count("the server") == 1
+    text = said("stats", "-v", *other, exit=0)
+    assert text.count("the server does not name version and length of objects") == text.count("the server") == 1
+    for quiet in ([], ["-v", "-q"]):
+        assert "the server" not in said("stats", *quiet, *urls, exit=0)
+    with rclone(tmp_path) as endpoint:
+        for name in ("1.tar", "2.tar"):
+            (tmp_path / "bucket" / name).write_bytes(data)
+        text = said("stats", "-v", "s3://bucket/*.tar", "--endpoint-url", endpoint, exit=0, **KEYS)
+        assert text.count(f"tarkit: s3://bucket: {line}\n") == 1
+
+
 def test_a_server_without_tls(server: HttpServer, here: Path) -> None:
     """One line says how to reach it; after a redirect it is the server that was redirected to."""
     address = server.url.removeprefix("http://")
