@@ -111,7 +111,8 @@ class RowBatch(NamedTuple):
 
     Rows of one position follow each other: `stops` has the ends of those of each of the `numbers`. With `given` None
     the source of a row is `front` and its name from `skip` on. `lines` are those of a saved plan; `keys` those of a
-    layout. Sources that are objects were not modified after the time `newest`, if there is one.
+    layout. Sources that are objects were not modified after the time `newest`, if there is one, and have these
+    `versions`, as `files.version_mark` makes them, b"" for one that is not known.
     """
 
     shard: bytes
@@ -125,6 +126,7 @@ class RowBatch(NamedTuple):
     lines: list[int] | None = None
     keys: list[bytes] | None = None
     newest: int | None = None
+    versions: list[bytes] | None = None
 
     @property
     def positions(self) -> list[int]:

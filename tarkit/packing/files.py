@@ -5,10 +5,12 @@ from __future__ import annotations
 import marshal
 import os
 from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
+from mmap import PROT_READ, mmap
 from typing import Literal, Protocol
 
 from tarkit.errors import TarkitError, show
@@ -26,6 +28,11 @@ Scanned = tuple[list[bytes], list[bytes], Counter[str]]
 Symlinks = Literal["skip", "files", "all"]
 
 _PAGE = 4096  # objects in a record of the list of a store
+_KEY = 12  # bytes of the hash of a name
+_MARK = 8  # bytes of the hash of a version
+
+Listed = tuple[bytes, int, int | None, str | None]
+"""Name, size, time of modification and version of an object in a list."""
 
 
 class TreeFiles(Protocol):
@@ -133,6 +140,8 @@ class ObjectFiles:
         self._tmpdir = tmpdir
         self._directories: Iterator[tuple[bytes, Iterator[tuple[bytes, bytes, int]]]] = iter(())
         self._sizes: dict[bytes, dict[bytes, int]] = {}
+        self._list: TemporaryFile | None = None
+        self._versions: VersionTable | None = None
         self.newest: int | None = None
 
     def scan(self, directory: bytes) -> Scanned:
@@ -158,6 +167,19 @@ class ObjectFiles:
         sizes = self._sizes[directory]
         return [sizes[name] for name in names]
 
+    def versions(self, sources: list[bytes]) -> list[bytes] | None:
+        """Return for each source what `version_mark` makes of its version in the list, b"" for one that has none.
+
+        None if no object has one. The list is complete when the first directory was scanned.
+        """
+        if self._versions is None:
+            pairs = ((name, version) for name, _, _, version in self._pages() if version is not None)
+            self._versions = VersionTable(pairs, self._tmpdir)
+        if not len(self._versions):
+            return None
+        front = len(self.mark)
+        return [self._versions.find(each[front:]) if each.startswith(self.mark) else b"" for each in sources]
+
     def identity(self, directory: bytes) -> bytes:
         """Return the name: no directory of a store contains itself."""
         return directory
@@ -172,11 +194,11 @@ class ObjectFiles:
 
     def _listed(self) -> Iterator[tuple[bytes, int]]:
         """Yield names and sizes of the objects. They are listed before, in a process that has threads for it."""
-        file = TemporaryFile(self._tmpdir)
+        self._list = file = TemporaryFile(self._tmpdir)
 
         def work() -> list[str]:
             with os.fdopen(os.dup(file.fd), "wb") as stream:
-                page: list[tuple[bytes, int, int | None]] = []
+                page: list[Listed] = []
                 for info in _without_marks(connect.list_objects(self.root, self._options), self._options):
                     if info.size is None:
                         what = f"{public_name(info.url)}: the store does not say how long this object is"
@@ -184,7 +206,7 @@ class ObjectFiles:
                     name = info.url[len(self.root) :].encode("utf-8", "surrogateescape")
                     if b"\0" in name:
                         raise TarkitError(f"{public_name(self.root)}: {show(name)} is not the name of a file")
-                    page.append((name, info.size, info.modified))
+                    page.append((name, info.size, info.modified, info.version))
                     if len(page) >= _PAGE:
                         marshal.dump(page, stream)
                         page = []
@@ -192,18 +214,58 @@ class ObjectFiles:
             return []
 
         listing.in_child(self.root, work)
-        end = os.lseek(file.fd, 0, os.SEEK_END)
-        if end <= len(marshal.dumps([])):
+        if os.lseek(file.fd, 0, os.SEEK_END) <= len(marshal.dumps([])):
             raise TarkitError(
                 f"{public_name(self.root)}: there are no objects below it", "for an archive: tarkit split"
             )
-        os.lseek(file.fd, 0, os.SEEK_SET)
-        with os.fdopen(os.dup(file.fd), "rb") as stream:
+        for name, size, modified, _ in self._pages():
+            if modified is not None:
+                self.newest = max(self.newest or 0, modified)
+            yield name, size
+
+    def _pages(self) -> Iterator[Listed]:
+        """Yield the objects of the list."""
+        assert self._list is not None
+        end = os.lseek(self._list.fd, 0, os.SEEK_END)
+        os.lseek(self._list.fd, 0, os.SEEK_SET)
+        with os.fdopen(os.dup(self._list.fd), "rb") as stream:
             while stream.tell() < end:
-                for name, size, modified in marshal.load(stream):
-                    if modified is not None:
-                        self.newest = max(self.newest or 0, modified)
-                    yield name, size
+                yield from marshal.load(stream)
+
+
+class VersionTable:
+    """What tells versions of objects apart, by their names: a sorted table in temporary space, 20 bytes for each."""
+
+    def __init__(self, versions: Iterable[tuple[bytes, str]], tmpdir: str | None) -> None:
+        file = TemporaryFile(tmpdir)
+        pairs = ((key, key + version_mark(version)) for name, version in versions for key in (_hash(name, _KEY),))
+        with os.fdopen(os.dup(file.fd), "wb") as stream:
+            stream.writelines(by_rank(pairs, tmpdir))
+        size = os.fstat(file.fd).st_size
+        self._count = size // (_KEY + _MARK)
+        self._table = mmap(file.fd, size, prot=PROT_READ) if size else None
+
+    def __len__(self) -> int:
+        """Return how many objects have a version."""
+        return self._count
+
+    def find(self, name: bytes) -> bytes:
+        """Return the mark of the version of an object, b"" for an object without one."""
+        table, wanted, step = self._table, _hash(name, _KEY), _KEY + _MARK
+        assert table is not None
+        at = step * bisect_left(range(self._count), wanted, key=lambda row: table[step * row : step * row + _KEY])
+        return table[at + _KEY : at + step] if table[at : at + _KEY] == wanted else b""
+
+
+def version_mark(version: str) -> bytes:
+    """Return what stands for a version of an object in a plan."""
+    return _hash(version.encode("utf-8", "surrogatepass"), _MARK)
+
+
+def _hash(data: bytes, size: int) -> bytes:
+    from hashlib import blake2b  # takes milliseconds to load
+
+    return blake2b(data, digest_size=size).digest()
 
 
 def _without_marks(objects: Iterator[Info], options: StoreOptions | None) -> Iterator[Info]:

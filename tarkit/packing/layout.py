@@ -79,7 +79,7 @@ class PackLayout:
         if batch.sources:
             sources = [source or tree.source(name) for name, source in zip(batch.names, batch.sources, strict=True)]
         rows = RowBatch(name, numbers, batch.stops, batch.names, batch.sizes, sources, tree.mark, tree.skip)
-        data = rows._replace(keys=batch.keys, newest=tree.newest).dump()
+        data = rows._replace(keys=batch.keys, newest=tree.newest, versions=tree.versions(rows)).dump()
         self.file.write(data)
         self._ends.append(self._ends[-1] + len(data))
         self._flushed += len(numbers)

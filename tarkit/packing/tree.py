@@ -12,12 +12,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tarkit.errors import TarkitError, show
 from tarkit.packing.files import LocalFiles, ObjectFiles, Symlinks, TreeFiles, is_remote
 from tarkit.shards.patterns import compile_glob
 from tarkit.stores.store import StoreOptions
 from tarkit.tar.block import DOT
+
+if TYPE_CHECKING:
+    from tarkit.packing.batch import RowBatch
 
 Chunk = tuple[bytes, list[bytes], Sequence[int]]
 """Consecutive files of a directory: the directory with a slash, or nothing, their base names, their sizes."""
@@ -90,6 +94,10 @@ class Tree:
     def source(self, name: bytes) -> bytes:
         """Return the source of the file of this name, as in a recipe."""
         return self.mark + name[self.skip :]
+
+    def versions(self, rows: RowBatch) -> list[bytes] | None:
+        """Return the versions of the sources of rows when they were listed, as `RowBatch` has them."""
+        return self._files.versions(rows.sources) if isinstance(self._files, ObjectFiles) else None
 
     def __iter__(self) -> Iterator[Chunk]:
         """Yield all files. Raises OSError for a directory that cannot be read."""

@@ -11,12 +11,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, groupby, islice
+from itertools import count, groupby, islice, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import TarkitError, show, spell, system_hint
 from tarkit.packing.batch import RowBatch, load_rows
+from tarkit.packing.files import version_mark
 from tarkit.packing.plan import Planned, content_of
 from tarkit.packing.resume import GONE, Differs, Existing, Known, fingerprint, identity
 from tarkit.packing.spool import PlannedShard, disagree, place
@@ -35,7 +36,7 @@ from tarkit.tar.header import encode
 from tarkit.tar.writer import PADS, EntryWriter
 
 if TYPE_CHECKING:
-    from tarkit.stores.store import StoreOptions
+    from tarkit.stores.store import Info, StoreOptions
     from tarkit.stores.transfer import ThreadCall
     from tarkit.streams.background_uploads import BackgroundUploads
 
@@ -52,19 +53,29 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class ObjectRequest(NamedTuple):
-    """The request of an object, which was not modified after the time `newest` when it was planned."""
+    """The request of an object, which was not modified after the time `newest`, and had the version, when it was
+    planned."""
 
     request: ThreadCall[Fetched]
     newest: int | None
+    version: bytes
+
+    def has_changed(self, info: Info) -> bool:
+        """Whether the object is not the one that was planned."""
+        if self.newest is not None and info.modified is not None and info.modified > self.newest:
+            return True
+        return self.version != b"" and info.version is not None and version_mark(info.version) != self.version
 
 
-def _objects_in(batches: Iterable[RowBatch]) -> Iterator[tuple[Place, int | None]]:
-    """Yield URL, size and latest time of each source that is an object."""
+def _objects_in(batches: Iterable[RowBatch]) -> Iterator[tuple[Place, int | None, bytes]]:
+    """Yield URL and size, latest time, and version of each source that is an object."""
     for batch in batches:
-        for source, size in zip(batch.sources, batch.sizes, strict=True) if batch.has_urls else ():
+        columns = zip(batch.sources, batch.sizes, batch.versions or repeat(b""), strict=False)
+        for source, size, version in columns if batch.has_urls else ():
             kind, value = content_of(source)
             if kind == "url":
-                yield (value.decode("utf-8", "surrogateescape"), None if size == UNSIZED else size), batch.newest
+                place = value.decode("utf-8", "surrogateescape"), None if size == UNSIZED else size
+                yield place, batch.newest, version
 
 
 class ShardFiller:
@@ -206,9 +217,9 @@ class ShardFiller:
         """Return the request of the next object."""
         if self._drawn:
             return self._drawn.popleft()
-        (_, newest), request = next(self._objects)
+        (_, newest, version), request = next(self._objects)
         assert request is not None
-        return ObjectRequest(request, newest)
+        return ObjectRequest(request, newest, version)
 
     def _add_object(self, row: Planned, requested: ObjectRequest) -> int:
         """Write a row whose source is an object; return its size in bytes."""
@@ -219,7 +230,7 @@ class ShardFiller:
             raise TarkitError(f"{self._where(row)}: {_shown(row)}: the store does not say how long this object is")
         if row.size not in (size, UNSIZED):
             raise TarkitError(f"{self._where(row)}: {disagree(_shown(row), size, row.size)}", "plan again")
-        if requested.newest is not None and modified > requested.newest:
+        if requested.has_changed(found.info):
             raise TarkitError(f"{self._where(row)}: {_shown(row)} was changed after it was listed", "plan again")
         header, written = self._header(row, size, modified // 10**9), 0
         if found.data is not None:

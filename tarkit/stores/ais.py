@@ -79,27 +79,34 @@ class AisStore:
 
     def head(self, url: str) -> Info:
         """Return the description of an object."""
-        reply = self._request("HEAD", url, {"props": "name,size,version,custom"}, {})
+        reply = self._request("HEAD", url, {"props": "name,size,version,checksum,custom"}, {})
         reply.close()
         if reply.status != HTTPStatus.OK:
             self._raise_for(url, reply)
         size = content_length(reply, url) or 0  # left out by older ones for an empty object
-        return Info(url, size, _version(reply.headers))
+        return Info(url, size, self._version(url, reply.headers))
 
     def get(self, url: str, start: int, stop: int | None) -> HttpReply:
         """Request bytes [start, stop) of an object."""
         reply = self._request("GET", url, {}, range_header(start, stop))
         try:
             body = HttpReply(url, reply, start, stop)
-            version = _version(reply.headers)
-            checksum = reply.headers.get("Ais-Checksum-Value")
-            if checksum and self._has_checksums(url):  # versions begin anew when an object is deleted and made again
-                version = f"{version or ''} {checksum}"
+            version = self._version(url, reply.headers)
         except BaseException:
             reply.close()
             raise
         body.info = body.info._replace(version=version, checksum=None)
         return body
+
+    def _version(self, url: str, headers: Mapping[str, str]) -> str | None:
+        """Return the version of an object, else its ETag, which HEAD has among the metadata of the provider."""
+        etag = headers.get("ETag") or next(iter(_ETAG.findall(headers.get("Ais-Custom-Md", ""))), "")
+        version = headers.get("Ais-Version") or unquote_etag(etag)
+        return self._with_checksum(url, version, headers.get("Ais-Checksum-Value"))
+
+    def _with_checksum(self, url: str, version: str | None, checksum: str | None) -> str | None:
+        """Return a version with a checksum: versions begin anew when an object is deleted and written again."""
+        return f"{version or ''} {checksum}" if checksum and self._has_checksums(url) else version
 
     def _has_checksums(self, url: str) -> bool:
         """Whether all replies have the checksum of the whole object.
@@ -108,7 +115,7 @@ class AisStore:
         the cluster has yet to fetch from elsewhere may have none.
         """
         root, bucket, _, query = split_url(url)
-        if query["provider"] != "ais" or not query.get("namespace", "@#").startswith("@#"):
+        if not _is_local(query):
             return False
         if root not in self._checksums:
             address = self._address(url, f"/v1/buckets/{quote(bucket)}", query)
@@ -135,16 +142,18 @@ class AisStore:
         """Yield the objects whose URL begins with `url`, by name, those behind `after`. All depths are listed."""
         root, bucket, prefix, query = split_url(url)
         last = "" if after is None else split_url(after)[2]
-        value: dict[str, Any] = {"prefix": prefix, "props": "name,size,version", "pagesize": 0, "flags": "0"}
+        value: dict[str, Any] = {"prefix": prefix, "props": "name,size,version,checksum", "pagesize": 0, "flags": "0"}
         if last and query["provider"] == "ais":
             value["start_after"] = last
         tokens = set[str]()
         while True:
             entries, token, uuid = self._page(url, bucket, query, value)
             for entry in entries:
-                name, size, version = _object(url, entry)
+                name, size, version, checksum = _object(url, entry)
                 if name.startswith(prefix) and name > last:
-                    yield Info(root + name, size, version)
+                    # those of other clouds have other versions in lists until they are in the cluster
+                    known = self._with_checksum(url, version, checksum) if _is_local(query) else None
+                    yield Info(root + name, size, known)
             if not token:
                 return
             if token in tokens:
@@ -358,6 +367,11 @@ def split_url(url: str) -> tuple[str, str, str, dict[str, str]]:
     return f"{url[: len(url) - len(name)]}{'' if slash else '/'}", bucket, name, query
 
 
+def _is_local(query: Mapping[str, str]) -> bool:
+    """Whether a bucket is one of the cluster itself, not of a cloud or of another cluster, by the query of its URL."""
+    return query["provider"] == "ais" and query.get("namespace", "@#").startswith("@#")
+
+
 def _token() -> str | None:
     """Return the token of the environment, else of the file that `ais auth login` writes."""
     token = os.environ.get("AIS_AUTHN_TOKEN")
@@ -371,19 +385,13 @@ def _token() -> str | None:
     return token.strip() if isinstance(token, str) and token.strip() else None
 
 
-def _version(headers: Mapping[str, str]) -> str | None:
-    """Return the version of an object, else its ETag, which HEAD has among the metadata of the provider."""
-    etag = headers.get("ETag") or next(iter(_ETAG.findall(headers.get("Ais-Custom-Md", ""))), "")
-    return headers.get("Ais-Version") or unquote_etag(etag)
-
-
-def _object(url: str, entry: object) -> tuple[str, int, str | None]:
-    """Return name, length and version of an entry of a list; lengths of 0 are left out."""
+def _object(url: str, entry: object) -> tuple[str, int, str | None, str | None]:
+    """Return name, length, version and checksum of an entry of a list; lengths of 0 are left out."""
     match entry:
         case {"name": name, **rest} if is_text(name):
-            size, version = number(str(rest.get("size", 0))), rest.get("version")
-            if size is not None and isinstance(version, str | None):
-                return name, size, version
+            size, version, checksum = number(str(rest.get("size", 0))), rest.get("version"), rest.get("checksum")
+            if size is not None and isinstance(version, str | None) and isinstance(checksum, str | None):
+                return name, size, version, checksum
     raise _list_error(url)
 
 

@@ -155,7 +155,8 @@ class ObjectStore:
                     if name <= behind:  # not all servers heed the offset
                         continue
                     if name.startswith(prefix):
-                        yield _info(f"{scheme}://{bucket}/{name}", meta)
+                        etag = unquote_etag(meta.get("e_tag"))  # a time is not as precise as in a reply
+                        yield _info(f"{scheme}://{bucket}/{name}", meta)._replace(version=etag)
                     elif name > prefix:
                         return
         except Exception as error:

@@ -85,7 +85,8 @@ class OtherStore:
             if not url.startswith(prefix):
                 continue
             if entry["type"] != "directory":
-                yield Info(url, entry.get("size") if entry["type"] == "file" else None, _version(entry))
+                # without a version: what a list calls one may differ from what a file is asked for
+                yield Info(url, entry.get("size") if entry["type"] == "file" else None, None)
             elif depth is None or depth > 0:
                 yield from self._walk(url, prefix, None if depth is None else depth - 1)
 

@@ -189,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(200, {"Content-Type": "application/msgpack"}, msgspec.msgpack.encode(lists))
             return
         entries = [
-            {"name": name, "version": str(found[name][1])}
+            {"name": name, "version": str(found[name][1]), "checksum": md5(found[name][0]).hexdigest()}
             | ({"size": str(size)} if (size := len(found[name][0])) else {})
             for name in page
         ]

@@ -274,6 +274,18 @@ def test_commands_read_and_write(cluster: AisCluster, run: Run) -> None:
     assert [name for name, _ in contents(Path("all.tar").read_bytes())] == [f"{n}.txt" for n in range(5)]
 
 
+def test_versions_in_lists_are_those_of_replies(cluster: AisCluster, store: AisStore) -> None:
+    """Other clouds may have other versions in lists, so these have none."""
+    for url in ("ais://b/a", "ais://#ns/b/a", "s3://b/a"):
+        cluster.buckets.add(("ais", "@#ns", "b"))
+        put(store, url, DATA)
+        (listed,) = store.list(url, None)
+        read = store.get(url, 0, None)
+        read.close()
+        assert read.info.version == store.head(url).version
+        assert listed.version == (None if url.startswith("s3") else read.info.version)
+
+
 @each_row("read_range", [False, True, None])
 def test_an_object_that_is_deleted_and_written_again(
     read_range: bool | None, cluster: AisCluster, store: AisStore

@@ -7,6 +7,7 @@ import hashlib
 import os
 import random
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -87,6 +88,17 @@ def test_what_is_written_is_read(size: int, store: ObjectStore, fresh_url: Fresh
     put(store, url, data)
     assert whole(store, url) == data
     assert store.head(url).size == size
+
+
+def test_versions_in_lists_are_those_of_replies(store: ObjectStore, fresh_url: Fresh) -> None:
+    """Of objects that were written by one request, or in parts."""
+    for size in (0, 1000, 12_000_000):
+        url = fresh_url()
+        put(store, url, (DATA * 4)[:size])
+        (listed,) = store.list(url)
+        with closing(store.get(url, 0, None)) as reply:
+            assert listed.version == reply.info.version == store.head(url).version
+            assert listed.version is not None
 
 
 def test_an_upload_that_is_given_up_leaves_nothing(store: ObjectStore, server: Server, fresh_url: Fresh) -> None:

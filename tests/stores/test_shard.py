@@ -215,6 +215,31 @@ def test_an_object_of_another_version(bucket: Bucket, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.forks
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_object_that_is_replaced_in_the_same_second(
+    processes: int, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its size nor its time shows it, but its ETag: of small and large ones, in any order, and renamed."""
+    files = {"a.x": b"1", "b.x": bytes(6_000_000), "c/d/e.x": b"3", "f.x": b"4"}
+    bucket.grow(files)
+    write = pack.pack
+    name = ""
+
+    def packed(*given: Any, **named: Any) -> Any:
+        bucket.put(name, b"x" * len(files[name]))
+        return write(*given, **named)
+
+    monkeypatch.setattr(pack, "pack", packed)
+    hows: list[dict[str, Any]] = [{}, {"rename": "key", "keep_root": True}, {"sort": "shuffle:1"}]
+    for name, how in zip(("a.x", "c/d/e.x", "b.x"), hows, strict=True):
+        plan = tarkit.plan(bucket.url, count=9, **how)
+        with pytest.raises(tarkit.TarkitError, match=rf"{name} was changed after it was listed"):
+            plan.write("s-%d.tar", processes=processes)
+        assert not Path("s-0.tar").exists()
+        bucket.put(name, files[name])
+
+
+@pytest.mark.forks
 def test_a_thousand_objects(bucket: Bucket) -> None:
     """In Python, from a bucket to a bucket, while the server is busy for a while."""
     files = {f"{number % 7}/{number:04d}.{field}": b"%d" % number for number in range(500) for field in ("x", "y")}
