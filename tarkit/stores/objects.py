@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import count
 from typing import Any, NoReturn
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, spell
@@ -65,6 +66,7 @@ _NETWORK = (
         "the reply ended early",
     ),
     (re.compile(r"ConnectionReset|reset by peer", re.IGNORECASE), "the connection was reset"),
+    (re.compile(r"invalid list response"), "the server sends something else than a list of objects"),
 )
 _LOGIN = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
@@ -140,25 +142,34 @@ class ObjectStore:
     def list(self, url: str, after: str | None = None, depth: int | None = None) -> Iterator[Info]:
         """Yield the objects whose URL begins with `url`, in the order of their names as bytes, those behind `after`.
 
-        All depths are listed.
+        All depths are listed. obstore takes any XML as the last page of a list, such as an error or a page without the
+        token of the next one. So a list is complete when another one, from its last name on, has that and no other;
+        an empty one, when it is empty twice.
         """
         scheme, bucket, prefix = split_url(url)
         store = _store(scheme, bucket, self.options)
-        directory = prefix.rpartition("/")[0]
+        directory = prefix.rpartition("/")[0] or None
+        last = "" if after is None else split_url(after)[2]
         # obstore lists directories only; the names before the prefix are skipped, and the rest after it is not read
-        offset = prefix[:-1] if len(prefix) > len(directory) + 1 else None
-        behind = "" if after is None else split_url(after)[2]
+        offset = prefix[:-1] if last or len(prefix) > len(directory or "") + 1 else None
         try:
-            for page in obstore.list(store, prefix=directory or None, offset=behind or offset):
-                for meta in page:
+            for lists in count(1):
+                behind, present = last, not last
+                for meta in _listed(store, directory, offset if not behind else _before(behind)):
                     name = meta["path"]
-                    if name <= behind:  # not all servers heed the offset
+                    present = present or name == behind
+                    if name <= behind:
                         continue
+                    last = max(last, name)
                     if name.startswith(prefix):
                         etag = unquote_etag(meta.get("e_tag"))  # a time is not as precise as in a reply
                         yield _info(f"{scheme}://{bucket}/{name}", meta)._replace(version=etag)
                     elif name > prefix:
                         return
+                if not present:
+                    raise TryAgain(f"the server leaves {public_name(behind)} out of a list that has to have it")
+                if (last == behind and lists > 1) or scheme == "az":  # there, obstore refuses what is not a list
+                    return
         except Exception as error:
             _raise_for(url, error, self.options.anonymous)
 
@@ -373,6 +384,18 @@ def _profile(options: StoreOptions) -> dict[str, str]:
         "endpoint_url": "endpoint",
     }
     return {ours: found[theirs] for theirs, ours in names.items() if found.get(theirs)}
+
+
+def _listed(store: Any, directory: str | None, offset: str | None) -> Iterator[Any]:
+    """Yield the descriptions of the objects in a directory whose names are behind `offset`, if the server heeds it."""
+    for page in obstore.list(store, prefix=directory, offset=offset):
+        yield from page
+
+
+def _before(name: str) -> str | None:
+    """Return a name that is before `name`, with few that objects have between them; None if there is none."""
+    last = chr(ord(name[-1]) - 1)
+    return f"{name[:-1]}{last}~" if last.isascii() and last.isalnum() else name[:-1].rstrip("./") or None
 
 
 def _info(url: str, meta: Any) -> Info:

@@ -186,6 +186,8 @@ def forwarding(
     endpoint: str,
     refuse: Callable[[str, str], int | None] = lambda method, path: None,
     change: Callable[[dict[str, str]], dict[str, str]] = lambda headers: headers,
+    answer: Callable[[str, str, bytes], bytes | int | None] = lambda method, path, data: data,
+    path: Callable[[str], str] = lambda path: path,
 ) -> Iterator[str]:
     """Forward requests to a server; yield the URL.
 
@@ -193,6 +195,9 @@ def forwarding(
         endpoint: the server.
         refuse: the status to answer a request with in its place, None for none.
         change: called with the headers of a request; returns those to send.
+        path: called with the path of a request; returns the one to send.
+        answer: called with the method and path of a request and the body of its reply; returns the body to send, or
+            another status in place of the reply, None to hang up.
     """
     import urllib3
 
@@ -206,23 +211,34 @@ def forwarding(
         def log_message(self, format: str, *args: object) -> None:
             """Print nothing."""
 
+        def _status(self, status: int) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
         def _forward(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             if (status := refuse(self.command, self.path)) is not None:
-                self.send_response(status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                self._status(status)
                 return
             sent = change({name.lower(): value for name, value in self.headers.items()})
-            reply = pool.request(self.command, target + self.path, body=body or None, headers=sent)
+            reply = pool.request(self.command, target + path(self.path), body=body or None, headers=sent)
+            data = answer(self.command, self.path, reply.data)
+            if data is None:
+                self.close_connection = True
+                return
+            if isinstance(data, int):
+                self._status(data)
+                return
             self.send_response(reply.status)
             for name, value in reply.headers.items():
                 if name.lower() not in ("content-length", "transfer-encoding", "connection"):
                     self.send_header(name, value)
-            self.send_header("Content-Length", reply.headers.get("Content-Length") or str(len(reply.data)))
+            length = reply.headers.get("Content-Length") if self.command == "HEAD" else None
+            self.send_header("Content-Length", length or str(len(data)))
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(reply.data)
+                self.wfile.write(data)
 
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _forward
 
