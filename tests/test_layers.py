@@ -240,7 +240,7 @@ EDGE = {
     "pyarrow": lambda name: name in ("tarkit.export.parquet", "tarkit.indexing.formats"),
     "urllib3": lambda name: name in ("tarkit.stores.http", "tarkit.stores.hub", "tarkit.stores.ais"),
     "fsspec": lambda name: name == "tarkit.stores.other",
-    "obstore": lambda name: name == "tarkit.stores.objects",
+    "obstore": lambda name: name in ("tarkit.stores.objects", "tarkit.stores.buckets"),
     "tarfile": lambda name: False,
     "zipfile": lambda name: False,
     "logging": lambda name: False,

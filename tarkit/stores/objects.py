@@ -6,14 +6,13 @@ profiles in ~/.aws, as of the AWS tools.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import count
 from typing import Any, NoReturn
 
-from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, spell
+from tarkit.errors import MissingLibrary, TarkitError, Unsupported, spell
+from tarkit.stores.buckets import LOGIN, first_line, open_bucket, settings, split_named, split_url
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import (
     PASSING,
@@ -25,7 +24,6 @@ from tarkit.stores.store import (
     not_found_error,
     unquote_etag,
 )
-from tarkit.threads import mark_native_threads
 
 try:
     import obstore
@@ -38,6 +36,8 @@ try:
     )
 except ImportError:
     raise MissingLibrary("reading and writing s3://, gs:// and az://", "obstore", "s3") from None
+
+__all__ = ["ObjectReply", "ObjectStore", "ObjectUpload", "open_store", "settings"]
 
 PART = 16 << 20
 """Bytes of a part of an upload, so that 10 000 parts, the limit of S3, are 160 GB."""
@@ -52,7 +52,6 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _ROLE = re.compile(r"token request|https?://(169\.254\.|metadata\.google)")  # a request for those of the machine's role
-_SOURCE = re.compile(r"^Generic \w+ error: ")
 _FATAL = (
     (re.compile(r"certificate|invalid peer|TlsError|HandshakeFailure", re.IGNORECASE), "TLS error"),
     (re.compile(r"builder error|relative URL|InvalidUri"), "the endpoint is not a valid URL"),
@@ -68,23 +67,6 @@ _NETWORK = (
     (re.compile(r"ConnectionReset|reset by peer", re.IGNORECASE), "the connection was reset"),
     (re.compile(r"invalid list response"), "the server sends something else than a list of objects"),
 )
-_LOGIN = {
-    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
-    "gs": "set GOOGLE_APPLICATION_CREDENTIALS",
-    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
-}
-_NO_ACCOUNT = '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}'
-"""The key of a service account of Google that signs nothing."""
-
-
-_SETTINGS = {
-    "s3": "access_key_id secret_access_key session_token region request_payer virtual_hosted_style_request "
-    "checksum_algorithm conditional_put disable_tagging metadata_endpoint role_arn role_session_name sts_endpoint "
-    "server_side_encryption sse_kms_key_id sse_bucket_key_enabled unsigned_payload web_identity_token_file",
-    "gs": "service_account service_account_key application_credentials bearer_token",
-    "az": "account_name account_key sas_key token client_id client_secret tenant_id authority_host msi_endpoint "
-    "object_id msi_resource_id federated_token_file use_azure_cli use_emulator disable_tagging",
-}
 
 
 class ObjectStore:
@@ -127,8 +109,8 @@ class ObjectStore:
 
     def put(self, url: str, fresh: bool) -> ObjectUpload:
         """Begin to write an object."""
-        scheme, bucket, key = _split_named(url)
-        store = _store(scheme, bucket, self.options, self.options.retries)
+        scheme, bucket, key = split_named(url)
+        store = open_bucket(scheme, bucket, self.options, self.options.retries)
         return ObjectUpload(url, store, key, fresh, self.options.anonymous)
 
     def delete(self, url: str) -> None:
@@ -147,7 +129,7 @@ class ObjectStore:
         an empty one, when it is empty twice.
         """
         scheme, bucket, prefix = split_url(url)
-        store = _store(scheme, bucket, self.options)
+        store = open_bucket(scheme, bucket, self.options)
         directory = prefix.rpartition("/")[0] or None
         last = "" if after is None else split_url(after)[2]
         # obstore lists directories only; the names before the prefix are skipped, and the rest after it is not read
@@ -174,8 +156,8 @@ class ObjectStore:
             _raise_for(url, error, self.options.anonymous)
 
     def _bucket_of(self, url: str) -> tuple[Any, str]:
-        scheme, bucket, key = _split_named(url)
-        return _store(scheme, bucket, self.options), key
+        scheme, bucket, key = split_named(url)
+        return open_bucket(scheme, bucket, self.options), key
 
 
 class ObjectReply:
@@ -272,120 +254,6 @@ def open_store(options: StoreOptions) -> ObjectStore:
     return ObjectStore(options)
 
 
-def settings(scheme: str) -> frozenset[str]:
-    """Return the names of settings for a scheme: those of obstore, but for the server and the bucket."""
-    return frozenset(_SETTINGS[scheme].split())
-
-
-def split_url(url: str) -> tuple[str, str, str]:
-    """Return the scheme, the bucket and the name of an object."""
-    scheme = scheme_of(url) or ""
-    bucket, _, key = url[len(scheme) + 3 :].partition("/")
-    if not bucket:
-        raise Usage(f"{public_name(url)}: the bucket is missing", f"{scheme}://BUCKET/NAME")
-    return scheme, bucket, key
-
-
-def _split_named(url: str) -> tuple[str, str, str]:
-    """Return the scheme, the bucket and the name of an object; raise Usage when the name is missing."""
-    scheme, bucket, key = split_url(url)
-    if not key:
-        raise Usage(f"{public_name(url)}: the name of the object is missing", f"{scheme}://BUCKET/NAME")
-    return scheme, bucket, key
-
-
-def _store(scheme: str, bucket: str, options: StoreOptions, retries: int = 0) -> Any:
-    """Return a bucket; `retries` are those of obstore, for uploads: `transfer` repeats other requests."""
-    named = (os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")) if scheme == "s3" else None
-    endpoint = options.endpoint_url or named
-    if endpoint and not endpoint.startswith(("http://", "https://")):
-        raise Usage(
-            f"{public_name(endpoint)}: an endpoint is a URL",
-            f"for example {spell('endpoint_url', 'http://localhost:9000')}",
-        )
-    return _open(scheme, bucket, options, endpoint, retries)
-
-
-@lru_cache(maxsize=64)
-def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None, retries: int) -> Any:
-    mark_native_threads()
-    from obstore.store import AzureStore, GCSStore, S3Store
-
-    config: Any = dict(options.storage)
-    if options.anonymous:
-        config["skip_signature"] = True
-    how: dict[str, Any] = {
-        "client_options": {
-            "connect_timeout": f"{options.timeout}s",
-            "read_timeout": f"{options.timeout}s",
-            "timeout": "7d",
-            "allow_http": True,
-        },
-        "retry_config": {"max_retries": retries},
-    }
-    try:
-        if scheme == "s3":
-            config = {**_profile(options), **config}
-            if not options.anonymous and (keys := _own_keys(options)) is not None:
-                how["credential_provider"] = lambda: keys
-            if endpoint:
-                config["endpoint"] = endpoint
-            return S3Store(bucket, config=config, **how)
-        if scheme == "gs":
-            if options.anonymous:
-                config.setdefault("service_account_key", _NO_ACCOUNT)  # otherwise writing needs credentials
-            if endpoint:
-                config["base_url"] = endpoint
-            return GCSStore(bucket, config=config, **how)
-        if endpoint:
-            config["endpoint"] = endpoint
-        return AzureStore(bucket, config=config, **how)
-    except Exception as error:
-        raise Usage(f"{scheme}://{bucket}: {_first_line(error)}", _LOGIN.get(scheme)) from error
-
-
-def _own_keys(options: StoreOptions) -> Any:
-    """Return the keys among the settings, in the form of obstore: the session of the environment is none of theirs."""
-    access, secret = options.setting("access_key_id"), options.setting("secret_access_key")
-    if access is None and secret is None:
-        return None
-    if access is None or secret is None:
-        raise Usage("storage_options: access_key_id and secret_access_key go together")
-    token = options.setting("session_token")
-    return {"access_key_id": access, "secret_access_key": secret, "token": token, "expires_at": None}
-
-
-def _profile(options: StoreOptions) -> dict[str, str]:
-    """Return the settings of the AWS profile, as the AWS tools read them from two files; {} if variables are set."""
-    if options.anonymous or os.environ.get("AWS_ACCESS_KEY_ID") or "access_key_id" in options.storage:
-        return {}
-    from configparser import ConfigParser, Error
-
-    name = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
-    found: dict[str, str] = {}
-    for variable, path, section in (
-        ("AWS_CONFIG_FILE", "~/.aws/config", name if name == "default" else f"profile {name}"),
-        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", name),
-    ):
-        parser = ConfigParser(interpolation=None)
-        try:
-            parser.read(os.environ.get(variable) or os.path.expanduser(path))
-        except (Error, UnicodeDecodeError) as error:
-            raise Usage(f"{path}: {str(error).partition(chr(10))[0]}") from error
-        if parser.has_section(section):
-            found |= dict(parser.items(section))
-    if not found and os.environ.get("AWS_PROFILE"):
-        raise Usage(f"no profile {name} in ~/.aws/config and ~/.aws/credentials", "AWS_PROFILE names it")
-    names = {
-        "aws_access_key_id": "access_key_id",
-        "aws_secret_access_key": "secret_access_key",
-        "aws_session_token": "session_token",
-        "region": "region",
-        "endpoint_url": "endpoint",
-    }
-    return {ours: found[theirs] for theirs, ours in names.items() if found.get(theirs)}
-
-
 def _listed(store: Any, directory: str | None, offset: str | None) -> Iterator[Any]:
     """Yield the descriptions of the objects in a directory whose names are behind `offset`, if the server heeds it."""
     for page in obstore.list(store, prefix=directory, offset=offset):
@@ -402,10 +270,6 @@ def _info(url: str, meta: Any) -> Info:
     written = meta.get("last_modified")
     version = unquote_etag(meta.get("e_tag")) or str(written or "") or None
     return Info(url, meta["size"], version, modified=int(written.timestamp()) * 10**9 if written else None)
-
-
-def _first_line(error: Exception) -> str:
-    return _SOURCE.sub("", str(error).partition("\n")[0])[:300]
 
 
 def _raise_if_final(url: str, error: Exception, said: str, statuses: list[int], anonymous: bool) -> None:
@@ -452,15 +316,15 @@ def _raise_for(url: str, error: Exception, anonymous: bool = False, *, begun: bo
     if statuses:
         reason = f"the server answers {statuses[-1]}{': ' if said else ''}{said}"
     elif isinstance(error, GenericError) or begun:
-        reason = next((words for pattern, words in _NETWORK if pattern.search(text)), _first_line(error))
+        reason = next((words for pattern, words in _NETWORK if pattern.search(text)), first_line(error))
     else:
-        raise TarkitError(f"{name}: {_first_line(error)}") from error
+        raise TarkitError(f"{name}: {first_line(error)}") from error
     raise TryAgain(reason) from error  # in no variable here: that is a cycle, which keeps all that callers hold
 
 
 def _denied_error(url: str, error: Exception, said: str, statuses: list[int], anonymous: bool) -> TarkitError | None:
     """Return the exception for credentials that are missing or not accepted, None for another error."""
-    name, login = public_name(url), _LOGIN[scheme_of(url) or ""]
+    name, login = public_name(url), LOGIN[scheme_of(url) or ""]
     hint = f"{login}; {spell('anonymous')} reads a public bucket"
     if _ROLE.search(str(error)) and not PASSING.intersection(statuses):
         return TarkitError(f"{name}: no credentials: none are set, and this machine has no role", hint)

@@ -18,7 +18,7 @@ boto3 = pytest.importorskip("boto3")
 
 import tarkit
 from tarkit.errors import TarkitError, Usage
-from tarkit.stores import connect, listing, objects, transfer
+from tarkit.stores import buckets, connect, listing, objects, transfer
 from tarkit.stores.objects import ObjectStore
 from tarkit.stores.store import StoreOptions
 from tarkit.stores.transfer import RemoteObject, RemoteUpload
@@ -241,7 +241,7 @@ def test_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config").write_text("[default]\nregion = eu-west-1\n[profile two]\nendpoint_url = http://localhost\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    profile: Callable[..., dict[str, str]] = objects._profile
+    profile: Callable[..., dict[str, str]] = buckets._profile
     assert profile(StoreOptions()) == {"access_key_id": "a", "secret_access_key": "b%c", "region": "eu-west-1"}
     monkeypatch.setenv("AWS_PROFILE", "two")
     assert profile(StoreOptions()) == {"access_key_id": "z", "endpoint": "http://localhost"}

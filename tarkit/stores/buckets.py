@@ -1,0 +1,153 @@
+"""Buckets as obstore opens them: the names in URLs, the settings, the server and the credentials."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from typing import Any
+
+from tarkit.errors import Usage, spell
+from tarkit.stores.schemes import public_name, scheme_of
+from tarkit.stores.store import StoreOptions
+from tarkit.threads import mark_native_threads
+
+_SOURCE = re.compile(r"^Generic \w+ error: ")
+
+LOGIN = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+"""Where credentials come from, for hints."""
+
+_NO_ACCOUNT = '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}'
+"""The key of a service account of Google that signs nothing."""
+
+_SETTINGS = {
+    "s3": "access_key_id secret_access_key session_token region request_payer virtual_hosted_style_request "
+    "checksum_algorithm conditional_put disable_tagging metadata_endpoint role_arn role_session_name sts_endpoint "
+    "server_side_encryption sse_kms_key_id sse_bucket_key_enabled unsigned_payload web_identity_token_file",
+    "gs": "service_account service_account_key application_credentials bearer_token",
+    "az": "account_name account_key sas_key token client_id client_secret tenant_id authority_host msi_endpoint "
+    "object_id msi_resource_id federated_token_file use_azure_cli use_emulator disable_tagging",
+}
+
+
+def settings(scheme: str) -> frozenset[str]:
+    """Return the names of settings for a scheme: those of obstore, but for the server and the bucket."""
+    return frozenset(_SETTINGS[scheme].split())
+
+
+def split_url(url: str) -> tuple[str, str, str]:
+    """Return the scheme, the bucket and the name of an object."""
+    scheme = scheme_of(url) or ""
+    bucket, _, key = url[len(scheme) + 3 :].partition("/")
+    if not bucket:
+        raise Usage(f"{public_name(url)}: the bucket is missing", f"{scheme}://BUCKET/NAME")
+    return scheme, bucket, key
+
+
+def split_named(url: str) -> tuple[str, str, str]:
+    """Return the scheme, the bucket and the name of an object; raise Usage when the name is missing."""
+    scheme, bucket, key = split_url(url)
+    if not key:
+        raise Usage(f"{public_name(url)}: the name of the object is missing", f"{scheme}://BUCKET/NAME")
+    return scheme, bucket, key
+
+
+def open_bucket(scheme: str, bucket: str, options: StoreOptions, retries: int = 0) -> Any:
+    """Return a bucket; `retries` are those of obstore, for uploads: `transfer` repeats other requests."""
+    named = (os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")) if scheme == "s3" else None
+    endpoint = options.endpoint_url or named
+    if endpoint and not endpoint.startswith(("http://", "https://")):
+        raise Usage(
+            f"{public_name(endpoint)}: an endpoint is a URL",
+            f"for example {spell('endpoint_url', 'http://localhost:9000')}",
+        )
+    return _open(scheme, bucket, options, endpoint, retries)
+
+
+@lru_cache(maxsize=64)
+def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None, retries: int) -> Any:
+    mark_native_threads()
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    config: Any = dict(options.storage)
+    if options.anonymous:
+        config["skip_signature"] = True
+    how: dict[str, Any] = {
+        "client_options": {
+            "connect_timeout": f"{options.timeout}s",
+            "read_timeout": f"{options.timeout}s",
+            "timeout": "7d",
+            "allow_http": True,
+        },
+        "retry_config": {"max_retries": retries},
+    }
+    try:
+        if scheme == "s3":
+            config = {**_profile(options), **config}
+            if not options.anonymous and (keys := _own_keys(options)) is not None:
+                how["credential_provider"] = lambda: keys
+            if endpoint:
+                config["endpoint"] = endpoint
+            return S3Store(bucket, config=config, **how)
+        if scheme == "gs":
+            if options.anonymous:
+                config.setdefault("service_account_key", _NO_ACCOUNT)  # otherwise writing needs credentials
+            if endpoint:
+                config["base_url"] = endpoint
+            return GCSStore(bucket, config=config, **how)
+        if endpoint:
+            config["endpoint"] = endpoint
+        return AzureStore(bucket, config=config, **how)
+    except Exception as error:
+        raise Usage(f"{scheme}://{bucket}: {first_line(error)}", LOGIN.get(scheme)) from error
+
+
+def _own_keys(options: StoreOptions) -> Any:
+    """Return the keys among the settings, in the form of obstore: the session of the environment is none of theirs."""
+    access, secret = options.setting("access_key_id"), options.setting("secret_access_key")
+    if access is None and secret is None:
+        return None
+    if access is None or secret is None:
+        raise Usage("storage_options: access_key_id and secret_access_key go together")
+    token = options.setting("session_token")
+    return {"access_key_id": access, "secret_access_key": secret, "token": token, "expires_at": None}
+
+
+def _profile(options: StoreOptions) -> dict[str, str]:
+    """Return the settings of the AWS profile, as the AWS tools read them from two files; {} if variables are set."""
+    if options.anonymous or os.environ.get("AWS_ACCESS_KEY_ID") or "access_key_id" in options.storage:
+        return {}
+    from configparser import ConfigParser, Error
+
+    name = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
+    found: dict[str, str] = {}
+    for variable, path, section in (
+        ("AWS_CONFIG_FILE", "~/.aws/config", name if name == "default" else f"profile {name}"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", name),
+    ):
+        parser = ConfigParser(interpolation=None)
+        try:
+            parser.read(os.environ.get(variable) or os.path.expanduser(path))
+        except (Error, UnicodeDecodeError) as error:
+            raise Usage(f"{path}: {str(error).partition(chr(10))[0]}") from error
+        if parser.has_section(section):
+            found |= dict(parser.items(section))
+    if not found and os.environ.get("AWS_PROFILE"):
+        raise Usage(f"no profile {name} in ~/.aws/config and ~/.aws/credentials", "AWS_PROFILE names it")
+    names = {
+        "aws_access_key_id": "access_key_id",
+        "aws_secret_access_key": "secret_access_key",
+        "aws_session_token": "session_token",
+        "region": "region",
+        "endpoint_url": "endpoint",
+    }
+    return {ours: found[theirs] for theirs, ours in names.items() if found.get(theirs)}
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error of obstore, without the name of its store."""
+    return _SOURCE.sub("", str(error).partition("\n")[0])[:300]
