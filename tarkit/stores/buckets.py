@@ -12,6 +12,8 @@ from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.threads import mark_native_threads
 
+_BUCKET = re.compile(r"(?!\.+\Z)[A-Za-z0-9._$:-]+")  # `:` is that of the tenants of Ceph, `$` that of `$web` of Azure
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SOURCE = re.compile(r"^Generic \w+ error: ")
 
 LOGIN = {
@@ -40,20 +42,53 @@ def settings(scheme: str) -> frozenset[str]:
 
 
 def split_url(url: str) -> tuple[str, str, str]:
-    """Return the scheme, the bucket and the name of an object."""
+    """Return the scheme, the bucket and the name of an object, or how names begin.
+
+    Raises:
+        Usage: obstore would request another object, or none: it leaves out slashes at both ends of names.
+    """
     scheme = scheme_of(url) or ""
     bucket, _, key = url[len(scheme) + 3 :].partition("/")
     if not bucket:
         raise Usage(f"{public_name(url)}: the bucket is missing", f"{scheme}://BUCKET/NAME")
+    if not _BUCKET.fullmatch(bucket):
+        raise Usage(f"{public_name(url)}: this is not the name of a bucket", f"{scheme}://BUCKET/NAME")
+    reason = _refusal(key)
+    if reason is not None:
+        raise Usage(f"{public_name(url)}: the library cannot name this object: {reason}", "give it another name")
     return scheme, bucket, key
 
 
 def split_named(url: str) -> tuple[str, str, str]:
-    """Return the scheme, the bucket and the name of an object; raise Usage when the name is missing."""
+    """Return the scheme, the bucket and the name of an object; raise Usage for what cannot be one."""
     scheme, bucket, key = split_url(url)
     if not key:
         raise Usage(f"{public_name(url)}: the name of the object is missing", f"{scheme}://BUCKET/NAME")
+    if key.endswith("/"):
+        what = f"{public_name(url)}: the library cannot name this object: it ends in a slash"
+        raise Usage(what, "give it another name")
     return scheme, bucket, key
+
+
+def _refusal(key: str) -> str | None:
+    """Return why obstore cannot request names that begin so; None if it can."""
+    if key.startswith("/"):
+        return "it begins with a slash"
+    if "//" in key:
+        return "there is nothing between two slashes"
+    if not {".", ".."}.isdisjoint(key.split("/")[:-1]) or key in (".", ".."):
+        return "a part between slashes is . or .."
+    if _CONTROL.search(key):
+        return "it has a line end or another control character"
+    return None if key.isascii() or _encodable(key) else "it is not valid UTF-8"
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def open_bucket(scheme: str, bucket: str, options: StoreOptions, retries: int = 0) -> Any:

@@ -133,7 +133,7 @@ class ObjectStore:
         directory = prefix.rpartition("/")[0] or None
         last = "" if after is None else split_url(after)[2]
         # obstore lists directories only; the names before the prefix are skipped, and the rest after it is not read
-        offset = prefix[:-1] if last or len(prefix) > len(directory or "") + 1 else None
+        offset = _before(prefix) if last or len(prefix) > len(directory or "") + 1 else None
         try:
             for lists in count(1):
                 behind, present = last, not last

@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -17,6 +17,10 @@ import pytest
 pytest.importorskip("obstore")
 pytest.importorskip("urllib3")
 
+from tarkit.errors import Usage
+from tarkit.stores import connect
+from tarkit.stores.schemes import public_name
+from tarkit.stores.store import StoreOptions
 from tests._tools import TARKIT, each_row, program
 from tests.stores._http import HttpServer, QuietServer
 from tests.stores._servers import KEYS, rclone
@@ -122,6 +126,58 @@ def test_a_bucket_that_does_not_exist(tmp_path: Path, here: Path) -> None:
         ):
             path = f"{Path(TARKIT[0]).parent}{os.pathsep}{os.environ['PATH']}"
             assert "there is no such bucket" in said(*command, *at, **KEYS, PATH=path), command
+
+
+NAMES = {
+    "/k": "begins with a slash",
+    "k//j": "nothing between two slashes",
+    "k/": "ends in a slash",
+    "k//": "nothing between two slashes",
+    "a/../b": "a part between slashes is . or ..",
+    "./a": "a part between slashes is . or ..",
+    "..": "a part between slashes is . or ..",
+    "a\nb": "a line end",
+    "a\x7f": "a line end",
+    "a\udc80": "not valid UTF-8",
+}
+
+
+@each_row("scheme", ["s3", "gs", "az"])
+@each_row("key", sorted(NAMES))
+def test_names_that_the_library_changes_are_refused(scheme: str, key: str) -> None:
+    """obstore would read, write or list another object: it leaves out slashes at both ends, and panics at others."""
+    options = StoreOptions(endpoint_url="http://127.0.0.1:9", retries=0, timeout=1)
+    url = f"{scheme}://bucket/{key}"
+    calls: list[Callable[[], object]] = [
+        lambda: connect.open_object(url, options),
+        lambda: connect.head_object(url, options),
+        lambda: connect.create_object(url, options=options),
+        lambda: connect.delete_object(url, options),
+    ]
+    if key != "k/":
+        calls.append(lambda: list(connect.list_objects(url, options)))
+    for call in calls:
+        with pytest.raises(Usage) as raised:
+            call()
+        assert str(raised.value).startswith(f"{public_name(url)}: the library cannot name this object: ")
+        assert NAMES[key] in str(raised.value)
+
+
+@each_row("bucket", ["b ucket", "b\nu", "b@c", "b?c", "..", "[::1]", "é", "\x00"])
+def test_buckets_that_cannot_be(bucket: str) -> None:
+    for call in (connect.open_object, connect.create_object):
+        with pytest.raises(Usage, match="not the name of a bucket"):
+            call(f"s3://{bucket}/k")
+
+
+def test_a_name_with_slashes_at_the_command_line(here: Path) -> None:
+    (here / "recipe").write_text("a.txt text:a\n")
+    at = ("--endpoint-url", "http://127.0.0.1:9")
+    for url in ("s3://b//k.tar", "s3://b/d//k.tar"):
+        for words in (["stats", url], ["stats", url.replace("k", "*")], ["create", "recipe", "-o", url]):
+            text = said(*words, *at, exit=2, **KEYS)
+            assert text.startswith(f"tarkit: {words[-1].partition('*')[0]}: the library cannot name this object: ")
+            assert len(text.splitlines()) == 2
 
 
 def test_web_servers(server: HttpServer, here: Path) -> None:
