@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +14,10 @@ from tarkit.stores.store import StoreOptions
 from tarkit.threads import mark_native_threads
 
 _BUCKET = re.compile(r"(?!\.+\Z)[A-Za-z0-9._$:-]+")  # `:` is that of the tenants of Ceph, `$` that of `$web` of Azure
+_ENDPOINT = re.compile(
+    r"https?://([!-~]*@)?(?P<host>[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?(/[!\"$->@-~]*)?"
+)
+_QUOTED = re.compile(r"\"[^\"]*\"")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SOURCE = re.compile(r"^Generic \w+ error: ")
 
@@ -28,12 +33,19 @@ _NO_ACCOUNT = '{"disable_oauth": true, "client_email": "", "private_key": "", "p
 
 _SETTINGS = {
     "s3": "access_key_id secret_access_key session_token region request_payer virtual_hosted_style_request "
-    "checksum_algorithm conditional_put disable_tagging metadata_endpoint role_arn role_session_name sts_endpoint "
+    "checksum_algorithm conditional_put disable_tagging metadata_endpoint role_arn role_session_name "
     "server_side_encryption sse_kms_key_id sse_bucket_key_enabled unsigned_payload web_identity_token_file",
     "gs": "service_account service_account_key application_credentials bearer_token",
     "az": "account_name account_key sas_key token client_id client_secret tenant_id authority_host msi_endpoint "
     "object_id msi_resource_id federated_token_file use_azure_cli use_emulator disable_tagging",
 }
+
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+_VARIABLES = {"s3": ("AWS_", "AWS_DEFAULT_"), "gs": ("GOOGLE_",), "az": ("AZURE_STORAGE_", "AZURE_")}
 
 
 def settings(scheme: str) -> frozenset[str]:
@@ -93,14 +105,57 @@ def _encodable(text: str) -> bool:
 
 def open_bucket(scheme: str, bucket: str, options: StoreOptions, retries: int = 0) -> Any:
     """Return a bucket; `retries` are those of obstore, for uploads: `transfer` repeats other requests."""
-    named = (os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")) if scheme == "s3" else None
-    endpoint = options.endpoint_url or named
-    if endpoint and not endpoint.startswith(("http://", "https://")):
-        raise Usage(
-            f"{public_name(endpoint)}: an endpoint is a URL",
-            f"for example {spell('endpoint_url', 'http://localhost:9000')}",
-        )
+    for label, name, value in _given(scheme, options):
+        _check_value(label, name, value)
+    endpoint = options.endpoint_url
+    origin = spell("endpoint_url")
+    for variable in _ENDPOINTS[scheme]:
+        if endpoint is None and variable in os.environ:
+            endpoint, origin = os.environ[variable], variable
+    if endpoint is not None:
+        _check_endpoint(endpoint, origin)
     return _open(scheme, bucket, options, endpoint, retries)
+
+
+def _given(scheme: str, options: StoreOptions) -> Iterator[tuple[str, str, object]]:
+    """Yield the settings of the options, and those of the environment that obstore reads: label, name, value."""
+    for name, value in options.storage.items():
+        yield f"storage_options[{name!r}]", name, value
+    for name in sorted(settings(scheme)):
+        for start in _VARIABLES[scheme]:
+            variable = f"{start}{name.upper()}"
+            if variable in os.environ and name not in options.storage:
+                yield variable, name, os.environ[variable]
+
+
+def _check_value(label: str, name: str, value: object) -> None:
+    """Raise Usage, without the value, for one that obstore panics at, and for one of the wrong type."""
+    if not isinstance(value, (str, bool)):
+        raise Usage(f"{label} is text, or True or False, not {type(value).__name__}")
+    text = str(value)
+    if name != "service_account_key" and (_CONTROL.search(text) or not _encodable(text)):
+        raise Usage(f"{label} has a line end or another character that cannot be sent")
+    if name in ("metadata_endpoint", "msi_endpoint", "authority_host") and not _is_endpoint(text):
+        raise Usage(f"{label} is not a URL of a server")
+    if name == "account_name" and not re.fullmatch("[A-Za-z0-9-]+", text):
+        raise Usage(f"{label} is not the name of an account")
+
+
+def _check_endpoint(endpoint: str, origin: str) -> None:
+    """Raise Usage for an endpoint that is not the URL of a server; obstore panics at most of them."""
+    if not _is_endpoint(endpoint):
+        what = f"{origin} {public_name(endpoint)}" if endpoint else f"{origin} is empty"
+        raise Usage(f"{what}: an endpoint is a URL", f"for example {spell('endpoint_url', 'http://localhost:9000')}")
+
+
+def _is_endpoint(text: str) -> bool:
+    found = _ENDPOINT.fullmatch(text)
+    if found is None or not 0 < int(found["port"] or 80) < 1 << 16:
+        return False
+    try:
+        return "xn--" not in text or bool(found["host"].encode().decode("idna"))
+    except UnicodeError:
+        return False
 
 
 @lru_cache(maxsize=64)
@@ -137,8 +192,19 @@ def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None,
         if endpoint:
             config["endpoint"] = endpoint
         return AzureStore(bucket, config=config, **how)
+    except Usage:
+        raise
     except Exception as error:
-        raise Usage(f"{scheme}://{bucket}: {first_line(error)}", LOGIN.get(scheme)) from error
+        raise _settings_error(f"{scheme}://{bucket}", str(error), options) from error
+
+
+def _settings_error(name: str, text: str, options: StoreOptions) -> Usage:
+    """Return the error for settings that obstore does not take: with the names of those in its text, and no value."""
+    scheme = scheme_of(name) or ""
+    wrong = [label for label, _, value in _given(scheme, options) if value != "" and str(value).lower() in text.lower()]
+    if wrong:
+        return Usage(f"{name}: invalid value of {' or '.join(wrong)}")
+    return Usage(f"{name}: {_QUOTED.sub('***', first_line(text))}", LOGIN.get(scheme))
 
 
 def _own_keys(options: StoreOptions) -> Any:
@@ -183,6 +249,6 @@ def _profile(options: StoreOptions) -> dict[str, str]:
     return {ours: found[theirs] for theirs, ours in names.items() if found.get(theirs)}
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error: BaseException | str) -> str:
     """Return the first line of an error of obstore, without the name of its store."""
     return _SOURCE.sub("", str(error).partition("\n")[0])[:300]

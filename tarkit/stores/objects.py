@@ -80,7 +80,7 @@ class ObjectStore:
         store, key = self._bucket_of(url)
         try:
             return _info(url, obstore.head(store, key))
-        except Exception as error:
+        except BaseException as error:
             _raise_for(url, error, self.options.anonymous)
 
     def get(self, url: str, start: int, stop: int | None) -> ObjectReply:
@@ -93,7 +93,7 @@ class ObjectStore:
             wanted["range"] = {"offset": start}
         try:
             return ObjectReply(url, obstore.get(store, key, options=wanted), start)
-        except Exception as error:
+        except BaseException as error:
             if _WHOLE in str(error):
                 if start:
                     what = f"{public_name(url)}: the server does not send parts of this object"
@@ -118,7 +118,7 @@ class ObjectStore:
         store, key = self._bucket_of(url)
         try:
             obstore.delete(store, key)
-        except Exception as error:
+        except BaseException as error:
             _raise_for(url, error, self.options.anonymous)
 
     def list(self, url: str, after: str | None = None, depth: int | None = None) -> Iterator[Info]:
@@ -152,7 +152,7 @@ class ObjectStore:
                     raise TryAgain(f"the server leaves {public_name(behind)} out of a list that has to have it")
                 if (last == behind and lists > 1) or scheme == "az":  # there, obstore refuses what is not a list
                     return
-        except Exception as error:
+        except BaseException as error:
             _raise_for(url, error, self.options.anonymous)
 
     def _bucket_of(self, url: str) -> tuple[Any, str]:
@@ -183,7 +183,7 @@ class ObjectReply:
         if not self._rest:
             try:
                 piece = next(self._pieces, None)
-            except Exception as error:
+            except BaseException as error:
                 _raise_for(self._url, error, begun=True)
             if piece is None:
                 if self._left:
@@ -223,7 +223,7 @@ class ObjectUpload:
                 self._writer = obstore.open_writer(self._store, self._key, buffer_size=PART, max_concurrency=PARTS)
                 data, self._small = b"".join(self._small), None
             self._writer.write(bytes(data))
-        except Exception as error:
+        except BaseException as error:
             _raise_for(self._url, error, self._anonymous)
 
     def close(self) -> None:
@@ -235,7 +235,7 @@ class ObjectUpload:
                 self._small = None
                 return
             self._writer.close()
-        except Exception as error:
+        except BaseException as error:
             _raise_for(self._url, error, self._anonymous)
 
     def abort(self) -> None:
@@ -272,7 +272,7 @@ def _info(url: str, meta: Any) -> Info:
     return Info(url, meta["size"], version, modified=int(written.timestamp()) * 10**9 if written else None)
 
 
-def _raise_if_final(url: str, error: Exception, said: str, statuses: list[int], anonymous: bool) -> None:
+def _raise_if_final(url: str, error: BaseException, said: str, statuses: list[int], anonymous: bool) -> None:
     """Raise the exception for an error that no repetition changes, if it is one of the known ones."""
     name, scheme = public_name(url), scheme_of(url) or ""
     if said.startswith(("NoSuchBucket", "ContainerNotFound")):
@@ -297,7 +297,7 @@ def _statuses(text: str) -> list[int]:
     return [int(found) for found in _STATUS.findall(text)]
 
 
-def _raise_for(url: str, error: Exception, anonymous: bool = False, *, begun: bool = False) -> NoReturn:
+def _raise_for(url: str, error: BaseException, anonymous: bool = False, *, begun: bool = False) -> NoReturn:
     """Raise the exception for an error of obstore, whose text has the status, the reply and the cause.
 
     Args:
@@ -306,9 +306,12 @@ def _raise_for(url: str, error: Exception, anonymous: bool = False, *, begun: bo
         anonymous: no credentials were sent.
         begun: the reply had begun.
     """
-    if isinstance(error, (TarkitError, TryAgain)):
+    panic = type(error).__name__ == "PanicException"  # of Rust: a BaseException that cannot be imported
+    if isinstance(error, (TarkitError, TryAgain)) or not (panic or isinstance(error, Exception)):
         raise error
     name, text = public_name(url), str(error)
+    if panic:
+        raise TarkitError(f"{name}: the library failed: {first_line(error)}") from error
     statuses, code, message = _statuses(text), _CODE.search(text), _MESSAGE.search(text)
     words = message[1].strip().partition("\n")[0].rstrip(".") if message else ""
     said = ": ".join(filter(None, (code[1] if code else "", words)))
@@ -322,7 +325,9 @@ def _raise_for(url: str, error: Exception, anonymous: bool = False, *, begun: bo
     raise TryAgain(reason) from error  # in no variable here: that is a cycle, which keeps all that callers hold
 
 
-def _denied_error(url: str, error: Exception, said: str, statuses: list[int], anonymous: bool) -> TarkitError | None:
+def _denied_error(
+    url: str, error: BaseException, said: str, statuses: list[int], anonymous: bool
+) -> TarkitError | None:
     """Return the exception for credentials that are missing or not accepted, None for another error."""
     name, login = public_name(url), LOGIN[scheme_of(url) or ""]
     hint = f"{login}; {spell('anonymous')} reads a public bucket"

@@ -227,7 +227,7 @@ def parse_options(given: Mapping[str, object] | None) -> StoreOptions | None:
     chosen: dict[str, Any] = {key: given[key] for key in OPTION_KEYS if given.get(key) is not None}
     for key, least in (("net_retries", 0), ("net_timeout", 0.001)):
         if chosen.get(key, least) < least:
-            raise Usage(f"storage_options[{key!r}]={chosen[key]}: it is at least {least}")
+            raise Usage(f"storage_options[{key!r}] is at least {least}")
     rewrite = chosen.get("rewrite", ())
     return StoreOptions(
         endpoint_url=chosen.get("endpoint_url"),

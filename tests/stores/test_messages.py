@@ -18,7 +18,7 @@ pytest.importorskip("obstore")
 pytest.importorskip("urllib3")
 
 from tarkit.errors import Usage
-from tarkit.stores import connect
+from tarkit.stores import buckets, connect
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions
 from tests._tools import TARKIT, each_row, program
@@ -168,6 +168,56 @@ def test_buckets_that_cannot_be(bucket: str) -> None:
     for call in (connect.open_object, connect.create_object):
         with pytest.raises(Usage, match="not the name of a bucket"):
             call(f"s3://{bucket}/k")
+
+
+@each_row("scheme", ["s3", "gs", "az"])
+@each_row(
+    "endpoint",
+    [
+        "",
+        "http://",
+        "http://h:99999",
+        "http://h:0",
+        "http://h:-1",
+        "http://h:port",
+        "http://[::1",
+        "http://h h/",
+        "http:///x",
+        "http://é",
+        "http://127.0.0.1:9\n",
+        "http://127.0.0.1:9/?a=b",
+        "http://127.0.0.1:9/#a",
+        "http://:9",
+        "http://%zz",
+        "http://..",
+        "http://xn--zzzzzzzz--",
+        "http://me:s3cret@[::",
+        "ftp://127.0.0.1:9",
+        "127.0.0.1:9",
+    ],
+)
+def test_endpoints_that_cannot_be(
+    scheme: str, endpoint: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By an option, or a variable; the library panics at most of them."""
+    url, variable = (
+        f"{scheme}://bucket/k",
+        {"s3": "AWS_ENDPOINT_URL", "gs": "GOOGLE_BASE_URL", "az": "AZURE_STORAGE_ENDPOINT"},
+    )
+    with pytest.raises(Usage, match="an endpoint is a URL"):
+        connect.open_object(url, StoreOptions(endpoint_url=endpoint, retries=0))
+    monkeypatch.setenv(variable[scheme], endpoint)
+    for call in (connect.open_object, connect.create_object):
+        with pytest.raises(Usage, match=f"^{variable[scheme]} .*an endpoint is a URL") as raised:
+            call(url, options=StoreOptions(retries=0))
+        assert "s3cret" not in str(raised.value)
+    assert capfd.readouterr().err == ""
+
+
+@each_row("endpoint", ["http://127.0.0.1:9/a/b_c", "https://[::1]:9", "http://me:pass@localhost:9", "http://a_b.c-d/"])
+def test_endpoints_that_can_be(endpoint: str) -> None:
+    for scheme in ("s3", "gs"):
+        assert buckets.open_bucket(scheme, "bucket", StoreOptions(endpoint_url=endpoint, anonymous=True))
 
 
 def test_a_name_with_slashes_at_the_command_line(here: Path) -> None:

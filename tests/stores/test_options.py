@@ -14,6 +14,7 @@ pytest.importorskip("obstore")
 
 import tarkit
 from tarkit.errors import TarkitError, Usage
+from tarkit.stores import connect
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.location import expand_inputs
 from tests._tools import each_row
@@ -279,6 +280,59 @@ def test_an_unknown_key_is_named_with_those_that_there_are(url: str, key: str, t
     if "*" not in url:
         with pytest.raises(Usage, match=f"no option '{key}'"):
             tarkit.TarWriter(url, storage_options={key: "x"})
+
+
+WRONG: list[tuple[str, str, object]] = [
+    ("s3", "access_key_id", "s3cret\nx"),
+    ("s3", "session_token", "s3cret\0"),
+    ("s3", "region", "s3cret\r"),
+    ("s3", "region", ["s3cret"]),
+    ("s3", "role_arn", 5),
+    ("s3", "role_arn", "s3cret\udc80"),
+    ("s3", "request_payer", "s3cret"),
+    ("s3", "checksum_algorithm", "S3cret"),
+    ("s3", "conditional_put", "s3cret"),
+    ("s3", "server_side_encryption", "s3cret"),
+    ("s3", "metadata_endpoint", "s3cret"),
+    ("s3", "sts_endpoint", "s3cret"),
+    ("gs", "service_account", "/none/s3cret"),
+    ("gs", "service_account_key", '"s3cret"'),
+    ("gs", "application_credentials", "s3cret"),
+    ("gs", "bearer_token", "s3cret\n"),
+    ("az", "account_name", "s3cret\n"),
+    ("az", "account_name", ""),
+    ("az", "account_key", "s3cret"),
+    ("az", "use_emulator", "s3cret"),
+    ("az", "token", "s3cret\n"),
+    ("az", "msi_endpoint", "http://s3cret:99999"),
+]
+
+
+@each_row(("scheme", "key", "value"), WRONG)
+def test_wrong_values_are_named_and_not_shown(
+    scheme: str, key: str, value: object, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As settings, and as variables of the environment where these are read; nothing else is printed."""
+    name = f"{scheme}://bucket/a.tar"
+    given = {"account_name": "a", "endpoint_url": "http://127.0.0.1:9", "net_retries": 0}
+    others = {"access_key_id": "a", "secret_access_key": "b"} if scheme == "s3" else {}
+    options = {**(given if scheme == "az" else {**given, "account_name": None}), **others, key: value}
+    for call in (connect.open_object, connect.create_object):
+        with pytest.raises(Usage) as raised:
+            call(name, options=parse_options(options))
+        text = f"{raised.value} {raised.value.hint}"
+        assert "s3cret" not in text.lower()
+        assert key in text or key in ("account_key", "service_account_key")
+        assert "\n" not in text
+    if isinstance(value, str) and not {"\0", "\udc80"}.intersection(value) and key != "sts_endpoint":
+        variable = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_STORAGE_" if "account" in key else "AZURE_"}[scheme]
+        monkeypatch.setenv(variable + key.upper(), value)
+        plain = {key: each for key, each in given.items() if key not in ("access_key_id", "account_name")}
+        with pytest.raises(Usage) as raised:
+            connect.open_object(name, parse_options(plain))
+        assert "s3cret" not in f"{raised.value} {raised.value.hint}".lower()
+        monkeypatch.delenv(variable + key.upper())
+    assert capfd.readouterr().err == ""
 
 
 def test_invalid_values() -> None:
