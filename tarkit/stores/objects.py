@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from typing import Any, NoReturn
 
@@ -24,6 +25,7 @@ from tarkit.stores.store import (
     not_found_error,
     unquote_etag,
 )
+from tarkit.stores.transfer import call_interruptibly
 
 try:
     import obstore
@@ -109,9 +111,7 @@ class ObjectStore:
 
     def put(self, url: str, fresh: bool) -> ObjectUpload:
         """Begin to write an object."""
-        scheme, bucket, key = split_named(url)
-        store = open_bucket(scheme, bucket, self.options, self.options.retries)
-        return ObjectUpload(url, store, key, fresh, self.options.anonymous)
+        return ObjectUpload(url, self.options, fresh)
 
     def delete(self, url: str) -> None:
         """Remove an object."""
@@ -200,13 +200,20 @@ class ObjectReply:
 
 
 class ObjectUpload:
-    """An object that is being written: in one request if it is small, else in parts, several at a time."""
+    """An object that is being written: in one request if it is small, else in parts, several at a time.
 
-    def __init__(self, url: str, store: Any, key: str, fresh: bool, anonymous: bool = False) -> None:
+    Args:
+        url: its URL.
+        options: those of its requests.
+        fresh: one that exists when it is completed is an error; for an object in parts, `RemoteUpload` looks for one.
+    """
+
+    def __init__(self, url: str, options: StoreOptions, fresh: bool) -> None:
+        scheme, bucket, self._key = split_named(url)
+        self._store = open_bucket(scheme, bucket, options, options.retries)
+        self._once = open_bucket(scheme, bucket, options)  # for requests that are not repeated
         self._url = url
-        self._anonymous = anonymous
-        self._store = store
-        self._key = key
+        self._anonymous = options.anonymous
         self._fresh = fresh
         self._small: list[bytes] | None = []
         self._size = 0
@@ -227,16 +234,62 @@ class ObjectUpload:
             _raise_for(self._url, error, self._anonymous)
 
     def close(self) -> None:
-        """Complete the object."""
+        """Complete the object; raise TarkitError unless the server has all of it then."""
         try:
-            if self._small is not None:
-                mode: Any = "create" if self._fresh else "overwrite"
-                obstore.put(self._store, self._key, b"".join(self._small), mode=mode)
-                self._small = None
-                return
-            self._writer.close()
+            if self._small is not None:  # in a thread, so that a signal ends it: the object is there, or it is not
+                call_interruptibly(partial(self._put, b"".join(self._small)))
+            else:
+                self._complete()
+            call_interruptibly(self._compare)
         except BaseException as error:
             _raise_for(self._url, error, self._anonymous)
+
+    def _put(self, data: bytes) -> None:
+        """Write a small object. It exists as well if the reply to an earlier request that wrote it was lost."""
+        mode: Any = "create" if self._fresh else "overwrite"
+        try:
+            obstore.put(self._store, self._key, data, mode=mode)
+        except (AlreadyExistsError, PreconditionError, GenericError):
+            if not self._has(data):
+                raise
+
+    def _complete(self) -> None:
+        """Complete an object in parts. The server may have done so, and its reply was lost."""
+        before = None if self._fresh else self._version()
+        try:
+            self._writer.close()
+        except (FileNotFoundError, GenericError):
+            after = self._version()
+            if after is None or after == before or after[0] != self._size:
+                raise
+
+    def _has(self, data: bytes) -> bool:
+        """Return whether the object has these bytes, as far as the server says."""
+        try:
+            reply = obstore.get(self._once, self._key)
+            return reply.meta["size"] == len(data) and bytes(reply.bytes()) == data
+        except Exception:  # that of the request before is reported
+            return False
+
+    def _version(self) -> tuple[int, str | None] | None:
+        """Return the length and the ETag of the object that is there, None for none, or if the server does not say."""
+        try:
+            meta = obstore.head(self._once, self._key)
+        except Exception:
+            return None
+        return meta["size"], meta["e_tag"]
+
+    def _compare(self) -> None:
+        """Raise TarkitError if the server does not have an object of this length."""
+        name = public_name(self._url)
+        try:
+            size = obstore.head(self._store, self._key)["size"]
+        except FileNotFoundError as error:
+            raise TarkitError(f"{name}: the server has not stored this object, although it said so") from error
+        except (PermissionDeniedError, UnauthenticatedError):  # of who may write, but not read
+            return
+        if size != self._size:
+            raise TarkitError(f"{name}: the server has {size} bytes of this object, {self._size} were sent")
 
     def abort(self) -> None:
         """Abort the upload of parts, so that none stays in the bucket."""
@@ -277,6 +330,8 @@ def _raise_if_final(url: str, error: BaseException, said: str, statuses: list[in
     name, scheme = public_name(url), scheme_of(url) or ""
     if said.startswith(("NoSuchBucket", "ContainerNotFound")):
         raise TarkitError(f"{name}: there is no such {'container' if scheme == 'az' else 'bucket'}") from error
+    if said.startswith("NoSuchUpload"):
+        raise TarkitError(f"{name}: the server has not got this upload any more; the object was not written") from error
     if isinstance(error, FileNotFoundError):
         raise not_found_error(name) from error
     if isinstance(error, AlreadyExistsError):

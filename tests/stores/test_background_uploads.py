@@ -124,10 +124,10 @@ def test_nothing_is_behind_a_shard_that_failed(command: str, large: bool, endpoi
 def test_with_force_complete_shards_stay(command: str, endpoint: str) -> None:
     """They have replaced others, which cannot be brought back."""
     into = directory()
-    words = (*source(command), "-c", "1", "-o", f"{into}s-%d.tar")
-    assert tarkit_run(*words, "--endpoint-url", endpoint).returncode == 0
+    words = (*source(command), "-o", f"{into}s-%d.tar", "-c")
+    assert tarkit_run(*words, "1", "--endpoint-url", endpoint).returncode == 0
     with refusing(endpoint, "PUT", 99, path="s-0.tar", delay=0.1) as (slow, _):
-        ran = tarkit_run(*words, "--force", "--net-retries", "0", "--endpoint-url", slow)
+        ran = tarkit_run(*words, "2", "--force", "--net-retries", "0", "--endpoint-url", slow)
         assert ran.returncode == 1
     assert len(listed(endpoint, into)) == 9
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,12 +14,12 @@ import pytest
 pytest.importorskip("obstore")
 
 from tarkit.errors import TarkitError
-from tarkit.stores import connect, transfer
+from tarkit.stores import connect, objects, transfer
 from tarkit.stores.store import StoreOptions
 from tests._tools import each_row
 from tests.stores._servers import KEYS, forwarding, moto
 
-Answer = Callable[[str, str, bytes], "bytes | int | None"]
+_numbers = count()
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +137,123 @@ def test_a_list_takes_one_request_more(server: str, listed: list[str]) -> None:
     with forwarding(server, answer=keep) as endpoint:
         assert [info.url for info in connect.list_objects("s3://bucket/l/", at(endpoint))] == listed
     assert [parse_qs(urlsplit(path).query).get("start-after") for path in log] == [None, ["l/08~"]]
+
+
+# ---- What is written
+
+SMALL, LARGE = b"x" * 1000, random.Random(7).randbytes(12_000_000)
+
+
+def write(endpoint: str, data: bytes, fresh: bool = True) -> str:
+    """Write an object of a new name; return that."""
+    url = f"s3://bucket/w/{next(_numbers)}"
+    upload = connect.create_object(url, fresh, at(endpoint))
+    for start in range(0, len(data), 1 << 20):
+        upload.write(data[start : start + (1 << 20)])
+    upload.close()
+    return url
+
+
+def read(endpoint: str, url: str) -> bytes:
+    return connect.read_object(url, at(endpoint))[0]
+
+
+def completes(method: str, path: str) -> bool:
+    """Whether a request is the one that makes an object appear."""
+    return (method == "PUT" and "uploadId" not in path) or (method == "POST" and "uploadId" in path)
+
+
+@each_row("lost", [None, 503, 500])
+@each_row("fresh", [True, False])
+@each_row("times", [1, 9])
+@each_row("size", [0, 1000, 12_000_000])
+def test_a_lost_reply(
+    lost: int | None, fresh: bool, times: int, size: int, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written is there, although the server said so to nobody, or says that it exists."""
+    monkeypatch.setattr(objects, "PART", 5 << 20)
+    replies: list[str] = []
+
+    def lose(method: str, path: str, data: bytes) -> bytes | int | None:
+        if not completes(method, path) or len(replies) == times:
+            return data
+        replies.append(path)
+        return lost
+
+    with forwarding(server, answer=lose) as endpoint:
+        url = write(endpoint, LARGE[:size], fresh)
+    assert replies
+    assert read(server, url) == LARGE[:size]
+
+
+def test_the_object_of_another_writer_stays(server: str) -> None:
+    """One that appears between the look and the write, of the same size."""
+
+    def intrude(method: str, path: str) -> None:
+        if completes(method, path):
+            put_at(server, f"s3:/{path.partition('?')[0]}", SMALL[::-1].upper())
+
+    with forwarding(server, refuse=intrude) as endpoint, pytest.raises(TarkitError, match="this object exists"):
+        write(endpoint, SMALL)
+
+
+def test_parts_that_replace_an_object(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object of the same length that was there before is not taken for what was written."""
+    monkeypatch.setattr(objects, "PART", 5 << 20)
+    url = write(server, bytes(len(LARGE)))
+    refused: list[str] = []
+
+    def refuse(method: str, path: str) -> int | None:
+        if not completes(method, path):
+            return None
+        refused.append(path)
+        return 503
+
+    with forwarding(server, refuse=refuse) as endpoint:
+        with pytest.raises(TarkitError, match="the server answers 503"):
+            put_at(endpoint, url, LARGE)
+        assert refused
+        assert read(server, url) == bytes(len(LARGE))
+    with forwarding(server, answer=lambda method, path, data: 503 if completes(method, path) else data) as endpoint:
+        put_at(endpoint, url, LARGE)
+    assert read(server, url) == LARGE
+
+
+@each_row("data", [b"", SMALL, LARGE])
+def test_a_server_that_stores_nothing(data: bytes, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers 200 all the same."""
+    monkeypatch.setattr(objects, "PART", 5 << 20)
+    deleted: list[str] = []
+
+    def forget(method: str, path: str, reply: bytes) -> bytes:
+        if completes(method, path):
+            deleted.append(path)
+            connect.delete_object(f"s3:/{path.partition('?')[0]}", at(server))
+        return reply
+
+    with forwarding(server, answer=forget) as endpoint, pytest.raises(TarkitError, match="the server has not stored"):
+        write(endpoint, data)
+    assert len(deleted) == 1
+
+
+def test_a_server_that_stores_less(server: str) -> None:
+    def shorten(method: str, path: str, reply: bytes) -> bytes:
+        if completes(method, path):
+            put_at(server, f"s3:/{path.partition('?')[0]}", SMALL[:-1])
+        return reply
+
+    with forwarding(server, answer=shorten) as endpoint, pytest.raises(TarkitError, match=r"999 bytes .* 1000 were"):
+        write(endpoint, SMALL)
+
+
+def put_at(endpoint: str, url: str, data: bytes) -> None:
+    upload = connect.create_object(url, options=at(endpoint))
+    upload.write(data)
+    upload.close()
+
+
+def test_credentials_that_may_write_and_not_read(server: str) -> None:
+    """Then nothing is compared."""
+    with forwarding(server, refuse=lambda method, path: 403 if method in ("HEAD", "GET") else None) as endpoint:
+        url = write(endpoint, SMALL, fresh=False)
+    assert read(server, url) == SMALL
