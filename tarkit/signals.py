@@ -83,6 +83,11 @@ def ignore_signals() -> None:
     _ending = True
 
 
+def is_ending() -> bool:
+    """Whether a signal ends this run."""
+    return _ending
+
+
 def release_signals() -> None:
     """Restore the default handlers, which end the process at once: nothing is left to clean up."""
     for signum in SIGNALS:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from tarkit.errors import TarkitError
-from tarkit.signals import uninterrupted
+from tarkit.signals import is_ending, uninterrupted
 from tarkit.stores import connect
 from tarkit.stores.store import StoreOptions
 from tarkit.stores.transfer import ThreadCall
@@ -20,6 +21,12 @@ MEMORY = 128 << 20
 
 EACH = 64 << 20
 """Bytes that one holds at most: its parts that are being sent."""
+
+ONE_REQUEST = 8 << 20
+"""Bytes of an output that is surely sent in one request."""
+
+PATIENCE = 1.0
+"""Seconds that requests are given after a signal."""
 
 
 class _Closing(NamedTuple):
@@ -69,11 +76,21 @@ class BackgroundUploads:
             self._report_first()
 
     def abort(self) -> None:
-        """Wait for the requests that are under way, and remove the outputs that were not reported."""
+        """Wait for the requests that are under way, and remove the outputs that were not reported.
+
+        After a signal, one request is given PATIENCE: the server has all of it then, or nothing.
+        """
         queue, self._queue = self._queue, deque()
+        patience = time.monotonic() + PATIENCE
         for each in queue:
-            each.request.wait()
+            while is_ending() and each.held < ONE_REQUEST and not each.request.done and time.monotonic() < patience:
+                time.sleep(0.01)
+            if not (is_ending() and each.held < ONE_REQUEST):
+                each.request.wait()
         for each in queue:
+            if not each.request.done:
+                self._warn(f"{each.name}: perhaps written, although the run ended before the server said so")
+                continue
             try:
                 each.request.result()
             except Exception:  # nothing of it is there, and the reason for the abort is the error that is reported

@@ -8,6 +8,8 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +23,7 @@ pytest.importorskip("boto3")
 from tests._tools import TARKIT, happens, member
 from tests.conftest import tar
 from tests.stores._http import Served, http_server
-from tests.stores._servers import Server, client, serving, tarkit_run
+from tests.stores._servers import Server, client, forwarding, serving, tarkit_run
 
 PEAK = """
 import resource, subprocess, sys
@@ -116,3 +118,40 @@ def test_what_a_kill_leaves_is_listed_and_can_be_removed(server: Server) -> None
 
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("words", ["cat a.tar -o s3://bucket/w/{}.tar", "split a.tar -c 1 -o s3://bucket/w/{}-%d.tar"])
+def test_a_signal_while_the_server_stalls(words: str, late: bool, server: Server, here: Path) -> None:
+    """The run ends at once, and a small object is written or not, never in part; `late` stalls with the reply alone."""
+    data = tar({f"{n}.txt": bytes(100_000) for n in range(3)})
+    (here / "a.tar").write_bytes(data)
+    name, stalled, stop = f"{random.random()}", threading.Event(), threading.Event()
+
+    def stall(method: str) -> None:
+        if method == "PUT":
+            stalled.set()
+            stop.wait(30)
+
+    def before(method: str, path: str) -> None:
+        if not late:
+            stall(method)
+
+    def after(method: str, path: str, reply: bytes) -> bytes:
+        if late:
+            stall(method)
+        return reply
+
+    with forwarding(server.endpoint, before, answer=after) as endpoint:
+        command = [*TARKIT, *words.format(name).split(), "--endpoint-url", endpoint]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, **server.environ}) as running:
+            assert stalled.wait(20)
+            time.sleep(0.1)
+            begun = time.monotonic()
+            running.send_signal(signal.SIGINT)
+            assert running.wait(30) == -signal.SIGINT
+            assert time.monotonic() - begun < 2
+        stop.set()
+        time.sleep(0.2)
+    found = client(server).list_objects_v2(Bucket="bucket", Prefix=f"w/{name}").get("Contents", [])
+    assert {each["Size"] for each in found} <= {len(data), len(tar({"0.txt": bytes(100_000)}))}
