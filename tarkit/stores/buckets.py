@@ -40,6 +40,13 @@ _SETTINGS = {
     "object_id msi_resource_id federated_token_file use_azure_cli use_emulator disable_tagging",
 }
 
+_AS_STORED = {"s3": "identity", "gs": "gzip", "az": "identity"}
+"""The encodings to accept so that objects are sent as they are stored.
+
+Google decodes those with `Content-Encoding: gzip` for who does not accept that, and sends no parts of them then
+(https://cloud.google.com/storage/docs/transcoding); obstore decodes nothing.
+"""
+
 _ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "gs": ("GOOGLE_BASE_URL",),
@@ -172,6 +179,7 @@ def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None,
             "read_timeout": f"{options.timeout}s",
             "timeout": "7d",
             "allow_http": True,
+            "default_headers": {"accept-encoding": _AS_STORED[scheme]},
         },
         "retry_config": {"max_retries": retries},
     }

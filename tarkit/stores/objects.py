@@ -191,6 +191,8 @@ class ObjectReply:
                 return b""
             self._rest = memoryview(piece)
             self._left -= len(self._rest)
+            if self._left < 0:
+                raise TarkitError(f"{public_name(self._url)}: the server sends more bytes than it says")
         data, self._rest = bytes(self._rest[:n]), self._rest[n:]
         return data
 

@@ -222,7 +222,9 @@ def forwarding(
                 self._status(status)
                 return
             sent = change({name.lower(): value for name, value in self.headers.items()})
-            reply = pool.request(self.command, target + path(self.path), body=body or None, headers=sent)
+            reply = pool.request(
+                self.command, target + path(self.path), body=body or None, headers=sent, decode_content=False
+            )
             data = answer(self.command, self.path, reply.data)
             if data is None:
                 self.close_connection = True

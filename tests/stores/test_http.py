@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import threading
 import time
@@ -304,3 +305,12 @@ def test_proxies(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(Usage, match="not a proxy") as caught:
             whole("http://no-such-host.invalid/a")
         assert "s3cret" not in str(caught.value)
+
+
+def test_an_object_with_an_encoding_is_read_as_it_is_stored(server: HttpServer) -> None:
+    """Servers are asked not to encode; what they say is encoded all the same is not decoded."""
+    data = gzip.compress(DATA)
+    for ranges in (True, False):
+        url = server.serve("/a.tar.gz", data, headers={"Content-Encoding": "gzip"}, ranges=ranges)
+        assert whole(url) == data
+    assert {headers["Accept-Encoding"] for _, _, headers in server.log} == {"identity"}

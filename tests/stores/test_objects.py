@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import glob
+import gzip
 import hashlib
 import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from tarkit.stores.store import StoreOptions
 from tarkit.stores.transfer import RemoteObject, RemoteUpload
 from tarkit.streams.location import expand_inputs
 from tests.conftest import tar
-from tests.stores._servers import KEYS, Server, client, refusing, serving, tarkit_run
+from tests.stores._servers import KEYS, Server, client, forwarding, refusing, serving, tarkit_run
 
 DATA = random.Random(7).randbytes(3_000_000)
 _numbers = count()
@@ -99,6 +101,47 @@ def test_versions_in_lists_are_those_of_replies(store: ObjectStore, fresh_url: F
         with closing(store.get(url, 0, None)) as reply:
             assert listed.version == reply.info.version == store.head(url).version
             assert listed.version is not None
+
+
+def test_an_object_with_an_encoding_is_read_as_it_is_stored(
+    store: ObjectStore, server: Server, fresh_url: Fresh, here: Path
+) -> None:
+    """`Content-Encoding: gzip` is that of the name of a shard, or of a program that uploaded it: nothing is decoded."""
+    if not server.s3:
+        pytest.skip("the client of the tests is one of S3")
+    sent: list[str] = []
+
+    def keep(headers: dict[str, str]) -> dict[str, str]:
+        sent.append(headers.get("accept-encoding", ""))
+        return headers
+
+    plain = tar({f"{n}.txt": bytes(100_000) for n in range(9)})
+    for size in (1000, len(plain)):
+        url, data = fresh_url(), gzip.compress(plain[:size], 0)
+        key = url.removeprefix(f"{server.scheme}://bucket/")
+        client(server).put_object(Bucket="bucket", Key=key, Body=data, ContentEncoding="gzip")
+        with forwarding(server.endpoint, change=keep) as endpoint:
+            behind = ObjectStore(replace(store.options, endpoint_url=endpoint))
+            assert whole(behind, url) == data
+            assert behind.head(url).size == len(data)
+    assert set(sent) == {"gzip" if server.scheme == "gs" else "identity"}
+    with forwarding(server.endpoint) as endpoint:
+        ran = tarkit_run("stats", "--total", url, "--endpoint-url", endpoint)
+    assert ran.stdout == "9\n"
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_a_reply_that_is_longer_than_it_says(store: ObjectStore, server: Server, fresh_url: Fresh) -> None:
+    """As of a server that decodes what it sends: an error, and never the first bytes of it."""
+    put(store, url := fresh_url(), b"x" * 1000)
+
+    def decode(method: str, path: str, data: bytes) -> bytes:
+        return data + b"more" if method == "GET" else data
+
+    with forwarding(server.endpoint, answer=decode) as endpoint:
+        behind = ObjectStore(replace(store.options, endpoint_url=endpoint, retries=0))
+        with pytest.raises(TarkitError, match="more bytes than it says"):
+            whole(behind, url)
 
 
 def test_an_upload_that_is_given_up_leaves_nothing(store: ObjectStore, server: Server, fresh_url: Fresh) -> None:
