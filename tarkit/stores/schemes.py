@@ -46,7 +46,10 @@ OTHER = Scheme("tarkit.stores.other", threads=True)
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LOGIN = re.compile(r"(://)[^/?#]+@")
-_SECRET = re.compile(r"([?&][^=&#]*(?:sig|token|secret|passw|key|credential)[^=&#]*=)[^&#]*", re.IGNORECASE)
+SECRET = "sig|token|secret|pass|pwd|key|credential|auth(?!ors?(?![a-z]))|jwt|(?<![a-z])code(?![a-z])"
+"""The regular expression of what names of secrets contain, in any case."""
+
+_SECRET = re.compile(rf"([?&;#][^=?&;#]*(?:{SECRET})[^=?&;#]*=)[^&#]*", re.IGNORECASE)
 _COMMANDS = {"hdfs": ("hdfs dfs -cat", "hdfs dfs -put -")}  # that read to stdout, and write from stdin, for hints
 
 
@@ -98,6 +101,6 @@ def refuse_url(word: str | None, argument: str) -> None:
 
 
 def public_name(url: str) -> str:
-    """Return `url` for a message: without login, with `***` for secrets in its query, printable and on one line."""
+    """Return `url` for a message: without login, with `***` for secrets in parameters, printable and on one line."""
     name = _SECRET.sub(r"\1***", _LOGIN.sub(r"\1", url, count=1))
     return name if name.isprintable() else show(name)

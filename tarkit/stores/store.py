@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.sizes import parse_size
-from tarkit.stores.schemes import refuse_url
+from tarkit.stores.schemes import SECRET, refuse_url
 
 if TYPE_CHECKING:
     from tarkit.stores.checksum import Checksum
@@ -189,7 +189,7 @@ class StoreOptions:
         return text
 
 
-_SECRET = re.compile("key|secret|token|passw|passphrase|credential", re.IGNORECASE)
+_SECRET = re.compile(SECRET, re.IGNORECASE)
 
 _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "endpoint_url": ("a str", (str,)),

@@ -8,7 +8,7 @@ pytest.importorskip("obstore")
 
 from tarkit.errors import Unsupported
 from tarkit.stores import connect
-from tarkit.stores.schemes import SCHEMES
+from tarkit.stores.schemes import SCHEMES, public_name
 from tarkit.stores.store import StoreOptions
 from tests._tools import each_row
 
@@ -29,3 +29,29 @@ def test_rows(name: str) -> None:
     if not scheme.listed:
         with pytest.raises(Unsupported):
             next(store.list(url, None))
+
+
+@each_row(
+    "name",
+    ["sig", "X-Amz-Signature", "token", "access_token", "client_secret", "password", "pass", "pwd", "apikey", "auth"]
+    + ["Authorization", "jwt", "code", "auth_code", "CODE", "X-Amz-Credential", "passphrase"],
+)
+@each_row("place", ["?{}", "?a=b&{}", "?a=b;{}", "#{}", "?a=b#{}", "#a=b&{}", ";{}", "?{}&c=d", "?{};c=d", "?{}#c"])
+@each_row("value", ["s3cret", "s3cret/s3cret=", "s3cret;s3cret", "", "%73s3cret"])
+def test_secrets_in_urls_are_masked(name: str, place: str, value: str) -> None:
+    shown = public_name("https://me:s3cret@host/dir/a.tar" + place.format(f"{name}={value}"))
+    assert shown.startswith("https://host/dir/a.tar" + place.partition("{")[0] + f"{name}=***")
+    assert "s3cret" not in shown
+
+
+@each_row(
+    "url",
+    [
+        "s3://bucket/key=5/a.tar",
+        "https://host/a.tar?author=x&size=5#part=2",
+        "https://host/code.tar?codec=zstd&encoding=x",
+    ]
+    + ["s3://bucket/a;b/c#d.tar", "https://host/token/a.tar?a=token"],
+)
+def test_the_rest_of_a_url_is_shown(url: str) -> None:
+    assert public_name(url) == url
