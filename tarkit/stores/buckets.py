@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from tarkit import errors
 from tarkit.errors import Usage, spell
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import StoreOptions
@@ -21,12 +22,17 @@ _QUOTED = re.compile(r"\"[^\"]*\"")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SOURCE = re.compile(r"^Generic \w+ error: ")
 
-LOGIN = {
+_LOGIN = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
     "gs": "set GOOGLE_APPLICATION_CREDENTIALS",
     "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-"""Where credentials come from, for hints."""
+_CREDENTIALS = {
+    "s3": "access_key_id secret_access_key session_token web_identity_token_file",
+    "gs": "service_account service_account_key application_credentials bearer_token",
+    "az": "account_name account_key sas_key token client_id client_secret federated_token_file",
+}
+"""Settings that are credentials."""
 
 _NO_ACCOUNT = '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}'
 """The key of a service account of Google that signs nothing."""
@@ -112,8 +118,6 @@ def _encodable(text: str) -> bool:
 
 def open_bucket(scheme: str, bucket: str, options: StoreOptions, retries: int = 0) -> Any:
     """Return a bucket; `retries` are those of obstore, for uploads: `transfer` repeats other requests."""
-    for label, name, value in _given(scheme, options):
-        _check_value(label, name, value)
     endpoint = options.endpoint_url
     origin = spell("endpoint_url")
     for variable in _ENDPOINTS[scheme]:
@@ -167,6 +171,8 @@ def _is_endpoint(text: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None, retries: int) -> Any:
+    for label, name, value in _given(scheme, options):
+        _check_value(label, name, value)
     mark_native_threads()
     from obstore.store import AzureStore, GCSStore, S3Store
 
@@ -206,13 +212,27 @@ def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None,
         raise _settings_error(f"{scheme}://{bucket}", str(error), options) from error
 
 
+def login_hint(scheme: str, options: StoreOptions, sent: bool = True) -> str:
+    """Return where credentials come from; if they were `sent`, those that are given are to be checked."""
+    names = _CREDENTIALS[scheme].split()
+    if sent and not options.anonymous:
+        given = {name: label for label, name, _ in _given(scheme, options)}
+        labels = [given[name] for name in names if name in given]
+        if labels:
+            return f"check {' and '.join(labels)}"
+        if scheme == "s3" and os.environ.get("AWS_PROFILE"):
+            return "check the profile of AWS_PROFILE in ~/.aws"
+    also = "" if errors.command_line else f", or give {' and '.join(names[:2])} in storage_options"
+    return f"{_LOGIN[scheme]}{also}"
+
+
 def _settings_error(name: str, text: str, options: StoreOptions) -> Usage:
     """Return the error for settings that obstore does not take: with the names of those in its text, and no value."""
     scheme = scheme_of(name) or ""
     wrong = [label for label, _, value in _given(scheme, options) if value != "" and str(value).lower() in text.lower()]
     if wrong:
         return Usage(f"{name}: invalid value of {' or '.join(wrong)}")
-    return Usage(f"{name}: {_QUOTED.sub('***', first_line(text))}", LOGIN.get(scheme))
+    return Usage(f"{name}: {_QUOTED.sub('***', first_line(text))}", login_hint(scheme, options))
 
 
 def _own_keys(options: StoreOptions) -> Any:

@@ -44,7 +44,11 @@ def check_settings(url: str, options: StoreOptions) -> None:
     unknown = [] if known is None else [name for name in options.storage if name not in known]
     if unknown:
         what = f"storage_options: {scheme_of(url)}:// has no option {unknown[0]!r}"
-        raise Usage(what, f"there are {', '.join([*OPTION_KEYS, *sorted(known or ())])}")
+        from difflib import get_close_matches
+
+        keys = [*OPTION_KEYS, *sorted(known or ())]
+        near = get_close_matches(unknown[0].removeprefix("aws_").lower(), keys, 1)
+        raise Usage(what, f"{f'did you mean {near[0]!r}? ' if near else ''}there are {', '.join(keys)}")
 
 
 def open_object(url: str, options: StoreOptions | None = None, first: int | None = None) -> RemoteObject:

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, NoReturn
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, spell
-from tarkit.stores.buckets import LOGIN, first_line, open_bucket, settings, split_named, split_url
+from tarkit.stores.buckets import first_line, login_hint, open_bucket, settings, split_named, split_url
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import (
     PASSING,
@@ -54,6 +54,7 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _ROLE = re.compile(r"token request|https?://(169\.254\.|metadata\.google)")  # a request for those of the machine's role
+_SERVER = re.compile(r"https?://(?:[^/\s@]*@)?([^/\s@,]+)")
 _FATAL = (
     (re.compile(r"certificate|invalid peer|TlsError|HandshakeFailure", re.IGNORECASE), "TLS error"),
     (re.compile(r"builder error|relative URL|InvalidUri"), "the endpoint is not a valid URL"),
@@ -71,6 +72,10 @@ _NETWORK = (
 )
 
 
+_DEFAULTS = StoreOptions()
+_NAMED = ("the name of the host cannot be resolved", "connection refused", "no byte came within the time-out")
+
+
 class ObjectStore:
     """Objects of s3, gs and az."""
 
@@ -83,7 +88,7 @@ class ObjectStore:
         try:
             return _info(url, obstore.head(store, key))
         except BaseException as error:
-            _raise_for(url, error, self.options.anonymous)
+            _raise_for(url, error, self.options)
 
     def get(self, url: str, start: int, stop: int | None) -> ObjectReply:
         """Request bytes [start, stop) of an object."""
@@ -107,7 +112,7 @@ class ObjectStore:
                 info = self.head(url)
                 if info.size is not None and info.size <= start:
                     return ObjectReply(url, None, start, info)
-            _raise_for(url, error, self.options.anonymous)
+            _raise_for(url, error, self.options)
 
     def put(self, url: str, fresh: bool) -> ObjectUpload:
         """Begin to write an object."""
@@ -119,7 +124,7 @@ class ObjectStore:
         try:
             obstore.delete(store, key)
         except BaseException as error:
-            _raise_for(url, error, self.options.anonymous)
+            _raise_for(url, error, self.options)
 
     def list(self, url: str, after: str | None = None, depth: int | None = None) -> Iterator[Info]:
         """Yield the objects whose URL begins with `url`, in the order of their names as bytes, those behind `after`.
@@ -153,7 +158,7 @@ class ObjectStore:
                 if (last == behind and lists > 1) or scheme == "az":  # there, obstore refuses what is not a list
                     return
         except BaseException as error:
-            _raise_for(url, error, self.options.anonymous)
+            _raise_for(url, error, self.options)
 
     def _bucket_of(self, url: str) -> tuple[Any, str]:
         scheme, bucket, key = split_named(url)
@@ -215,7 +220,7 @@ class ObjectUpload:
         self._store = open_bucket(scheme, bucket, options, options.retries)
         self._once = open_bucket(scheme, bucket, options)  # for requests that are not repeated
         self._url = url
-        self._anonymous = options.anonymous
+        self._options = options
         self._fresh = fresh
         self._small: list[bytes] | None = []
         self._size = 0
@@ -233,7 +238,7 @@ class ObjectUpload:
                 data, self._small = b"".join(self._small), None
             self._writer.write(bytes(data))
         except BaseException as error:
-            _raise_for(self._url, error, self._anonymous)
+            _raise_for(self._url, error, self._options)
 
     def close(self) -> None:
         """Complete the object; raise TarkitError unless the server has all of it then."""
@@ -244,7 +249,7 @@ class ObjectUpload:
                 self._complete()
             call_interruptibly(self._compare)
         except BaseException as error:
-            _raise_for(self._url, error, self._anonymous)
+            _raise_for(self._url, error, self._options)
 
     def _put(self, data: bytes) -> None:
         """Write a small object. It exists as well if the reply to an earlier request that wrote it was lost."""
@@ -327,11 +332,12 @@ def _info(url: str, meta: Any) -> Info:
     return Info(url, meta["size"], version, modified=int(written.timestamp()) * 10**9 if written else None)
 
 
-def _raise_if_final(url: str, error: BaseException, said: str, statuses: list[int], anonymous: bool) -> None:
+def _raise_if_final(url: str, error: BaseException, said: str, statuses: list[int], options: StoreOptions) -> None:
     """Raise the exception for an error that no repetition changes, if it is one of the known ones."""
     name, scheme = public_name(url), scheme_of(url) or ""
     if said.startswith(("NoSuchBucket", "ContainerNotFound")):
-        raise TarkitError(f"{name}: there is no such {'container' if scheme == 'az' else 'bucket'}") from error
+        kind = "container" if scheme == "az" else "bucket"
+        raise TarkitError(f"{scheme}://{split_url(url)[1]}: there is no such {kind}") from error
     if said.startswith("NoSuchUpload"):
         raise TarkitError(f"{name}: the server has not got this upload any more; the object was not written") from error
     if isinstance(error, FileNotFoundError):
@@ -340,7 +346,7 @@ def _raise_if_final(url: str, error: BaseException, said: str, statuses: list[in
         raise exists_error(name) from error
     if isinstance(error, PreconditionError):
         raise TarkitError(f"{name}: the object has changed meanwhile") from error
-    if (refusal := _denied_error(url, error, said, statuses, anonymous)) is not None:
+    if (refusal := _denied_error(url, error, said, statuses, options)) is not None:
         raise refusal from error
     for pattern, words in _FATAL:
         if pattern.search(str(error)):
@@ -354,13 +360,13 @@ def _statuses(text: str) -> list[int]:
     return [int(found) for found in _STATUS.findall(text)]
 
 
-def _raise_for(url: str, error: BaseException, anonymous: bool = False, *, begun: bool = False) -> NoReturn:
+def _raise_for(url: str, error: BaseException, options: StoreOptions = _DEFAULTS, *, begun: bool = False) -> NoReturn:
     """Raise the exception for an error of obstore, whose text has the status, the reply and the cause.
 
     Args:
         url: the object.
         error: the error.
-        anonymous: no credentials were sent.
+        options: those of the request.
         begun: the reply had begun.
     """
     panic = type(error).__name__ == "PanicException"  # of Rust: a BaseException that cannot be imported
@@ -372,26 +378,31 @@ def _raise_for(url: str, error: BaseException, anonymous: bool = False, *, begun
     statuses, code, message = _statuses(text), _CODE.search(text), _MESSAGE.search(text)
     words = message[1].strip().partition("\n")[0].rstrip(".") if message else ""
     said = ": ".join(filter(None, (code[1] if code else "", words)))
-    _raise_if_final(url, error, said, statuses, anonymous)
+    _raise_if_final(url, error, said, statuses, options)
     if statuses:
         reason = f"the server answers {statuses[-1]}{': ' if said else ''}{said}"
     elif isinstance(error, GenericError) or begun:
         reason = next((words for pattern, words in _NETWORK if pattern.search(text)), first_line(error))
+        server = _SERVER.search(text)
+        if reason in _NAMED and server is not None:
+            reason += f" ({server[1]})"
     else:
         raise TarkitError(f"{name}: {first_line(error)}") from error
     raise TryAgain(reason) from error  # in no variable here: that is a cycle, which keeps all that callers hold
 
 
 def _denied_error(
-    url: str, error: BaseException, said: str, statuses: list[int], anonymous: bool
+    url: str, error: BaseException, said: str, statuses: list[int], options: StoreOptions
 ) -> TarkitError | None:
     """Return the exception for credentials that are missing or not accepted, None for another error."""
-    name, login = public_name(url), LOGIN[scheme_of(url) or ""]
+    name, scheme = public_name(url), scheme_of(url) or ""
+    unsent = bool(_ROLE.search(str(error))) and not PASSING.intersection(statuses)
+    login = login_hint(scheme, options, sent=not unsent)
     hint = f"{login}; {spell('anonymous')} reads a public bucket"
-    if _ROLE.search(str(error)) and not PASSING.intersection(statuses):
+    if unsent:
         return TarkitError(f"{name}: no credentials: none are set, and this machine has no role", hint)
     refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or bool({401, 403} & set(statuses))
-    if anonymous and (refused or 400 in statuses):  # a server may say nothing better to a request without a signature
+    if options.anonymous and (refused or 400 in statuses):  # a server may say nothing better without a signature
         what = f"no credentials were sent{': ' if said else ''}{said}"
         return denied_error(name, what, f"without {spell('anonymous')} they are sent: {login}")
     return denied_error(name, said or "the credentials that were sent do not allow it", hint) if refused else None

@@ -17,10 +17,10 @@ import pytest
 pytest.importorskip("obstore")
 pytest.importorskip("urllib3")
 
-from tarkit.errors import Usage
+from tarkit.errors import TarkitError, Usage
 from tarkit.stores import buckets, connect
 from tarkit.stores.schemes import public_name
-from tarkit.stores.store import StoreOptions
+from tarkit.stores.store import StoreOptions, parse_options
 from tests._tools import TARKIT, each_row, program
 from tests.stores._http import HttpServer, QuietServer
 from tests.stores._servers import KEYS, rclone
@@ -93,6 +93,8 @@ def test_servers_that_cannot_be_reached(silent: str, closed: str, untrusted: str
             assert len(messages) == 1, text
             assert words in messages[0].lower() or words in messages[0], (command, text)
             assert len(messages[0]) < 200, text
+            if scheme == "http" and "s3://" in " ".join(command):
+                assert f"({address})" in messages[0]
 
 
 def test_credentials(tmp_path: Path, here: Path) -> None:
@@ -110,7 +112,37 @@ def test_credentials(tmp_path: Path, here: Path) -> None:
             assert "AWS_ACCESS_KEY_ID" in text
             text = said("stats", word, *at, **{**KEYS, "AWS_SECRET_ACCESS_KEY": "wr0ng"})
             assert "SignatureDoesNotMatch" in text
+            assert "hint: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in text
             assert "wr0ng" not in text
+
+
+def write(url: str, options: StoreOptions | None) -> object:
+    return connect.create_object(url, options=options).close()
+
+
+def test_credentials_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of `storage_options` are named as such, and their values are not shown; without any, both ways are."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (*KEYS, "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    with rclone(tmp_path) as endpoint:
+        given = {"endpoint_url": endpoint, "net_retries": 0, "net_timeout": 2}
+        wrong = {**given, "access_key_id": "wr0ng", "secret_access_key": "s3cret"}
+        for call in (connect.head_object, write):
+            with pytest.raises(TarkitError, match="permission denied") as raised:
+                call("s3://bucket/a.tar", parse_options(wrong))
+            hint = raised.value.hint or ""
+            assert hint.startswith("check storage_options['access_key_id'] and storage_options['secret_access_key']; ")
+            assert "s3cret" not in f"{raised.value} {hint}"
+            with pytest.raises(TarkitError, match="no credentials") as raised:
+                call("s3://bucket/a.tar", parse_options(given))
+            assert "give access_key_id and secret_access_key in storage_options" in (raised.value.hint or "")
+        monkeypatch.setenv("AWS_PROFILE", "mine")
+        (tmp_path / ".aws").mkdir()
+        (tmp_path / ".aws" / "credentials").write_text("[mine]\naws_access_key_id=x\naws_secret_access_key=y\n")
+        with pytest.raises(TarkitError, match="permission denied") as raised:
+            connect.head_object("s3://bucket/a.tar", parse_options({**given, "net_timeout": 3}))
+        assert (raised.value.hint or "").startswith("check the profile of AWS_PROFILE in ~/.aws; ")
 
 
 def test_a_bucket_that_does_not_exist(tmp_path: Path, here: Path) -> None:
@@ -125,7 +157,8 @@ def test_a_bucket_that_does_not_exist(tmp_path: Path, here: Path) -> None:
             ["shuffle", "--seed", "1", "-c", "1", "pipe:tarkit create recipe", "-o", "s3://none/a-%d.tar"],
         ):
             path = f"{Path(TARKIT[0]).parent}{os.pathsep}{os.environ['PATH']}"
-            assert "there is no such bucket" in said(*command, *at, **KEYS, PATH=path), command
+            text = said(*command, *at, **KEYS, PATH=path)
+            assert text.startswith("tarkit: s3://none: there is no such bucket\n"), command
 
 
 NAMES = {

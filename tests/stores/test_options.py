@@ -282,6 +282,18 @@ def test_an_unknown_key_is_named_with_those_that_there_are(url: str, key: str, t
             tarkit.TarWriter(url, storage_options={key: "x"})
 
 
+@each_row(
+    ("key", "near"),
+    [("regoin", "region"), ("endpoint", "endpoint_url"), ("aws_access_key_id", "access_key_id"), ("Region", "region")]
+    + [("acces_key", "access_key_id"), ("net_retry", "net_retries"), ("xyzzy", None)],
+)
+def test_near_names(key: str, near: str | None) -> None:
+    with pytest.raises(Usage) as raised:
+        connect.open_object("s3://bucket/a.tar", parse_options({key: "x"}))
+    hint = raised.value.hint or ""
+    assert hint.startswith(f"did you mean '{near}'? there are endpoint_url, " if near else "there are endpoint_url, ")
+
+
 WRONG: list[tuple[str, str, object]] = [
     ("s3", "access_key_id", "s3cret\nx"),
     ("s3", "session_token", "s3cret\0"),
