@@ -191,7 +191,10 @@ def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None,
     }
     try:
         if scheme == "s3":
-            config = {**_profile(options), **config}
+            profile = _profile(options)
+            if endpoint is None and "endpoint" in profile:
+                _check_endpoint(profile["endpoint"], "endpoint_url of the AWS profile")
+            config = {**profile, **config}
             if not options.anonymous and (keys := _own_keys(options)) is not None:
                 how["credential_provider"] = lambda: keys
             if endpoint:

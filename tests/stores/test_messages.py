@@ -247,6 +247,15 @@ def test_endpoints_that_cannot_be(
     assert capfd.readouterr().err == ""
 
 
+def test_the_endpoint_of_a_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    for name in (*KEYS, "AWS_PROFILE", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "config").write_text("[default]\nendpoint_url = http://h:99999\n")
+    with pytest.raises(Usage, match="endpoint_url of the AWS profile http://h:99999: an"):
+        connect.head_object("s3://bucket/a.tar", StoreOptions(retries=0))
+
+
 @each_row("endpoint", ["http://127.0.0.1:9/a/b_c", "https://[::1]:9", "http://me:pass@localhost:9", "http://a_b.c-d/"])
 def test_endpoints_that_can_be(endpoint: str) -> None:
     for scheme in ("s3", "gs"):
