@@ -73,6 +73,7 @@ _NETWORK = (
 
 
 _DEFAULTS = StoreOptions()
+_UNKNOWN = (-1, None)  # the version of an object of which the server does not say whether it is there
 _NAMED = ("the name of the host cannot be resolved", "connection refused", "no byte came within the time-out")
 
 
@@ -154,7 +155,8 @@ class ObjectStore:
                     elif name > prefix:
                         return
                 if not present:
-                    raise TryAgain(f"the server leaves {public_name(behind)} out of a list that has to have it")
+                    missing = public_name(f"{scheme}://{bucket}/{behind}")
+                    raise TryAgain(f"the server leaves {missing} out of a list that has to have it")
                 if (last == behind and lists > 1) or scheme == "az":  # there, obstore refuses what is not a list
                     return
         except BaseException as error:
@@ -267,7 +269,7 @@ class ObjectUpload:
             self._writer.close()
         except (FileNotFoundError, GenericError):
             after = self._version()
-            if after is None or after == before or after[0] != self._size:
+            if _UNKNOWN in (before, after) or after in (before, None) or after[0] != self._size:
                 raise
 
     def _has(self, data: bytes) -> bool:
@@ -279,11 +281,13 @@ class ObjectUpload:
             return False
 
     def _version(self) -> tuple[int, str | None] | None:
-        """Return the length and the ETag of the object that is there, None for none, or if the server does not say."""
+        """Return the length and the ETag of the object that is there, None for none; _UNKNOWN if nobody says."""
         try:
             meta = obstore.head(self._once, self._key)
-        except Exception:
+        except FileNotFoundError:
             return None
+        except Exception:
+            return _UNKNOWN
         return meta["size"], meta["e_tag"]
 
     def _compare(self) -> None:

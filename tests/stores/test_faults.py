@@ -214,6 +214,15 @@ def test_parts_that_replace_an_object(server: str, monkeypatch: pytest.MonkeyPat
             put_at(endpoint, url, LARGE)
         assert refused
         assert read(server, url) == bytes(len(LARGE))
+
+    def refuse_first(method: str, path: str) -> int | None:
+        first = method == "HEAD" and not refused
+        refused.append(path)
+        return 503 if first or completes(method, path) else None
+
+    refused.clear()
+    with forwarding(server, refuse=refuse_first) as endpoint, pytest.raises(TarkitError, match="server answers 503"):
+        put_at(endpoint, url, LARGE)
     with forwarding(server, answer=lambda method, path, data: 503 if completes(method, path) else data) as endpoint:
         put_at(endpoint, url, LARGE)
     assert read(server, url) == LARGE
