@@ -181,6 +181,9 @@ def group() -> None:
     renamed into place when it is complete: after an error there is none. Where one file is written, a name that looks
     like a template for shards ({..}, %06d, @ and digits) is an error; file:NAME is literal.
 
+    Both may be URLs: s3://BUCKET/NAME, gs://, az://, ais://, and as inputs http://, https:// and hf:// too. So may
+    lists, plans, manifests and other files that options name. --help-all of a command lists the options about them.
+
     A problem in an archive ends the run with a message that ends in the name of the problem, such as [truncated];
     --allow and --skip with that name continue.
     """

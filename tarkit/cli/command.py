@@ -73,6 +73,15 @@ class Option(click.Option):
         return None if self.hidden or (self.detail and not whole) else (names + value, self.text(whole))
 
 
+class InputArgument(click.Argument):
+    """The argument for archives. The help of a command that has it says what an INPUT is."""
+
+    text = (
+        "INPUT is a file, directory, URL (s3:// gs:// az:// https:// hf:// ais://), -, pipe:COMMAND, 'glob*' or "
+        "'name-{000..099}.tar'; the default is stdin."
+    )
+
+
 class AliasedChoice(click.Choice[str]):
     """A choice of words; aliases, which are the words of other tools, are converted to them."""
 
@@ -115,6 +124,13 @@ def sections(command: click.Command, ctx: click.Context) -> dict[str, list[click
             found.setdefault(getattr(param, "section", "Messages"), []).append(param)  # --help is an option of click's
     own = [name for name in found if name not in FIRST + LAST]
     return {name: found[name] for name in (*FIRST, *own, *LAST) if name in found}
+
+
+def description(command: click.Command) -> str:
+    """Return the description of a command: its summary, what an INPUT is if it takes archives, and the rest."""
+    summary, *rest = inspect.cleandoc(command.help or "").split("\n\n")
+    about = [param.text for param in command.params if isinstance(param, InputArgument)]
+    return "\n\n".join([summary, *about, *rest])
 
 
 def shown(text: str, ctx: click.Context) -> str:
@@ -293,7 +309,7 @@ class Command(click.Command):
         """Write the description."""
         formatter.write_paragraph()
         with formatter.indentation():
-            formatter.write_text(shown(inspect.cleandoc(self.help or ""), ctx))
+            formatter.write_text(shown(description(self), ctx))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in their sections."""

@@ -18,7 +18,7 @@ import click
 
 from tarkit.api.output import Output, archive_output, written_path
 from tarkit.api.output import text_output as open_text
-from tarkit.cli.command import Decorator, Function, Word, choice, option
+from tarkit.cli.command import Decorator, Function, InputArgument, Word, choice, option
 from tarkit.cli.console import current
 from tarkit.errors import Usage, show
 from tarkit.problems import PROBLEMS, Policy
@@ -194,6 +194,7 @@ def parallel(help: str) -> Decorator:
     return option("Input", "-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help=help)
 
 
+INPUTS = click.argument("words", nargs=-1, cls=InputArgument, metavar="[INPUT]...")
 FILES_FROM = option(
     "Input", "-T", "--files-from", multiple=True, metavar="LIST", help="Read more inputs from LIST, one a line."
 )
@@ -209,7 +210,7 @@ def archives(null: Decorator) -> Decorator:
     return group(
         "inputs",
         find_inputs,
-        click.argument("words", nargs=-1, metavar="[INPUT]..."),
+        INPUTS,
         FILES_FROM,
         null,
         option("Input", "-l", "--load", is_flag=True, help="The one INPUT is such a list."),
@@ -219,7 +220,9 @@ def archives(null: Decorator) -> Decorator:
 NULL = null("Names in LIST end with NUL.")
 inputs = archives(NULL)
 
-OUT = option("Output", "-o", "--output", "--outputs", metavar="OUT", help="File, - or pipe:COMMAND.  [default: -]")
+WRITABLE = "A URL is s3:// gs:// az:// ais://, or another that fsspec can write."
+OUT_HELP = "File, URL, - or pipe:COMMAND.  [default: -]"
+OUT = option("Output", "-o", "--output", "--outputs", metavar="OUT", help=OUT_HELP, more=WRITABLE)
 COMPRESS = option(
     "Output",
     "--compress",
@@ -268,8 +271,8 @@ def shard_names(default: str) -> Decorator:
         "--outputs",
         "template",
         metavar="TEMPLATE",
-        help=f"Names of the shards.  [default: {default}]",
-        more="Without a number, -%06d goes before the suffix.",
+        help=f"Names, or URLs.  [default: {default}]",
+        more=f"Without a number, -%06d goes before the suffix. {WRITABLE}",
     )
     return lambda function: template(NOTATION(COMPRESS(FSYNC(function))))
 

@@ -73,8 +73,7 @@ def cat(
 ) -> None:
     """Concatenate archives; choose samples and fields on the way.
 
-    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin. SPEC.yaml, a
-    list of `datasets` as of webdataset, stands for their shards in random order (--seed).
+    SPEC.yaml, a list of `datasets` as of webdataset, stands for their shards in random order (--seed).
 
     Entries are copied with their headers, byte for byte; the copy of one whole archive is identical to it. Samples are
     selected first, in the order of the options under Select, then their fields.

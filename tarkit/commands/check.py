@@ -75,7 +75,7 @@ class CheckCommand(Command):
 
 
 @click.command(cls=CheckCommand, examples=EXAMPLES, cost=COST)
-@click.argument("words", nargs=-1, metavar="[INPUT]...")
+@options.INPUTS
 @options.FILES_FROM
 @options.null("Names end with NUL: in LIST, and from --list-bad.")
 @options.parallel("Check N shards at a time.")
@@ -131,8 +131,7 @@ class CheckCommand(Command):
 def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **given: Any) -> None:
     """Find what is wrong with shards, and write a clean copy.
 
-    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin. All words
-    after --same-as, up to the next option, are the other set.
+    All words after --same-as, up to the next option, are the other set.
 
     Each problem is a line that ends in its name, such as [bad-header]; each shard gets a verdict, ok or bad. Notes are
     not problems: entries without a key, fields that differ between samples, odd names. With -q neither notes nor the

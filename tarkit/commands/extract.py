@@ -54,8 +54,6 @@ def extract(
 ) -> None:
     """Unpack samples into a directory, and nowhere else.
 
-    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
-
     Each entry becomes the file DIR/NAME, which appears when it is complete. Existing files are kept: one is an error,
     unless --force replaces it. Unsafe names are errors [unsafe-name].
 

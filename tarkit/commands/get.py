@@ -12,7 +12,7 @@ from tarkit.api.dataset import for_run
 from tarkit.api.indexed import write_found
 from tarkit.api.output import Output, any_output
 from tarkit.cli import options
-from tarkit.cli.command import Command, option
+from tarkit.cli.command import Command, InputArgument, option
 from tarkit.cli.console import current
 from tarkit.errors import MissingKey, TarkitError, Usage, show
 from tarkit.problems import Policy
@@ -35,14 +35,14 @@ LISTED = "a key includes the directories of its path: tarkit show --names lists 
 target = options.group(
     "output",
     any_output,
-    option("Output", "-o", "--output", "word", metavar="OUT", help="File, - or pipe:COMMAND.  [default: -]"),
+    option("Output", "-o", "--output", "word", metavar="OUT", help=options.OUT_HELP, more=options.WRITABLE),
     option("Output", "--compress", metavar="CODEC[:LEVEL]", help="For a whole sample.  [default: by suffix]"),
     options.FSYNC,
 )
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
-@click.argument("words", nargs=-1, metavar="KEY[.FIELD] [INPUT]...")
+@click.argument("words", nargs=-1, cls=InputArgument, metavar="KEY[.FIELD] [INPUT]...")
 @options.FILES_FROM
 @options.NULL
 @target
@@ -73,8 +73,8 @@ def get(
     at the first dot after the last slash: a.b/17.jpg is the field jpg of the sample a.b/17. With -f there is no KEY:
     all words are inputs, and the first selected sample with the field is used.
 
-    Inputs are searched in order up to the first sample with the key; the default is stdin. An index next to a shard is
-    used only if it lists the key, is not older than the shard, and agrees with it. Only text is written to a terminal.
+    Inputs are searched in order up to the first sample with the key. An index next to a shard is used only if it lists
+    the key, is not older than the shard, and agrees with it. Only text is written to a terminal.
     """
     key, fields, original = None, field.split(",") if field is not None else [], words
     if field is None:

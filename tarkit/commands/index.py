@@ -32,7 +32,7 @@ COST = (
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
 @options.parallel("Index N shards at a time.")
-@option("Output", "-o", "--output", metavar="OUT", help="File, or directory.  [default: beside the shards]")
+@option("Output", "-o", "--output", metavar="OUT", help="File, directory or URL.  [default: beside the shards]")
 @option("Output", "--force", is_flag=True, help="Replace files that are not such indexes.")
 @options.FSYNC
 @option("Index", "-f", "--format", "formats", multiple=True, metavar="FORMAT", help=f"Formats: {', '.join(FORMATS)}.")

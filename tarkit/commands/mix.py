@@ -77,9 +77,9 @@ def mix(
 ) -> None:
     """Draw from several sources by their weights.
 
-    SOURCE is a file, a directory, -, pipe:COMMAND, a 'glob*' or 'names-{000..099}.tar', in quotes: all its shards are
-    one source. WEIGHT is the number after its last @, else 1. A.tar@3 B.tar@1 takes three samples of A for each of B,
-    on average. SPEC.yaml (or .json) describes a mix.
+    SOURCE is a file, a directory, a URL, -, pipe:COMMAND, a 'glob*' or 'names-{000..099}.tar', in quotes: all its
+    shards are one source. WEIGHT is the number after its last @, else 1. A.tar@3 B.tar@1 takes three samples of A for
+    each of B, on average. SPEC.yaml (or .json) describes a mix.
 
     The seed determines the draw. Options that select samples and fields act on each source, before the draw; --rekey
     acts on the mix. A sample that is drawn again gets ~2 after its key, then ~3 and so on.

@@ -89,8 +89,6 @@ def show(
 ) -> None:
     """Show the contents of archives: fields, sizes, texts, pictures.
 
-    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
-
     The output is a panel for each sample in a terminal, plain lines in a pipe. The kind of a field is detected by its
     first bytes; pickles are never opened. Without -c and --all the first 10 samples are shown, 200 on a page of --html,
     and all with --names and --json. Nothing after them is read.

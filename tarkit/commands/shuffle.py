@@ -92,8 +92,6 @@ def shuffle(
 ) -> None:
     """Put all samples into a uniformly random order.
 
-    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
-
     The order depends only on the inputs, the selection and --seed, not on --memory, nor on whether an input is a file
     or a stream. Samples are selected before, in the order of the inputs.
 

@@ -94,8 +94,6 @@ def sort(
 ) -> None:
     """Put samples in order, by key or by what is in them.
 
-    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
-
     By default samples are sorted by key, in byte order, and equal samples keep their order. Two inputs with equal keys
     are an error; --allow joined-sample joins them: images in one, labels in the other.
 

@@ -128,8 +128,6 @@ def split(
 ) -> None:
     """Cut archives into shards by number of samples or size.
 
-    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
-
     Only given limits apply; a shard closes at whichever comes first. A sample stays whole, and one that is larger than
     SIZE has a shard to itself. No shard is empty. A shard appears under its name when it is complete.
 

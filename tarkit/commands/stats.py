@@ -66,8 +66,6 @@ def stats(
 ) -> None:
     """Count samples, fields and sizes by the headers alone.
 
-    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
-
     The report has the number of samples, the sizes of each field, which fields occur together, how even the shards are,
     and how many bytes the tar format adds. With --world and --workers it also has the samples that each process of a
     training run gets: webdataset gives shard i to node i mod W, and of these shard j to worker j mod K.

@@ -80,8 +80,6 @@ def tsv(
 ) -> None:
     """Write a table with a row for each sample.
 
-    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
-
     A column is a field (cls), a path into a field of JSON (json.label, json.items.0), size, size.FIELD in bytes,
     width.FIELD and height.FIELD of a picture, shard, offset (of the sample in its archive), offset.FIELD (of the
     content) or header.FIELD (offset of its first header). a;b is the first that a sample has, new:a names a column.

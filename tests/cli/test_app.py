@@ -34,6 +34,7 @@ from tarkit.errors import (
     Usage,
 )
 from tarkit.problems import PROBLEMS
+from tarkit.stores.schemes import SCHEMES
 from tests._served import served
 from tests._tools import PATIENT, TARKIT, archive, at_terminal, each_row, program, tarkit
 
@@ -209,6 +210,18 @@ def test_help_is_short(name: str, call: Call) -> None:
     begin = next(number for number, line in enumerate(lines) if re.fullmatch("(Input|Output|Messages):", line))
     end = lines.index("Examples:")
     assert [line for line in lines[begin:end] if line and not re.match(r"\w.*:$|  -", line)] == []
+
+
+@each_row("name", [name for name in COMMANDS if name != "completion"])
+def test_help_names_urls(name: str, call: Call) -> None:
+    """Each help says that inputs and outputs may be URLs, the one of all commands which schemes there are."""
+    words = " ".join(call(name, "--help")[1].split())
+    if "[INPUT]..." in words:
+        assert "URL (s3:// gs:// az:// https:// hf:// ais://), -, pipe:COMMAND" in words
+    for line in re.findall(r"--output (?:OUT|TEMPLATE) .*?\[default", words):
+        assert "URL" in line
+    whole = call("--help")[1]
+    assert [scheme for scheme in SCHEMES if f"{scheme}://" not in whole] == []
 
 
 @each_row("name", COMMANDS)
