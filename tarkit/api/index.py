@@ -17,7 +17,7 @@ from tarkit.errors import TarkitError, Unsupported, Usage, spell
 from tarkit.indexing import formats as wids
 from tarkit.indexing.files import IndexFile
 from tarkit.indexing.formats import FORMATS, index_path, is_index, make_layout
-from tarkit.indexing.scan import Index, open_shard, write_indexes
+from tarkit.indexing.scan import Index, Scanned, open_shard, write_indexes
 from tarkit.indexing.verify import faults, wids_faults
 from tarkit.problems import Policy
 from tarkit.shards.template import refuse_template
@@ -219,16 +219,14 @@ def verify(run: Run, locations: Sequence[Location], options: IndexOptions) -> It
     tasks, listed = _tasks(run, locations, replace(options, formats=formats))
     if not options.formats:
         tasks = [task._replace(files=[file for file in task.files if file.exists()]) for task in tasks]
-    again = Run(run.policy.silent(), run.tmpdir) if any(task.files for task in tasks) else run
-    for lines in run.do_in_order(_faults, tasks, processes):
-        run.shards += 1
+    shards = []
+    compare = partial(_compare, count=listed is not None)
+    for task, (lines, found) in zip(tasks, run.do_in_order(compare, tasks, processes), strict=True):
+        _account(run, found or IndexResult(0, 0, 0, ""))
+        if listed and found:
+            shards.append(_listed_shard(task, listed, found))
         yield from lines
     if listed:
-        shards = []
-        counting = [task._replace(files=[]) for task in tasks]  # writes nothing
-        for task, made in zip(tasks, again.do_in_order(_make, counting, processes), strict=True):
-            _account(run, made, shards=0)
-            shards.append(_listed_shard(task, listed, made))
         yield from wids_faults(listed, shards)
 
 
@@ -318,19 +316,21 @@ def _make(task: IndexTask, policy: Policy) -> IndexResult:
         _refuse_other_object(file, task.force)
     source = open_shard(task.location)
     layouts = [Index(file, make_layout(file.format, task.location.text, source.size or 0)) for file in task.files]
-    scanned = write_indexes(source, layouts, policy, task.tmpdir, task.sync)
+    return _result(task, write_indexes(source, layouts, policy, task.tmpdir, task.sync))
+
+
+def _result(task: IndexTask, scanned: Scanned) -> IndexResult:
+    """Return the result of a task."""
     md5 = ""
     if task.md5:
         md5, _ = sum_file(task.location.kind, task.location.text, task.location.options, "md5")
     return IndexResult(scanned.samples, scanned.size, scanned.dropped, md5)
 
 
-def _faults(task: IndexTask, policy: Policy) -> list[str]:
-    """Return the faults of the indexes of one shard; its problems count once, though it is read for each index."""
-    policies = [policy, *(policy.silent() for _ in task.files[1:])]
-    return [
-        line for file, each in zip(task.files, policies, strict=False) for line in faults(task.location, file, each)
-    ]
+def _compare(task: IndexTask, policy: Policy, count: bool) -> tuple[list[str], IndexResult | None]:
+    """Return the faults of the indexes of one shard, and what the shard has, if it was read."""
+    lines, scanned = faults(task.location, task.files, policy, task.tmpdir, count)
+    return lines, None if scanned is None else _result(task, scanned)
 
 
 def _recogniser(format: str) -> Callable[[BinaryIO], bool]:
@@ -348,8 +348,8 @@ def _refuse_other_object(file: IndexFile, force: bool) -> None:
         file.refuse_other(_recogniser(file.format))
 
 
-def _account(run: Run, made: IndexResult, shards: int = 1) -> None:
+def _account(run: Run, made: IndexResult) -> None:
     run.samples += made.samples
     run.bytes += made.size
     run.dropped += made.dropped
-    run.shards += shards
+    run.shards += 1

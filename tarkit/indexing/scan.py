@@ -81,18 +81,27 @@ class Scanned(NamedTuple):
     dropped: int
 
 
-class Body:
-    """The bytes of an index, of which only the last ones are in memory."""
+class IndexBuilder:
+    """An index that is made of one layout; of its samples only the last ones are in memory.
 
-    def __init__(self, tmpdir: str | None = None) -> None:
+    Attributes:
+        error: why the layout cannot represent the shard, if it cannot.
+    """
+
+    def __init__(self, index: Index, shard: str, tmpdir: str | None = None) -> None:
+        self.index = index
+        self.error: Unsupported | None = None
+        self._shard = shard
         self._tmpdir = tmpdir
         self._pieces: list[bytes] = []
         self._held = 0
         self._size = 0
         self._file: TemporaryFile | None = None
+        self._head = self._tail = b""
 
-    def add(self, piece: bytes) -> None:
-        """Append bytes."""
+    def add(self, key: bytes, fields: Sequence[IndexedField]) -> None:
+        """Append a sample."""
+        piece = self._encoded(self.index.layout.sample, key, fields)
         self._pieces.append(piece)
         self._held += len(piece)
         if self._held > BUFFERED:
@@ -101,12 +110,33 @@ class Body:
             self._size += self._held
             self._pieces, self._held = [], 0
 
+    def finish(self, samples: int, end: int | None) -> None:
+        """Complete the index; see `IndexLayout`."""
+        self._head = self._encoded(self.index.layout.head, samples)
+        self._tail = self._encoded(self.index.layout.tail, end)
+
     def send(self, sink: Sink) -> None:
         """Write all bytes to `sink`."""
+        sink.write(self._head)
         if self._file is not None:
             sink.copy(self._file.fd, 0, self._size)
             self._file.close()
-        sink.write(b"".join(self._pieces))
+        sink.write(b"".join((*self._pieces, self._tail)))
+
+    def read(self) -> bytes:
+        """Return all bytes. Raises Unsupported when the layout cannot represent the shard."""
+        if self.error is not None:
+            raise self.error
+        stored = b"" if self._file is None else self._file.read(0, self._size)
+        return b"".join((self._head, stored, *self._pieces, self._tail))
+
+    def _encoded(self, encode: Callable[..., bytes], *facts: object) -> bytes:
+        """Return the bytes for some facts; after an error there are none."""
+        try:
+            return b"" if self.error is not None else encode(*facts)
+        except ValueError as error:
+            self.error = Unsupported(f"{self._shard}: cannot make a {self.index.file.format} index: {error}")
+            return b""
 
 
 def open_shard(location: Location, why: str = "an index") -> Source:
@@ -163,6 +193,35 @@ def rows(samples: SampleReader, policy: Policy) -> Iterator[Row]:
             yield sample.key, fields
 
 
+def build_indexes(
+    source: Source, indexes: Sequence[Index], policy: Policy, tmpdir: str | None = None, strict: bool = False
+) -> tuple[Scanned, list[IndexBuilder]]:
+    """Scan a shard once and make indexes of it.
+
+    Raises:
+        Problem: a problem that `policy` does not let pass.
+        Unsupported: with `strict`, a layout cannot represent the shard; else `IndexBuilder.error` says so.
+    """
+    samples = SampleReader(source, policy, moves=False)
+    builders = [IndexBuilder(index, source.name, tmpdir) for index in indexes]
+    count = 0
+    try:
+        for key, fields in rows(samples, policy):
+            count += 1
+            for builder in builders:
+                builder.add(key, fields)
+                if strict and builder.error is not None:
+                    raise builder.error
+        end = samples.marker if samples.zeros is not None else None
+        for builder in builders:
+            builder.finish(count, end)
+            if strict and builder.error is not None:
+                raise builder.error
+    finally:
+        source.close()
+    return Scanned(count, source.size or 0, samples.dropped), builders
+
+
 def write_indexes(
     source: Source, indexes: Sequence[Index], policy: Policy, tmpdir: str | None = None, sync: bool = False
 ) -> Scanned:
@@ -172,42 +231,12 @@ def write_indexes(
         Problem: a problem that `policy` does not let pass; no index is written then.
         Unsupported: a layout cannot represent the shard.
     """
-    samples = SampleReader(source, policy, moves=False)
-    bodies = [Body(tmpdir) for _ in indexes]
-    count = 0
-    try:
-        for key, fields in rows(samples, policy):
-            count += 1
-            for index, body in zip(indexes, bodies, strict=True):
-                body.add(_encoded(source, index, index.layout.sample, key, fields))
-        end = samples.marker if samples.zeros is not None else None
-        heads = [_encoded(source, index, index.layout.head, count) for index in indexes]
-        tails = [_encoded(source, index, index.layout.tail, end) for index in indexes]
-    finally:
-        source.close()
-    for index, head, body, tail in zip(indexes, heads, bodies, tails, strict=True):
-        with open_sink(index.file.kind, index.file.path, sync=sync, options=index.file.options) as sink:
-            sink.write(head)
-            body.send(sink)
-            sink.write(tail)
-    return Scanned(count, source.size or 0, samples.dropped)
-
-
-def index_bytes(source: Source, layout: IndexLayout, format: str, policy: Policy) -> bytes:
-    """Return the bytes of an index of the shard. Raises as `write_indexes` does."""
-    samples = SampleReader(source, policy, moves=False)
-    index = Index(IndexFile(format, ""), layout)
-    pieces = [_encoded(source, index, layout.sample, key, fields) for key, fields in rows(samples, policy)]
-    end = samples.marker if samples.zeros is not None else None
-    tail = _encoded(source, index, layout.tail, end)
-    return b"".join((_encoded(source, index, layout.head, len(pieces)), *pieces, tail))
-
-
-def _encoded(source: Source, index: Index, encode: Callable[..., bytes], *facts: object) -> bytes:
-    try:
-        return encode(*facts)
-    except ValueError as error:
-        raise Unsupported(f"{source.name}: cannot make a {index.file.format} index: {error}") from None
+    scanned, builders = build_indexes(source, indexes, policy, tmpdir, strict=True)
+    for builder in builders:
+        file = builder.index.file
+        with open_sink(file.kind, file.path, sync=sync, options=file.options) as sink:
+            builder.send(sink)
+    return scanned
 
 
 def grouped(listed: Sequence[IndexedField]) -> list[Row]:

@@ -9,32 +9,65 @@ from tarkit.errors import TarkitError, show
 from tarkit.indexing import formats
 from tarkit.indexing.files import IndexFile
 from tarkit.indexing.formats import make_layout, read_index
-from tarkit.indexing.scan import InvalidIndex, Row, index_bytes, open_shard
+from tarkit.indexing.scan import Index, IndexBuilder, InvalidIndex, Row, Scanned, build_indexes, open_shard
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 
 SHOWN = 3  # differences of one index that get a line of their own
 
 
-def faults(location: Location, index: IndexFile, policy: Policy) -> Iterator[str]:
-    """Yield a line for each difference between an index and its shard."""
-    format, here = index.format, f"{location.name}: {index.name}"
+def faults(
+    location: Location, files: Sequence[IndexFile], policy: Policy, tmpdir: str | None = None, count: bool = False
+) -> tuple[list[str], Scanned | None]:
+    """Compare indexes with their shard, which is read once.
+
+    Args:
+        location: the shard.
+        files: its indexes.
+        policy: what to do about problems of the shard.
+        tmpdir: the directory of temporary files.
+        count: whether the shard is read even if none of its indexes is there.
+
+    Returns:
+        A line for each difference, and what the shard has: None if it was not read, or cannot be.
+    """
+    found: list[str] = []
+    read: list[tuple[IndexFile, bytes]] = []
+    for index in files:
+        try:
+            read.append((index, index.read()[0]))
+        except FileNotFoundError:
+            found.append(f"{location.name}: no index {index.name}")
+        except TarkitError as error:
+            found.append(str(error))
+    if not read and not count:
+        return found, None
     try:
-        data, _ = index.read()
         source = open_shard(location)
-        right = index_bytes(source, make_layout(format, location.text, source.size or 0), format, policy)
-        listed = [] if data == right else read_index(format, data)
+        layouts = [Index(file, make_layout(file.format, location.text, source.size or 0)) for file, _ in read]
+        scanned, builders = build_indexes(source, layouts, policy, tmpdir)
     except FileNotFoundError as error:
-        yield f"{location.name}: no index {error.filename}" if error.filename == index.name else f"{here}: {error}"
-        return
+        return [*found, f"{location.name}: {error.strerror}"], None
+    except TarkitError as error:
+        return [*found, str(error)], None
+    for (index, data), builder in zip(read, builders, strict=True):
+        found += _faults(f"{location.name}: {index.name}", index.format, data, builder)
+    return found, scanned
+
+
+def _faults(here: str, format: str, data: bytes, builder: IndexBuilder) -> Iterator[str]:
+    """Yield a line for each difference between the bytes of an index and those that it should have."""
+    try:
+        right = builder.read()
+        listed = [] if data == right else read_index(format, data)
     except InvalidIndex as error:
         yield f"{here}: not a {format} index: {error}"
-        return
     except TarkitError as error:
         yield str(error)
-        return
-    if data != right:
-        yield from _first(here, list(_differences(format, _comparable(listed), _comparable(read_index(format, right)))))
+    else:
+        if data != right:
+            right_rows = _comparable(read_index(format, right))
+            yield from _first(here, list(_differences(format, _comparable(listed), right_rows)))
 
 
 def _comparable(rows: Sequence[Row]) -> list[tuple[bytes, list[tuple[bytes, int, int]]]]:

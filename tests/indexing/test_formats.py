@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import Problem, Unsupported
+from tarkit.indexing.files import IndexFile
 from tarkit.indexing.formats import FORMATS, IndexedShard, encode_wids, index_path, make_layout, read_index, read_wids
-from tarkit.indexing.scan import InvalidIndex, index_bytes, open_shard
+from tarkit.indexing.scan import Index, InvalidIndex, build_indexes, open_shard
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 from tests._tools import each_row
@@ -42,7 +43,8 @@ EXACT = {
 def index(format: str, name: str = "in.tar", **policy: list[str]) -> bytes:
     """Return the index of a shard in the current directory."""
     source = open_shard(Location("path", name, name))
-    return index_bytes(source, make_layout(format, name, source.size or 0), format, Policy(**policy))
+    made = Index(IndexFile(format, ""), make_layout(format, name, source.size or 0))
+    return build_indexes(source, [made], Policy(**policy))[1][0].read()
 
 
 @each_row("format", EXACT)

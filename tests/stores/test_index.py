@@ -16,7 +16,7 @@ boto3 = pytest.importorskip("boto3")
 from tests._tools import TARKIT, each_row
 from tests.conftest import tar
 from tests.stores._http import http_server
-from tests.stores._servers import KEYS, moto
+from tests.stores._servers import KEYS, forwarding, moto
 
 FIELDS = {"jpg": bytes(9000), "cls": bytes(1)}
 SHARDS = {
@@ -158,3 +158,22 @@ def test_what_cannot_be_written_is_an_error(bucket: Bucket) -> None:
         (bucket.directory / "here").mkdir()
         assert bucket.run("index", url, "--format", "dali", "-o", "here/").returncode == 0
         assert (bucket.directory / "here/a.idx").read_bytes().startswith(b"v1.2 30\n")
+
+
+def test_verify_reads_a_shard_once_for_all_formats(bucket: Bucket) -> None:
+    """Several formats take as many requests for the shard as one."""
+    formats = ",".join(LOCAL)
+    assert bucket.run("index", "BUCKET/train-0.tar", "--format", formats).returncode == 0
+    seen: list[str] = []
+
+    def note(method: str, path: str) -> None:
+        seen.append(path.partition("?")[0].rpartition("/")[2])
+
+    counts = []
+    with forwarding(bucket.environment["AWS_ENDPOINT_URL"], note) as url:
+        bucket.environment["AWS_ENDPOINT_URL"] = url
+        for chosen in ("dali", "wids", formats):
+            seen.clear()
+            assert bucket.run("index", "BUCKET/train-0.tar", "--verify", "--format", chosen).returncode == 0
+            counts.append(seen.count("train-0.tar"))
+    assert counts[0] == counts[1] == counts[2] > 0
