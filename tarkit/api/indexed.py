@@ -5,9 +5,9 @@ An index next to a shard is used to find one sample, if it can be trusted (see `
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Iterator, Sequence
-from functools import partial
 from operator import index as as_index
 from typing import overload
 
@@ -18,6 +18,7 @@ from tarkit.api.sample import WHOLE, Sample
 from tarkit.api.steps import Flow
 from tarkit.errors import MissingKey, Problem, TarkitError, Unsupported, show
 from tarkit.indexing import lookup
+from tarkit.indexing.search import KeySearch
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader, open_source
 from tarkit.samples.reader import SampleReader
@@ -175,12 +176,12 @@ def get(data: Chain, key: str) -> Sample:
     """Return the first sample with a key; see `Dataset.get`."""
     if not isinstance(key, str):
         raise TypeError(f"a key is a str, not {type(key).__name__}")
-    samples, flow, others = _find(data, key.encode("utf-8", "surrogateescape"), data.new_run(), moves=False)
+    samples, flow, search, others = _find(data, key.encode("utf-8", "surrogateescape"), data.new_run(), moves=False)
     with flow:
         sample = next(samples, None)
         if sample is None:
             hint = f"the first keys are {', '.join(map(show, others))}" if others else None
-            raise MissingKey(_no_sample(key, data), hint)
+            raise MissingKey(_no_sample(key, data, search), hint)
         sample.complete()
         source = sample.source
         held = sample.stop - sample.start <= WHOLE or not source.seekable
@@ -202,7 +203,7 @@ def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields
         Usage: the output is an input, or a terminal and no text.
     """
     refuse_overwrite(output.status(), data.locations)
-    samples, flow, _ = _find(data, key, run, moves=not fields, directory=output.directory)
+    samples, flow, search, _ = _find(data, key, run, moves=not fields, directory=output.directory)
     lacking: TarSample | None = None
     with flow:
         for sample in samples:
@@ -220,7 +221,7 @@ def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields
                 break
             lacking = lacking or sample
         else:
-            raise _not_found(data, key, fields, lacking)
+            raise _not_found(data, key, fields, lacking, search)
         run.samples = 1
         for final in flow.at_end:  # what the search left out is not counted
             final()
@@ -228,15 +229,19 @@ def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields
 
 def _find(
     data: Chain, key: bytes | None, run: Run, *, moves: bool, directory: str | None = None
-) -> tuple[Iterator[TarSample], Flow, list[bytes]]:
+) -> tuple[Iterator[TarSample], Flow, KeySearch | None, list[bytes]]:
     """Return the samples with a key, or all without one, the state of the run, and the first keys of other samples.
 
-    An index next to a shard is used if it lists the key, else the shard is read.
+    An index next to a shard is used if it lists the key, else the shard is read: see `KeySearch`.
     """
     samples, flow = data.samples(run, moves=moves, contents=False, directory=directory)
     others: list[bytes] = []
-    if key is not None and data.unchanged and isinstance(flow.inputs, DatasetReader):
-        flow.inputs.look_up = partial(_by_index, run, key, moves)
+    search = None
+    if key is not None and data.unchanged and isinstance(flow.inputs, DatasetReader) and flow.inputs.interleave == 1:
+        cache, tmpdir = os.environ.get("WDS_CACHE"), flow.inputs.tmpdir
+        search = KeySearch(key, run.policy, moves=moves, tmpdir=tmpdir, cache=cache, note=run.note)
+        flow.inputs.search = search
+        samples = iter(flow.inputs)
 
     def chosen() -> Iterator[TarSample]:
         for sample in samples:
@@ -245,27 +250,7 @@ def _find(
             elif sample.key is not None and len(others) < NAMED:
                 others.append(sample.key)
 
-    return chosen(), flow, others
-
-
-def _by_index(run: Run, key: bytes, moves: bool, source: WindowSource) -> TarSample | None:
-    """Return the sample with a key, by an index next to the shard; None if no index can be used."""
-    for index in lookup.indexes(source):
-        try:
-            sample = lookup.look_up(source, index, key, run.policy, moves)
-        except FileNotFoundError:
-            continue
-        except lookup.Unreadable as error:
-            run.note(f"{index.name}: index not used: {error}")
-            continue
-        except lookup.Stale as error:
-            run.warn(f"{index.name}: index not used: {error}")
-            continue
-        if sample is not None:
-            run.note(f"{source.name}: looked up in {index.name}")
-            return sample
-        run.note(f"{index.name}: the index does not list {show(key)}")
-    return None
+    return chosen(), flow, search, others
 
 
 def _entry(sample: TarSample, fields: Sequence[bytes]) -> Entry | None:
@@ -319,8 +304,9 @@ def _is_text(data: bytes) -> bool:
     return all(char.isprintable() or char in "\n\r\t" for char in text)
 
 
-def _no_sample(key: bytes | str, data: Chain) -> str:
-    return f"no sample {show(key)}: searched {_inputs(data)}"
+def _no_sample(key: bytes | str, data: Chain, search: KeySearch | None) -> str:
+    by_index = "" if search is None or not search.passed_over else f", {search.passed_over} of them by an index"
+    return f"no sample {show(key)}: searched {_inputs(data)}{by_index}"
 
 
 def _inputs(data: Chain) -> str:
@@ -328,10 +314,12 @@ def _inputs(data: Chain) -> str:
     return "1 input" if count == 1 else f"{count} inputs"
 
 
-def _not_found(data: Chain, key: bytes | None, fields: Sequence[bytes], lacking: TarSample | None) -> TarkitError:
+def _not_found(
+    data: Chain, key: bytes | None, fields: Sequence[bytes], lacking: TarSample | None, search: KeySearch | None
+) -> TarkitError:
     """Return the error of a search; `lacking` is the first sample that has none of the fields."""
     if lacking is None and key is not None:
-        return MissingKey(_no_sample(key, data))
+        return MissingKey(_no_sample(key, data, search))
     names, hint = " or ".join(map(show, fields)), None
     if lacking is not None:
         cut = len(lacking.key or b"") + 1

@@ -9,17 +9,20 @@ have times. A key that the index lacks may still be in the shard. What else is c
   which must be that of an archive that ends with the last sample of the index. These are one request for the index
   and two for the object, one if the sample is in its first bytes. What is returned is always read from the object
   itself, and has the requested key: a changed object whose length and whose sample at this place agree gives the new
-  content of this sample.
+  content of this sample. An object lacks a key if an index of it lacks the key, lists all entries of the archive, and
+  agrees with its first entry and its last sample; then it is not searched.
 
 `Dataset.indexed` uses an index of an object in place of reading all headers (`covered`): only one that lists all
-entries of the archive, each key once. It compares times, the length, and the headers of the last sample, and those of
-each sample when it is read.
+entries of the archive, each key once. It compares times, the length, and the headers of the first entry and the last
+sample, and those of each sample when it is read.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from tarkit.errors import Problem, TarkitError
 from tarkit.indexing.files import IndexFile
@@ -30,10 +33,14 @@ from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.source import FileSource, Source, WindowSource
 from tarkit.tar import block
+from tarkit.tar.reader import TarReader
 
 TRUSTED = ("dali", "tsv", "webshart")  # the formats with names, the fastest one first
 COMPARED = 8  # samples, besides the first and the last, that are compared with the shard
 AT_ONCE = 8 << 20  # bytes of the largest sample of an object that is read by one request, with its headers
+COMPARED_AT_ONCE = 1 << 18  # likewise, of one of which headers alone are needed
+
+_parsing = threading.Lock()  # of threads that look into indexes, one at a time holds all rows of its own
 
 
 class Stale(Exception):
@@ -42,6 +49,34 @@ class Stale(Exception):
 
 class Unreadable(Stale):
     """There may be an index, but it cannot be read: many stores deny access to objects that do not exist."""
+
+
+class Lookup(NamedTuple):
+    """What an index says of a key.
+
+    Attributes:
+        rows: the rows of the index, as far as they are needed to compare them.
+        place: that of the sample with the key; None if the index does not list the key.
+        absent: whether there is no such sample in the shard, since the index lists all entries of it.
+    """
+
+    rows: Sequence[Row]
+    place: int | None
+    absent: bool = False
+
+
+class _FewRows(Sequence[Row]):
+    """Some rows of an index, under their places: those that are compared with the shard."""
+
+    def __init__(self, listed: Sequence[Row], places: Sequence[int]) -> None:
+        self._count = len(listed)
+        self._rows = {each: listed[each] for place in places for each in (place - 1, place) if each >= 0}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._rows[place % self._count]
 
 
 def _read_index(index: IndexFile, source: WindowSource) -> bytes:
@@ -71,27 +106,40 @@ def indexes(source: WindowSource) -> Iterator[IndexFile]:
                 yield IndexFile(name, path)
 
 
-def look_up(source: WindowSource, index: IndexFile, key: bytes, policy: Policy, moves: bool) -> TarSample | None:
-    """Return the sample with `key`, by an index; None if the index does not list the key.
+def look_up(source: WindowSource, index: IndexFile, key: bytes) -> Lookup:
+    """Look for a key in an index, and compare the index with the shard. Threads may do so, with sources of their own.
 
     Raises:
         FileNotFoundError: there is no such index.
-        Stale: the index cannot be trusted, or the shard has a problem that `policy` does not let pass.
+        Stale: the index cannot be trusted.
     """
     try:
-        listed, places = _read(source, index, key)
+        listed, places, whole = _read(source, index, key)
         if not places:
-            return None
+            return Lookup(listed, None, whole and _has_ends_of(source, listed))
         if len(places) > 1:
             raise Stale("it lists the key twice")
         if source.url is not None:
             _trust_length(source, listed)
-            _read_at_once(source, listed, places[0])
+            _read_at_once(source, listed, places[0], AT_ONCE)
         else:
             _trust(source, listed)
-        sample = _sample_at(source, listed, places[0], policy, moves)
     except FileNotFoundError:
         raise
+    except (InvalidIndex, OSError) as error:
+        raise Stale(str(error)) from None
+    return Lookup(listed, places[0])
+
+
+def sample_of(found: Lookup, source: WindowSource, policy: Policy, moves: bool) -> TarSample:
+    """Return the sample that an index lists.
+
+    Raises:
+        Stale: the shard has another one there, or a problem that `policy` does not let pass.
+    """
+    assert found.place is not None
+    try:
+        sample = _sample_at(source, found.rows, found.place, policy, moves)
     except (InvalidIndex, OSError) as error:
         raise Stale(str(error)) from None
     if sample is None:
@@ -104,15 +152,26 @@ def covered(source: WindowSource) -> tuple[IndexFile, list[Row]] | None:
     for index in indexes(source):
         try:
             listed = [row for row in read_index(index.format, _read_index(index, source)) if row[0]]
-            if listed and len({key for key, _ in listed}) == len(listed) and _adjacent(listed):
-                _trust_length(source, listed)
-                _read_at_once(source, listed, len(listed) - 1)
-                found = _samples_from(source, listed, len(listed) - 1, Policy(), False)
-                if agrees(next(found, None), listed[-1]) and next(found, None) is None:
-                    return index, listed
+            once = len({key for key, _ in listed}) == len(listed)
+            if listed and once and _adjacent(listed) and _has_ends_of(source, listed):
+                return index, listed
         except (InvalidIndex, OSError, Stale):
             continue
     return None
+
+
+def _has_ends_of(source: WindowSource, listed: Sequence[Row]) -> bool:
+    """Return whether an object has the first entry and the last sample of its index. Raises Stale for its length."""
+    _trust_length(source, listed)
+    try:
+        first = next(iter(TarReader(source)), None)
+    except Problem as problem:
+        raise Stale(str(problem)) from None
+    if first is None or (first.name, first.data, first.size) != listed[0][1][0][:3]:
+        return False
+    _read_at_once(source, listed, len(listed) - 1, COMPARED_AT_ONCE)
+    found = _samples_from(source, listed, len(listed) - 1, Policy(), False)
+    return agrees(next(found, None), listed[-1]) and next(found, None) is None
 
 
 def _adjacent(listed: Sequence[Row]) -> bool:
@@ -126,14 +185,23 @@ def _adjacent(listed: Sequence[Row]) -> bool:
     return True
 
 
-def _read(source: WindowSource, index: IndexFile, key: bytes) -> tuple[Sequence[Row], list[int]]:
-    """Return the rows of an index, and the indexes of the rows with the key. Raises Stale."""
+def _read(source: WindowSource, index: IndexFile, key: bytes) -> tuple[Sequence[Row], list[int], bool]:
+    """Return the rows of an index, the indexes of those with the key, and whether it lists all entries of an object.
+
+    Of the index of an object there are only the rows that are needed. Raises Stale.
+    """
     data = _read_index(index, source)
-    if index.format == "dali":  # other samples need not be parsed
-        lines = DaliLines(data)
-        return lines, lines.places(key)
-    listed = [row for row in read_index(index.format, data) if row[0]]
-    return listed, [place for place, row in enumerate(listed) if row[0] == key]
+    with _parsing:
+        if index.format == "dali":  # other samples need not be parsed
+            lines = DaliLines(data)
+            listed: Sequence[Row] = lines
+            places = lines.places(key)
+        else:
+            listed = [row for row in read_index(index.format, data) if row[0]]
+            places = [place for place, row in enumerate(listed) if row[0] == key]
+        if source.url is None or not listed:
+            return listed, places, False
+        return _FewRows(listed, [0, *places, len(listed) - 1]), places, not places and _adjacent(listed)
 
 
 def _trust_length(source: WindowSource, listed: Sequence[Row]) -> None:
@@ -145,8 +213,8 @@ def _trust_length(source: WindowSource, listed: Sequence[Row]) -> None:
         raise Stale("the archive has changed since the index was written: its length differs")
 
 
-def _read_at_once(source: WindowSource, listed: Sequence[Row], place: int) -> None:
-    """Read a sample of an object, up to the header after it, by one request unless it is large.
+def _read_at_once(source: WindowSource, listed: Sequence[Row], place: int, largest: int) -> None:
+    """Read a sample of an object, up to the header after it, by one request unless it is larger than `largest`.
 
     Raises:
         Stale: the object has no such range.
@@ -158,7 +226,7 @@ def _read_at_once(source: WindowSource, listed: Sequence[Row], place: int) -> No
         stop = size  # the end of the archive
     if not 0 <= start < stop <= size + block.BLOCK:
         raise Stale("its offsets are not those of the archive")
-    if stop <= start + AT_ONCE:
+    if stop <= start + largest:
         source.peek(start, stop - start)
 
 

@@ -222,8 +222,8 @@ class DatasetReader:
         partial: yield the samples before damage that ends the run.
         announce: called with the name of each input.
         note: called with a message about the way that is taken.
-        look_up: called with each archive whose bytes can be read in any order; the sample that it returns, if any, is
-            the only one of this archive.
+        search: called in place of opening the inputs one by one; it yields open ones to be read, and samples that it
+            found, each of which is the only one of its input.
 
     After the iteration `zeros` is the length of the end of the archive, if there is one input and all its samples were
     yielded, `opened` the number of inputs, and `dropped` the number of samples that the policy left out.
@@ -244,7 +244,7 @@ class DatasetReader:
     partial: bool = False
     announce: Callable[[str], None] = lambda name: None
     note: Callable[[str], None] = lambda text: None
-    look_up: Callable[[WindowSource], TarSample | None] | None = None
+    search: Callable[[Sequence[Location]], Iterator[Source | TarSample]] | None = None
     zeros: int | None = None
     opened: int = 0
     dropped: int = 0
@@ -256,17 +256,18 @@ class DatasetReader:
         """Yield the samples."""
         self.dropped = 0
         allow_files(len(self.locations))
+        if self.search is not None:
+            found = self.search(self.locations)
+            return (sample for each in found for sample in self._read_or_found(each))
         sources = self._sources()
         if self.interleave > 1:
             return self._round_robin(sources)
         return (sample for source in sources for sample in self._samples(source))
 
+    def _read_or_found(self, found: Source | TarSample) -> Iterator[TarSample]:
+        return iter((found,)) if isinstance(found, TarSample) else self._samples(found)
+
     def _samples(self, source: Source) -> Iterator[TarSample]:
-        if self.look_up is not None and isinstance(source, WindowSource):
-            found = self.look_up(source)
-            if found is not None:
-                yield found
-                return
         self.announce(source.name)
         self.opened += 1
         samples = SampleReader(source, self.policy, moves=self.moves, gather=self.gather)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import tarfile
+import time
 from contextlib import suppress
 from email.utils import formatdate
 from pathlib import Path
@@ -14,7 +16,7 @@ pytest.importorskip("urllib3")
 import tarkit
 from tarkit.errors import TarkitError
 from tests._tools import each_row
-from tests.conftest import PAX, Archive, Content, Run, tar
+from tests.conftest import PAX, Archive, Content, Link, Run, tar
 from tests.stores._http import HttpServer
 
 BYTES = random.Random(7)
@@ -167,6 +169,70 @@ def test_offsets_that_cannot_be_are_not_used(text: str, server: HttpServer, run:
         server.serve("/a.idx", f"v1.2 {len(rows)}\n{chr(10).join(rows)}\n".encode())
         assert run("get", "d/17.cls", url).stdout == b"17"
         assert len(tarkit.open(url).indexed()) == 40
+
+
+# ---- Many shards
+
+
+def serve_many(server: HttpServer, run: Run, archive: Archive, format: str, count: int = 40) -> str:
+    """Serve shards with a sample `NUMBER` each among others, and their indexes; return their URLs in braces."""
+    server.objects.clear()
+    for number in range(count):
+        members: list[tuple[str, Content]] = [(f"{number:02}{part}.cls", b"%d" % number) for part in "abc"]
+        name = archive([*members, (f"{number:02}.jpg", bytes(9000)), ("same.cls", b"%d" % number)], f"{number:02}.tar")
+        run("index", name, "--format", format)
+        index = name.replace(".tar", FORMATS[format])
+        for each in (name, index):
+            server.serve(f"/{each}", Path(each).read_bytes())
+    server.log.clear()
+    return f"{server.url}/{{00..{count - 1:02}}}.tar"
+
+
+@each_row("format", FORMATS)
+def test_a_key_of_many_indexed_shards(format: str, server: HttpServer, run: Run, archive: Archive) -> None:
+    """The index and the end of each shard up to the right one; a few more that were requested ahead."""
+    urls, suffix = serve_many(server, run, archive, format), FORMATS[format]
+    ran = run("get", "39b.cls", urls, "-v")
+    assert ran.stdout == b"39"
+    assert "looked up in" in ran.stderr
+    found = requests(server)
+    assert all(found[f"/{number:02}.tar"] <= 2 and found[f"/{number:02}{suffix}"] == 1 for number in range(40))
+    ran = run("get", "none.cls", urls, exit=1)
+    assert "no sample 'none': searched 40 inputs, 40 of them by an index" in ran.stderr
+    found = requests(server)
+    assert all(found[f"/{number:02}.tar"] <= 2 for number in range(40))
+    with pytest.raises(KeyError, match="40 of them by an index"):
+        tarkit.open(urls).get("none")
+    assert tarkit.open(urls).get("17c")["cls"] == b"17"
+
+
+def test_the_search_ends_at_the_first_sample_in_order(server: HttpServer, run: Run, archive: Archive) -> None:
+    """Whatever shard answers first. An object that is missing is an error in its turn, and not before."""
+    urls = serve_many(server, run, archive, "dali")
+    del server.objects["/08.tar"]
+    for slow in ("/00.idx", "/02.tar"):
+        server.objects[slow].change = lambda served, number: time.sleep(0.3)
+    assert run("get", "same.cls", urls).stdout == b"0"
+    assert set(requests(server)) == {"/00.tar", "/00.idx"}
+    assert run("get", "03a.cls", urls).stdout == b"3"
+    assert len(requests(server)) <= 2 * 16
+    assert "/08.tar: No such file" in run("get", "09a.cls", urls, exit=1).stderr
+
+
+def test_shards_whose_index_does_not_settle_it_are_read(server: HttpServer, run: Run, archive: Archive) -> None:
+    """Without an index, with one of another archive, and with one that does not list all entries."""
+    urls = serve_many(server, run, archive, "dali", 4)
+    del server.objects["/00.idx"]
+    server.serve("/01.idx", server.objects["/03.idx"].data)
+    link = Link("02d.cls", tarfile.SYMTYPE)
+    name = archive([("02/", None), ("02d.cls", b"2"), ("02e.lnk", link), ("02f.cls", b"2")], "02.tar")
+    run("index", name, "--format", "dali", "--force")
+    for each in ("02.tar", "02.idx"):
+        server.serve(f"/{each}", Path(each).read_bytes())
+    for key in ("00b", "01b", "02d", "02e", "03b"):
+        assert run("get", key, urls).stdout
+        assert tarkit.open(urls, on_problem=lambda line: None).get(key).shard.endswith(f"/{key[:2]}.tar")
+    assert "searched 4 inputs, 1 of them by an index" in run("get", "04b", urls, exit=1).stderr
 
 
 # ---- Access by number and key
