@@ -18,6 +18,7 @@ from tarkit.api.sample import WHOLE, Sample
 from tarkit.api.steps import Flow
 from tarkit.errors import MissingKey, Problem, TarkitError, Unsupported, show
 from tarkit.indexing import lookup
+from tarkit.indexing.files import IndexFile
 from tarkit.indexing.search import KeySearch
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader, open_source
@@ -31,6 +32,7 @@ from tarkit.tar.writer import EntryWriter
 
 NAMED = 5  # keys in the message about a missing one
 END = block.RECORD + 2 * block.BLOCK  # bytes of the longest end of an archive, as most programs write it
+RENEW = "tarkit index makes a new index"
 SHOWN = 1 << 20  # maximum size of a field that is written to a terminal, in bytes
 
 _NO_CONTENT = {
@@ -88,7 +90,12 @@ class IndexedDataset(Sequence[Sample]):
 
     def _add_by_index(self, source: WindowSource, run: Run) -> bool:
         """Add the samples of an object by an index beside it; return False if there is none to be trusted."""
-        known = lookup.covered(source) if source.url is not None else None
+
+        def report(index: IndexFile, reason: lookup.Stale) -> None:
+            tell = run.note if isinstance(reason, lookup.Unreadable) else run.warn
+            tell(lookup.not_used(index, reason))
+
+        known = lookup.covered(source, report) if source.url is not None else None
         if known is None:
             return False
         index, rows = known
@@ -122,7 +129,7 @@ class IndexedDataset(Sequence[Sample]):
         if isinstance(place, str):
             number = self._numbers.get(place.encode("utf-8", "surrogateescape"))
             if number is None:
-                raise MissingKey(f"no sample {show(place)}")
+                raise self._missing(place)
             return self._sample(number)
         number = as_index(place)
         if not -len(self) <= number < len(self):
@@ -146,12 +153,23 @@ class IndexedDataset(Sequence[Sample]):
             data = bytes(source.peek(start, stop + behind - start)[: stop - start])
         found = next(iter(SampleReader(source, Policy(allow=["all"]), moves=False, pos=start)), None)
         if found is None or (found.start, found.stop) != (start, stop):
-            raise Unsupported(f"{source.name}: the archive has changed since its headers or its index were read")
+            by_index = self._shards[number] in self._by_index
+            what = "does not match the index beside it" if by_index else "has changed since its headers were read"
+            raise Unsupported(f"{source.name}: the archive {what}", RENEW if by_index else None)
         if self._shards[number] in self._by_index and not self._lists(found.key, number):
-            raise Unsupported(f"{source.name}: an index beside it has another key for {show(found.key or b'')}")
+            what = f"{source.name}: the index beside it does not match: it has another key for {show(found.key or b'')}"
+            raise Unsupported(what, RENEW)
         source.close()
         shard.unchanged()
         return Sample(found, data)
+
+    def _missing(self, key: str) -> MissingKey:
+        """Return the error for a key that no sample has; it may be that of an index that does not match its shard."""
+        count = len(self._by_index)
+        if not count:
+            return MissingKey(f"no sample {show(key)}")
+        what = f"no sample {show(key)}: {count} of {len(self._sources)} shards were looked up in an index beside them"
+        return MissingKey(what, "does it match its shard? tarkit index --verify compares them")
 
     def _lists(self, key: bytes | None, number: int) -> bool:
         """Return whether the sample of a number has this key; an index lists each key of its shard once."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tarkit.errors import Problem, TarkitError
@@ -39,6 +39,8 @@ TRUSTED = ("dali", "tsv", "webshart")  # the formats with names, the fastest one
 COMPARED = 8  # samples, besides the first and the last, that are compared with the shard
 AT_ONCE = 8 << 20  # bytes of the largest sample of an object that is read by one request, with its headers
 COMPARED_AT_ONCE = 1 << 18  # likewise, of one of which headers alone are needed
+
+CHANGED = "the archive has changed since the index was written"
 
 _parsing = threading.Lock()  # of threads that look into indexes, one at a time holds all rows of its own
 
@@ -147,17 +149,32 @@ def sample_of(found: Lookup, source: WindowSource, policy: Policy, moves: bool) 
     return sample
 
 
-def covered(source: WindowSource) -> tuple[IndexFile, list[Row]] | None:
-    """Return the index of an object that lists all entries of it, and its rows; None if there is none to be trusted."""
+def covered(source: WindowSource, report: Callable[[IndexFile, Stale], None]) -> tuple[IndexFile, list[Row]] | None:
+    """Return the index of an object that lists all entries of it, and its rows; None if there is none to be trusted.
+
+    `report` is called with an index that does not match, or cannot be read, and the reason.
+    """
     for index in indexes(source):
         try:
             listed = [row for row in read_index(index.format, _read_index(index, source)) if row[0]]
             once = len({key for key, _ in listed}) == len(listed)
-            if listed and once and _adjacent(listed) and _has_ends_of(source, listed):
+            if listed and once and _adjacent(listed):
+                if not _has_ends_of(source, listed):
+                    raise Stale(CHANGED)
                 return index, listed
-        except (InvalidIndex, OSError, Stale):
+        except FileNotFoundError:
             continue
+        except (InvalidIndex, OSError) as error:
+            report(index, Stale(str(error)))
+        except Stale as error:
+            report(index, error)
     return None
+
+
+def not_used(index: IndexFile, reason: Stale) -> str:
+    """Return the message about an index that is not used, with the repair if it can be read."""
+    repair = "" if isinstance(reason, Unreadable) else f"; tarkit index --format {index.format} makes a new one"
+    return f"{index.name}: index not used: {reason}{repair}"
 
 
 def _has_ends_of(source: WindowSource, listed: Sequence[Row]) -> bool:
@@ -210,7 +227,7 @@ def _trust_length(source: WindowSource, listed: Sequence[Row]) -> None:
     end = max(field.stop for field in listed[-1][1])
     longest = -(-(end + 2 * block.BLOCK) // block.RECORD) * block.RECORD  # with two zero blocks, in whole records
     if not end <= (source.size or 0) <= longest:
-        raise Stale("the archive has changed since the index was written: its length differs")
+        raise Stale(f"{CHANGED}: its length differs")
 
 
 def _read_at_once(source: WindowSource, listed: Sequence[Row], place: int, largest: int) -> None:
@@ -241,10 +258,10 @@ def _trust(source: Source, listed: Sequence[Row]) -> None:
     places = {0, *(last * part // (COMPARED + 1) for part in range(1, COMPARED + 1))} - {last}
     silent = Policy()
     if any(_sample_at(source, listed, place, silent, False) is None for place in sorted(places)):
-        raise Stale("the archive has changed since the index was written")
+        raise Stale(CHANGED)
     found = _samples_from(source, listed, last, silent, False)
     if not agrees(next(found, None), listed[last]) or next(found, None) is not None:
-        raise Stale("the archive has changed since the index was written")
+        raise Stale(CHANGED)
 
 
 def _refuse_global(source: Source) -> None:

@@ -106,7 +106,7 @@ class KeySearch:
             try:
                 sample = lookup.sample_of(found, source, self._policy, self._moves)
             except lookup.Stale as error:
-                self._policy.warn(f"{index.name}: index not used: {error}")
+                self._policy.warn(lookup.not_used(index, error))
                 shard.look()
                 continue
             self._note(f"{source.name}: looked up in {index.name}")
@@ -156,7 +156,7 @@ class _Shard:
         except FileNotFoundError:
             return False
         except lookup.Stale as error:
-            self.lines.append((not isinstance(error, lookup.Unreadable), f"{index.name}: index not used: {error}"))
+            self.lines.append((not isinstance(error, lookup.Unreadable), lookup.not_used(index, error)))
             return False
         if found.place is None:
             self.lines.append((False, f"{index.name}: the index does not list {show(self._key)}"))

@@ -297,6 +297,26 @@ def test_an_object_that_changes_after_it_was_indexed_is_an_error(
         data[7]
 
 
+def test_indexed_says_that_an_index_does_not_match(server: HttpServer, run: Run, archive: Archive) -> None:
+    """One that is older than the object, or of another archive: the headers are read, and a warning says so."""
+    old, new = ({"Last-Modified": formatdate(at, usegmt=True)} for at in (1e9, 1e9 + 60))
+    reasons = {"older": "it is older than the shard", "longer": "its length differs", "renamed": "has changed since"}
+    for how, reason in reasons.items():
+        url = serve(server, run, archive, MEMBERS, "dali", headers=new if how == "older" else {})
+        if how == "older":
+            server.objects["/a.idx"].headers = old
+        else:
+            server.serve("/a.tar", tar(MEMBERS[:-2] + MEMBERS[:2]) if how == "renamed" else _changed(how))
+        said: list[str] = []
+        data = tarkit.open(url, allow=["all"], on_problem=said.append).indexed()
+        assert data["d/17"]["cls"] == b"17"
+        assert [line for line in said if "a.idx: index not used: " in line and reason in line] == said[:1], said
+        assert said[0].endswith("; tarkit index --format dali makes a new one")
+        ran = run("get", "d/17.cls", url)
+        assert ran.stdout == b"17"
+        assert how == "renamed" or said[0] in ran.stderr
+
+
 @each_row("second", [("a.txt", b"2" * 100), ("c.jpg", b"2" * 100)])
 def test_indexed_by_the_index_of_an_archive_of_the_same_length(
     second: tuple[str, bytes], server: HttpServer, run: Run, archive: Archive
@@ -307,6 +327,10 @@ def test_indexed_by_the_index_of_an_archive_of_the_same_length(
     data = tarkit.open(server.serve("/a.tar", tar([ends[0], second, ends[1]]))).indexed()
     assert data.keys() == ["a", "b", "z"]  # of the index
     for place in (1, "b"):
-        with pytest.raises(TarkitError, match="another key"):
+        with pytest.raises(TarkitError, match="does not match: it has another key") as raised:
             data[place]
+        assert raised.value.hint == "tarkit index makes a new index"
+    with pytest.raises(KeyError, match="no sample 'c': 1 of 1 shards were looked up in an index") as missing:
+        data["c"]
+    assert "tarkit index --verify" in missing.value.hint
     assert data["z"]["jpg"] == b"9" * 100
