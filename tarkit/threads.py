@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
-_native = False
+from tarkit.errors import Unsupported
+
+_native = _copied = False
 
 
 def mark_native_threads() -> None:
     """Record that a library has started threads that Python does not know, and that do not end."""
     global _native  # noqa: PLW0603
+    if not _native:
+        os.register_at_fork(after_in_child=_note_copy)
     _native = True
+
+
+def refuse_copy(what: str) -> None:
+    """Raise Unsupported in a copy of a process that had such threads: the library, for `what`, would wait for them."""
+    if _copied:
+        raise Unsupported(
+            f"{what} cannot be used in this process: it is a copy (fork) of one that used them before",
+            "start processes before that, or with 'spawn' or 'forkserver' (torch: multiprocessing_context='spawn')",
+        )
 
 
 def has_threads() -> bool:
     """Return whether this process has other threads than the one that asks."""
     return _native or threading.active_count() > 1
+
+
+def _note_copy() -> None:
+    global _copied  # noqa: PLW0603
+    _copied = True

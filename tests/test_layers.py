@@ -69,7 +69,7 @@ FOLDERS = {
     "signals": "errors",
     "streams.codecs": "errors",
     "sizes": "errors",
-    "threads": "",
+    "threads": "errors",
     "stores": "errors sizes threads",
     "streams": "errors signals streams.codecs stores",
     "spill": "streams",

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self, cast
 
@@ -84,6 +84,14 @@ class Archives:
         self._kept: DatasetReader | None = None  # with `spool`, the reader of the first run
         self._opened = False  # whether there was a run
         self._stdin_start: int | None = None  # the offset at which the latest run began to read stdin, if it is a file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle what they were made of, without what runs have left. Raises TypeError for what one process has."""
+        for location in self.locations:
+            if location.kind in ("object", "stdin"):
+                what = "a file object" if location.kind == "object" else "stdin"
+                raise TypeError(f"cannot pickle a dataset of {what} ({location.name}): name a file or a URL")
+        return Archives, tuple(getattr(self, each.name) for each in fields(self))
 
     @property
     def whole(self) -> bool:

@@ -27,7 +27,7 @@ from tarkit.api.arguments import (
 )
 from tarkit.api.chain import Archives, Chain, locate
 from tarkit.api.output import written_path
-from tarkit.api.run import Run
+from tarkit.api.run import Run, RunPlan
 from tarkit.api.sample import Sample, view_samples
 from tarkit.api.steps import BufferShuffle
 from tarkit.errors import Unsupported, Usage
@@ -111,13 +111,7 @@ def open(
     archives = Archives(locate(inputs, parse_options(storage_options)), *chosen, mode=mode)
     allowed, skipped = split_names(allow, "allow"), split_names(skip, "skip")
     Policy(allowed, skipped)  # raises for names that are no problems
-
-    def start() -> Run:
-        run = Run(tmpdir=tmpdir, on_problem=on_problem)
-        run.policy = Policy(allowed, skipped, maxerr, run.warn)
-        return run
-
-    return Dataset(archives, start)
+    return Dataset(archives, RunPlan(allowed, skipped, maxerr, on_problem, tmpdir))
 
 
 def stats(
@@ -172,7 +166,11 @@ def for_run(
 
 
 class Dataset(Chain):
-    """Samples of one or many archives, and the steps that are applied to them. `tarkit.open` makes one."""
+    """Samples of one or many archives, and the steps that are applied to them. `tarkit.open` makes one.
+
+    It can be pickled, for workers in other processes, unless its inputs are file objects or stdin, or a function in it
+    is a lambda or local.
+    """
 
     # ---- Read
 

@@ -50,6 +50,8 @@ class IndexedDataset(Sequence[Sample]):
     To make one reads the headers of all shards, which have to be plain archives in regular files, or objects of stores
     that send parts; of an object an index beside it is read instead if it can be trusted (see
     `tarkit.indexing.lookup`). It takes about 150 bytes of memory a sample. Looking a sample up reads its bytes alone.
+
+    It can be pickled, for workers in other processes: the shards are opened again, and must not have changed.
     """
 
     def __init__(self, locations: Sequence[Location], run: Run) -> None:
@@ -59,19 +61,15 @@ class IndexedDataset(Sequence[Sample]):
             Unsupported: a shard that is compressed, or a stream.
             Problem: a fault that the policy of `run` does not let pass.
         """
-        self._sources: list[WindowSource] = []
+        self._sources: list[_OpenedShard] = []
         self._shards = array("L")
         self._starts = array("Q")
         self._stops = array("Q")
         self._numbers: dict[bytes, int] = {}
         self._by_index: set[int] = set()  # the shards whose headers were not read
         for location in locations:
-            source = open_source(location) if location.kind in ("path", "stdin", "url") else None
-            if not isinstance(source, WindowSource):
-                if source is not None:
-                    source.close()
-                what = f"{location.name}: samples are looked up in plain archives that can be read in any order"
-                raise Unsupported(what, "make a plain file: tarkit cat SHARD -o PLAIN.tar")
+            shard = _OpenedShard(location)
+            source = shard.source()
             if not self._add_by_index(source, run):
                 for sample in SampleReader(source, run.policy, moves=False):
                     if not sample.plain:
@@ -79,7 +77,7 @@ class IndexedDataset(Sequence[Sample]):
                     if sample.key is not None:
                         self._add(sample.key, sample.start, sample.stop)
             source.close()
-            self._sources.append(source)
+            self._sources.append(shard)
 
     def _add(self, key: bytes, start: int, stop: int) -> None:
         """Add a sample of the shard that is added next."""
@@ -144,7 +142,7 @@ class IndexedDataset(Sequence[Sample]):
         return [key.decode("utf-8", "surrogateescape") for key in self._numbers]
 
     def _sample(self, number: int) -> Sample:
-        start, stop, shard = self._starts[number], self._stops[number], self._sources[self._shards[number]]
+        start, stop, shard = self._starts[number], self._stops[number], self._sources[self._shards[number]].source()
         shard.unchanged()
         source, data = shard.another(), None  # threads may look up too
         if stop - start <= WHOLE:
@@ -175,6 +173,38 @@ class IndexedDataset(Sequence[Sample]):
         """Return whether the sample of a number has this key; an index lists each key of its shard once."""
         first = -1 if key is None else self._numbers.get(key, -1)
         return first == number or (first >= 0 and self._shards[first] != self._shards[number])
+
+
+class _OpenedShard:
+    """A shard in which samples are looked up. A pickled one is opened again, and must be as it was."""
+
+    def __init__(self, location: Location, state: tuple[object, ...] | None = None) -> None:
+        self._location = location
+        self._state = state  # its size and version, once it was opened
+        self._source: WindowSource | None = None
+
+    def source(self) -> WindowSource:
+        """Return the shard; open it if it is not. Raises Unsupported for a stream, and for one that has changed."""
+        if self._source is not None:
+            return self._source
+        location = self._location
+        source = open_source(location) if location.kind in ("path", "stdin", "url") else None
+        if not isinstance(source, WindowSource):
+            if source is not None:
+                source.close()
+            what = f"{location.name}: samples are looked up in plain archives that can be read in any order"
+            raise Unsupported(what, "make a plain file: tarkit cat SHARD -o PLAIN.tar")
+        state = (source.size, source.version)
+        if self._state not in (None, state):
+            raise Unsupported(f"{location.name}: the archive has changed since its headers were read", "open it again")
+        self._state, self._source = state, source
+        return source
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle where it is, and its version. Raises TypeError for stdin."""
+        if self._location.kind == "stdin":
+            raise TypeError("cannot pickle a dataset of stdin: name a file or a URL")
+        return _OpenedShard, (self._location, self._state)
 
 
 def _refuse_globals(sample: TarSample) -> None:

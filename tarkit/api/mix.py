@@ -228,6 +228,10 @@ class Mixture:
     whole = False
     keys_may_repeat = True
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle what it was made of, without the latest run."""
+        return Mixture, (self.sources, self.seed, self.total, self.until, self.repeat, self.fields)
+
     @property
     def locations(self) -> tuple[Location, ...]:
         """All archives."""

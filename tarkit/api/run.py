@@ -7,6 +7,7 @@ import os
 import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tarkit.api.output import refuse_input
@@ -202,6 +203,23 @@ class Run:
                 connect.delete_object(path, options)
             else:
                 os.unlink(path)
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Begins runs over a dataset: the arguments of `tarkit.open` that say what to do about problems."""
+
+    allow: Sequence[str]
+    skip: Sequence[str]
+    maxerr: int
+    on_problem: Callable[[str], None] | None
+    tmpdir: str | None
+
+    def __call__(self) -> Run:
+        """Return a new run."""
+        run = Run(tmpdir=self.tmpdir, on_problem=self.on_problem)
+        run.policy = Policy(self.allow, self.skip, self.maxerr, run.warn)
+        return run
 
 
 class TarkitWarning(UserWarning):

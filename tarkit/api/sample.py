@@ -64,6 +64,10 @@ class Sample(Mapping[str, bytes]):
         self._entries: dict[str, Raw] | None = None
         self._contents: dict[str, bytes] | None = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Raise TypeError: a sample refers to its open archive."""
+        raise TypeError("cannot pickle a sample, which refers to its open archive: pass on sample.key and dict(sample)")
+
     @property
     def key(self) -> str:
         """The key."""

@@ -42,8 +42,6 @@ COMPARED_AT_ONCE = 1 << 18  # likewise, of one of which headers alone are needed
 
 CHANGED = "the archive has changed since the index was written"
 
-_parsing = threading.Lock()  # of threads that look into indexes, one at a time holds all rows of its own
-
 
 class Stale(Exception):
     """The index does not describe the shard; str() is the reason."""
@@ -108,15 +106,17 @@ def indexes(source: WindowSource) -> Iterator[IndexFile]:
                 yield IndexFile(name, path)
 
 
-def look_up(source: WindowSource, index: IndexFile, key: bytes) -> Lookup:
-    """Look for a key in an index, and compare the index with the shard. Threads may do so, with sources of their own.
+def look_up(source: WindowSource, index: IndexFile, key: bytes, parsing: threading.Lock) -> Lookup:
+    """Look for a key in an index, and compare the index with the shard.
+
+    Threads may do so, with sources of their own; one at a time, with `parsing`, holds all rows of its index.
 
     Raises:
         FileNotFoundError: there is no such index.
         Stale: the index cannot be trusted.
     """
     try:
-        listed, places, whole = _read(source, index, key)
+        listed, places, whole = _read(source, index, key, parsing)
         if not places:
             return Lookup(listed, None, whole and _has_ends_of(source, listed))
         if len(places) > 1:
@@ -202,13 +202,15 @@ def _adjacent(listed: Sequence[Row]) -> bool:
     return True
 
 
-def _read(source: WindowSource, index: IndexFile, key: bytes) -> tuple[Sequence[Row], list[int], bool]:
+def _read(
+    source: WindowSource, index: IndexFile, key: bytes, parsing: threading.Lock
+) -> tuple[Sequence[Row], list[int], bool]:
     """Return the rows of an index, the indexes of those with the key, and whether it lists all entries of an object.
 
     Of the index of an object there are only the rows that are needed. Raises Stale.
     """
     data = _read_index(index, source)
-    with _parsing:
+    with parsing:
         if index.format == "dali":  # other samples need not be parsed
             lines = DaliLines(data)
             listed: Sequence[Row] = lines

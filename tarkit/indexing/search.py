@@ -61,13 +61,13 @@ class KeySearch:
 
     def __call__(self, locations: Sequence[Location]) -> Iterator[Source | TarSample]:
         """Yield what an index finds, and the shards to be read, in order."""
-        ended = threading.Event()
+        ended, parsing = threading.Event(), threading.Lock()
         waiting: deque[tuple[_Shard, Callable[[], None]]] = deque()
         rest, allowed = iter(locations), 1
         try:
             while True:
                 for location in islice(rest, allowed - len(waiting)):
-                    shard = _Shard(location, self._key, self._tmpdir, ended)
+                    shard = _Shard(location, self._key, self._tmpdir, ended, parsing)
                     waiting.append((shard, self._begin(shard)))
                 if not waiting:
                     return
@@ -124,7 +124,9 @@ class _Shard:
         lines: messages, and whether each is a warning.
     """
 
-    def __init__(self, location: Location, key: bytes, tmpdir: str | None, ended: threading.Event) -> None:
+    def __init__(
+        self, location: Location, key: bytes, tmpdir: str | None, ended: threading.Event, parsing: threading.Lock
+    ) -> None:
         self.location = location
         self.source: WindowSource | StreamSource | None = None
         self.index: IndexFile | None = None
@@ -133,6 +135,7 @@ class _Shard:
         self._key = key
         self._tmpdir = tmpdir
         self._ended = ended
+        self._parsing = parsing
         self._indexes: Iterator[IndexFile] = iter(())
 
     def look(self) -> None:
@@ -152,7 +155,7 @@ class _Shard:
         """Return whether an index lists the key, or shows that the shard lacks it."""
         assert isinstance(self.source, WindowSource)
         try:
-            found = lookup.look_up(self.source, index, self._key)
+            found = lookup.look_up(self.source, index, self._key, self._parsing)
         except FileNotFoundError:
             return False
         except lookup.Stale as error:

@@ -98,6 +98,10 @@ class Fields:
         self._drops = [re.compile(os.fsencode(translate(glob)), re.IGNORECASE) for glob in self.drop]
         self._rekey = None if self.rekey is None else _rekeyer(self.rekey)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the options: what is made of them cannot be."""
+        return Fields, (self.keep, self.drop, self.require, self.on_missing, self.rekey, self.rename)
+
     @property
     def all(self) -> bool:
         """Whether samples stay as they are."""

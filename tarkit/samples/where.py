@@ -197,6 +197,10 @@ class Where:
     def __hash__(self) -> int:
         return hash(self.text)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle its text: the evaluator cannot be."""
+        return Where, (self.text,)
+
     def __call__(self, sample: TarSample, policy: Policy) -> bool:
         """Return whether `sample` is selected.
 

@@ -12,7 +12,7 @@ from tarkit import errors
 from tarkit.errors import Usage, spell
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import StoreOptions
-from tarkit.threads import mark_native_threads
+from tarkit.threads import mark_native_threads, refuse_copy
 
 _BUCKET = re.compile(r"(?!\.+\Z)[A-Za-z0-9._$:-]+")  # `:` is that of the tenants of Ceph, `$` that of `$web` of Azure
 _ENDPOINT = re.compile(
@@ -118,6 +118,7 @@ def _encodable(text: str) -> bool:
 
 def open_bucket(scheme: str, bucket: str, options: StoreOptions, retries: int = 0) -> Any:
     """Return a bucket; `retries` are those of obstore, for uploads: `transfer` repeats other requests."""
+    refuse_copy("s3://, gs:// and az://")
     endpoint = options.endpoint_url
     origin = spell("endpoint_url")
     for variable in _ENDPOINTS[scheme]:

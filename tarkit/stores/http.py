@@ -344,6 +344,9 @@ def _pool(timeout: float, proxy: str | None) -> Any:
         raise Usage(f"{public_name(proxy)}: not a proxy that can be used", hint) from None
 
 
+os.register_at_fork(after_in_child=_pool.cache_clear)  # connections are of one process
+
+
 def _proxy(url: str) -> str | None:
     """Return the proxy for a URL, by the environment; without a scheme it is http, as for curl."""
     from urllib.request import getproxies, proxy_bypass

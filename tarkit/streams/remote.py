@@ -53,6 +53,11 @@ class RemoteSource(WindowSource):
         """When the object was written, in nanoseconds since 1970; None if its store does not say."""
         return self._remote.info.modified
 
+    @property
+    def version(self) -> object:
+        """The version of the object; None if its store does not say."""
+        return self._remote.info.version
+
     def another(self) -> RemoteSource:
         """Return a source of the same version of the object with a window of its own, for another thread."""
         return RemoteSource(self._remote, self.name)

@@ -139,6 +139,11 @@ class WindowSource:
         """When the archive was written, in nanoseconds since 1970; None if that is not known."""
         raise NotImplementedError
 
+    @property
+    def version(self) -> object:
+        """What differs, with the size, once the archive has changed; None if that is not known."""
+        return self.written
+
     def another(self) -> WindowSource:
         """Return a source of the same bytes with a window of its own, for another thread."""
         raise NotImplementedError

@@ -203,7 +203,6 @@ def test_a_key_of_many_indexed_shards(format: str, server: HttpServer, run: Run,
     assert all(found[f"/{number:02}.tar"] <= 2 for number in range(40))
     with pytest.raises(KeyError, match="40 of them by an index"):
         tarkit.open(urls).get("none")
-    assert tarkit.open(urls).get("17c")["cls"] == b"17"
 
 
 def test_the_search_ends_at_the_first_sample_in_order(server: HttpServer, run: Run, archive: Archive) -> None:
@@ -216,6 +215,7 @@ def test_the_search_ends_at_the_first_sample_in_order(server: HttpServer, run: R
     assert set(requests(server)) == {"/00.tar", "/00.idx"}
     assert run("get", "03a.cls", urls).stdout == b"3"
     assert len(requests(server)) <= 2 * 16
+    assert tarkit.open(urls).get("05c")["cls"] == b"5"
     assert "/08.tar: No such file" in run("get", "09a.cls", urls, exit=1).stderr
 
 
