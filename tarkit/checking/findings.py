@@ -14,19 +14,29 @@ Level = Literal["error", "note"]
 
 FINDINGS: dict[str, ProblemKind] = {
     "unreadable-shard": ProblemKind(
-        "error", "a shard cannot be opened or read", "", "", "check that it exists and is readable"
+        "error",
+        "a shard cannot be opened or read: it does not exist, permission is denied, or a server fails",
+        "",
+        "",
+        "check that it exists and is readable",
     ),
     "reader-refuses": ProblemKind("error", "the reader of --target raises an error", "", ""),
     "reader-misreads": ProblemKind("error", "the reader of --target returns other data than the archive has", "", ""),
     "odd-end": ProblemKind(
         "note", "an unusual number of zeros at the end", "", "", "compare its length with the original"
     ),
-    "missing-sample": ProblemKind("error", "a sample is missing", "", ""),
-    "extra-sample": ProblemKind("error", "a sample is not expected", "", ""),
-    "changed-sample": ProblemKind("error", "a sample has other contents", "", ""),
-    "missing-shard": ProblemKind("error", "the manifest lists a shard that does not exist", "", "", "fetch it again"),
-    "extra-shard": ProblemKind("error", "the manifest does not list a shard", "", ""),
-    "changed-shard": ProblemKind("error", "a shard differs from its row in the manifest", "", "", "fetch it again"),
+    "missing-sample": ProblemKind("error", "a sample of --against or --same-as is missing", "", ""),
+    "extra-sample": ProblemKind("error", "a sample is not one of --against or --same-as", "", ""),
+    "changed-sample": ProblemKind("error", "a sample has other contents than in --same-as", "", ""),
+    "missing-shard": ProblemKind("error", "the --manifest lists a shard that does not exist", "", "", "fetch it again"),
+    "extra-shard": ProblemKind("error", "the --manifest does not list a shard", "", ""),
+    "changed-shard": ProblemKind(
+        "error",
+        "a shard differs from its row in the --manifest: samples, bytes, SHA-256, first or last key",
+        "",
+        "",
+        "fetch it again",
+    ),
 }
 """Problems that only `check` finds, in addition to those of all commands."""
 
