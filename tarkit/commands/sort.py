@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any
 
 import click
@@ -31,6 +32,16 @@ COST = (
 )
 
 
+class _By(click.Choice[str]):
+    """What samples are sorted by besides contents of fields."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word; raise Usage for the name of a field, which is for another option."""
+        if value not in self.choices:
+            raise Usage(f"--by {show(value)}: it is key, name or md5", f"-s sorts by a field: -s {quote(value)}")
+        return super().convert(value, param, ctx)
+
+
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
 @option(
@@ -55,11 +66,11 @@ COST = (
     more="auto puts numbers, by value, before text.",
 )
 @option("Order", "-r", "--reverse", is_flag=True, help="Descending; equal samples keep their order.")
-@choice(
+@option(
     "Order",
     "--by",
-    choices="key|name|md5",
-    default=None,
+    type=_By(["key", "name", "md5"]),
+    metavar="key|name|md5",
     help="Sort by key, first path or MD5 of the key.",
     more="It takes the place of --sort-field.",
 )

@@ -578,6 +578,15 @@ def test_full_disk(what: str, here: Path) -> None:
     assert os.listdir("space") == []
 
 
+def test_a_field_for_by(run: Run, archive: Archive) -> None:
+    """The hint names the option for fields."""
+    ran = run("sort", archive(rows("b.x a.x")), "--by", "json.label", exit=2)
+    assert ran.lines == [
+        "tarkit: --by 'json.label': it is key, name or md5",
+        "hint: -s sorts by a field: -s json.label",
+    ]
+
+
 @each_feed
 def test_no_space_is_needed_for_samples_that_fit(run: Run, archive: Archive, feed: Feed) -> None:
     """Temporary space is not used before memory is full."""
