@@ -80,13 +80,13 @@ FOLDERS = {
     "samples": "errors media problems streams.codecs stores streams tar tables zip",
     "export": "errors problems stores streams tar tables samples",
     "extraction": "errors problems streams tar samples",
-    "inspecting": "errors media problems streams tar samples",
+    "inspecting": "errors media problems stores streams tar samples",
     "mixing": "errors stores streams",
     "indexing": "errors problems streams.codecs stores streams tar tables samples export",
     "proc": "errors media problems signals streams tar tables samples",
     "shards": "errors problems signals streams.codecs sizes stores streams tar tables samples",
     "checking": "errors problems stores streams spill tar tables samples shards",
-    "sorting": "errors problems streams spill tar tables samples shards",
+    "sorting": "errors problems stores streams spill tar tables samples shards",
     "packing": (
         "errors problems signals streams.codecs stores streams spill tar tables parallel samples export shards sorting"
     ),

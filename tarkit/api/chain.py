@@ -41,6 +41,10 @@ class Origin(Protocol):
         """All archives."""
 
     @property
+    def storage(self) -> StoreOptions | None:
+        """How URLs of other files are reached that steps read; None for the options of the process."""
+
+    @property
     def whole(self) -> bool:
         """Whether all samples of the archives are read, those of each archive in order."""
 
@@ -71,6 +75,7 @@ class Archives:
         prefetch: how many archives are opened ahead.
         spool: whether copies of streams are kept in temporary files from one run to the next, which read them again.
         mode: `tar`, or how text, which is there in place of archives, is divided into samples.
+        storage: how URLs of other files are reached that steps read; None for the options of the process.
     """
 
     locations: tuple[Location, ...]
@@ -79,6 +84,7 @@ class Archives:
     prefetch: int = 0
     spool: bool = False
     mode: Mode = "tar"
+    storage: StoreOptions | None = None
 
     def __post_init__(self) -> None:
         self._kept: DatasetReader | None = None  # with `spool`, the reader of the first run
@@ -195,6 +201,11 @@ class Chain:
     def locations(self) -> tuple[Location, ...]:
         """The archives, in order."""
         return self._origin.locations
+
+    @property
+    def storage(self) -> StoreOptions | None:
+        """How URLs of files are reached that are read besides, such as the keys in order: as the inputs are."""
+        return self._origin.storage
 
     @property
     def inputs(self) -> list[Location]:

@@ -108,7 +108,8 @@ def open(
         if interleave > 1 or prefetch:
             raise Usage("interleave and prefetch need archives: they cannot be used with mode")
     chosen = parse_slice(shard_slice), interleave, prefetch
-    archives = Archives(locate(inputs, parse_options(storage_options)), *chosen, mode=mode)
+    storage = parse_options(storage_options)
+    archives = Archives(locate(inputs, storage), *chosen, mode=mode, storage=storage)
     allowed, skipped = split_names(allow, "allow"), split_names(skip, "skip")
     Policy(allowed, skipped)  # raises for names that are no problems
     return Dataset(archives, RunPlan(allowed, skipped, maxerr, on_problem, tmpdir))
@@ -330,7 +331,7 @@ class Dataset(Chain):
         from tarkit.sorting.memory import LEAST
 
         check_at_least(LEAST, memory=memory)
-        return self.then(Order(order_key(by, type, reverse, order_file), memory=memory, gathers=True))
+        return self.then(Order(order_key(by, type, reverse, order_file, self.storage), memory=memory, gathers=True))
 
     def shuffle(self, seed: int, *, epoch: int = 0, rng: ShuffleRng = "tarkit", memory: int | None = None) -> Dataset:
         """Put all samples into a random order, the same for the same inputs, `seed` and `epoch`.
@@ -506,7 +507,7 @@ class Dataset(Chain):
         """
         from tarkit.api.order import find_disorder, order_key
 
-        return find_disorder(self, order_key(by, type, reverse, order_file), self.new_run())
+        return find_disorder(self, order_key(by, type, reverse, order_file, self.storage), self.new_run())
 
     def fields(self) -> list[str]:
         """Return the names of all fields, in the order in which they come for the first time.

@@ -174,7 +174,7 @@ def count_dataset(
         from tarkit.inspecting.classes import ClassCounts, find_class_names
         from tarkit.views.report import Balance
 
-        balance = Balance(by, ClassCounts(), find_class_names(classes, data.locations))
+        balance = Balance(by, ClassCounts(), find_class_names(classes, data.locations, data.storage))
     elif classes is not None:
         raise Usage("classes are the names of the values of a field", "name the field: by='cls'")
     counts = Counts(classes=balance.classes if balance else None)
@@ -332,7 +332,7 @@ def write_gallery(
     from tarkit.inspecting.item import describe_sample
     from tarkit.views.html import Gallery
 
-    gallery = Gallery(find_class_names(classes, data.locations))
+    gallery = Gallery(find_class_names(classes, data.locations, data.storage))
     with output.open(data.locations) as sink:
         samples = first_samples(data, run, count, directory=output.directory, all_keys=all_keys)
         for sample, label in with_classes(samples, by, run):

@@ -83,10 +83,10 @@ def mix(
     check_at_least(0, total=total)
     if repeat and until == "first" and total is None:
         raise Usage("repeat has no end", "total=N draws so many, until='all' ends once each came to its end")
-    spec, given = _described(sources, Run(on_problem=reading.get("on_problem")).warn)
+    options = parse_options(reading.get("storage_options"))
+    spec, given = _described(sources, Run(on_problem=reading.get("on_problem")).warn, options)
     if reading and None not in given:
         raise Usage(f"{next(iter(reading))}: it is for sources that are names", "give it to tarkit.open")
-    options = parse_options(reading.get("storage_options"))
     found = open_sources(
         spec, lambda locations, interleave: open(locations, interleave=interleave, **reading), given, options=options
     )
@@ -99,13 +99,15 @@ def mix(
     return Mixture(found, seed, total, "never" if repeat and until == "first" else until, repeat).dataset(spec.shuffle)
 
 
-def _described(sources: object, warn: Callable[[str], None]) -> tuple[MixSpec, list[Dataset | None]]:
+def _described(
+    sources: object, warn: Callable[[str], None], options: StoreOptions | None
+) -> tuple[MixSpec, list[Dataset | None]]:
     """Return the description of a mix, and its datasets, with None for a source that is names."""
     if isinstance(sources, (str, os.PathLike)):
         path = os.fsdecode(sources)
         if not path.lower().endswith(SUFFIXES):
             raise Usage(f"{path}: a mix is described in a file {', '.join(SUFFIXES)}", "datasets are given as a list")
-        spec = read_spec(path, warn)
+        spec = read_spec(path, warn, options)
         return spec, [None] * len(spec.sources)
     if isinstance(sources, (Dataset, Mapping)) or not isinstance(sources, Iterable):
         sources = (None,)
@@ -236,6 +238,11 @@ class Mixture:
     def locations(self) -> tuple[Location, ...]:
         """All archives."""
         return tuple(location for source in self.sources for location in source.data.locations)
+
+    @property
+    def storage(self) -> StoreOptions | None:
+        """How URLs of other files are reached that steps read: as those of the first source."""
+        return self.sources[0].data.storage
 
     def dataset(self, shuffle: int) -> Dataset:
         """Return the mix as a dataset, through a buffer of `shuffle` samples unless that is 0."""

@@ -24,6 +24,7 @@ from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
     from tarkit.sorting.audit import Audit
+    from tarkit.stores.store import StoreOptions
 
 
 @dataclass(eq=False, repr=False)
@@ -122,9 +123,13 @@ class Random:
 
 
 def order_key(
-    by: str | Sequence[str], type: SortType, reverse: bool, order_file: str | os.PathLike[str] | None
+    by: str | Sequence[str],
+    type: SortType,
+    reverse: bool,
+    order_file: str | os.PathLike[str] | None,
+    storage: StoreOptions | None,
 ) -> SortKey | OrderFile:
-    """Return the key for the arguments of `Dataset.sort`."""
+    """Return the key for the arguments of `Dataset.sort`; `storage` says how the URL of a file is reached."""
     check_choice("type", type, SortType)
     fields = list_words(by, "by")
     if not fields:
@@ -133,7 +138,7 @@ def order_key(
         return SortKey(fields, type, reverse)
     if fields != ("__key__",) or type != "auto" or reverse:
         raise Usage("order_file cannot be used with by, type or reverse")
-    return OrderFile(os.fsdecode(order_file))
+    return OrderFile(os.fsdecode(order_file), options=storage)
 
 
 def find_disorder(data: Chain, key: SortKey | OrderFile, run: Run) -> Disorder | None:

@@ -12,6 +12,7 @@ from tarkit.errors import Problem, printable
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import MISFITS, Name, View
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location
 from tarkit.streams.text import open_file
 
@@ -57,20 +58,20 @@ def value_rank(value: str) -> tuple[float, str]:
     return (float(value), value) if value.isdecimal() and len(value) < 16 else (float("inf"), value)
 
 
-def read_class_names(path: str) -> list[str]:
+def read_class_names(path: str, options: StoreOptions | None = None) -> list[str]:
     """Return the names of classes in a file, one per line from class 0 on. Blank lines are skipped."""
-    with open_file(path) as file:
+    with open_file(path, options) as file:
         lines = file.read().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").splitlines()
     return [printable(line.strip()) for line in lines if line.strip()]
 
 
-def find_class_names(names: ClassNames, inputs: Sequence[Location]) -> list[str]:
-    """Return names of classes: given ones, or those in a file.
+def find_class_names(names: ClassNames, inputs: Sequence[Location], options: StoreOptions | None = None) -> list[str]:
+    """Return names of classes: given ones, or those in a file, which `options` say how to reach.
 
     Without either they are those in the first `classes.txt` in the directory of an input.
     """
     if isinstance(names, (str, os.PathLike)):
-        return read_class_names(os.fspath(names))
+        return read_class_names(os.fspath(names), options)
     if names is not None:
         return list(map(printable, names))
     directories = (os.path.dirname(location.text) for location in inputs if location.kind == "path")

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError, Usage, show
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file
 
 # ---- Files in YAML or JSON: read them, and report the position of errors
@@ -39,14 +40,14 @@ MOST = 1e100  # maximum of a weight, so that sums are finite
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
-def load(path: str) -> Any:
+def load(path: str, options: StoreOptions | None = None) -> Any:
     """Return the data in a file: JSON if its name ends in .json, else YAML (plain data only).
 
     Raises TarkitError with the line: it cannot be read, or a mapping has a key twice; and when PyYAML is missing.
     """
     word, path = path, file_label(path)
     try:
-        with open_file(word) as file:
+        with open_file(word, options) as file:
             text = file.read().decode()
     except OSError as error:
         raise TarkitError(f"{path}: {error.strerror}") from error
@@ -264,12 +265,14 @@ def parse_source(word: str) -> SourceSpec:
     return SourceSpec(name, [name], float(weight))
 
 
-def read_spec(path: str, warn: Callable[[str], None] = lambda line: None) -> MixSpec:
+def read_spec(
+    path: str, warn: Callable[[str], None] = lambda line: None, options: StoreOptions | None = None
+) -> MixSpec:
     """Return the mix that a file specifies. `warn` is called for unknown keys in webdataset's form.
 
     Raises TarkitError, with the position in the file.
     """
-    found, name = load(path), file_label(path)
+    found, name = load(path, options), file_label(path)
     if not isinstance(found, dict):
         raise TarkitError(f"{name}: not a mix, which is a mapping with a list of `sources`")
     here = SpecNode(name)

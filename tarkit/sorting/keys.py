@@ -17,6 +17,7 @@ from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.samples.values import MISFITS, Name, Number, View
 from tarkit.sorting import encoding
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.source import WindowSource
 from tarkit.streams.text import file_label, open_file
 from tarkit.tables.recipe import without_bom, without_end
@@ -191,11 +192,12 @@ class OrderFile:
     unlisted: OnUnlisted = "error"
     places: dict[bytes, int] = field(default_factory=dict)
     found: set[int] = field(default_factory=set)
+    options: StoreOptions | None = None  # of a URL
 
     def __post_init__(self) -> None:
         word, self.name = self.name, file_label(self.name)
         try:
-            with open_file(word) as file:
+            with open_file(word, self.options) as file:
                 for number, line in enumerate(without_bom(file), 1):
                     key = without_end(line)
                     if key and self.places.setdefault(key, number) != number:

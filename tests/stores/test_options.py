@@ -98,6 +98,44 @@ print("secret" in repr(data), "secret" in repr(data.locations))
     ]
 
 
+def test_files_that_arguments_name(servers: tuple[str, str], here: Path) -> None:
+    """Keys in order, names of classes, descriptions of mixes: reached as the inputs of the call."""
+    program = """
+from tarkit.streams.text import create_file
+from tarkit.stores.store import parse_options
+def write(name, text):
+    sink = create_file("s3://bucket/f/" + name, options=parse_options(two))
+    sink.write(text.encode())
+    sink.close()
+with tarkit.TarWriter("s3://bucket/f/a.tar", storage_options=two) as out:
+    for n in range(3):
+        out.write(f"{n}", {"cls": n % 2})
+with tarkit.TarWriter("b.tar") as out:
+    out.write("1", {"cls": 1})
+write("order.txt", "2\\n0\\n1\\n")
+write("classes.txt", "dog\\ncat\\n")
+write("mix.json", '{"sources": [{"shards": "s3://bucket/f/a.tar"}]}')
+data = tarkit.open("s3://bucket/f/a.tar", storage_options=two)
+local = tarkit.open("b.tar", storage_options=two)
+order, classes = "s3://bucket/f/order.txt", "s3://bucket/f/classes.txt"
+print([sample.key for sample in data.sort(order_file=order)], data.find_disorder(order_file=order).after)
+print([sample.key for sample in local.sort(order_file=order)])
+print("cat" in str(data.stats(by="cls", classes=classes)), data.gallery("page.html", by="cls", classes=classes))
+print("cat" in str(tarkit.stats("s3://bucket/f/a.tar", by="cls", classes=classes, storage_options=two)))
+print(len(list(tarkit.mix("s3://bucket/f/mix.json", 7, storage_options=two))))
+print(tarkit.mix([local, data], 7, until="all").where("cls == 0").sort(order_file=order).head(3))
+"""
+    printed = run(servers, program, AWS_ENDPOINT_URL=servers[0], AWS_ACCESS_KEY_ID="no", AWS_SECRET_ACCESS_KEY="no")
+    assert printed.splitlines() == [
+        "['2', '0', '1'] b'2'",
+        "['1']",
+        "True 3",
+        "True",
+        "3",
+        "[<tarkit.Sample '2': cls>, <tarkit.Sample '0': cls>]",
+    ]
+
+
 def test_plans_recipes_and_maps(servers: tuple[str, str], here: Path) -> None:
     """A tree has the options of its plan, the shards those of `write`; also what is saved, kept, removed and listed."""
     program = """
