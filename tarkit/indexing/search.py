@@ -14,6 +14,7 @@ from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.samples.sample import TarSample
 from tarkit.stores import connect
+from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import Location
 from tarkit.streams.source import Source, StreamSource, WindowSource
 
@@ -66,14 +67,14 @@ class KeySearch:
         rest, allowed = iter(locations), 1
         try:
             while True:
-                for location in islice(rest, allowed - len(waiting)):
+                for location in islice(rest, max(allowed - len(waiting), 0)):
                     shard = _Shard(location, self._key, self._tmpdir, ended, parsing)
                     waiting.append((shard, self._begin(shard)))
                 if not waiting:
                     return
                 shard, wait = waiting.popleft()
                 wait()
-                allowed = min(2 * allowed, AHEAD)
+                allowed = 1 if isinstance(shard.source, StreamSource) else min(2 * allowed, AHEAD)
                 yield from self._found(shard)
         finally:
             ended.set()
@@ -82,8 +83,9 @@ class KeySearch:
         """Begin to look at an object in a thread; return what waits for the end. Others are opened in their turn."""
         location = shard.location
         chosen = connect.options_of(location.options).cache
-        if location.kind != "url" or (self._cache if chosen is None else chosen):
-            return shard.look  # with a cache, to open an object is to fetch all of it
+        cached = bool(self._cache if chosen is None else chosen)  # to open an object is to fetch all of it
+        if location.kind != "url" or cached or codec_by_suffix(location.text):  # what is compressed is a stream
+            return shard.look
         from tarkit.stores.transfer import ThreadCall
 
         return ThreadCall(shard.look).result

@@ -235,6 +235,21 @@ def test_shards_whose_index_does_not_settle_it_are_read(server: HttpServer, run:
     assert "searched 4 inputs, 1 of them by an index" in run("get", "04b", urls, exit=1).stderr
 
 
+def test_compressed_objects_among_others(server: HttpServer, run: Run, archive: Archive) -> None:
+    """They are streams, whatever they are called, and are read one after another."""
+    names = []
+    for number in range(12):
+        name = archive({f"{number:02}.cls": b"%d" % number}, f"{number:02}.tar")
+        if number % 3 == 2:
+            run("cat", name, "-o", f"z{name}.gz")
+            name = f"z{name}.gz"
+        suffix = "" if number % 2 else ".gz" * (number % 3 == 2)
+        names.append(server.serve(f"/{number:02}.tar{suffix}", Path(name).read_bytes()))
+    for number in (0, 2, 5, 8, 11):
+        assert run("get", f"{number:02}.cls", *names).stdout == b"%d" % number
+    assert "searched 12 inputs\n" in run("get", "12.cls", *names, exit=1).stderr
+
+
 # ---- Access by number and key
 
 
