@@ -19,16 +19,19 @@ if TYPE_CHECKING:
     from tarkit.api.check import check as check
     from tarkit.api.create import create as create
     from tarkit.api.dataset import Dataset as Dataset
+    from tarkit.api.dataset import DecodedDataset as DecodedDataset
     from tarkit.api.dataset import open as open
     from tarkit.api.dataset import stats as stats
     from tarkit.api.index import index as index
     from tarkit.api.index import verify_index as verify_index
+    from tarkit.api.indexed import DecodedIndex as DecodedIndex
     from tarkit.api.indexed import IndexedDataset as IndexedDataset
     from tarkit.api.inspect import FieldStats as FieldStats
     from tarkit.api.inspect import Stats as Stats
     from tarkit.api.map import WorkOptions as WorkOptions
     from tarkit.api.mix import mix as mix
     from tarkit.api.run import TarkitWarning as TarkitWarning
+    from tarkit.api.sample import DecodedSample as DecodedSample
     from tarkit.api.sample import Sample as Sample
     from tarkit.api.tree.plan import Plan as Plan
     from tarkit.api.tree.plan import load_plan as load_plan
@@ -49,6 +52,9 @@ if TYPE_CHECKING:
 _MODULES = {
     "Audit": "tarkit.sorting.audit",
     "Dataset": "tarkit.api.dataset",
+    "DecodedDataset": "tarkit.api.dataset",
+    "DecodedIndex": "tarkit.api.indexed",
+    "DecodedSample": "tarkit.api.sample",
     "Disorder": "tarkit.sorting.keys",
     "EntryName": "tarkit.inspecting.item",
     "FieldStats": "tarkit.api.inspect",
@@ -82,6 +88,9 @@ _MODULES = {
 __all__ = [
     "Audit",
     "Dataset",
+    "DecodedDataset",
+    "DecodedIndex",
+    "DecodedSample",
     "Disorder",
     "EntryName",
     "FieldStats",

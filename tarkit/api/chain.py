@@ -328,12 +328,18 @@ class Chain:
 
     def then(self, step: Step) -> Self:
         """Add a step."""
-        return type(self)(self._origin, self.new_run, (*self._steps, step))
+        return self._with(self._origin, (*self._steps, step))
 
     def only(self, places: Sequence[int]) -> Self:
         """Return the samples of the archives with these numbers, in this order."""
         assert isinstance(self._origin, Archives)
-        return type(self)(self._origin.only(places), self.new_run, self._steps)
+        return self._with(self._origin.only(places), self._steps)
+
+    def _with(self, origin: Origin, steps: tuple[Step, ...]) -> Self:
+        """Return a copy with another origin and other steps."""
+        made = type(self).__new__(type(self))
+        vars(made).update(vars(self), _origin=origin, _steps=steps)
+        return made
 
 
 def _gathers(steps: Sequence[Step]) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypedDict, Unpack, overload
 
 from tarkit.api.arguments import (
     check_at_least,
@@ -28,7 +29,7 @@ from tarkit.api.arguments import (
 from tarkit.api.chain import Archives, Chain, locate
 from tarkit.api.output import written_path
 from tarkit.api.run import Run, RunPlan
-from tarkit.api.sample import Sample, view_samples
+from tarkit.api.sample import DecodedSample, Sample, view_samples
 from tarkit.api.steps import BufferShuffle
 from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from tarkit.api.chain import Input
     from tarkit.api.check import Report
     from tarkit.api.extract import FileTime
-    from tarkit.api.indexed import IndexedDataset
+    from tarkit.api.indexed import DecodedIndex, IndexedDataset
     from tarkit.api.inspect import Stats
     from tarkit.api.map import SampleWork, WorkOptions
     from tarkit.api.order import ShuffleRng
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from tarkit.export.columns import TableFormat
     from tarkit.inspecting.classes import ClassNames
     from tarkit.inspecting.item import EntryName
+    from tarkit.media.decoder import DecodeSpec, FieldDecoder
+    from tarkit.samples.sample import TarSample
     from tarkit.samples.text import Mode
     from tarkit.shards.limits import Even, Remainder, SizeRule
     from tarkit.shards.template import Notation
@@ -58,9 +61,31 @@ if TYPE_CHECKING:
     from tarkit.sorting.keys import Disorder, SortType
 
 
+class OpenOptions(TypedDict, total=False):
+    """Arguments of `tarkit.open` besides `inputs` and `decode`; it describes them."""
+
+    allow_pickle: bool
+    allow: str | Iterable[str]
+    skip: str | Iterable[str]
+    maxerr: int
+    on_problem: Callable[[str], None] | None
+    interleave: int
+    prefetch: int
+    shard_slice: slice | None
+    mode: Mode
+    tmpdir: str | None
+    storage_options: Mapping[str, object] | None
+
+
+@overload
+def open(inputs: Input | Iterable[Input], *, decode: None = None, **options: Unpack[OpenOptions]) -> Dataset: ...
+@overload
+def open(inputs: Input | Iterable[Input], *, decode: DecodeSpec, **options: Unpack[OpenOptions]) -> DecodedDataset: ...
 def open(
     inputs: Input | Iterable[Input],
     *,
+    decode: DecodeSpec | None = None,
+    allow_pickle: bool = False,
     allow: str | Iterable[str] = (),
     skip: str | Iterable[str] = (),
     maxerr: int = 0,
@@ -78,6 +103,8 @@ def open(
         inputs: a path, a directory (its archives), a glob, names in braces (`"train-{000..099}.tar"`), a URL,
             `"pipe:COMMAND"`, `"-"` for stdin, or a binary file object, which stays open; or several of these, read in
             turn. Pipes, and file objects that cannot seek, can be read once.
+        decode: decode the fields of samples, as `Dataset.decode` does; None for bytes.
+        allow_pickle: decode pickles too, which can run any code.
         allow: names of problems to ignore, keeping the entries concerned, or `"all"`.
         skip: names of problems to ignore, leaving out the samples concerned, or `"all"`.
         maxerr: how many problems of other names are treated like those of `skip`.
@@ -112,7 +139,12 @@ def open(
     archives = Archives(locate(inputs, storage), *chosen, mode=mode, storage=storage)
     allowed, skipped = split_names(allow, "allow"), split_names(skip, "skip")
     Policy(allowed, skipped)  # raises for names that are no problems
-    return Dataset(archives, RunPlan(allowed, skipped, maxerr, on_problem, tmpdir))
+    data = Dataset(archives, RunPlan(allowed, skipped, maxerr, on_problem, tmpdir))
+    if decode is None:
+        if allow_pickle:
+            raise Usage("allow_pickle requires decode")
+        return data
+    return data.decode(decode, allow_pickle=allow_pickle)
 
 
 def stats(
@@ -179,8 +211,13 @@ class Dataset(Chain):
         """Read the samples, in order. Entries that belong to no sample are skipped."""
         samples, flow = self.samples(self.new_run(), moves=False)
         with flow:
-            yield from view_samples(flow.counted(samples))
+            yield from view_samples(flow.counted(samples), self._view)
             flow.finish()
+
+    @property
+    def _view(self) -> Callable[[TarSample, bytes | None], Sample]:
+        """What makes a sample for Python of one and its bytes."""
+        return Sample
 
     def head(self, count: int = 1) -> list[Sample]:
         """Return the first `count` samples; large ones of a stream are held in memory.
@@ -195,7 +232,8 @@ class Dataset(Chain):
     def __repr__(self) -> str:
         count = len(self.locations)
         steps = ", ".join(step.name for step in self._steps)
-        return f"<tarkit.Dataset of {count} input{'' if count == 1 else 's'}{': ' if steps else ''}{steps}>"
+        inputs = f"{count} input{'' if count == 1 else 's'}"
+        return f"<tarkit.{type(self).__name__} of {inputs}{': ' if steps else ''}{steps}>"
 
     def __enter__(self) -> Self:
         return self
@@ -203,9 +241,39 @@ class Dataset(Chain):
     def __exit__(self, *error: object) -> None:
         """Do nothing: no file is open between runs."""
 
+    def decode(self, how: DecodeSpec = True, *, allow_pickle: bool = False) -> DecodedDataset:
+        """Decode the fields of samples when they are looked up, by their names.
+
+        Samples become `tarkit.DecodedSample`. What is written, with `write`, `split` and so on, stays as it is.
+
+        Args:
+            how: True for the table of fields in the documentation, with pictures as Pillow images.
+                A name for another form of pictures: `"pil"` (RGB), `"pill"`, `"pilrgba"`; `"rgb8"`, `"rgba8"`,
+                `"l8"` for numpy arrays of uint8, height x width x channels (for `l8` height x width); `"rgb"`,
+                `"rgba"`, `"l"` for float32 from 0 to 1; `"torchrgb"`, `"torchrgb8"` and so on for torch tensors,
+                channels x height x width. A dict from the ends of names to such a name, a function of the bytes,
+                True for the table, or None for bytes: `{"seg.png": "l8", "jpg png": function, "*": None}`, where
+                `"*"` is for all other fields, which are by default decoded by the table.
+            allow_pickle: decode pickles too, which can run any code.
+
+        Raises:
+            Usage: an unknown name of a form, or two rules for one name.
+            TarkitError: when a field is looked up that cannot be decoded, or that needs a library that is not
+                installed.
+
+        >>> import tarkit
+        >>> [sample["cls"] for sample in tarkit.open("train-*.tar").decode()]
+        [3, 1, 3]
+        >>> [sample["jpg"] for sample in tarkit.open("a.tar").decode({"jpg": len})]
+        [3, 3]
+        """
+        from tarkit.media.decoder import parse_decode
+
+        return DecodedDataset.of(self, parse_decode(how, allow_pickle))
+
     # ---- Choose samples
 
-    def where(self, expression: str) -> Dataset:
+    def where(self, expression: str) -> Self:
         """Keep samples for which an expression holds, such as `"cls == 3 and json.width > 512"`.
 
         Names in it are fields, paths into fields of JSON, `__key__`, `shard`, `size`, `size.FIELD`, `width.FIELD`,
@@ -224,7 +292,7 @@ class Dataset(Chain):
             )
         return self.filter_samples(Select(where=Where(expression)))
 
-    def match(self, pattern: str) -> Dataset:
+    def match(self, pattern: str) -> Self:
         """Keep samples in whose key a regular expression is found.
 
         >>> import tarkit
@@ -234,7 +302,7 @@ class Dataset(Chain):
         check_text(pattern=pattern)
         return self.filter_samples(Select(match=pattern))
 
-    def keys(self, keys: str | Iterable[str]) -> Dataset:
+    def keys(self, keys: str | Iterable[str]) -> Self:
         """Keep samples that have one of these keys.
 
         >>> import tarkit
@@ -244,7 +312,7 @@ class Dataset(Chain):
         wanted = frozenset(key.encode("utf-8", "surrogateescape") for key in list_words(keys, "keys"))
         return self.filter_samples(Select(keys=KeyList("keys", wanted)))
 
-    def sample(self, share: float, seed: int) -> Dataset:
+    def sample(self, share: float, seed: int) -> Self:
         """Keep each sample with the probability `share`, from 0 to 1; the same samples for the same `seed`."""
         check_whole(seed=seed)
         check_number(share=share)
@@ -252,7 +320,7 @@ class Dataset(Chain):
             raise Usage(f"share={share}: it is from 0 to 1")
         return self.filter_samples(Select(sample=share, seed=seed))
 
-    def slice(self, start: int, stop: int | None = None, step: int = 1) -> Dataset:
+    def slice(self, start: int, stop: int | None = None, step: int = 1) -> Self:
         """Keep the samples `start`, `start + step` ... before `stop`, counted from 0 in the order that they have.
 
         >>> import tarkit
@@ -263,7 +331,7 @@ class Dataset(Chain):
 
     # ---- Choose and rename fields
 
-    def select(self, *fields: str | Iterable[str]) -> Dataset:
+    def select(self, *fields: str | Iterable[str]) -> Self:
         """Keep only these fields, in this order: `select("jpg cls")`, `select("jpg", "cls")` or a list.
 
         `"image:jpg,png"` is the first of jpg and png that a sample has, under the name image. A sample that lacks a
@@ -275,17 +343,17 @@ class Dataset(Chain):
         """
         return self.change(Fields(keep=parse_fields(" ".join(flatten_words(fields, "fields")))))
 
-    def drop(self, *patterns: str | Iterable[str]) -> Dataset:
+    def drop(self, *patterns: str | Iterable[str]) -> Self:
         """Leave out the fields that match one of these globs: `drop("*.png", "txt")`."""
         return self.change(Fields(drop=flatten_words(patterns, "patterns")))
 
-    def require(self, *fields: str | Iterable[str], on_missing: OnMissing = "error") -> Dataset:
+    def require(self, *fields: str | Iterable[str], on_missing: OnMissing = "error") -> Self:
         """Require fields; `"jpg|png"` requires either. `on_missing` is the action for a sample that lacks one."""
         check_choice("on_missing", on_missing, OnMissing)
         required = [tuple(map(os.fsencode, each.split("|"))) for each in split_names(flatten_words(fields, "fields"))]
         return self.change(Fields(require=required, on_missing=on_missing))
 
-    def rekey(self, template: str) -> Dataset:
+    def rekey(self, template: str) -> Self:
         """Give each sample a new key.
 
         Args:
@@ -309,7 +377,7 @@ class Dataset(Chain):
         reverse: bool = False,
         order_file: str | os.PathLike[str] | None = None,
         memory: int | None = None,
-    ) -> Dataset:
+    ) -> Self:
         """Sort the samples by key or by values in them; equal ones keep their order.
 
         Scattered parts of a sample are joined.
@@ -333,7 +401,7 @@ class Dataset(Chain):
         check_at_least(LEAST, memory=memory)
         return self.then(Order(order_key(by, type, reverse, order_file, self.storage), memory=memory, gathers=True))
 
-    def shuffle(self, seed: int, *, epoch: int = 0, rng: ShuffleRng = "tarkit", memory: int | None = None) -> Dataset:
+    def shuffle(self, seed: int, *, epoch: int = 0, rng: ShuffleRng = "tarkit", memory: int | None = None) -> Self:
         """Put all samples into a random order, the same for the same inputs, `seed` and `epoch`.
 
         With `rng="pcg"` it is the order of AIStore's dSort.
@@ -350,7 +418,7 @@ class Dataset(Chain):
         check_whole(seed=seed, epoch=epoch)
         return self.then(Order(random=Random(seed, epoch, rng), memory=memory))
 
-    def buffer_shuffle(self, size: int, seed: int, *, initial: int | None = None) -> Dataset:
+    def buffer_shuffle(self, size: int, seed: int, *, initial: int | None = None) -> Self:
         """Shuffle locally, through a buffer of `size` samples, in the order of webdataset's `shuffle`."""
         check_at_least(1, size=size)
         check_at_least(0, initial=initial)
@@ -368,7 +436,7 @@ class Dataset(Chain):
         decode: bool = False,
         allow_pickle: bool = False,
         **options: Unpack[WorkOptions],
-    ) -> Dataset:
+    ) -> Self:
         """Replace each sample by what a function returns for it.
 
         Args:
@@ -407,7 +475,15 @@ class Dataset(Chain):
             check_function(init=init)
         how = parse_work_options("map", options)
         return self._process(
-            CallFunction(function=function, batch=batch, init=init, decode=decode, allow_pickle=allow_pickle, **how)
+            CallFunction(
+                function=function,
+                batch=batch,
+                init=init,
+                decode=decode,
+                allow_pickle=allow_pickle,
+                view=self._view,
+                **how,
+            )
         )
 
     def proc(
@@ -422,7 +498,7 @@ class Dataset(Chain):
         add_log: str | None = None,
         keep_dir: bool = False,
         **options: Unpack[WorkOptions],
-    ) -> Dataset:
+    ) -> Self:
         """Run a shell command for each sample, in a directory where its fields are the files `sample.FIELD`.
 
         The files `sample.*` that it leaves there are the new sample; see `tarkit proc --help`. Its output is dropped;
@@ -465,7 +541,7 @@ class Dataset(Chain):
             )
         )
 
-    def worker(self, command: str, **options: Unpack[WorkOptions]) -> Dataset:
+    def worker(self, command: str, **options: Unpack[WorkOptions]) -> Self:
         """Send the samples to programs that read a tar stream and write one.
 
         Args:
@@ -482,7 +558,7 @@ class Dataset(Chain):
         check_text(command=command)
         return self._process(RunProgram(command=command, **parse_work_options("worker", options)))
 
-    def _process(self, work: SampleWork) -> Dataset:
+    def _process(self, work: SampleWork) -> Self:
         """Add a step that processes samples."""
         if work.redo and not self.unchanged:
             raise Usage("redo reads all samples of its inputs: it cannot follow other steps, mode or shard_slice")
@@ -550,11 +626,15 @@ class Dataset(Chain):
         """
         from tarkit.api.indexed import IndexedDataset
 
+        self._check_indexed()
+        return IndexedDataset(self.locations, self.new_run())
+
+    def _check_indexed(self) -> None:
+        """Raise Unsupported if steps change samples."""
         if not self.unchanged:
             raise Unsupported(
                 "samples are looked up in archives as they are", "write the dataset first, then open that"
             )
-        return IndexedDataset(self.locations, self.new_run())
 
     def get(self, key: str) -> Sample:
         """Return the first sample with a key. An index next to a shard finds it, else the archives are read up to it.
@@ -571,7 +651,7 @@ class Dataset(Chain):
         """
         from tarkit.api.indexed import get
 
-        return get(self, key)
+        return get(self, key, self._view)
 
     def entries(self) -> Iterator[EntryName]:
         """Read the names of all entries: path, key, field and size of each. No content of a plain archive is read.
@@ -884,3 +964,44 @@ class Dataset(Chain):
             storage=parse_options(storage_options),
         )
         return write_split(self, self.new_run(), options).done
+
+
+class DecodedDataset(Dataset):
+    """A dataset whose samples are decoded when fields of them are looked up; `Dataset.decode` makes one.
+
+    Its steps and outputs are those of `Dataset`: `where` and `sort` see bytes, and what is written is not encoded anew.
+    The function of `map` gets a `DecodedSample`; a value that it returns unchanged keeps its bytes.
+
+    >>> import tarkit
+    >>> data = tarkit.open("a.tar", decode=True).select("cls")
+    >>> [dict(sample) for sample in data]
+    [{'cls': 3}, {'cls': 1}]
+    >>> [dict(sample) for sample in data.map(lambda sample: {"cls": sample["cls"] + 1})]
+    [{'cls': 4}, {'cls': 2}]
+    """
+
+    _decoder: FieldDecoder
+
+    @classmethod
+    def of(cls, data: Dataset, decoder: FieldDecoder) -> DecodedDataset:
+        """Return the samples of a dataset, decoded."""
+        made = cls.__new__(cls)
+        vars(made).update(vars(data), _decoder=decoder)
+        return made
+
+    @property
+    def _view(self) -> Callable[[TarSample, bytes | None], DecodedSample]:
+        return partial(DecodedSample, decoder=self._decoder)
+
+    def indexed(self) -> DecodedIndex:
+        """Read all headers, for `len` and access by number and key; samples are decoded. See `Dataset.indexed`."""
+        from tarkit.api.indexed import DecodedIndex
+
+        self._check_indexed()
+        return DecodedIndex(self.locations, self.new_run(), self._view)
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[DecodedSample]: ...
+        def head(self, count: int = 1) -> list[DecodedSample]: ...  # type: ignore[override]
+        def get(self, key: str) -> DecodedSample: ...

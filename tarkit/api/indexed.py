@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import index as as_index
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from tarkit.api.chain import Chain
 from tarkit.api.output import Output, refuse_overwrite
 from tarkit.api.run import Run
-from tarkit.api.sample import WHOLE, Sample
+from tarkit.api.sample import WHOLE, DecodedSample, Sample
 from tarkit.api.steps import Flow
 from tarkit.errors import MissingKey, Problem, TarkitError, Unsupported, show
 from tarkit.indexing import lookup
@@ -54,13 +54,16 @@ class IndexedDataset(Sequence[Sample]):
     It can be pickled, for workers in other processes: the shards are opened again, and must not have changed.
     """
 
-    def __init__(self, locations: Sequence[Location], run: Run) -> None:
-        """Read the headers. `tarkit.Dataset.indexed` is the way to call it.
+    def __init__(
+        self, locations: Sequence[Location], run: Run, view: Callable[[TarSample, bytes | None], Sample] = Sample
+    ) -> None:
+        """Read the headers. `tarkit.Dataset.indexed` is the way to call it. `view` makes a sample of one and its bytes.
 
         Raises:
             Unsupported: a shard that is compressed, or a stream.
             Problem: a fault that the policy of `run` does not let pass.
         """
+        self._view = view
         self._sources: list[_OpenedShard] = []
         self._shards = array("L")
         self._starts = array("Q")
@@ -159,7 +162,7 @@ class IndexedDataset(Sequence[Sample]):
             raise Unsupported(what, RENEW)
         source.close()
         shard.unchanged()
-        return Sample(found, data)
+        return self._view(found, data)
 
     def _missing(self, key: str) -> MissingKey:
         """Return the error for a key that no sample has; it may be that of an index that does not match its shard."""
@@ -173,6 +176,19 @@ class IndexedDataset(Sequence[Sample]):
         """Return whether the sample of a number has this key; an index lists each key of its shard once."""
         first = -1 if key is None else self._numbers.get(key, -1)
         return first == number or (first >= 0 and self._shards[first] != self._shards[number])
+
+
+class DecodedIndex(IndexedDataset):
+    """Samples by number and by key, whose values are decoded; see `IndexedDataset`."""
+
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]
+        def __getitem__(self, place: int | str) -> DecodedSample: ...
+        @overload
+        def __getitem__(self, place: slice) -> list[DecodedSample]: ...
+        def __getitem__(self, place: int | str | slice) -> DecodedSample | list[DecodedSample]: ...
+        def __iter__(self) -> Iterator[DecodedSample]: ...
 
 
 class _OpenedShard:
@@ -220,8 +236,8 @@ def _refuse_globals(sample: TarSample) -> None:
 # ---- One sample by its key
 
 
-def get(data: Chain, key: str) -> Sample:
-    """Return the first sample with a key; see `Dataset.get`."""
+def get(data: Chain, key: str, view: Callable[[TarSample, bytes | None], Sample] = Sample) -> Sample:
+    """Return the first sample with a key; see `Dataset.get`. `view` makes a sample of one and its bytes."""
     if not isinstance(key, str):
         raise TypeError(f"a key is a str, not {type(key).__name__}")
     samples, flow, search, others = _find(data, key.encode("utf-8", "surrogateescape"), data.new_run(), moves=False)
@@ -237,7 +253,7 @@ def get(data: Chain, key: str) -> Sample:
         content = read(sample.start, sample.stop) if held else None
         if isinstance(source, WindowSource):
             source.unchanged()
-        return Sample(sample, content)
+        return view(sample, content)
 
 
 def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields: Sequence[bytes] = ()) -> None:

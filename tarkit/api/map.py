@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
 from tarkit.api.arguments import (
@@ -33,6 +34,7 @@ from tarkit.tar.writer import EntryWriter
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Input
+    from tarkit.proc.child import Wrapped
 
 _LONGEST_BASE = 100  # bytes: with a dot and the field it is a file name, which has at most 255
 
@@ -230,6 +232,7 @@ class CallFunction(SampleWork):
     init: str | Callable[[], Any] | None = None
     decode: bool = False
     allow_pickle: bool = False
+    view: Callable[[TarSample, bytes | None], Sample] = Sample
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -243,7 +246,6 @@ class CallFunction(SampleWork):
         """Return a runner that calls the function."""
         from tarkit.proc.call import FunctionOptions
         from tarkit.proc.function import function_runner
-        from tarkit.samples.encoder import encode_value
 
         plain = self.decode or isinstance(self.function, str)
         options = FunctionOptions(
@@ -256,8 +258,7 @@ class CallFunction(SampleWork):
             tmpdir=tmpdir,
             mtime=self.mtime,
             tell=run.tell,
-            wrap=None if plain else _as_sample,
-            encode=None if plain else encode_value,
+            wrap=None if plain else partial(_as_sample, self.view),
         )
         return function_runner(options, self.batch, how)
 
@@ -327,7 +328,8 @@ class RunProgram(SampleWork):
         return worker_runner(self.command, how, path=path, timeout=self.timeout, mtime=mtime, tmpdir=tmpdir)
 
 
-def _as_sample(sample: TarSample) -> Mapping[str, Any]:
-    """Return the argument of the function."""
+def _as_sample(view: Callable[[TarSample, bytes | None], Sample], sample: TarSample) -> Wrapped:
+    """Return the argument of the function, and what encodes the values that it returns."""
     small = sample.stop - sample.start <= WHOLE
-    return Sample(sample, sample.source.read(sample.start, sample.stop) if small else None)
+    made = view(sample, sample.source.read(sample.start, sample.stop) if small else None)
+    return made, made._encode_value

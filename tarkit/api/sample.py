@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from tarkit.errors import Problem, Unsupported, show
+from tarkit.errors import MissingLibrary, Problem, TarkitError, Unsupported, show
 from tarkit.samples.sample import KEYLESS, TarSample
 from tarkit.streams.ranges import Held, HeldRange
 from tarkit.streams.source import Source, WindowSource
@@ -14,6 +14,7 @@ from tarkit.tar.reader import Raw
 
 if TYPE_CHECKING:
     from tarkit.inspecting.item import SampleItems
+    from tarkit.media.decoder import DecodeSpec, FieldDecoder
 
 WHOLE = 1 << 20  # bytes; a sample up to this size is read as a whole
 
@@ -133,6 +134,42 @@ class Sample(Mapping[str, bytes]):
 
         return sample_record(self._items())
 
+    def decode(self, field: str, how: DecodeSpec = True, *, allow_pickle: bool = False) -> Any:
+        """Return the value of a field, decoded by its name; `how` and `allow_pickle` are as for `Dataset.decode`.
+
+        Raises:
+            KeyError: the sample has no such field.
+            TarkitError: its content cannot be decoded.
+
+        >>> import tarkit
+        >>> tarkit.open("a.tar").head()[0].decode("cls")
+        3
+        """
+        from tarkit.media.decoder import parse_decode
+
+        return self._decoded_by(parse_decode(how, allow_pickle), field, Sample.__getitem__(self, field))
+
+    def _decoded_by(self, decoder: FieldDecoder, field: str, data: bytes) -> Any:
+        """Return the value of a field; errors name the sample."""
+        try:
+            return decoder.decode(field, data)
+        except MissingLibrary:
+            raise
+        except TarkitError as error:
+            what = f"{self.shard}: at {self.offset}: {show(self._sample.key or b'')}: {error}"
+            raise TarkitError(what, error.hint) from error.__cause__
+
+    def _encode_value(self, field: str, value: object) -> bytes:
+        """Return the bytes of a value for a field of this name, as `TarWriter` writes it.
+
+        Raises:
+            TypeError: a value that has no encoding.
+            TarkitError: a value that the field cannot hold.
+        """
+        from tarkit.samples.encoder import encode_value
+
+        return encode_value(field, value)
+
     def keys(self) -> KeysView[str]:
         """The names of the fields, in order."""
         return (self._small() or self._index()).keys()
@@ -221,12 +258,76 @@ class Sample(Mapping[str, bytes]):
             source.unchanged()
         return seen
 
-    def _keep(self) -> Sample:
+    def _keep(self) -> Self:
         """Return the sample, which stays readable after the next one is read."""
         sample = self._sample
         if self._data is None and not sample.source.seekable:
             self._data = sample.source.read(sample.start, sample.stop)
         return self
+
+
+class DecodedSample(Sample):
+    """One sample whose values are decoded: `sample["jpg"]` is a picture, `sample.raw("jpg")` its bytes.
+
+    A field is decoded when it is looked up for the first time. Iterating over `values` or `items` decodes all.
+
+    >>> import tarkit
+    >>> sample = tarkit.open("a.tar", decode=True).head()[0]
+    >>> sample["cls"], sample.raw("cls")
+    (3, b'3')
+    """
+
+    __slots__ = ("_decoder", "_values")
+
+    def __init__(self, sample: TarSample, data: bytes | None, decoder: FieldDecoder) -> None:
+        """See `Sample`; `decoder` decodes the fields."""
+        super().__init__(sample, data)
+        self._decoder = decoder
+        self._values: dict[str, Any] = {}
+
+    def raw(self, field: str) -> bytes:
+        """Return the content of a field as bytes. Raises KeyError if the sample has no such field."""
+        return super().__getitem__(field)
+
+    def __getitem__(self, field: str) -> Any:
+        """Return the value of a field.
+
+        Raises:
+            KeyError: the sample has no such field.
+            TarkitError: the content cannot be decoded, or a library is not installed.
+        """
+        name = field if field in self._values else self._spelled(field) or field
+        if name not in self._values:
+            self._values[name] = self._decoded_by(self._decoder, name, super().__getitem__(name))
+        return self._values[name]
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("Sample", "DecodedSample", 1)
+
+    def values(self) -> ValuesView[Any]:
+        """The values of the fields, in order."""
+        return ValuesView(self)
+
+    def items(self) -> ItemsView[str, Any]:
+        """The names of the fields and their values, in order."""
+        return ItemsView(self)
+
+    def _encode_value(self, field: str, value: object) -> bytes:
+        """Return the bytes of a value for a field: the original ones if it equals a value of this sample.
+
+        Raises:
+            TypeError: a value that has no encoding.
+            TarkitError: a value that the field cannot hold.
+        """
+        from tarkit.samples.encoder import encode_value
+
+        origins = [field] if field in self.keys() else []
+        origins += [name for name, known in self._values.items() if known is value and name != field]
+        for origin in origins:
+            original = self._decoder.encode(field, value, origin, super().__getitem__(origin))
+            if original is not None:
+                return original
+        return encode_value(field, value)
 
 
 class _Passed(Held):
@@ -242,10 +343,12 @@ class _Passed(Held):
         raise Unsupported(what, "dict(sample) keeps its fields; they can be read until the next sample is requested")
 
 
-def view_samples(samples: Iterator[TarSample]) -> Iterator[Sample]:
+def view_samples(
+    samples: Iterator[TarSample], view: Callable[[TarSample, bytes | None], Sample] = Sample
+) -> Iterator[Sample]:
     """Yield the samples of a run as Python sees them, without entries that belong to no sample.
 
-    A large one of a stream can be read until the next is requested.
+    A large one of a stream can be read until the next is requested. `view` makes a sample of one and its bytes.
     """
     source: Source | None = None
     for sample in samples:
@@ -258,8 +361,8 @@ def view_samples(samples: Iterator[TarSample]) -> Iterator[Sample]:
             read = source.recent if isinstance(source, WindowSource) else source.read
         start, stop = sample.start, sample.stop
         if stop - start <= WHOLE:
-            yield Sample(sample, read(start, stop))
+            yield view(sample, read(start, stop))
         else:
-            yield Sample(sample, None)
+            yield view(sample, None)
             if not source.seekable:
                 sample.source = cast(Source, _Passed(sample))  # its bytes are no longer held

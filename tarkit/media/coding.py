@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from tarkit.errors import MissingLibrary, TarkitError, show
 from tarkit.media import coding_arrays as arrays
 from tarkit.media import coding_pictures as pictures
+from tarkit.media.coding_gzip import compress, expand
 
 _INTEGER = re.compile(rb"\s*[-+]?[0-9]+\s*")
 
@@ -38,28 +39,35 @@ class ValueKind(NamedTuple):
     `encode` is called with the extension and the value. `same` returns whether a value equals the decoded bytes.
     """
 
+    name: str
     decode: Callable[[bytes], Any]
     encode: Callable[[str, Any], bytes]
     same: Callable[[Any, bytes], bool]
 
 
 def extension(field: str) -> str:
-    """Return the part of a field's name that decides: after its last dot, in lower case."""
-    return field.rpartition(".")[2].lower()
+    """Return the part of a field's name that decides: after its last dot, in lower case, without an ending `.gz`."""
+    return field.lower().removesuffix(".gz").rpartition(".")[2]
+
+
+def is_compressed(field: str) -> bool:
+    """Whether the name of a field says that its content is compressed with gzip."""
+    return field[-3:].lower() == ".gz"
 
 
 class Coder:
     """Decode and encode fields. With `pickles` also pickles, which can run any code."""
 
     def __init__(self, pickles: bool = False) -> None:
-        self._kinds: dict[str, ValueKind | None] = {}
+        self._kinds: dict[tuple[str, bool], ValueKind | None] = {}
         self._pickles = pickles
 
     def kind(self, field: str) -> ValueKind | None:
         """Return the kind of a field, None for one that stays bytes."""
-        name = extension(field)
+        name = extension(field), is_compressed(field)
         if name not in self._kinds:
-            self._kinds[name] = (_PICKLED.get(name) if self._pickles else None) or _KINDS.get(name)
+            kind = (_PICKLED.get(name[0]) if self._pickles else None) or _KINDS.get(name[0])
+            self._kinds[name] = compressed(kind) if kind is not None and name[1] else kind
         return self._kinds[name]
 
     def decode(self, field: str, data: bytes) -> Any:
@@ -72,7 +80,7 @@ class Coder:
         except MissingLibrary:
             raise
         except Exception as error:
-            raise _named(field, "cannot be decoded", error) from error
+            raise name_error(field, "cannot be decoded", error) from error
 
     def encode(self, field: str, value: Any) -> bytes:
         """Return the bytes of a value. Raises TarkitError if the field cannot hold it."""
@@ -80,11 +88,11 @@ class Coder:
             return bytes(value)
         kind = self.kind(field)
         try:
-            return _encode_other(value) if kind is None else kind.encode(extension(field), value)
+            return _encode_other(field, value) if kind is None else kind.encode(extension(field), value)
         except MissingLibrary:
             raise
         except Exception as error:
-            raise _named(field, "cannot be encoded", error) from error
+            raise name_error(field, "cannot be encoded", error) from error
 
 
 class Coded:
@@ -111,11 +119,30 @@ class Coded:
                     except MissingLibrary:
                         raise
                     except Exception as error:
-                        raise _named(field, "cannot be compared with the original", error) from error
+                        raise name_error(field, "cannot be compared with the original", error) from error
         return self._coder.encode(field, value)
 
 
-def _named(field: str, what: str, error: Exception) -> TarkitError:
+def compressed(kind: ValueKind) -> ValueKind:
+    """Return the kind of fields whose content is that of another kind, compressed."""
+    return ValueKind(
+        kind.name, partial(_decode_expanded, kind), partial(_encode_compressed, kind), partial(_same_expanded, kind)
+    )
+
+
+def _decode_expanded(kind: ValueKind, data: bytes) -> Any:
+    return kind.decode(expand(data))
+
+
+def _encode_compressed(kind: ValueKind, name: str, value: Any) -> bytes:
+    return compress(kind.encode(name, value))
+
+
+def _same_expanded(kind: ValueKind, value: Any, original: bytes) -> bool:
+    return kind.same(value, expand(original))
+
+
+def name_error(field: str, what: str, error: Exception) -> TarkitError:
     """Return an error of a field in one line, with the class of an exception of another library."""
     if isinstance(error, TarkitError):
         return TarkitError(f"field {show(field)}: {error}", error.hint)
@@ -123,9 +150,9 @@ def _named(field: str, what: str, error: Exception) -> TarkitError:
     return TarkitError(f"field {show(field)} {what}: {type(error).__name__}{': ' if text else ''}{text}")
 
 
-def _encode_other(value: Any) -> bytes:
+def _encode_other(field: str, value: Any) -> bytes:
     if isinstance(value, str):
-        return value.encode()
+        return compress(value.encode()) if is_compressed(field) else value.encode()
     raise TarkitError(
         f"it takes bytes or str, not {_type(value)}",
         "encode it yourself, or use a field name with a codec, such as .json",
@@ -237,24 +264,29 @@ def _dumped(value: Any) -> str | None:
 
 
 def _kinds(
-    names: str, decode: Callable[..., Any], encode: Callable[..., bytes], same: Callable[..., bool], **more: Any
+    name: str,
+    names: str,
+    decode: Callable[..., Any],
+    encode: Callable[..., bytes],
+    same: Callable[..., bool],
+    **more: Any,
 ) -> dict[str, ValueKind]:
     """Return one kind for several names."""
-    kind = ValueKind(partial(decode, **more), partial(encode, **more), partial(same, **more))
+    kind = ValueKind(name, partial(decode, **more), partial(encode, **more), partial(same, **more))
     return dict.fromkeys(names.split(), kind)
 
 
 def _pictures(names: str, format: str) -> dict[str, ValueKind]:
-    return _kinds(names, pictures.decode, partial(pictures.encode, format), pictures.same)
+    return _kinds("picture", names, pictures.decode, partial(pictures.encode, format), pictures.same)
 
 
 _KINDS = {
-    **_kinds("txt text transcript", bytes.decode, _encode_text, _same_text),
-    **_kinds("cls cls2 class index inx count int", _decode_integer, _encode_integer, _same_integer),
-    **_kinds("json jsn", _decode_json, _encode_json, _same_json),
-    **_kinds("jsonl ndjson", _decode_lines, _encode_lines, _same_lines),
-    **_kinds("npy", arrays.decode, arrays.encode, arrays.same),
-    **_kinds("npz", arrays.decode, arrays.encode, arrays.same),
+    **_kinds("text", "txt text transcript", bytes.decode, _encode_text, _same_text),
+    **_kinds("integer", "cls cls2 class index inx count int", _decode_integer, _encode_integer, _same_integer),
+    **_kinds("json", "json jsn", _decode_json, _encode_json, _same_json),
+    **_kinds("jsonl", "jsonl ndjson", _decode_lines, _encode_lines, _same_lines),
+    **_kinds("array", "npy", arrays.decode, arrays.encode, arrays.same),
+    **_kinds("arrays", "npz", arrays.decode, arrays.encode, arrays.same),
     **_pictures("jpg jpeg jpe jfif", "JPEG"),
     **_pictures("png", "PNG"),
     **_pictures("webp", "WEBP"),
@@ -267,7 +299,7 @@ _KINDS = {
     **_pictures("pnm", "PPM"),
 }
 _PICKLED = {
-    **_kinds("pkl pickle pyd", _decode_pickle, _encode_pickle, _same_pickle),
-    **_kinds("npy", arrays.decode, arrays.encode, arrays.same, pickles=True),
-    **_kinds("npz", arrays.decode, arrays.encode, arrays.same, pickles=True),
+    **_kinds("pickle", "pkl pickle pyd", _decode_pickle, _encode_pickle, _same_pickle),
+    **_kinds("array", "npy", arrays.decode, arrays.encode, arrays.same, pickles=True),
+    **_kinds("arrays", "npz", arrays.decode, arrays.encode, arrays.same, pickles=True),
 }

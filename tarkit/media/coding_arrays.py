@@ -9,19 +9,21 @@ import io
 from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError, spell
+from tarkit.media.equality import equal_arrays
 
 
-def _numpy() -> Any:
+def load_numpy(what: str = "arrays") -> Any:
+    """Return the library, to decode `what`; raise MissingLibrary if it is not installed."""
     try:
         import numpy
     except ImportError:
-        raise MissingLibrary(f"{spell('decode')} of arrays", "numpy", "numpy") from None
+        raise MissingLibrary(f"{spell('decode')} of {what}", "numpy", "numpy") from None
     return numpy
 
 
 def decode(data: bytes, pickles: bool = False) -> Any:
     """Return the array, for npz a dict of arrays. Raises TarkitError without numpy, else numpy's exceptions."""
-    loaded = _numpy().load(io.BytesIO(data), allow_pickle=pickles)
+    loaded = load_numpy().load(io.BytesIO(data), allow_pickle=pickles)
     if hasattr(loaded, "files"):
         with loaded:
             return {name: loaded[name] for name in loaded.files}
@@ -30,7 +32,7 @@ def decode(data: bytes, pickles: bool = False) -> Any:
 
 def encode(name: str, value: Any, pickles: bool = False) -> bytes:
     """Return the bytes of an array, or of a dict of arrays if `name` is npz. Raises TarkitError for other values."""
-    numpy = _numpy()
+    numpy = load_numpy()
     file = io.BytesIO()
     if name == "npz":
         if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
@@ -53,16 +55,9 @@ def _check_array(numpy: Any, value: Any, pickles: bool) -> None:
 
 def same(value: Any, original: bytes, pickles: bool = False) -> bool:
     """Whether arrays have the type, shape and numbers of the original."""
-    numpy = _numpy()
     known = decode(original, pickles)
     if not isinstance(known, dict):
-        return _equal(numpy, value, known)
+        return equal_arrays(value, known)
     if not isinstance(value, dict) or list(value) != list(known):
         return False
-    return all(_equal(numpy, value[name], known[name]) for name in known)
-
-
-def _equal(numpy: Any, a: Any, b: Any) -> bool:
-    if not isinstance(a, (numpy.ndarray, numpy.generic)) or a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    return not a.dtype.hasobject and bool(a.tobytes() == b.tobytes())
+    return all(equal_arrays(value[name], known[name]) for name in known)

@@ -1,18 +1,52 @@
-"""Decode and encode pictures with Pillow; pixels are decoded when they are first read.
+"""Decode and encode pictures with Pillow: as its images, with pixels that are decoded when first read, or as arrays.
 
-Sources: the Pillow handbook, "Image file formats" (which modes and which parameters a format takes).
+Sources: the Pillow handbook, "Image file formats" (which modes and which parameters a format takes); the names of forms
+are those of webdataset's `imagehandler`.
 """
 
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, NamedTuple
 
-from tarkit.errors import MissingLibrary, TarkitError, spell
+from tarkit.errors import MissingLibrary, TarkitError, Usage, show, spell
 
 _FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"]  # of Pillow's, those that start no other program
 _SETTINGS: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95}, "WEBP": {"quality": 95}}
 _MODES = {"pbm": ("1",), "pgm": ("L", "I", "I;16"), "ppm": ("RGB",)}  # Pillow writes any of them under each name
+_DEEP = ("I", "F")  # the first letter of modes whose values are not bytes: to convert them would cut the values off
+
+
+class PictureForm(NamedTuple):
+    """What a picture is decoded to: an image or array of a library, converted to a mode (None: as it is)."""
+
+    library: str
+    mode: str | None
+    floats: bool = False
+
+
+FORMS = {
+    "image": PictureForm("pil", None),
+    "pil": PictureForm("pil", "RGB"),
+    "pill": PictureForm("pil", "L"),
+    "pilrgb": PictureForm("pil", "RGB"),
+    "pilrgba": PictureForm("pil", "RGBA"),
+    "l8": PictureForm("numpy", "L"),
+    "rgb8": PictureForm("numpy", "RGB"),
+    "rgba8": PictureForm("numpy", "RGBA"),
+    "l": PictureForm("numpy", "L", floats=True),
+    "rgb": PictureForm("numpy", "RGB", floats=True),
+    "rgba": PictureForm("numpy", "RGBA", floats=True),
+    "torchl8": PictureForm("torch", "L"),
+    "torchrgb8": PictureForm("torch", "RGB"),
+    "torchrgba8": PictureForm("torch", "RGBA"),
+    "torchl": PictureForm("torch", "L", floats=True),
+    "torchrgb": PictureForm("torch", "RGB", floats=True),
+    "torch": PictureForm("torch", "RGB", floats=True),
+    "torchrgba": PictureForm("torch", "RGBA", floats=True),
+}
+"""The forms of pictures by name. Arrays of numpy are height x width x channels, tensors of torch channels x height x
+width, both without the channels where there is one; uint8, or float32 from 0 to 1."""
 
 
 def _pillow() -> Any:
@@ -26,6 +60,44 @@ def _pillow() -> Any:
 def decode(data: bytes) -> Any:
     """Return a Pillow image in the format of the content, whose pixels are decoded when they are first read."""
     return _pillow().open(io.BytesIO(data), formats=_FORMATS)
+
+
+def check_form(name: str) -> None:
+    """Raise Usage for a name that is no form of pictures."""
+    if name not in FORMS:
+        raise Usage(f"decode has no form of pictures {show(name)}", f"the forms are {', '.join(FORMS)}")
+
+
+def decode_as(name: str, data: bytes) -> Any:
+    """Return a picture in the form of this name, with all pixels decoded. Orientations in EXIF data are not applied.
+
+    Raises:
+        TarkitError: the values of its pixels have more than 8 bits, and the form has 8.
+        Exception: whatever Pillow raises for content that is no picture.
+    """
+    library, mode, floats = FORMS[name]
+    image = decode(data)
+    image.load()
+    if mode is not None and image.mode != mode:
+        if image.mode.startswith(_DEEP):
+            raise TarkitError(f"a picture of mode {image.mode} has more than 8 bits, which {name} would cut off")
+        image = image.convert(mode)
+    if library == "pil":
+        return image
+    from tarkit.media.coding_arrays import load_numpy
+
+    numpy = load_numpy("pictures as arrays")
+    pixels = numpy.array(image)
+    if floats:
+        pixels = pixels.astype(numpy.float32)
+        pixels /= 255
+    if library == "numpy":
+        return pixels
+    from tarkit.media.coding_torch import load_torch
+
+    torch = load_torch("pictures as tensors")
+    planes = pixels if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    return torch.from_numpy(numpy.ascontiguousarray(planes))
 
 
 def encode(format: str, name: str, value: Any) -> bytes:
@@ -84,8 +156,12 @@ def _image(value: Any) -> Any:
     if isinstance(value, Image.Image):
         return value
     kind = type(value)
+    if kind.__module__.partition(".")[0] == "torch" and hasattr(value, "numpy"):
+        value = value.detach().cpu().numpy()
+        value = value.transpose(1, 2, 0) if value.ndim == 3 else value
+        kind = type(value)
     if kind.__module__.partition(".")[0] != "numpy" or not hasattr(value, "dtype"):
-        raise TarkitError(f"it takes a Pillow image or a numpy array, not {kind.__name__}")
+        raise TarkitError(f"it takes a Pillow image, a numpy array or a tensor, not {kind.__name__}")
     if value.dtype.kind == "f":
         if value.size and not (value.min() >= 0 and value.max() <= 1):
             raise TarkitError("the values of pixels must be from 0 to 1, or of type uint8")
@@ -98,4 +174,5 @@ def _image(value: Any) -> Any:
         raise TarkitError(
             f"an array of {value.dtype}, {shape}, is not a picture", "pictures are uint8, height x width x 1, 3 or 4"
         )
-    return Image.fromarray(value[:, :, 0] if value.ndim == 3 and depth == 1 else value)
+    value = value[:, :, 0] if value.ndim == 3 and depth == 1 else value
+    return Image.fromarray(value.copy() if any(step < 0 for step in value.strides) else value)

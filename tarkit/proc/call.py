@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tarkit import errors
 from tarkit.errors import TarkitError, show
-from tarkit.proc.child import NewSample, Piece, split_spec
+from tarkit.proc.child import NewSample, Piece, Wrapped, split_spec
 from tarkit.proc.engine import Job
 from tarkit.proc.result import sample_of
 from tarkit.samples.sample import TarSample
@@ -32,8 +32,8 @@ class FunctionOptions:
         tmpdir: the directory of temporary files.
         mtime: time of new entries, in seconds since 1970.
         tell: called with lines for the user.
-        wrap: makes the argument of a callable from a sample; without it that is a dict of fields and `__key__`.
-        encode: makes bytes of the value of a field that a callable returns; without it bytes and str are taken.
+        wrap: makes the argument of a callable from a sample, and what encodes a field and a value that it returns;
+            without it the argument is a dict of fields and `__key__`, and bytes and str are taken.
 
     Raises:
         TarkitError: `function` or `init` is a name of another form.
@@ -48,8 +48,7 @@ class FunctionOptions:
     tmpdir: str | None = None
     mtime: int | None = 0
     tell: Callable[[str], None] = lambda line: None
-    wrap: Callable[[TarSample], Mapping[str, Any]] | None = None
-    encode: Callable[[str, Any], bytes] | None = None
+    wrap: Callable[[TarSample], Wrapped] | None = None
 
     def __post_init__(self) -> None:
         for spec in (self.function, self.init):
@@ -96,7 +95,6 @@ class FunctionOptions:
             "batches": self.batches,
             "mtime": self.mtime,
             "wrap": self.wrap,
-            "encode": self.encode,
             "place": place,
             "command_line": errors.command_line,
         }

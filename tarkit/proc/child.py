@@ -43,6 +43,10 @@ Field = tuple[str, bytes]
 Returned = tuple[str, list[tuple[str, bytes | None]]]  # a key, and fields; None: the content is that of the input
 
 
+Wrapped = tuple[Mapping[str, Any], Callable[[str, Any], bytes]]
+"""The argument of a function, and what encodes a field and a value that the function returns."""
+
+
 class InvalidResult(Exception):
     """What the function returned cannot be a sample; the message follows the key: `returned an int`."""
 
@@ -122,22 +126,19 @@ class FunctionCaller:
     Args:
         function: takes one sample, or a list of them.
         coder: decodes the fields that the function gets and encodes those that it returns.
-        wrap: makes the argument of the function, whose attribute `key` is the key; without it that is a dict of the
-            fields and `__key__`.
-        encode: makes bytes of the value of a field in place of the coder.
+        wrap: makes the argument of the function, whose attribute `key` is the key, and what encodes the result in
+            place of the coder; without it the argument is a dict of the fields and `__key__`.
     """
 
     def __init__(
         self,
         function: Callable[..., Any],
         coder: Any = None,
-        wrap: Callable[[TarSample], Mapping[str, Any]] | None = None,
-        encode: Callable[[str, Any], bytes] | None = None,
+        wrap: Callable[[TarSample], Wrapped] | None = None,
     ) -> None:
         self.function = function
         self.coder = coder
         self.wrap = wrap
-        self.encode = encode or _plain
 
     def one(self, key: str, fields: list[Field], sample: TarSample | None = None) -> list[Returned]:
         """Return the samples that the function makes of one; `sample` is for `wrap`.
@@ -179,9 +180,10 @@ class FunctionCaller:
         """Return what the function gets, the raw fields, and what encodes the result."""
         raw = dict(fields)
         if self.wrap is not None and sample is not None:
-            return self.wrap(sample), raw, self.encode
+            argument, encode = self.wrap(sample)
+            return argument, raw, encode
         if self.coder is None:
-            return {KEY: key, **raw}, raw, self.encode
+            return {KEY: key, **raw}, raw, _plain
         from tarkit.media.coding import Coded
 
         try:
@@ -610,7 +612,7 @@ def load(settings: Mapping[str, Any]) -> SampleFunction:
             init()
         except BaseException as error:
             raise TarkitError(f"{settings['init_name']} raised {in_words(error)}") from error
-    caller = FunctionCaller(function, coder, settings["wrap"], settings["encode"])
+    caller = FunctionCaller(function, coder, settings["wrap"])
     return SampleFunction(caller, SampleBuilder(settings["mtime"]))
 
 

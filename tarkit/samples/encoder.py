@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.media.coding import Coder, extension
+from tarkit.media.coding import Coder, extension, is_compressed
+from tarkit.media.coding_gzip import compress
 from tarkit.samples.sample import is_safe, split_name
 from tarkit.tar.header import encode
 from tarkit.tar.reader import Entry
@@ -33,6 +34,7 @@ class SampleEncoder:
         raw = _name_bytes("key", key)
         if not isinstance(fields, Mapping):
             raise TypeError(f"fields are a dict of names and values, not {type(fields).__name__}")
+        encode_field: Callable[[str, Value], bytes] = getattr(fields, "_encode_value", encode_value)  # of a `Sample`
         if not fields:
             raise TarkitError(f"the sample {show(key)} has no field", "a sample is at least one file")
         pieces: list[bytes] = []
@@ -50,7 +52,7 @@ class SampleEncoder:
                 )
             if not is_safe(name):
                 raise TarkitError(f"the name {show(name)} is absolute, or has .. or a NUL in it [unsafe-name]")
-            data = encode_value(field, value)
+            data = encode_field(field, value)
             header = encode(name, len(data), mtime=self._mtime)
             start, content = at, at + len(header)
             at = content + len(data) + len(PADS[len(data) % 512])
@@ -68,7 +70,7 @@ def encode_value(field: str, value: Value) -> bytes:
     """Return the bytes of a value for a field of this name.
 
     bytes are taken as they are, str is UTF-8, int and float are decimal text. Other values are encoded by the name of
-    the field: json, npy, npz, pictures.
+    the field: json, npy, npz, pictures and so on. All but bytes are compressed for a name that ends in `.gz`.
 
     Raises:
         TypeError: a value that has no encoding.
@@ -78,12 +80,13 @@ def encode_value(field: str, value: Value) -> bytes:
         return value
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")
     kind = _CODER.kind(field)
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if number and (kind is None or extension(field) in _TEXT_OF_NUMBERS):
-        return (int if isinstance(value, int) else float).__repr__(value).encode()  # whatever a subclass prints
+        value = (int if isinstance(value, int) else float).__repr__(value)  # whatever a subclass prints
+    if isinstance(value, str):
+        text = value.encode("utf-8", "surrogateescape")
+        return compress(text) if is_compressed(field) else text
     if kind is None:
         raise TypeError(
             f"field {field!r}: {type(value).__name__} has no encoding here; give it bytes, str, int or float, "

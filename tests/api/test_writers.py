@@ -87,7 +87,7 @@ def test_arrays_and_pictures(here: Path) -> None:
 
 REFUSED: dict[str, tuple[str, Any, type[Exception]]] = {
     "None": ("bin", None, TypeError),
-    "list": ("txt.gz", [1], TypeError),
+    "list": ("bin.gz", [1], TypeError),
     "bool": ("bin", True, TypeError),
     "object": ("x", object(), TypeError),
     "bool in cls": ("cls", False, tarkit.TarkitError),

@@ -409,22 +409,24 @@ def test_output_of_copies_is_passed_on() -> None:
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_wrap_and_encode(processes: int) -> None:
-    """`wrap` makes the argument, whose attribute `key` names the result; `encode` encodes the returned values."""
+    """`wrap` makes the argument, whose attribute `key` names the result, and what encodes the returned values."""
 
     class Wrapped(dict[str, bytes]):
         key = ""
 
-    def wrap(sample: TarSample) -> Mapping[str, bytes]:
+    def encode(field: str, value: object) -> bytes:
+        return value if isinstance(value, bytes) else repr((field, value)).encode()
+
+    def wrap(sample: TarSample) -> tuple[Mapping[str, bytes], Callable[[str, Any], bytes]]:
         [(key, fields)] = found(iter([sample]))
         wrapped = Wrapped(fields)
         wrapped.key = f"{key}@{sample.start}"
-        return wrapped
+        return wrapped, encode
 
     got = mapped(
         lambda sample: {**sample, "n": 1.5, "__key__": sample.key},
         processes,
         wrap=wrap,
-        encode=lambda field, value: value if isinstance(value, bytes) else repr((field, value)).encode(),
     )
     assert got[:2] == [
         ("000@0", {**IN[0][1], "n": b"('n', 1.5)"}),

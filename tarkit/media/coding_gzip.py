@@ -1,0 +1,29 @@
+"""Content compressed with gzip, in fields such as `json.gz`; equal content gives equal bytes. Format: RFC 1952."""
+
+from __future__ import annotations
+
+import zlib
+
+from tarkit.errors import TarkitError
+
+_GZIP = 31  # wbits: a gzip header and trailer, a window of 32 KiB
+
+
+def compress(data: bytes) -> bytes:
+    """Return content compressed with gzip, without a name and a time."""
+    return zlib.compress(data, 6, _GZIP)
+
+
+def expand(data: bytes) -> bytes:
+    """Return the content of all gzip members. Raises TarkitError for other data, and where they are cut off."""
+    parts: list[bytes] = []
+    while data or not parts:
+        member = zlib.decompressobj(_GZIP)
+        try:
+            parts.append(member.decompress(data))
+        except zlib.error as error:
+            raise TarkitError(f"it is not compressed with gzip, as a name that ends in .gz says: {error}") from None
+        if not member.eof:
+            raise TarkitError("its gzip data are cut off")
+        data = member.unused_data.lstrip(b"\0")  # padding, which gzip ignores too
+    return b"".join(parts)

@@ -1,0 +1,50 @@
+"""Decode and encode pth, what `torch.save` writes; with torch, which is imported at the first use.
+
+Format: torch's notes on serialization. It is a pickle, of which `weights_only` loads tensors and plain values alone.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from tarkit.errors import MissingLibrary, TarkitError, spell
+from tarkit.media.equality import equal
+
+
+def load_torch(what: str = "pth") -> Any:
+    """Return the library, to decode `what`; raise MissingLibrary if it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingLibrary(f"{spell('decode')} of {what}", "torch", "torch") from None
+    return torch
+
+
+def decode(data: bytes, pickles: bool = False) -> Any:
+    """Return what was saved, with tensors on the CPU. Raises TarkitError for a pickle of other objects."""
+    import pickle
+
+    torch = load_torch()
+    try:
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=not pickles)
+    except pickle.UnpicklingError as error:
+        if pickles:
+            raise
+        what = "it is damaged, or has other objects than tensors, numbers, str, list, tuple and dict"
+        raise TarkitError(what, f"{spell('allow_pickle')} reads all objects, which can run any code") from error
+
+
+def encode(name: str, value: Any, pickles: bool = False) -> bytes:
+    """Return what `torch.save` writes. Raises TarkitError for objects that could not be read without pickles."""
+    file = io.BytesIO()
+    load_torch().save(value, file)
+    data = file.getvalue()
+    if not pickles:
+        decode(data)  # the objects that weights_only takes are known to torch alone
+    return data
+
+
+def same(value: Any, original: bytes, pickles: bool = False) -> bool:
+    """Whether a value equals the original."""
+    return equal(value, decode(original, pickles))

@@ -1,0 +1,138 @@
+"""Decode the fields of samples for Python: by the table of `coding`, pictures in a chosen form, or by functions.
+
+A field is decoded by the rule with the longest name that its own name ends with, as `handle_extension` of webdataset
+compares them: `png` and `seg.png` are rules for the field `left.seg.png`. A field whose name ends in `.gz` is
+decompressed first, unless a rule names it with that ending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from tarkit.errors import MissingLibrary, TarkitError, Usage, show
+from tarkit.media import coding_pictures as pictures
+from tarkit.media.coding import Coder, name_error
+from tarkit.media.coding_gzip import expand
+from tarkit.media.equality import equal
+
+DecodeRule = Callable[[bytes], Any] | bool | str | None
+"""A function of the bytes of a field; True for the table, None or False for bytes; or the name of a picture form."""
+
+DecodeSpec = bool | str | Mapping[str, DecodeRule]
+"""True for the table with Pillow images; the name of a form of pictures; or rules by the endings of names."""
+
+OTHERS = "*"  # the rule of the fields that no other rule names
+
+
+def parse_decode(how: DecodeSpec, allow_pickle: bool = False) -> FieldDecoder:
+    """Return a decoder.
+
+    Args:
+        how: True, or the form of pictures (`"pil"`, `"rgb8"`, `"torchrgb"` and so on, see `coding_pictures.FORMS`) for
+            all fields by the table of `coding`; or a dict from names of fields, several with spaces between them, to
+            their rules, where `"*"` stands for all other fields, which are by default decoded by the table.
+        allow_pickle: whether pickles, which can run any code, are decoded too.
+
+    Raises:
+        Usage: an unknown form of pictures, or a name with two rules.
+        TypeError: `how`, or a rule, is of another type.
+    """
+    if how is True or isinstance(how, str):
+        return FieldDecoder({OTHERS: how}, allow_pickle)
+    if not isinstance(how, Mapping):
+        if how is False:
+            raise Usage("decode=False decodes nothing: leave it out, and the fields are bytes")
+        raise TypeError(f"decode takes True, the name of a form of pictures, or a dict, not {type(how).__name__}")
+    rules: dict[str, DecodeRule] = {}
+    for names, rule in how.items():
+        for name in names.lower().split():
+            if rules.setdefault(name.removeprefix("."), rule) is not rule:
+                raise Usage(f"decode has two rules for {show(name)}")
+    return FieldDecoder(rules, allow_pickle)
+
+
+class FieldDecoder:
+    """Decodes fields by rules. It can be pickled if the functions among its rules can."""
+
+    def __init__(self, rules: Mapping[str, DecodeRule], allow_pickle: bool = False) -> None:
+        """See `parse_decode`, which is the way to make one."""
+        self._rules = dict(rules)
+        self._default = self._rules.pop(OTHERS, True)
+        self._coder = Coder(allow_pickle)
+        self._functions: dict[str, Callable[[bytes], Any] | None] = {}
+        for rule in (*self._rules.values(), self._default):
+            _check_rule(rule)
+
+    def decode(self, field: str, data: bytes) -> Any:
+        """Return the value of a field. Raises TarkitError, with the field in its message, if it cannot be decoded."""
+        try:
+            function = self._functions[field]
+        except KeyError:
+            function = self._functions[field] = self._find(field.lower())
+        if function is None:
+            return data
+        try:
+            return function(data)
+        except MissingLibrary:
+            raise
+        except Exception as error:
+            raise name_error(field, "cannot be decoded", error) from error
+
+    def encode(self, field: str, value: Any, origin: str, original: bytes) -> bytes | None:
+        """Return the original bytes if a value equals what they decode to, else None.
+
+        They may be of a field `origin` with another name, if the table writes both alike. The original is decoded once
+        more, since the value may have been changed in place.
+        """
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return None
+        if field != origin and self._coder.kind(field) is not self._coder.kind(origin):
+            return None
+        try:
+            known = self.decode(origin, original)
+        except TarkitError:
+            return None
+        return original if known is not original and equal(value, known) else None
+
+    def _find(self, name: str) -> Callable[[bytes], Any] | None:
+        """Return the function for a field with this name in lower case; None for one that stays bytes."""
+        dot, rest = ".", name
+        while dot:
+            if rest in self._rules:
+                return self._by_rule(self._rules[rest], name, named=True)
+            _, dot, rest = rest.partition(".")
+        if name.endswith(".gz"):
+            inner = self._find(name[:-3])
+            return None if inner is None else partial(_expand_and, inner)
+        return self._by_rule(self._default, name, named=False)
+
+    def _by_rule(self, rule: DecodeRule, name: str, named: bool) -> Callable[[bytes], Any] | None:
+        """Return the function of a rule; `named` says whether the rule names the field, or holds for all others."""
+        if rule is None or rule is False:
+            return None
+        if not isinstance(rule, (bool, str)):
+            return rule
+        if name.endswith(".gz"):
+            inner = self._by_rule(rule, name[:-3], named)
+            return None if inner is None else partial(_expand_and, inner)
+        kind = self._coder.kind(name)
+        if (kind is not None and kind.name == "picture") or (named and isinstance(rule, str)):
+            return partial(pictures.decode_as, "image" if rule is True else rule)
+        return None if kind is None else kind.decode
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_functions": {}}
+
+
+def _expand_and(inner: Callable[[bytes], Any], data: bytes) -> Any:
+    return inner(expand(data))
+
+
+def _check_rule(rule: DecodeRule) -> None:
+    if isinstance(rule, str):
+        pictures.check_form(rule)
+    elif not (rule is None or isinstance(rule, bool) or callable(rule)):
+        what = "a function of bytes, True, None, or the name of a form of pictures"
+        raise TypeError(f"a rule of decode is {what}, not {type(rule).__name__}")
