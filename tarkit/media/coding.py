@@ -2,17 +2,8 @@
 
 The part of the name after its last dot decides, in any case: `seg.PNG` is a picture.
 
-| field                                         | decoded                    | encoded from                            |
-|-----------------------------------------------|----------------------------|-----------------------------------------|
-| txt text transcript                           | str, of UTF-8              | str                                     |
-| cls cls2 class index inx count int            | int, of decimal digits     | integers; neither bool nor float        |
-| json jsn                                      | what the JSON says         | the same types; no NaN, keys are str    |
-| jsonl ndjson                                  | list of these, one a line  | list or tuple of these                  |
-| npy                                           | numpy array                | numpy array or scalar                   |
-| npz                                           | dict of numpy arrays       | the same                                |
-| jpg jpeg png webp gif bmp tif tiff ppm pgm .. | Pillow image, loaded late  | Pillow image, or array of its pixels    |
-| pkl pickle pyd, only where pickle is allowed  | what was pickled           | anything that can be pickled            |
-| all others                                    | bytes                      | bytes, str as UTF-8                     |
+`KINDS` is the table of the kinds of values, with the text for the table in `docs/formats`. Fields of other names are
+bytes, and take bytes, or str as UTF-8. A name that ends in `.gz` is that of a field whose content is compressed.
 
 Bytes are accepted for every field and written unchanged. A value that equals the decoded original is written as the
 original bytes, also to another field of the same kind: a JPEG picture that was not changed is not compressed again.
@@ -27,8 +18,13 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import MissingLibrary, TarkitError, show
 from tarkit.media import coding_arrays as arrays
+from tarkit.media import coding_messages as messages
 from tarkit.media import coding_pictures as pictures
+from tarkit.media import coding_sound as sound
+from tarkit.media import coding_tenbin as tenbin
+from tarkit.media import coding_torch as tensors
 from tarkit.media.coding_gzip import compress, expand
+from tarkit.media.equality import equal
 
 _INTEGER = re.compile(rb"\s*[-+]?[0-9]+\s*")
 
@@ -36,13 +32,31 @@ _INTEGER = re.compile(rb"\s*[-+]?[0-9]+\s*")
 class ValueKind(NamedTuple):
     """The functions for the values of some fields; all three may raise any exception.
 
-    `encode` is called with the extension and the value. `same` returns whether a value equals the decoded bytes.
+    Attributes:
+        name: that of the kind.
+        fields: the extensions of the fields, separated by spaces.
+        decode: returns the value.
+        encode: is called with the extension and the value, and returns the bytes.
+        same: returns whether a value equals the decoded bytes; None where `equality.equal` says that.
+        value: for the documentation, what it is decoded to.
+        takes: what it is encoded from.
+        refused: content and values that are errors.
+        extra: the extra of tarkit that installs the library.
     """
 
     name: str
+    fields: str
     decode: Callable[[bytes], Any]
     encode: Callable[[str, Any], bytes]
-    same: Callable[[Any, bytes], bool]
+    same: Callable[[Any, bytes], bool] | None = None
+    value: str = ""
+    takes: str = "the same"
+    refused: str = ""
+    extra: str = ""
+
+    def equals(self, value: Any, original: bytes) -> bool:
+        """Return whether a value equals the decoded bytes."""
+        return equal(value, self.decode(original)) if self.same is None else self.same(value, original)
 
 
 def extension(field: str) -> str:
@@ -114,7 +128,7 @@ class Coded:
                 original = self._raw.get(origin)
                 if original is not None and self._coder.kind(origin) is kind:
                     try:
-                        if kind.same(value, original):
+                        if kind.equals(value, original):
                             return original
                     except MissingLibrary:
                         raise
@@ -125,8 +139,10 @@ class Coded:
 
 def compressed(kind: ValueKind) -> ValueKind:
     """Return the kind of fields whose content is that of another kind, compressed."""
-    return ValueKind(
-        kind.name, partial(_decode_expanded, kind), partial(_encode_compressed, kind), partial(_same_expanded, kind)
+    return kind._replace(
+        decode=partial(_decode_expanded, kind),
+        encode=partial(_encode_compressed, kind),
+        same=partial(_equals_expanded, kind),
     )
 
 
@@ -138,8 +154,8 @@ def _encode_compressed(kind: ValueKind, name: str, value: Any) -> bytes:
     return compress(kind.encode(name, value))
 
 
-def _same_expanded(kind: ValueKind, value: Any, original: bytes) -> bool:
-    return kind.same(value, expand(original))
+def _equals_expanded(kind: ValueKind, value: Any, original: bytes) -> bool:
+    return kind.equals(value, expand(original))
 
 
 def name_error(field: str, what: str, error: Exception) -> TarkitError:
@@ -263,43 +279,164 @@ def _dumped(value: Any) -> str | None:
         return None
 
 
-def _kinds(
-    name: str,
-    names: str,
-    decode: Callable[..., Any],
-    encode: Callable[..., bytes],
-    same: Callable[..., bool],
-    **more: Any,
-) -> dict[str, ValueKind]:
-    """Return one kind for several names."""
-    kind = ValueKind(name, partial(decode, **more), partial(encode, **more), partial(same, **more))
-    return dict.fromkeys(names.split(), kind)
+def _picture(fields: str, format: str) -> ValueKind:
+    return ValueKind(
+        "picture",
+        fields,
+        pictures.decode,
+        partial(pictures.encode, format),
+        pictures.same,
+        "Pillow image; its pixels are decoded when they are read. `decode=` has other forms of pictures",
+        "Pillow image; numpy array, height x width x 1, 3 or 4, or torch tensor, 1, 3 or 4 x height x width: of uint8, "
+        "or of numbers from 0 to 1; arrays of uint16 for png. JPEG and WebP have quality 95",
+        "other content than JPEG, PNG, WebP, GIF, BMP, TIFF and PPM; modes that the format lacks; changed animations",
+        "images",
+    )
 
 
-def _pictures(names: str, format: str) -> dict[str, ValueKind]:
-    return _kinds("picture", names, pictures.decode, partial(pictures.encode, format), pictures.same)
+KINDS = (
+    ValueKind(
+        "text",
+        "txt text transcript html htm",
+        bytes.decode,
+        _encode_text,
+        _same_text,
+        "`str`, of UTF-8",
+        "`str`",
+        "bytes that are not UTF-8",
+    ),
+    ValueKind(
+        "integer",
+        "cls cls2 class index inx count int",
+        _decode_integer,
+        _encode_integer,
+        _same_integer,
+        "`int`, of decimal digits, with white space around them",
+        "integers; `TarWriter` and `map` take float and str too, as text",
+        "other text; bool",
+    ),
+    ValueKind(
+        "json",
+        "json jsn",
+        _decode_json,
+        _encode_json,
+        _same_json,
+        "dict, list, str, int, float, bool, None",
+        "the same, and tuples",
+        "NaN and keys that are no str, when it is encoded",
+    ),
+    ValueKind(
+        "lines",
+        "jsonl ndjson",
+        _decode_lines,
+        _encode_lines,
+        _same_lines,
+        "list of such values, one for each line",
+        "list or tuple of these",
+        "as for json",
+    ),
+    ValueKind(
+        "array",
+        "npy",
+        arrays.decode,
+        arrays.encode,
+        arrays.same,
+        "numpy array, with the shape and type that it was stored with",
+        "numpy array or scalar",
+        "arrays of Python objects, unless pickles are allowed",
+        "numpy",
+    ),
+    ValueKind(
+        "arrays",
+        "npz",
+        arrays.decode,
+        arrays.encode,
+        arrays.same,
+        "dict of numpy arrays",
+        "the same",
+        "as for npy",
+        "numpy",
+    ),
+    ValueKind(
+        "tenbin",
+        "ten tenbin tb",
+        tenbin.decode,
+        tenbin.encode,
+        value="list of numpy arrays",
+        takes="list or tuple of numpy arrays, or one; written as little-endian",
+        refused="types other than float16 to float64, int8 to int64, uint8 to uint64; more than 9 dimensions",
+        extra="numpy",
+    ),
+    ValueKind(
+        "torch",
+        "pth",
+        tensors.decode,
+        tensors.encode,
+        value="what `torch.save` was given, with tensors on the CPU",
+        takes="tensors, and dicts, lists, numbers, str of these",
+        refused="other objects, unless pickles are allowed",
+        extra="torch",
+    ),
+    ValueKind(
+        "msgpack",
+        "mp msgpack msg",
+        messages.decode_msgpack,
+        messages.encode_msgpack,
+        value="dict, list, str, bytes, int, float, bool, None, `msgpack.Timestamp`",
+        takes="the same; a tuple is a list",
+        refused="data after the value; integers of more than 64 bits",
+        extra="msgpack",
+    ),
+    ValueKind(
+        "cbor",
+        "cbor",
+        messages.decode_cbor,
+        messages.encode_cbor,
+        value="dict, list, str, bytes, int, float, bool, None, and what the tags of CBOR stand for",
+        takes="the same; a tuple is a list",
+        refused="data after the value",
+        extra="cbor",
+    ),
+    ValueKind(
+        "sound",
+        "wav flac mp3 ogg",
+        sound.decode,
+        sound.encode,
+        value="tuple of a numpy array of float32, frames x channels, from -1 to 1, and the frames a second, an int",
+        takes="(array, rate); wav keeps float32, int16 and int32, flac int16, and 24 bits of float32; mp3 is lossy",
+        refused="values out of range; ogg is not written, since its bytes would differ each time",
+        extra="sound",
+    ),
+    _picture("jpg jpeg jpe jfif img image", "JPEG"),
+    _picture("png", "PNG"),
+    _picture("webp", "WEBP"),
+    _picture("gif", "GIF"),
+    _picture("bmp", "BMP"),
+    _picture("tif tiff", "TIFF"),
+    _picture("ppm pgm pbm pnm", "PPM"),
+)
+_ALLOWED: dict[str, Any] = {"pickles": True}
+PICKLED_KINDS = (
+    ValueKind(
+        "pickle",
+        "pkl pickle pyd",
+        _decode_pickle,
+        _encode_pickle,
+        _same_pickle,
+        "what was pickled; bytes unless pickles are allowed",
+        "anything that can be pickled; bytes unless pickles are allowed",
+    ),
+    *(
+        kind._replace(
+            decode=partial(kind.decode, **_ALLOWED),
+            encode=partial(kind.encode, **_ALLOWED),
+            same=None if kind.same is None else partial(kind.same, **_ALLOWED),
+        )
+        for kind in KINDS
+        if kind.name in ("array", "arrays", "torch")
+    ),
+)
+"""The kinds of fields where pickles are allowed, in place of those of the same names."""
 
-
-_KINDS = {
-    **_kinds("text", "txt text transcript", bytes.decode, _encode_text, _same_text),
-    **_kinds("integer", "cls cls2 class index inx count int", _decode_integer, _encode_integer, _same_integer),
-    **_kinds("json", "json jsn", _decode_json, _encode_json, _same_json),
-    **_kinds("jsonl", "jsonl ndjson", _decode_lines, _encode_lines, _same_lines),
-    **_kinds("array", "npy", arrays.decode, arrays.encode, arrays.same),
-    **_kinds("arrays", "npz", arrays.decode, arrays.encode, arrays.same),
-    **_pictures("jpg jpeg jpe jfif", "JPEG"),
-    **_pictures("png", "PNG"),
-    **_pictures("webp", "WEBP"),
-    **_pictures("gif", "GIF"),
-    **_pictures("bmp", "BMP"),
-    **_pictures("tif tiff", "TIFF"),
-    **_pictures("ppm", "PPM"),
-    **_pictures("pgm", "PPM"),
-    **_pictures("pbm", "PPM"),
-    **_pictures("pnm", "PPM"),
-}
-_PICKLED = {
-    **_kinds("pickle", "pkl pickle pyd", _decode_pickle, _encode_pickle, _same_pickle),
-    **_kinds("array", "npy", arrays.decode, arrays.encode, arrays.same, pickles=True),
-    **_kinds("arrays", "npz", arrays.decode, arrays.encode, arrays.same, pickles=True),
-}
+_KINDS = {name: kind for kind in KINDS for name in kind.fields.split()}
+_PICKLED = {name: kind for kind in PICKLED_KINDS for name in kind.fields.split()}

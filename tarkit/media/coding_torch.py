@@ -9,7 +9,6 @@ import io
 from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError, spell
-from tarkit.media.equality import equal
 
 
 def load_torch(what: str = "pth") -> Any:
@@ -43,8 +42,3 @@ def encode(name: str, value: Any, pickles: bool = False) -> bytes:
     if not pickles:
         decode(data)  # the objects that weights_only takes are known to torch alone
     return data
-
-
-def same(value: Any, original: bytes, pickles: bool = False) -> bool:
-    """Whether a value equals the original."""
-    return equal(value, decode(original, pickles))

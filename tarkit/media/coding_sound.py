@@ -1,0 +1,69 @@
+"""Decode and encode sound with soundfile: a numpy array, frames x channels, and the number of frames a second.
+
+Sources: the documentation of soundfile, and that of libsndfile for the formats and types of samples.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from tarkit.errors import MissingLibrary, TarkitError, spell
+from tarkit.media.coding_arrays import load_numpy
+
+_FORMATS = {"wav": "WAV", "flac": "FLAC", "mp3": "MP3"}
+_TYPES = {
+    "wav": {"float32": "FLOAT", "int16": "PCM_16", "int32": "PCM_32"},
+    "flac": {"float32": "PCM_24", "int16": "PCM_16"},
+    "mp3": {"float32": "MPEG_LAYER_III", "int16": "MPEG_LAYER_III"},
+}
+
+
+def _load_soundfile() -> Any:
+    try:
+        import soundfile
+    except (ImportError, OSError):  # OSError: without libsndfile
+        raise MissingLibrary(f"{spell('decode')} of sound", "soundfile", "sound") from None
+    return soundfile
+
+
+def decode(data: bytes) -> tuple[Any, int]:
+    """Return an array of float32, frames x channels, with values from -1 to 1, and the number of frames a second."""
+    load_numpy("sound")
+    samples, rate = _load_soundfile().read(io.BytesIO(data), dtype="float32", always_2d=True)
+    return samples, int(rate)
+
+
+def encode(name: str, value: Any) -> bytes:
+    """Return the bytes of an array and its rate, in the format with the extension `name`.
+
+    wav keeps float32, int16 and int32 as they are. flac has 24 bits for float32, and 16 for int16. mp3 is lossy.
+    float64 is rounded to float32.
+
+    Raises:
+        TarkitError: another value; ogg, which has a random number in it, so that its bytes would differ each time.
+    """
+    numpy, soundfile = load_numpy("sound"), _load_soundfile()
+    if name not in _FORMATS:
+        raise TarkitError(f"{name} is not written, since its bytes would differ each time", "write wav, flac or bytes")
+    if not isinstance(value, (tuple, list)) or len(value) != 2 or not isinstance(value[0], numpy.ndarray):
+        raise TarkitError("it takes an array and a rate: (array of frames x channels, 44100)")
+    samples, rate = value
+    if samples.dtype == numpy.float64:
+        samples = samples.astype(numpy.float32)
+    types = _TYPES[name]
+    if str(samples.dtype) not in types or samples.ndim not in (1, 2):
+        raise TarkitError(f"an array of {samples.dtype} with {samples.ndim} dimensions is not sound for {name}")
+    if type(rate) is bool or not hasattr(type(rate), "__index__") or rate < 1:
+        raise TarkitError(f"the rate is a number of frames a second, not {rate!r}")
+    if samples.dtype == numpy.float32 and name != "wav" and samples.size and not abs(samples).max() <= 1:
+        raise TarkitError(f"values of sound must be from -1 to 1, which {name} would cut off")
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate.__index__(), format=_FORMATS[name], subtype=types[str(samples.dtype)])
+    return _without_time(file.getvalue())
+
+
+def _without_time(data: bytes) -> bytes:
+    """Return a wav without the time in its chunk PEAK, so that the same sound gives the same bytes."""
+    at = data.find(b"PEAK", 0, 100) if data.startswith(b"RIFF") else -1
+    return data if at < 0 else data[: at + 12] + bytes(4) + data[at + 16 :]

@@ -1,0 +1,158 @@
+"""Rules of decoding, and forms of pictures; the arrays are those of webdataset."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pickle
+import sys
+from typing import Any
+
+import pytest
+
+from tarkit.errors import TarkitError, Usage
+from tarkit.media.coding_pictures import FORMS
+from tarkit.media.decoder import parse_decode
+from tests._tools import each_row
+
+numpy = pytest.importorskip("numpy")
+Image = pytest.importorskip("PIL.Image")
+
+
+def picture(format: str = "PNG", mode: str = "RGB") -> bytes:
+    """Return a picture with several colours."""
+    file = io.BytesIO()
+    image = Image.radial_gradient("L").resize((12, 8))
+    Image.merge("RGBA", [image, image.rotate(90), image.rotate(180), image]).convert(mode).save(file, format)
+    return file.getvalue()
+
+
+@each_row(
+    ("how", "field", "value"),
+    [
+        (True, "cls", 3),
+        (True, "bin", b"3"),
+        ({"cls": None}, "cls", b"3"),
+        ({"cls": False}, "left.CLS", b"3"),
+        ({"cls": True}, "cls", 3),
+        ({"CLS txt": float}, "a.cls", 3.0),
+        ({".cls": float}, "cls", 3.0),
+        ({"cls": float, "left.cls": None}, "left.cls", b"3"),
+        ({"left.cls": None, "cls": float}, "left.cls", b"3"),
+        ({"left.cls": None}, "cls", 3),
+        ({"cls": None}, "xcls", b"3"),
+        ({"*": None}, "cls", b"3"),
+        ({"*": None, "cls": True}, "cls", 3),
+        ({"*": len}, "cls", 1),
+        ({"bin": str}, "bin", "b'3'"),
+    ],
+)
+def test_rules(how: Any, field: str, value: object) -> None:
+    """The rule with the longest name that matches counts; the others are decoded by the table, unless `*` says more."""
+    decoder = parse_decode(how)
+    assert decoder.decode(field, b"3") == value
+    assert decoder.decode(field, b"3") == value
+
+
+@each_row(
+    ("how", "field", "value"),
+    [
+        (True, "cls.gz", 3),
+        ({"cls": float}, "a.cls.gz", 3.0),
+        ({"cls.gz": gzip.decompress}, "cls.gz", b"3"),
+        ({"cls.gz": True}, "cls.gz", 3),
+        ({"bin": len}, "bin.gz", 1),
+        ({"cls": None}, "cls.gz", gzip.compress(b"3", mtime=0)),
+        (True, "bin.gz", gzip.compress(b"3", mtime=0)),
+    ],
+)
+def test_rules_of_compressed_fields(how: Any, field: str, value: object) -> None:
+    """A rule for the name without `.gz` gets the content; fields that stay bytes stay compressed."""
+    assert parse_decode(how).decode(field, gzip.compress(b"3", mtime=0)) == value
+
+
+def test_copies_of_decoders() -> None:
+    """A decoder can be pickled, before and after it was used."""
+    for how in (True, "rgb8", {"png": "l8", "cls": float}):
+        decoder = parse_decode(how, allow_pickle=True)
+        for _ in range(2):
+            copy = pickle.loads(pickle.dumps(decoder))
+            assert copy.decode("cls", b"3") == 3
+            assert copy.decode("pkl", pickle.dumps({1})) == {1}
+            decoder.decode("png", picture())
+        assert type(copy.decode("png", picture())) is type(decoder.decode("png", picture()))
+
+
+ARRAYS = {name: form for name, form in FORMS.items() if form.library == "numpy"}
+IMAGES = {name: form for name, form in FORMS.items() if form.library == "pil"}
+
+
+@each_row("mode", ["RGB", "RGBA", "L", "LA", "P", "1"])
+@each_row("name", ARRAYS)
+def test_arrays_are_those_of_webdataset(name: str, mode: str) -> None:
+    """Each form has the type, shape and values that webdataset's handler of that name has, and can be written to."""
+    autodecode = pytest.importorskip("webdataset.autodecode")
+    data = picture(mode=mode)
+    found = parse_decode(name).decode("png", data)
+    expected = autodecode.imagehandler(name)(".png", data)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert numpy.array_equal(found, expected)
+    found[...] = 0
+
+
+@each_row("mode", ["RGB", "RGBA", "L", "P"])
+@each_row("name", [name for name in IMAGES if name != "image"])
+def test_images_are_those_of_webdataset(name: str, mode: str) -> None:
+    """The same for Pillow images; True keeps the mode that the picture has."""
+    autodecode = pytest.importorskip("webdataset.autodecode")
+    data = picture(mode=mode)
+    found, expected = parse_decode(name).decode("png", data), autodecode.imagehandler(name)(".png", data)
+    assert (found.mode, found.tobytes()) == (expected.mode, expected.tobytes())
+    assert parse_decode(True).decode("png", data).mode == mode
+
+
+def test_pictures_by_content() -> None:
+    """A rule with the name of a form makes a picture of any field, also a compressed one."""
+    decoder = parse_decode({"bin": "l8", "json": "rgb8", "dat.gz": "l8"})
+    assert decoder.decode("bin", picture("JPEG")).shape == (8, 12)
+    assert decoder.decode("json", picture("WEBP")).shape == (8, 12, 3)
+    assert decoder.decode("dat.gz", gzip.compress(picture())).shape == (8, 12)
+    assert parse_decode("rgb8").decode("jpg.gz", gzip.compress(picture())).shape == (8, 12, 3)
+    assert parse_decode("rgb8").decode("bin", picture()) == picture()
+
+
+def test_pictures_that_a_form_would_cut_off() -> None:
+    """Values of more than 8 bits are not cut off: that is an error; True has them."""
+    file = io.BytesIO()
+    Image.fromarray(numpy.array([[0, 65535, 300]], "uint16")).save(file, "PNG")
+    for name in ("rgb8", "l", "pil"):
+        with pytest.raises(TarkitError, match=r"has more than 8 bits, which .* would cut off"):
+            parse_decode(name).decode("png", file.getvalue())
+    assert numpy.asarray(parse_decode(True).decode("png", file.getvalue())).tolist() == [[0, 65535, 300]]
+
+
+def test_damaged_pictures() -> None:
+    """A picture that is cut off is an error when it is decoded, and not when its pixels are read."""
+    for how in (True, "rgb8"):
+        with pytest.raises(TarkitError, match="field 'png' cannot be decoded: OSError"):
+            parse_decode(how).decode("png", picture()[:-40])
+
+
+def test_names_of_forms() -> None:
+    """An unknown form is named, with those that there are."""
+    with pytest.raises(Usage, match="decode has no form of pictures 'RGB'") as raised:
+        parse_decode({"jpg": "RGB"})
+    assert "torchrgb8" in str(raised.value.hint)
+
+
+@each_row(("module", "how", "extra"), [("PIL", True, "images"), ("numpy", "rgb", "numpy"), ("torch", "torch", "torch")])
+def test_without_a_library(module: str, how: Any, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoder is made without the libraries; to decode is an error that names the extra."""
+    data = picture()
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, module, None)
+        decoder = parse_decode(how)
+        assert decoder.decode("cls", b"3") == 3
+        with pytest.raises(TarkitError, match="which is not installed") as raised:
+            decoder.decode("png", data)
+    assert raised.value.hint == f"pip install 'tarkit[{extra}]'"

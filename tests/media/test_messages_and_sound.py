@@ -1,0 +1,192 @@
+"""msgpack, CBOR, sound, and fields that are compressed: decoded, encoded again, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+from typing import Any
+
+import pytest
+
+from tarkit.errors import TarkitError
+from tarkit.media.coding import Coded, Coder
+from tests._tools import each_row
+
+numpy = pytest.importorskip("numpy")
+msgpack = pytest.importorskip("msgpack")
+cbor2 = pytest.importorskip("cbor2")
+soundfile = pytest.importorskip("soundfile")
+
+VALUES = [
+    {"a": [1, -2, 1.5, None, True], "b": b"\xff", "é": {"deep": [[]]}},
+    {1: "one", b"x": 2},
+    [],
+    "text",
+    2**63,
+    float("inf"),
+    None,
+]
+
+
+@each_row("field", ["mp", "a.msgpack", "MSG", "cbor", "x.mp.gz", "cbor.gz"])
+@each_row("value", VALUES)
+def test_messages(field: str, value: object) -> None:
+    """A value comes back as it was; a value that did not change keeps its bytes, however they were encoded."""
+    coder = Coder()
+    data = coder.encode(field, value)
+    assert coder.decode(field, data) == value
+    assert type(coder.decode(field, data)) is type(value)
+    sample = Coded(coder, {field: data})
+    assert sample.encode(field, sample.values[field]) == data
+
+
+def test_messages_of_other_programs() -> None:
+    """Bytes that another program encoded otherwise are kept; a change is encoded."""
+    odd = b"\xd9\x01a"  # a short text with a length of its own byte
+    sample = Coded(Coder(), {"mp": odd})
+    assert sample.values["mp"] == "a"
+    assert sample.encode("mp", "a") == odd
+    assert sample.encode("mp", "b") == b"\xa1b"
+    odd = b"\x9f\x01\xff"  # a list without a length
+    sample = Coded(Coder(), {"cbor": odd})
+    assert sample.encode("cbor", [1]) == odd
+    assert sample.encode("cbor", [1, 2]) == b"\x82\x01\x02"
+    assert Coder().encode("mp", (1, 2)) == b"\x92\x01\x02"
+
+
+@each_row(
+    ("field", "data", "said"),
+    [
+        ("mp", b"", "field 'mp' cannot be decoded: "),
+        ("mp", b"\x81", "field 'mp' cannot be decoded: "),
+        ("mp", b"\x01\x02", "field 'mp' cannot be decoded: ExtraData"),
+        ("mp", b"\xc1", "field 'mp' cannot be decoded: "),
+        ("mp", b"\xdd\xff\xff\xff\xff", "field 'mp' cannot be decoded: "),
+        ("mp", b"\x91" * 100_000, "field 'mp' cannot be decoded: "),
+        ("cbor", b"", "field 'cbor' cannot be decoded: "),
+        ("cbor", b"\xa1", "field 'cbor' cannot be decoded: "),
+        ("cbor", b"\x01\x02", "field 'cbor': 1 bytes follow the value"),
+        ("cbor", b"\x9b\x7f\xff\xff\xff\xff\xff\xff\xff", "field 'cbor' cannot be decoded: "),
+        ("cbor", b"\x81" * 100_000, "field 'cbor' cannot be decoded: "),
+        ("wav", b"no sound", "field 'wav' cannot be decoded: LibsndfileError: "),
+        ("json.gz", b"{}", "field 'json.gz': it is not compressed with gzip, as a name that ends in .gz says"),
+        ("json.gz", b"", "field 'json.gz': its gzip data are cut off"),
+        ("json.gz", gzip.compress(b"{}")[:-1], "field 'json.gz': its gzip data are cut off"),
+        ("json.gz", gzip.compress(b"{}") + b"xxxx", "field 'json.gz': it is not compressed with gzip"),
+        ("json.gz", gzip.compress(b"{"), "field 'json.gz' cannot be decoded: JSONDecodeError"),
+        ("html", b"\xff", "field 'html' cannot be decoded: UnicodeDecodeError"),
+    ],
+)
+def test_decoding_errors(field: str, data: bytes, said: str) -> None:
+    """An error is one line that names the field; lengths that the content claims allocate nothing."""
+    with pytest.raises(TarkitError) as raised:
+        Coder().decode(field, data)
+    assert str(raised.value).startswith(said)
+    assert "\n" not in str(raised.value)
+
+
+def test_compressed_fields() -> None:
+    """The name before `.gz` decides; all members count, and the same value gives the same bytes."""
+    coder = Coder()
+    assert coder.decode("a.JSON.GZ", gzip.compress(b'{"a":') + gzip.compress(b" 1}")) == {"a": 1}
+    assert coder.decode("txt.gz", gzip.compress(b"x") + bytes(20)) == "x"
+    assert coder.encode("cls.gz", 3) == coder.encode("cls.gz", 3)
+    assert gzip.decompress(coder.encode("cls.gz", 3)) == b"3"
+    assert gzip.decompress(coder.encode("bin.gz", "é")) == "é".encode()
+    assert coder.encode("json.gz", b"bytes") == b"bytes"
+    packed = gzip.compress(b'{"a":1}', mtime=7)
+    sample = Coded(coder, {"json.gz": packed})
+    assert sample.encode("json.gz", {"a": 1}) == packed
+    assert sample.encode("other.json.gz", sample.values["json.gz"]) == packed
+
+
+def wave(channels: int = 2, dtype: str = "float32") -> Any:
+    """Return 800 frames of sound."""
+    samples = numpy.sin(numpy.arange(800 * channels) / 9).reshape(-1, channels) * 0.9
+    return samples.astype("float32") if dtype == "float32" else (samples * numpy.iinfo(dtype).max).astype(dtype)
+
+
+@each_row("field", ["wav", "flac", "a.mp3", "wav.gz"])
+@each_row("channels", [1, 2])
+def test_sound(field: str, channels: int) -> None:
+    """Sound is an array of float32, frames x channels, and a rate; wav keeps all bits, flac 24, mp3 is lossy."""
+    coder = Coder()
+    data = coder.encode(field, (wave(channels), 8000))
+    assert data == coder.encode(field, [wave(channels), 8000])
+    samples, rate = coder.decode(field, data)
+    assert (samples.dtype, samples.shape[1], rate, type(rate)) == (numpy.float32, channels, 8000, int)
+    if "mp3" not in field:
+        assert samples.shape == (800, channels)
+        assert abs(samples - wave(channels)).max() <= (2**-23 if field == "flac" else 0)
+    sample = Coded(coder, {field: data})
+    assert sample.encode(field, sample.values[field]) == data
+    samples = sample.values[field][0]
+    samples[0] = 0.5
+    assert sample.encode(field, (samples, rate)) != data
+
+
+@each_row("field", ["wav", "flac", "wav32"])
+def test_sound_of_integers(field: str) -> None:
+    """Integers of 16 bits are kept, and by wav those of 32 bits."""
+    dtype = "int32" if field == "wav32" else "int16"
+    field = field[:4].removesuffix("3")
+    data = Coder().encode(field, (wave(2, dtype), 44100))
+    back, rate = soundfile.read(io.BytesIO(data), dtype=dtype, always_2d=True)
+    assert rate == 44100
+    assert numpy.array_equal(back, wave(2, dtype))
+    assert Coder().encode(field, (wave(1, dtype)[:, 0], 1))
+
+
+def test_sound_that_cannot_be_written_twice_alike() -> None:
+    """ogg is decoded, and kept if unchanged; wav of floats has no time in it."""
+    file = io.BytesIO()
+    soundfile.write(file, wave(), 8000, format="OGG", subtype="VORBIS")
+    sample = Coded(Coder(), {"ogg": file.getvalue()})
+    samples, rate = sample.values["ogg"]
+    assert (samples.shape, rate) == ((800, 2), 8000)
+    assert sample.encode("ogg", sample.values["ogg"]) == file.getvalue()
+    with pytest.raises(TarkitError, match="field 'ogg': ogg is not written, since its bytes would differ each time"):
+        sample.encode("ogg", (samples / 2, rate))
+    data = Coder().encode("wav", (wave(), 8000))
+    at = data.index(b"PEAK")
+    assert data[at + 12 : at + 16] == bytes(4)
+
+
+@each_row(
+    ("field", "value", "said"),
+    [
+        ("wav", wave(), "it takes an array and a rate"),
+        ("wav", ([0.5], 8000), "it takes an array and a rate"),
+        ("wav", (wave(), 8000.0), "the rate is a number of frames a second, not 8000.0"),
+        ("wav", (wave(), 0), "the rate is a number of frames a second, not 0"),
+        ("wav", (wave().reshape(2, 2, -1), 8000), "an array of float32 with 3 dimensions is not sound for wav"),
+        ("wav", (wave().astype("uint8"), 8000), "an array of uint8 with 2 dimensions is not sound for wav"),
+        ("flac", (wave(2, "int32"), 8000), "an array of int32 with 2 dimensions is not sound for flac"),
+        ("flac", (wave() * 2, 8000), "values of sound must be from -1 to 1, which flac would cut off"),
+        ("mp3", (wave() * numpy.nan, 8000), "values of sound must be from -1 to 1, which mp3 would cut off"),
+    ],
+)
+def test_values_that_are_no_sound(field: str, value: object, said: str) -> None:
+    """Values that a format would change silently are errors."""
+    with pytest.raises(TarkitError) as raised:
+        Coder().encode(field, value)
+    assert str(raised.value).startswith(f"field {field!r}: {said}")
+
+
+@each_row(
+    ("module", "field", "said", "hint"),
+    [
+        ("msgpack", "mp", "decode of msgpack needs msgpack, which is not installed", "pip install 'tarkit[msgpack]'"),
+        ("cbor2", "cbor", "decode of CBOR needs cbor2, which is not installed", "pip install 'tarkit[cbor]'"),
+        ("soundfile", "wav", "decode of sound needs soundfile, which is not installed", "pip install 'tarkit[sound]'"),
+        ("torch", "pth", "decode of pth needs torch, which is not installed", "pip install 'tarkit[torch]'"),
+        ("numpy", "ten", "decode of arrays needs numpy, which is not installed", "pip install 'tarkit[numpy]'"),
+    ],
+)
+def test_without_a_library(module: str, field: str, said: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the library, the hint the extra to install."""
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(TarkitError) as raised:
+        Coder().decode(field, b"x")
+    assert (str(raised.value), raised.value.hint) == (said, hint)
