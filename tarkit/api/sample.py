@@ -327,7 +327,7 @@ class DecodedSample(Sample):
             original = self._decoder.encode(field, value, origin, super().__getitem__(origin))
             if original is not None:
                 return original
-        return encode_value(field, value)
+        return encode_value(field, value, self._decoder.coder)
 
 
 class _Passed(Held):

@@ -24,11 +24,11 @@ from tarkit.tar.writer import EntryWriter
 class _SampleWriter:
     """The base of the writers: names and values are checked, and after an error of the output nothing is written."""
 
-    def __init__(self, name: str, mtime: int, target: EntryWriter | SplitWriter) -> None:
+    def __init__(self, name: str, mtime: int, allow_pickle: bool, target: EntryWriter | SplitWriter) -> None:
         """`name` is that of the output in messages; `target` is aborted when the writer is not closed."""
         self.samples = 0
         self._name = name
-        self._encoder = SampleEncoder(mtime)
+        self._encoder = SampleEncoder(mtime, allow_pickle)
         self._keys = Recent()
         self._failed = False
         self._unclosed = finalize(self, _abort, target, os.getpid())
@@ -102,8 +102,8 @@ class TarWriter(_SampleWriter):
     """Write samples to one archive.
 
     bytes are written as they are, str as UTF-8, int and float as decimal text. Other values are encoded by the name of
-    the field: json, npy, npz, and pictures such as jpg and png. The same samples give the same bytes. The file gets its
-    name when the `with` block ends; after an exception there is none.
+    the field: json, npy, npz, pictures such as jpg and png, and so on. The same samples give the same bytes. The file
+    gets its name when the `with` block ends; after an exception there is none.
 
     Attributes:
         samples: how many samples were written.
@@ -122,6 +122,7 @@ class TarWriter(_SampleWriter):
         compress: str | None = None,
         fsync: bool = False,
         mtime: int = 0,
+        allow_pickle: bool = False,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
         """Open the output.
@@ -132,12 +133,13 @@ class TarWriter(_SampleWriter):
             compress: a codec, `"zst"` or `"gz:9"`, whatever the suffix.
             fsync: whether the file is on the disk before it gets its name.
             mtime: the time of all entries, in seconds since 1970.
+            allow_pickle: write values to fields such as pkl and pyd as pickles.
             storage_options: how a URL is reached, as for `tarkit.open`.
         """
         opened = Output.from_argument(output, compress, fsync, options=parse_options(storage_options))
         opened.check_time(mtime)
         self._writer = EntryWriter(opened.open())
-        super().__init__(opened.location.name, mtime, self._writer)
+        super().__init__(opened.location.name, mtime, allow_pickle, self._writer)
 
     def _append(self, raw: bytes, data: bytes, entries: list[Entry]) -> None:
         self._writer.raw((data,), len(data))
@@ -171,6 +173,7 @@ class ShardWriter(_SampleWriter):
         compress: str | None = None,
         fsync: bool = False,
         mtime: int = 0,
+        allow_pickle: bool = False,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
         """Begin a series.
@@ -181,7 +184,7 @@ class ShardWriter(_SampleWriter):
             size: bytes in a shard at most, as a number or `"500M"`; without count and size it is 1 GB.
             start: the number of the first shard.
             force: whether shards of these names that are there are replaced.
-            compress, fsync, mtime, storage_options: as for `TarWriter`.
+            compress, fsync, mtime, allow_pickle, storage_options: as for `TarWriter`.
 
         Raises:
             TarkitError: there are shards of this name, and no `force`.
@@ -201,7 +204,7 @@ class ShardWriter(_SampleWriter):
         shards = options.open(run)
         shards.output.check_time(mtime, template)
         self._writer = shards.open(run)
-        super().__init__(template, mtime, self._writer)
+        super().__init__(template, mtime, allow_pickle, self._writer)
 
     @property
     def shards(self) -> list[Shard]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError, Usage, show
+from tarkit.errors import MissingLibrary, Usage, show
 from tarkit.media import coding_pictures as pictures
 from tarkit.media.coding import Coder, name_error
 from tarkit.media.coding_gzip import expand
@@ -54,23 +54,24 @@ def parse_decode(how: DecodeSpec, allow_pickle: bool = False) -> FieldDecoder:
 
 
 class FieldDecoder:
-    """Decodes fields by rules. It can be pickled if the functions among its rules can."""
+    """Decodes fields by rules. It can be pickled if the functions among its rules can.
+
+    Attributes:
+        coder: decodes and encodes by the table.
+    """
 
     def __init__(self, rules: Mapping[str, DecodeRule], allow_pickle: bool = False) -> None:
         """See `parse_decode`, which is the way to make one."""
         self._rules = dict(rules)
         self._default = self._rules.pop(OTHERS, True)
-        self._coder = Coder(allow_pickle)
+        self.coder = Coder(allow_pickle)
         self._functions: dict[str, Callable[[bytes], Any] | None] = {}
         for rule in (*self._rules.values(), self._default):
             _check_rule(rule)
 
     def decode(self, field: str, data: bytes) -> Any:
         """Return the value of a field. Raises TarkitError, with the field in its message, if it cannot be decoded."""
-        try:
-            function = self._functions[field]
-        except KeyError:
-            function = self._functions[field] = self._find(field.lower())
+        function = self._function(field)
         if function is None:
             return data
         try:
@@ -88,13 +89,27 @@ class FieldDecoder:
         """
         if isinstance(value, (bytes, bytearray, memoryview)):
             return None
-        if field != origin and self._coder.kind(field) is not self._coder.kind(origin):
+        if field != origin and self.coder.kind(field) is not self.coder.kind(origin):
             return None
+        kind, function = self.coder.kind(origin), self._function(origin)
         try:
-            known = self.decode(origin, original)
-        except TarkitError:
+            if kind is not None and function is kind.decode:
+                kept = kind.equals(value, original)
+            else:
+                kept = function is not None and equal(value, function(original))
+        except MissingLibrary:
+            raise
+        except Exception:  # a value of another type: it can be encoded, or the error says why not
             return None
-        return original if known is not original and equal(value, known) else None
+        return original if kept else None
+
+    def _function(self, field: str) -> Callable[[bytes], Any] | None:
+        """Return the function that decodes a field, None for one that stays bytes."""
+        try:
+            return self._functions[field]
+        except KeyError:
+            self._functions[field] = self._find(field.lower())
+            return self._functions[field]
 
     def _find(self, name: str) -> Callable[[bytes], Any] | None:
         """Return the function for a field with this name in lower case; None for one that stays bytes."""
@@ -117,7 +132,7 @@ class FieldDecoder:
         if name.endswith(".gz"):
             inner = self._by_rule(rule, name[:-3], named)
             return None if inner is None else partial(_expand_and, inner)
-        kind = self._coder.kind(name)
+        kind = self.coder.kind(name)
         if (kind is not None and kind.name == "picture") or (named and isinstance(rule, str)):
             return partial(pictures.decode_as, "image" if rule is True else rule)
         return None if kind is None else kind.decode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.media.coding import Coder, extension, is_compressed
@@ -15,6 +16,9 @@ from tarkit.tar.writer import PADS
 Value = object
 """A value of a field: bytes, or a value that the table of codecs encodes for a field of that name."""
 
+FieldEncoder = Callable[[str, Value], bytes]
+"""A function of the name of a field and its value."""
+
 _TEXT_OF_NUMBERS = frozenset(("txt", "text", "transcript", "cls", "cls2", "class", "index", "inx", "count", "int"))
 """Fields of the table of codecs that hold a number as its decimal text."""
 
@@ -22,9 +26,10 @@ _TEXT_OF_NUMBERS = frozenset(("txt", "text", "transcript", "cls", "cls2", "class
 class SampleEncoder:
     """An encoder of samples: from a key and values to the bytes of an archive."""
 
-    def __init__(self, mtime: int) -> None:
-        """`mtime` is the time of all entries, in seconds since 1970."""
+    def __init__(self, mtime: int, allow_pickle: bool = False) -> None:
+        """Set the time of all entries, in seconds since 1970, and whether pickles are written."""
         self._mtime = mtime
+        self._encode: FieldEncoder = partial(encode_value, coder=Coder(True)) if allow_pickle else encode_value
 
     def encode(self, key: str, fields: Mapping[str, Value]) -> tuple[bytes, bytes, list[Entry]]:
         """Return the key as bytes, the bytes of the entries, and the position of each entry.
@@ -34,7 +39,7 @@ class SampleEncoder:
         raw = _name_bytes("key", key)
         if not isinstance(fields, Mapping):
             raise TypeError(f"fields are a dict of names and values, not {type(fields).__name__}")
-        encode_field: Callable[[str, Value], bytes] = getattr(fields, "_encode_value", encode_value)  # of a `Sample`
+        encode_field: FieldEncoder = getattr(fields, "_encode_value", self._encode)  # of a `Sample`
         if not fields:
             raise TarkitError(f"the sample {show(key)} has no field", "a sample is at least one file")
         pieces: list[bytes] = []
@@ -66,11 +71,12 @@ class SampleEncoder:
 _CODER = Coder()
 
 
-def encode_value(field: str, value: Value) -> bytes:
+def encode_value(field: str, value: Value, coder: Coder = _CODER) -> bytes:
     """Return the bytes of a value for a field of this name.
 
     bytes are taken as they are, str is UTF-8, int and float are decimal text. Other values are encoded by the name of
-    the field: json, npy, npz, pictures and so on. All but bytes are compressed for a name that ends in `.gz`.
+    the field: json, npy, npz, pictures and so on. All but bytes are compressed for a name that ends in `.gz`. A `coder`
+    that writes pickles is for those who asked for them.
 
     Raises:
         TypeError: a value that has no encoding.
@@ -80,7 +86,7 @@ def encode_value(field: str, value: Value) -> bytes:
         return value
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
-    kind = _CODER.kind(field)
+    kind = coder.kind(field)
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if number and (kind is None or extension(field) in _TEXT_OF_NUMBERS):
         value = (int if isinstance(value, int) else float).__repr__(value)  # whatever a subclass prints
@@ -92,7 +98,7 @@ def encode_value(field: str, value: Value) -> bytes:
             f"field {field!r}: {type(value).__name__} has no encoding here; give it bytes, str, int or float, "
             "or the field a name that says how, such as json or npy"
         )
-    return _CODER.encode(field, value)
+    return coder.encode(field, value)
 
 
 def _name_bytes(what: str, name: str) -> bytes:

@@ -183,3 +183,19 @@ def test_mixes_have_bytes() -> None:
     assert {sample["cls"] for sample in mixed} == {b"0\n", b"1\n", b"2\n"}
     assert {sample["cls"] for sample in mixed.decode()} == {0, 1, 2}
     assert json.loads(json.dumps([sample["json.gz"] for sample in mixed.decode()]))
+
+
+def test_writers_of_pickles() -> None:
+    """Pickles are written only where that is allowed; a map over decoded pickles keeps and changes them."""
+    with tarkit.TarWriter("p.tar", allow_pickle=True) as out:
+        out.write("k", {"pkl": {1, 2}, "npy": numpy.array([{}])})
+    with pytest.raises(TypeError, match="set has no encoding here"), tarkit.TarWriter("q.tar") as out:
+        out.write("k", {"pkl": {1, 2}})
+    data = tarkit.open("p.tar", decode=True, allow_pickle=True)
+    assert data.head()[0]["pkl"] == {1, 2}
+    same = data.map(lambda sample: {**sample}).head()[0]
+    assert same.raw("pkl") == data.head()[0].raw("pkl")
+    assert data.map(lambda sample: {"pkl": {*sample["pkl"], 3}}).head()[0]["pkl"] == {1, 2, 3}
+    with tarkit.ShardWriter("r-%d.tar", count=1, allow_pickle=True) as shards:
+        shards.write("k", {"pyd.gz": [{1}]})
+    assert tarkit.open("r-0.tar", decode=True, allow_pickle=True).head()[0]["pyd.gz"] == [{1}]
