@@ -100,6 +100,17 @@ def test_arrays_are_those_of_webdataset(name: str, mode: str) -> None:
     found[...] = 0
 
 
+@each_row("name", ARRAYS)
+@each_row("size", [(1100, 470), (300_000, 2), (2, 100_001)])
+def test_large_pictures(name: str, size: tuple[int, int]) -> None:
+    """Large pictures, which become arrays in strips, have the same values."""
+    autodecode = pytest.importorskip("webdataset.autodecode")
+    file = io.BytesIO()
+    Image.effect_noise(size, 90).convert("RGB").save(file, "BMP")
+    expected = autodecode.imagehandler(name)(".bmp", file.getvalue())
+    assert numpy.array_equal(parse_decode(name).decode("bmp", file.getvalue()), expected)
+
+
 @each_row("mode", ["RGB", "RGBA", "L", "P"])
 @each_row("name", [name for name in IMAGES if name != "image"])
 def test_images_are_those_of_webdataset(name: str, mode: str) -> None:

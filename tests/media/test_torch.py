@@ -91,6 +91,10 @@ def test_tensors_are_those_of_webdataset(name: str, mode: str) -> None:
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     assert torch.equal(found, expected)
     assert found.is_contiguous()
+    file = io.BytesIO()
+    Image.effect_noise((700, 500), 90).convert("RGB").save(file, "BMP")
+    large = file.getvalue()
+    assert torch.equal(parse_decode(name).decode("bmp", large), webdataset.autodecode.imagehandler(name)(".bmp", large))
 
 
 @each_row("name", TENSORS)
