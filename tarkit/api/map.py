@@ -239,6 +239,10 @@ class CallFunction(SampleWork):
         if not isinstance(self.function, str):
             check_function(function=self.function)
         check_at_least(1, batch=self.batch)
+        if self.decode and self.view is not Sample:
+            raise Usage(
+                f"{spell('decode')} of map cannot be used here: the samples of this dataset are decoded already"
+            )
         if self.allow_pickle and not self.decode:
             raise Usage(f"{spell('allow_pickle')} requires {spell('decode')}")
 

@@ -199,3 +199,22 @@ def test_writers_of_pickles() -> None:
     with tarkit.ShardWriter("r-%d.tar", count=1, allow_pickle=True) as shards:
         shards.write("k", {"pyd.gz": [{1}]})
     assert tarkit.open("r-0.tar", decode=True, allow_pickle=True).head()[0]["pyd.gz"] == [{1}]
+
+
+def test_copies_in_other_processes() -> None:
+    """A decoded dataset, and its index, can be pickled."""
+    data = pickle.loads(pickle.dumps(tarkit.open("a.tar", decode="rgb8").select("cls jpg")))
+    assert [(sample["cls"], sample["jpg"].shape) for sample in data] == [
+        (0, (10, 20, 3)),
+        (1, (10, 20, 3)),
+        (2, (10, 20, 3)),
+    ]
+    indexed = pickle.loads(pickle.dumps(tarkit.open("a.tar", decode={"cls": float}).indexed()))
+    assert isinstance(indexed, tarkit.DecodedIndex)
+    assert [indexed[2]["cls"], indexed["k1"]["cls"]] == [2.0, 1.0]
+
+
+def test_map_decodes_once() -> None:
+    """`decode` of `map` is for samples that are not decoded."""
+    with pytest.raises(tarkit.Usage, match="the samples of this dataset are decoded already"):
+        tarkit.open("a.tar", decode=True).map(lambda values: values, decode=True)
