@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tarkit.errors import MissingLibrary, TarkitError
 from tarkit.media import headers, kinds
 from tarkit.media import headers as arrays
 from tarkit.samples.sample import TarSample, key_of
@@ -149,7 +150,29 @@ def _about(item: Item, payload: Payload) -> dict[str, Any]:
     if kind == "safetensors":
         found_all = arrays.safetensors(read, size)
         return {"note": "header not read"} if found_all is None else {"arrays": _arrays(found_all)}
+    if kind == "tenbin":
+        listed = headers.tenbin(read, size)
+        return {"note": "invalid header"} if listed is None else {"arrays": _arrays(listed)}
+    if kind in ("msgpack", "cbor"):
+        return _message(item, payload)
     return {"note": "not opened"} if kind == "pickle" else {}
+
+
+def _message(item: Item, payload: Payload) -> dict[str, Any]:
+    """Set the text of a message to that of its value in Python; return a note where that cannot be had."""
+    from tarkit.media.coding import Coder
+
+    data = payload.read(0, JSON)
+    if len(data) < payload.size:
+        return {"note": "too long to be decoded"}
+    try:
+        text = repr(Coder().decode(item.kind, data))
+    except MissingLibrary:
+        return {"note": f"not decoded: that requires tarkit[{item.kind}]"}
+    except (TarkitError, RecursionError):
+        return {"note": "cannot be decoded"}
+    item.text, item.cut = text[:TEXT], len(text) > TEXT
+    return {}
 
 
 def _npy(array: arrays.Array | None, size: int) -> dict[str, Any]:

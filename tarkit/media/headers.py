@@ -299,3 +299,27 @@ def safetensors(read: Read, size: int) -> list[NpzMember] | None:
         ]
     except (error, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def tenbin(read: Read, size: int) -> list[NpzMember] | None:
+    """Return the arrays of a tenbin file, with their labels, or else numbers, as names; None if it is malformed."""
+    found: list[NpzMember] = []
+    at = 0
+    while at < size and len(found) < MEMBERS:
+        head = read(at, 40 + 8 * DIMENSIONS)
+        try:
+            magic, length, code, label, count = unpack_from("<8sQ8s8sQ", head)
+            if magic != b"~TenBin~" or length != 24 + 8 * count:
+                return None
+            shape = unpack_from(f"<{count}Q", head, 40)
+            start = at + 16 + length + -length % 64
+            magic, length = unpack_from("<8sQ", read(start, 16))
+        except error:
+            return None
+        if magic != b"~TenBin~":
+            return None
+        dtype, _ = _dtype(code.rstrip(b"\0").decode("latin-1"))
+        name = label.rstrip(b"\0").decode("latin-1") or str(len(found))
+        found.append(NpzMember(name, Array(dtype, shape)))
+        at = start + 16 + length + -length % 64
+    return found

@@ -22,6 +22,7 @@ _MAGIC = (
     (0, b"II*\0", "tiff"),
     (0, b"MM\0*", "tiff"),
     (0, b"\x93NUMPY", "npy"),
+    (0, b"~TenBin~", "tenbin"),
     (0, b"fLaC", "flac"),
     (0, b"\x89HDF\r\n\x1a\n", "hdf5"),
     (0, b"PAR1", "parquet"),
@@ -37,6 +38,7 @@ _MAGIC = (
 _RIFF = {b"WAVE": "wav", b"WEBP": "webp"}
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _PICKLED = frozenset((b"pickle", b"pkl", b"pyd"))
+_MESSAGES = {b"mp": "msgpack", b"msg": "msgpack", b"msgpack": "msgpack", b"cbor": "cbor"}  # without magic bytes
 _CONTROLS = re.compile(rb"[\0-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")  # but for tab, LF, FF, CR, ESC
 _TEXTS = ("json", "text", "latin text")
 
@@ -58,6 +60,8 @@ def kind_of(head: bytes, field: bytes, size: int) -> str:
     last = field.lower().rpartition(b".")[2]
     if last in _PICKLED or _PICKLE.match(head):
         return "pickle"
+    if last in _MESSAGES:
+        return _MESSAGES[last]
     found = _by_magic(head)
     if found is None and last == b"safetensors" and head[8:9] == b"{":
         found = "safetensors"
