@@ -88,8 +88,7 @@ FOLDERS = {
     "checking": "errors problems stores streams spill tar tables samples shards",
     "sorting": "errors problems stores streams spill tar tables samples shards",
     "packing": (
-        "errors problems signals streams.codecs stores streams spill tar tables parallel samples export shards "
-        "sorting"
+        "errors problems signals streams.codecs stores streams spill tar tables parallel samples export shards sorting"
     ),
     "views": "errors streams tables inspecting packing",
     "api": (
@@ -239,6 +238,7 @@ EDGE = {
     "yaml": lambda name: name in ("tarkit.mixing.spec", "tarkit.export.writer"),
     "pyarrow": lambda name: name in ("tarkit.export.parquet", "tarkit.indexing.formats"),
     "urllib3": lambda name: name in ("tarkit.stores.http", "tarkit.stores.hub", "tarkit.stores.ais"),
+    "soundfile": lambda name: name == "tarkit.media.coding_sound",
     "fsspec": lambda name: name == "tarkit.stores.other",
     "obstore": lambda name: name in ("tarkit.stores.objects", "tarkit.stores.buckets"),
     "tarfile": lambda name: False,
@@ -263,7 +263,7 @@ def test_libraries_have_one_place(name: str) -> None:
 
 LAZY = """
     zstandard lz4 isal tqdm rich PIL filetype numpy pyarrow yaml simpleeval subprocess multiprocessing sqlite3
-    zipfile
+    zipfile msgpack cbor2 soundfile torch
 """
 
 

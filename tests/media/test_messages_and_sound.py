@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError
-from tarkit.media.coding import Coded, Coder
+from tarkit.media.coding import KINDS, Coded, Coder
 from tests._tools import each_row
 
 numpy = pytest.importorskip("numpy")
@@ -190,3 +193,30 @@ def test_without_a_library(module: str, field: str, said: str, hint: str, monkey
     with pytest.raises(TarkitError) as raised:
         Coder().decode(field, b"x")
     assert (str(raised.value), raised.value.hint) == (said, hint)
+
+
+FIELDS = [
+    f"{name}{end}" for kind in KINDS if kind.name != "torch" for name in kind.fields.split()[:1] for end in ("", ".gz")
+]
+HEADS = [b"", b"~TenBin~", b"RIFF\x24\0\0\0WAVEfmt ", b"fLaC", b"\x93NUMPY\x01\0", b"PK\x03\x04", b"\x89PNG\r\n\x1a\n"]
+
+
+@given(st.sampled_from(FIELDS), st.sampled_from(HEADS), st.binary(max_size=200))
+def test_any_bytes(field: str, head: bytes, rest: bytes) -> None:
+    """Any content is decoded, or is an error of one line that names the field; what is decoded keeps its bytes."""
+    data = gzip.compress(head + rest) if field.endswith(".gz") else head + rest
+    found: list[Any] = []
+    said = error_of(lambda: found.append(Coded(Coder(), {field: data})))
+    if said is None:
+        said = error_of(lambda: found.append(found[0].encode(field, found[0].values[field])))
+        assert said is not None or found[1:] == [data] or "cbor" in field
+    assert said is None or (said.startswith(f"field {field!r}") and "\n" not in said)
+
+
+def error_of(function: Callable[[], object]) -> str | None:
+    """Return the message of the error of tarkit that a call raises; None if it raises none."""
+    try:
+        function()
+    except TarkitError as error:
+        return str(error)
+    return None
