@@ -26,6 +26,7 @@ from tarkit.media import coding_torch as tensors
 from tarkit.media.coding_gzip import compress, expand
 from tarkit.media.equality import equal
 
+MOST_NAMES = 1000  # of fields, whose functions are remembered: archives have few
 _INTEGER = re.compile(rb"\s*[-+]?[0-9]+\s*")
 
 
@@ -80,6 +81,8 @@ class Coder:
         """Return the kind of a field, None for one that stays bytes."""
         name = extension(field), is_compressed(field)
         if name not in self._kinds:
+            if len(self._kinds) >= MOST_NAMES:
+                self._kinds.clear()
             kind = (_PICKLED.get(name[0]) if self._pickles else None) or _KINDS.get(name[0])
             self._kinds[name] = compressed(kind) if kind is not None and name[1] else kind
         return self._kinds[name]

@@ -13,7 +13,7 @@ from typing import Any
 
 from tarkit.errors import MissingLibrary, Usage, show
 from tarkit.media import coding_pictures as pictures
-from tarkit.media.coding import Coder, name_error
+from tarkit.media.coding import MOST_NAMES, Coder, name_error
 from tarkit.media.coding_gzip import expand
 from tarkit.media.equality import equal
 
@@ -108,6 +108,8 @@ class FieldDecoder:
         try:
             return self._functions[field]
         except KeyError:
+            if len(self._functions) >= MOST_NAMES:
+                self._functions.clear()
             self._functions[field] = self._find(field.lower())
             return self._functions[field]
 

@@ -167,3 +167,13 @@ def test_without_a_library(module: str, how: Any, extra: str, monkeypatch: pytes
         with pytest.raises(TarkitError, match="which is not installed") as raised:
             decoder.decode("png", data)
     assert raised.value.hint == f"pip install 'tarkit[{extra}]'"
+
+
+def test_any_number_of_names() -> None:
+    """What is remembered of names is bounded."""
+    decoder = parse_decode(True)
+    for number in range(5000):
+        assert decoder.decode(f"x.{number}", b"3") == b"3"
+        assert decoder.decode(f"{number}.cls", b"3") == 3
+    assert len(decoder._functions) <= 1000
+    assert len(decoder.coder._kinds) <= 1000
