@@ -1,4 +1,4 @@
-"""Python's tarfile, GNU tar, bsdtar and webdataset read what tarkit writes, and tarkit reads what they write."""
+"""Python's tarfile, GNU tar and bsdtar read what tarkit writes, and tarkit reads what they write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import tarfile
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 
 from tarkit.samples.sample import split_name
 from tests._tools import each_row, program
-from tests.conftest import GNU, PAX, Archive, Content, Run, body, keys
+from tests.conftest import GNU, PAX, Archive, Content, Run
 
 DATA = Path(__file__).parents[1] / "data"
 Tree = dict[str, bytes | None]
@@ -218,90 +217,3 @@ def test_archives_of_programs(name: str, options: list[str], run: Run) -> None:
     assert by_tarfile("out.tar") == FILES
     run("split", "in.tar", "-c", "1", "-o", "out-%d.tar")
     assert {k: v for path in Path().glob("out-*.tar") for k, v in by_tarfile(str(path)).items()} == FILES
-
-
-# ---- webdataset
-
-
-@pytest.fixture
-def webdataset() -> Any:
-    """Return the library, imported without torch."""
-    return pytest.importorskip("webdataset", reason="webdataset is not installed")
-
-
-def samples_of(webdataset: Any, path: str) -> list[dict[str, Any]]:
-    """Return the samples of a shard, without the items that the library adds."""
-    found = webdataset.WebDataset(path, shardshuffle=False, empty_check=False)
-    return [{k: v for k, v in sample.items() if k not in ("__url__", "__local_path__")} for sample in found]
-
-
-def test_webdataset_reads_what_tarkit_writes(webdataset: Any, run: Run) -> None:
-    """webdataset finds the same keys and fields in archives by create, split and cat."""
-    rows = ["a.jpg", "a.json", "a.seg.png", "d/b.jpg", "d/b.seg.png", "c.1/x.json", "c.1/x.tar.gz", "./e.txt"]
-    recipe = "".join(f"{name}\ttext:{name}\n" for name in rows)
-    run("create", "-o", "in.tar", stdin=recipe.encode())
-    expected = [
-        {"__key__": "a", "jpg": b"a.jpg", "json": b"a.json", "seg.png": b"a.seg.png"},
-        {"__key__": "d/b", "jpg": b"d/b.jpg", "seg.png": b"d/b.seg.png"},
-        {"__key__": "c.1/x", "json": b"c.1/x.json", "tar.gz": b"c.1/x.tar.gz"},
-        {"__key__": "./e", "txt": b"./e.txt"},
-    ]
-    assert samples_of(webdataset, "in.tar") == expected
-    run("split", "in.tar", "-c", "1", "-o", "out-%d.tar")
-    assert [samples_of(webdataset, f"out-{number}.tar") for number in range(4)] == [[sample] for sample in expected]
-    run("cat", "out-{0..3}.tar", "-f", "x:jpg,txt,json", "--rekey", "#", "-o", "out.tar.gz")
-    assert samples_of(webdataset, "out.tar.gz") == [
-        {"__key__": f"{number:09d}", "x": content}
-        for number, content in enumerate([b"a.jpg", b"d/b.jpg", b"c.1/x.json", b"./e.txt"])
-    ]
-
-
-def test_tarkit_reads_what_webdataset_writes(webdataset: Any, run: Run) -> None:
-    """A shard by TarWriter is copied and split unchanged, header for header (docs/formats/webdataset.md, TarWriter)."""
-    with webdataset.TarWriter("in.tar", mtime=1234567890, encoder=False) as writer:
-        for number in range(5):
-            writer.write({"__key__": f"d/{number}", "txt": b"x" * number, "B.TXT": b"b", "cls": b"1"})
-    data = Path("in.tar").read_bytes()
-    assert run("cat", "in.tar").stdout == data
-    run("split", "in.tar", "-c", "2", "-o", "out-%d.tar")
-    assert b"".join(body(Path(f"out-{number}.tar").read_bytes()) for number in range(3)) == body(data)
-    with tarfile.open("out-0.tar") as file:
-        info = next(iter(file))
-        assert (info.mode, info.uname, info.gname, info.mtime) == (0o444, "bigdata", "bigdata", 1234567890)
-
-
-@each_row(
-    ("limits", "options"),
-    [
-        ({"maxcount": 3}, ["-c", "3"]),
-        ({"maxcount": 1}, ["-c", "1"]),
-        ({"maxcount": 10}, ["-c", "10"]),
-        ({"maxsize": 2500}, ["-s", "2500", "--size-rule", "content"]),
-        ({"maxsize": 3000}, ["-s", "3000", "--size-rule", "content"]),
-        ({"maxsize": 512}, ["-s", "512", "--size-rule", "content"]),
-        ({"maxsize": 4000, "maxcount": 3}, ["-s", "4000", "-c", "3", "--size-rule", "content"]),
-    ],
-)
-def test_shards_end_where_those_of_webdataset_do(
-    limits: dict[str, int], options: list[str], webdataset: Any, run: Run
-) -> None:
-    """split ends shards where ShardWriter does, by count and by size of the contents (docs/formats/webdataset.md)."""
-    sizes = [1000, 1000, 500, 500, 3000, 1, 2999, 1, 1000, 1000]
-    with webdataset.ShardWriter("wds-%d.tar", encoder=False, mtime=0, verbose=0, **limits) as writer:
-        for number, size in enumerate(sizes):
-            writer.write({"__key__": str(number), "x": bytes(size // 2), "y": bytes(size - size // 2)})
-    run("cat", *sorted(str(path) for path in Path().glob("wds-*")), "-o", "in.tar")
-    run("split", "in.tar", *options, "-o", "out-%d.tar")
-    ours, theirs = ([keys(path) for path in sorted(Path().glob(f"{name}-*"))] for name in ("out", "wds"))
-    assert ours == theirs
-    assert len(ours) > 1 or limits == {"maxcount": 10}
-
-
-def test_names_are_split_as_webdataset_does() -> None:
-    """Keys and fields are webdataset's, except for hidden files: a key that is empty or ends with a slash is no key."""
-    split = pytest.importorskip("webdataset.tariterators", reason="webdataset is not installed").base_plus_ext
-    for length in range(1, 6):
-        for name in map("".join, product(["a", ".", "/", "b.c", "é"], repeat=length)):
-            key, field = split(name)
-            expected = None if key is None or key == "" or key.endswith("/") else (key.encode(), field.encode())
-            assert split_name(name.encode()) == expected, name
