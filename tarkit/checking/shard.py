@@ -220,9 +220,10 @@ class ShardCheck:
             self._check_global(entry)
         if self._target is not None:
             before, self._last = self._last, entry
-            if before is not None and entry[2] - entry[1] > block.BLOCK and entry[5] != block.PAX_GLOBAL:
+            if entry[2] - entry[1] > block.BLOCK and entry[5] != block.PAX_GLOBAL:
                 kind = self.source.read(entry[1] + 156, entry[1] + 157)
-                self._found += self._target.extended(before, kind in (block.PAX, block.SOLARIS_X))
+                header = self.source.read(entry[2] - block.BLOCK, entry[2])
+                self._found += self._target.extended(entry, before, kind, header)
             self._found += self._target.entry(entry)
 
     def _report_damage(self, damage: Damage, key: bytes | None) -> None:

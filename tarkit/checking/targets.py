@@ -10,14 +10,16 @@ webdataset  Two fields of a sample that are equal in lower case are an error, an
             `__url__`. Names that begin with a component `__x__` are skipped. Decodes gz, bz2 and xz; other codecs not
             or not with each Python. (1.0.2 `tariterators`, run.)
 hf          The first five samples of the first shard must have the same fields, which are all columns of the dataset; a
-            sample that lacks one has null there. Fields are not converted to lower case. Names that begin with `.` or
-            `__` are skipped. (datasets `NUM_EXAMPLES_FOR_FEATURES_INFERENCE`, `ArchiveIterable`.)
-dali        wds2idx reads the printed listing of GNU tar: names must be ASCII, and escaped backslashes and control
-            characters become part of the name. Blanks separate the columns of its index. A file without a dot becomes a
-            sample. The offset of an entry is computed from the header after it, so a PAX header in between makes it
-            wrong. Compressed shards have no offsets. (DALI `tools/wds2idx.py`, its listing by GNU tar run.)
-energon     Keys must be unique in the whole set (`sample_key UNIQUE` in its index). Offsets require plain archives.
-            Names are skipped as in webdataset. (Megatron-Energon `prepare.py`, `.nv-meta/index.sqlite`.)
+            sample that lacks one has null there; without samples there it fails. Fields are not converted to lower
+            case. Names that begin with `.` or `__` are skipped. (datasets 5.2.0, run.)
+dali        wds2idx reads the printed listing of GNU tar: names must be ASCII (older versions), or are escaped outside a
+            UTF-8 locale (2.4.0); escaped backslashes and control characters become part of the name. Blanks separate
+            the columns of its index. A file without a dot becomes a sample. Offsets are computed from the header after
+            an entry (older versions), so a PAX header in between makes them wrong, or from where GNU tar finds its
+            headers (2.4.0), which is wrong for a name in a GNU header. Without an index DALI ignores PAX headers, and
+            so the end of a long name. Compressed shards have no offsets. (DALI `tools/wds2idx.py`; 2.4.0 run.)
+energon     Keys must be unique in the whole set (`sample_key UNIQUE` in its index), and each shard has samples. Offsets
+            require plain archives. Names are skipped as in webdataset. (Megatron-Energon 7.4.1 `prepare.py`, run.)
 ray         `__key__` is an error and `__url__` is overwritten. File names must end in .tar. (Ray Data
             `webdataset_datasource`.) A scattered sample is an error or several rows.
 """
@@ -60,7 +62,6 @@ class ReaderRules:
         self._seen = 0
         self._keyless_sample = False  # the reader makes a sample of an entry without a key
         self._columns: frozenset[bytes] = frozenset()
-        self._before: Raw | None = None  # the previous entry
 
     def opened(self, path: str | None, codec: str | None) -> Iterator[Finding]:
         """Yield findings about the shard as a file: its codec and its name."""
@@ -78,7 +79,6 @@ class ReaderRules:
     def entry(self, entry: Raw) -> Iterator[Finding]:
         """Yield findings about an entry."""
         name, start, kind = entry[0], entry[1], entry[5]
-        before, self._before = self._before, entry
         if kind in KEYLESS:
             return
         key = key_of(Entry._make(entry))
@@ -87,7 +87,7 @@ class ReaderRules:
                 yield self._finding("misreads", start, key, f"{show(name)} is a link or device: {self.reader} skips it")
             return
         if self.reader == "dali":
-            yield from self._dali(entry, key, before)
+            yield from self._dali(entry, key)
             return
         found = _NAME_RULE.match(name)
         if self._hidden(name):
@@ -113,13 +113,10 @@ class ReaderRules:
 
     def closed(self, samples: int) -> Iterator[Finding]:
         """Yield findings about the whole shard."""
-        if self.reader in ("dali", "energon") and samples == 0 and not self._keyless_sample:
-            what = (
-                "wds2idx refuses a shard without samples"
-                if self.reader == "dali"
-                else "energon skips a shard without samples"
-            )
-            yield self._finding("refuses", None, None, what, "leave it out")
+        if samples == 0 and not self._keyless_sample:
+            what = {"dali": "wds2idx", "energon": "energon", "hf": "" if self.index else "hf, as the first one,"}
+            if reader := what.get(self.reader):
+                yield self._finding("refuses", None, None, f"{reader} refuses a shard without samples", "leave it out")
 
     def _hidden(self, name: bytes) -> bool:
         if self.reader == "hf":
@@ -141,7 +138,7 @@ class ReaderRules:
             elif more:
                 yield self._finding("misreads", start, key, f"{what}: hf has no column for it")
 
-    def _dali(self, entry: Raw, key: bytes | None, before: Raw | None) -> Iterator[Finding]:
+    def _dali(self, entry: Raw, key: bytes | None) -> Iterator[Finding]:
         name, start = entry[0], entry[1]
         if not name.isascii():
             yield self._finding("refuses", start, key, f"wds2idx requires ASCII, not {show(name)}")
@@ -157,11 +154,26 @@ class ReaderRules:
         if entry[7] >= 0:
             yield self._finding("misreads", start, key, f"wds2idx gives a wrong offset to {show(name)}, a sparse file")
 
-    def extended(self, entry: Raw, pax: bool) -> Iterator[Finding]:
-        """Yield findings about `entry` when the next entry has extension headers, of the PAX format if `pax`."""
-        if self.reader == "dali" and pax and entry[5] in _READ:
-            what = f"the PAX header after it makes wds2idx compute a wrong offset for {show(entry[0])}"
-            yield self._finding("misreads", entry[1], key_of(Entry._make(entry)), what, "tarkit index --format dali")
+    def extended(self, entry: Raw, before: Raw | None, kind: bytes, header: bytes) -> Iterator[Finding]:
+        """Yield findings about an entry that has an extension header of this `kind` and then `header`.
+
+        The entry before it is also given.
+        """
+        if self.reader != "dali":
+            return
+        wrong: list[tuple[Raw, str]] = []
+        if kind == block.GNU_LONG_NAME:
+            wrong.append((entry, "the GNU header with its name makes wds2idx compute a wrong offset for"))
+        elif kind in (block.PAX, block.SOLARIS_X):
+            if before is not None:
+                wrong.append((before, "the PAX header after it makes older versions of wds2idx misplace"))
+            parts = split_name(entry[0])
+            if parts is not None and not header[:100].partition(b"\0")[0].endswith(b"." + parts[1]):
+                wrong.append((entry, "without an index DALI does not find the field, named in a PAX header, of"))
+        for each, what in wrong:
+            if each[5] in _READ:
+                key, repair = key_of(Entry._make(each)), "tarkit index --format dali"
+                yield self._finding("misreads", each[1], key, f"{what} {show(each[0])}", repair)
 
     def _finding(
         self, does: str, offset: int | None, key: bytes | None, detail: str, repair: str | None = None

@@ -1,0 +1,162 @@
+"""webdataset 0.2.86, the last version with wids: both ways, and wids over index files of tarkit.
+
+It is installed beside webdataset 1.0: pip install --no-deps --target build/webdataset-0.2.86 webdataset==0.2.86
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tests._tools import each_row
+from tests.conftest import Archive, Run, body
+from tests.interop._packages import WEBDATASET_0_2, needs, result
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(autouse=True)
+def installed(here: Path) -> None:
+    """Skip tests where webdataset 0.2.86, or what it needs, is not there."""
+    needs("braceexpand", "numpy", "yaml", build=WEBDATASET_0_2)
+
+
+READ = """
+import sys, webdataset
+assert webdataset.__version__ == "0.2.86"
+def read(*paths):
+    found = webdataset.WebDataset(list(paths), shardshuffle=False)
+    return [(each["__key__"], {k: v for k, v in each.items() if not k.startswith("__")}) for each in found]
+"""
+
+
+def read_by_0_2(*paths: str | Path, **settings: Any) -> Any:
+    """Return keys and fields as webdataset 0.2.86 reads them."""
+    return result(READ + "print(repr(read(*sys.argv[1:])))", *paths, build=WEBDATASET_0_2, **settings)
+
+
+def ours(*paths: str) -> list[tuple[str, dict[str, bytes]]]:
+    """Return keys and fields as tarkit reads them."""
+    return [(sample.key, dict(sample)) for sample in tarkit.open(list(paths))]
+
+
+SAMPLES = [
+    ("a", {"jpg": b"1", "seg.png": b"2"}),
+    ("d/b", {"json": b"{}"}),
+    ("c.1/x", {"tar.gz": b""}),
+    ("n" * 90 + "/" + "m" * 150, {"x": b"long"}),
+    ("é/ü", {"ß": b"1"}),
+]
+
+
+@each_row("suffix", ["tar", "tar.gz", "tgz", "tar.bz2", "tar.xz"])
+def test_it_reads_what_tarkit_writes(suffix: str, here: Path) -> None:
+    with tarkit.TarWriter(f"out.{suffix}") as out:
+        for key, fields in SAMPLES:
+            out.write(key, fields)
+    assert read_by_0_2(f"out.{suffix}") == ours(f"out.{suffix}") == SAMPLES
+
+
+WRITE = """
+import sys, webdataset
+samples = [{"__key__": f"d/{n}", "txt": "ß" * (n + 1), "cls": n, "json": {"n": n}, "B.TXT": b"b"} for n in range(10)]
+with webdataset.TarWriter("one.tar", mtime=5) as writer:
+    for each in samples:
+        writer.write(each)
+with webdataset.TarWriter("one.tar.gz") as writer:
+    writer.write(samples[0])
+with webdataset.TarWriter("long.tar") as writer:
+    writer.write({"__key__": "k" * 120, "txt": "x"})
+with webdataset.ShardWriter("s-%d.tar", maxcount=4, mtime=5, verbose=0) as writer:
+    for each in samples:
+        writer.write(each)
+print(None)
+"""
+
+
+def test_tarkit_reads_what_it_writes(run: Run) -> None:
+    """Samples, values and headers are those that it has written; split makes the same shards."""
+    result(WRITE, build=WEBDATASET_0_2)
+    expected = [
+        (f"d/{n}", {"B.TXT": b"b", "cls": b"%d" % n, "json": b'{"n": %d}' % n, "txt": "ß".encode() * (n + 1)})
+        for n in range(10)
+    ]
+    assert ours("one.tar") == expected
+    assert ours("one.tar.gz") == expected[:1]
+    assert ours("long.tar") == [("k" * 120, {"txt": b"x"})]
+    assert ours(*(f"s-{n}.tar" for n in range(3))) == expected
+    assert run("cat", "one.tar").stdout == Path("one.tar").read_bytes()
+    run("split", "one.tar", "-c", "4", "-o", "t-%d.tar")
+    for n in range(3):
+        assert body(Path(f"t-{n}.tar").read_bytes()) == body(Path(f"s-{n}.tar").read_bytes())
+
+
+def test_equal_keys_at_the_border_of_shards(run: Run, archive: Archive) -> None:
+    """It joins the last sample of a shard with the first of the next; tarkit does not, and `check` says so."""
+    shards = [archive({"a.jpg": b"1"}, "1.tar"), archive({"a.txt": b"2", "b.jpg": b"3"}, "2.tar")]
+    assert read_by_0_2(*shards) == [("a", {"jpg": b"1", "txt": b"2"}), ("b", {"jpg": b"3"})]
+    assert ours(*shards) == [("a", {"jpg": b"1"}), ("a", {"txt": b"2"}), ("b", {"jpg": b"3"})]
+    assert "[joined-sample]" in run("check", *shards, exit=1).stdout.decode()
+    archive({"a.jpg": b"2"}, "2.tar")
+    assert "duplicate file name" in read_by_0_2(*shards, exit=1)
+
+
+# ---- wids
+
+
+WIDS = """
+import sys, wids
+class Bytes(dict): pass
+def contents(sample):
+    return {name: value.read() if hasattr(value, "read") else value for name, value in sample.items()}
+def read(path):
+    data = wids.ShardListDataset(path, cache_dir="cache", transformations=[contents])
+    return [(each["__key__"], {k[1:]: v for k, v in each.items() if k[0] == "."}) for each in map(data.__getitem__, range(len(data)))]
+"""  # noqa: E501
+
+
+def read_by_wids(path: str, **settings: Any) -> Any:
+    """Return keys and fields as wids reads them by number, from the shards that an index lists."""
+    needs("torch")
+    return result(WIDS + "print(repr(read(sys.argv[1])))", path, build=WEBDATASET_0_2, **settings)
+
+
+def test_wids_reads_shards_by_an_index_of_tarkit(here: Path) -> None:
+    """The number of a sample is that of `Dataset.indexed`."""
+    with tarkit.ShardWriter("s-%d.tar", count=4) as out:
+        for n in range(10):
+            out.write(f"d.1/{n}", {"txt": f"ß{n}", "seg.png": bytes(n), "cls": n})
+    assert tarkit.index("s-*.tar", "wids", md5=True) == ["shardindex.json"]
+    expected = [(sample.key, dict(sample)) for sample in tarkit.open("s-*.tar").indexed()]
+    assert len(expected) == 10
+    assert read_by_wids("shardindex.json") == expected
+
+
+def test_wids_counts_and_sums_as_tarkit_does(here: Path) -> None:
+    """What `widsindex` would list of a shard by TarWriter of 0.2.86 is what `tarkit index` lists."""
+    needs("torch")
+    result(WRITE, build=WEBDATASET_0_2)
+    tarkit.index("s-*.tar", "wids", md5=True)
+    listed = [(row["url"], row["md5sum"], row["nsamples"]) for row in json.load(open("shardindex.json"))["shardlist"]]
+    program = "import sys; from wids import wids; print([(p, wids.compute_file_md5sum(p), wids.compute_num_samples(p)) for p in sys.argv[1:]])"  # noqa: E501
+    assert result(program, "s-0.tar", "s-1.tar", "s-2.tar", build=WEBDATASET_0_2) == listed
+
+
+def test_tarkit_verifies_an_index_as_widsindex_writes_it(run: Run) -> None:
+    """`index --verify` takes a list with a base and other keys, in any order."""
+    needs("torch")
+    result(WRITE, build=WEBDATASET_0_2)
+    rows = [{"url": f"s-{n}.tar", "nsamples": count} for n, count in ((2, 2), (0, 4), (1, 4))]
+    facts = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": rows, "name": "s", "info": "ten"}
+    Path("shardindex.json").write_text(json.dumps(facts, indent=2))
+    assert tarkit.verify_index("s-*.tar", "wids") == []
+    assert [key for key, _ in read_by_wids("shardindex.json")] == [f"d/{n}" for n in (8, 9, *range(8))]
+    rows[0]["nsamples"] = 3
+    Path("shardindex.json").write_text(json.dumps(facts))
+    assert tarkit.verify_index("s-*.tar", "wids") == [
+        "shardindex.json: s-2.tar: 3 samples in the index, 2 in the shard"
+    ]
