@@ -26,7 +26,7 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(autouse=True)
 def installed() -> None:
     """Skip tests where DALI or GNU tar is not there."""
-    needs("numpy", build=DALI)
+    needs("numpy", "packaging", "six", build=DALI)
     program("tar", version="GNU tar")
 
 
