@@ -157,6 +157,7 @@ class IndexTask(NamedTuple):
     tmpdir: str | None = None
     sync: bool = False
     force: bool = False
+    listed: bool = False  # also in a list for wids
 
 
 class IndexResult(NamedTuple):
@@ -277,7 +278,8 @@ def _tasks(run: Run, locations: Sequence[Location], options: IndexOptions) -> tu
                 raise Usage(f"{location.name}: its {file.format} index would have its own name")
         beside = directory or os.path.dirname(os.path.abspath(location.text))
         tmpdir = run.scratch(None if scheme_of(directory or location.text) else beside)
-        tasks.append(IndexTask(location, files, options.md5, tmpdir, options.fsync, options.force))
+        listed = "wids" in options.formats
+        tasks.append(IndexTask(location, files, options.md5, tmpdir, options.fsync, options.force, listed))
     if "wids" not in options.formats:
         return tasks, None
     if single is not None:
@@ -316,7 +318,8 @@ def _make(task: IndexTask, policy: Policy) -> IndexResult:
         _refuse_other_object(file, task.force)
     source = open_shard(task.location)
     layouts = [Index(file, make_layout(file.format, task.location.text, source.size or 0)) for file in task.files]
-    return _result(task, write_indexes(source, layouts, policy, task.tmpdir, task.sync))
+    look = {"look": wids.refuse_other_names} if task.listed else {}
+    return _result(task, write_indexes(source, layouts, policy, task.tmpdir, task.sync, **look))
 
 
 def _result(task: IndexTask, scanned: Scanned) -> IndexResult:

@@ -21,9 +21,12 @@ from tarkit.errors import MissingLibrary, Unsupported, show
 from tarkit.export.pyarrow_file import PyarrowFile
 from tarkit.indexing.scan import COLUMNS, IndexedField, IndexLayout, InvalidIndex, Row, grouped, key_in
 from tarkit.samples.fields import stem
+from tarkit.samples.sample import TarSample, key_of
 from tarkit.stores.schemes import scheme_of
+from tarkit.streams.source import Source
 from tarkit.tables.recipe import MalformedRow
 from tarkit.tables.tsv import escape_tsv, unescape_tsv
+from tarkit.tar import block
 
 # ---- The index of a shard as a Parquet file, by pyarrow: the columns of the TSV one
 
@@ -374,6 +377,7 @@ NAME = "shardindex.json"
 """The file name that widsindex uses."""
 
 _KIND = "wids-shard-index-v1"
+_NAME = 100  # bytes of a name that wids reads
 
 
 class IndexedShard(NamedTuple):
@@ -406,6 +410,22 @@ def url_of(shard: str, path: str) -> str:
     if re.search(r"[#?;]|^[^/]*:", url) or not url.isprintable():
         raise Unsupported(f"{show(shard)}: wids would parse this name as a URL")
     return url
+
+
+def refuse_other_names(source: Source, sample: TarSample) -> None:
+    """Raise Unsupported if wids, which parses headers by itself, would find other samples in a shard than tarkit."""
+    for entry in sample.entries:
+        if entry.type not in (block.REGULAR, block.REGULAR_V7):
+            continue
+        here = f"{source.name}: cannot be in a wids index:"
+        if entry.data - entry.start > block.BLOCK or len(entry.name) > _NAME:
+            header = entry.data - block.BLOCK
+            if source.read(header, header + _NAME).partition(b"\0")[0] != entry.name:
+                what = f"wids reads the {_NAME} bytes of a name in its last header, and so not {show(entry.name)}"
+                raise Unsupported(f"{here} {what}", "tarkit cat --rekey makes short keys")
+        if b"." in entry.name and key_of(entry) is None:
+            what = f"wids makes a sample of {show(entry.name)}, which has no key"
+            raise Unsupported(f"{here} {what}", "tarkit check --fix leaves it out")
 
 
 def encode_wids(shards: Iterable[IndexedShard]) -> bytes:

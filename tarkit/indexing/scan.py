@@ -16,7 +16,7 @@ from tarkit.indexing.files import IndexFile
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import split_name
+from tarkit.samples.sample import TarSample, split_name
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import Location
 from tarkit.streams.sink import Sink, open_sink
@@ -168,13 +168,16 @@ def open_shard(location: Location, why: str = "an index") -> Source:
     )
 
 
-def rows(samples: SampleReader, policy: Policy) -> Iterator[Row]:
-    """Yield the row of each sample in an index.
+def rows(
+    samples: SampleReader, policy: Policy, look: Callable[[Source, TarSample], None] = lambda source, sample: None
+) -> Iterator[Row]:
+    """Yield the row of each sample in an index; `look` is called with each sample, also those without a key.
 
     Raises:
         Problem: `sparse-entry`; problems of `samples`.
     """
     for sample in samples:
+        look(samples.source, sample)
         if sample.key is None:
             continue
         fields, good = [], True
@@ -194,9 +197,14 @@ def rows(samples: SampleReader, policy: Policy) -> Iterator[Row]:
 
 
 def build_indexes(
-    source: Source, indexes: Sequence[Index], policy: Policy, tmpdir: str | None = None, strict: bool = False
+    source: Source,
+    indexes: Sequence[Index],
+    policy: Policy,
+    tmpdir: str | None = None,
+    strict: bool = False,
+    look: Callable[[Source, TarSample], None] = lambda source, sample: None,
 ) -> tuple[Scanned, list[IndexBuilder]]:
-    """Scan a shard once and make indexes of it.
+    """Scan a shard once and make indexes of it; `look` is called with each sample.
 
     Raises:
         Problem: a problem that `policy` does not let pass.
@@ -206,7 +214,7 @@ def build_indexes(
     builders = [IndexBuilder(index, source.name, tmpdir) for index in indexes]
     count = 0
     try:
-        for key, fields in rows(samples, policy):
+        for key, fields in rows(samples, policy, look):
             count += 1
             for builder in builders:
                 builder.add(key, fields)
@@ -223,15 +231,20 @@ def build_indexes(
 
 
 def write_indexes(
-    source: Source, indexes: Sequence[Index], policy: Policy, tmpdir: str | None = None, sync: bool = False
+    source: Source,
+    indexes: Sequence[Index],
+    policy: Policy,
+    tmpdir: str | None = None,
+    sync: bool = False,
+    look: Callable[[Source, TarSample], None] = lambda source, sample: None,
 ) -> Scanned:
-    """Scan a shard and write indexes of it, once the whole shard was read.
+    """Scan a shard and write indexes of it, once the whole shard was read; `look` is called with each sample.
 
     Raises:
         Problem: a problem that `policy` does not let pass; no index is written then.
         Unsupported: a layout cannot represent the shard.
     """
-    scanned, builders = build_indexes(source, indexes, policy, tmpdir, strict=True)
+    scanned, builders = build_indexes(source, indexes, policy, tmpdir, strict=True, look=look)
     for builder in builders:
         file = builder.index.file
         with open_sink(file.kind, file.path, sync=sync, options=file.options) as sink:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import tarkit
 from tarkit.errors import Problem, Unsupported
 from tarkit.indexing.files import IndexFile
 from tarkit.indexing.formats import FORMATS, IndexedShard, encode_wids, index_path, make_layout, read_index, read_wids
@@ -17,7 +18,7 @@ from tarkit.indexing.scan import Index, InvalidIndex, build_indexes, open_shard
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 from tests._tools import each_row
-from tests.conftest import GNU, PAX, Archive, Content, Link, tar
+from tests.conftest import GNU, PAX, USTAR, Archive, Content, Link, tar
 
 SMALL: list[tuple[str, Content]] = [
     ("d", None),  # at 0
@@ -181,6 +182,32 @@ def test_no_index(format: str, data: bytes) -> None:
     """Data that do not have the layout are an invalid index."""
     with pytest.raises(InvalidIndex):
         read_index(format, data)
+
+
+@each_row(
+    ("members", "format", "words"),
+    [
+        ([("a.x", b""), ("n" * 97 + ".xy", b"")], GNU, None),
+        ([("a.x", b""), ("é.x", b""), ("README", b"")], USTAR, None),
+        ([("a.x", b""), ("n" * 98 + ".xy", b"")], GNU, "not 'nnnn"),
+        ([("n" * 98 + ".xy", b""), ("a.x", b"")], PAX, "not 'nnnn"),
+        ([("d" * 60 + "/" + "n" * 60 + ".x", b"")], USTAR, "not 'dddd"),
+        ([("é.x", b"")], PAX, "not 'é.x'"),
+        ([("a.x", b""), (".hidden", b"")], USTAR, "a sample of '.hidden'"),
+        ([("d.1/README", b""), ("a.x", b"")], USTAR, "a sample of 'd.1/README'"),
+    ],
+)
+def test_shards_in_which_wids_finds_other_samples(
+    members: list[tuple[str, Content]], format: int, words: str | None, archive: Archive
+) -> None:
+    """Numbers of samples would not be those of wids, or keys would differ: there is no index (tests/interop)."""
+    path = archive(members, format=format)
+    if words is None:
+        assert tarkit.index(path, "wids") == ["shardindex.json"]
+    else:
+        with pytest.raises(Unsupported, match=words):
+            tarkit.index(path, "tsv,wids")
+        assert not Path("shardindex.json").exists()
 
 
 def test_wids_exact() -> None:

@@ -6,6 +6,7 @@ It is installed beside webdataset 1.0: pip install --no-deps --target build/webd
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 import tarkit
 from tests._tools import each_row
-from tests.conftest import Archive, Run, body
+from tests.conftest import GNU, PAX, USTAR, Archive, Content, Link, Run, body
 from tests.interop._packages import WEBDATASET_0_2, needs, result
 
 pytestmark = pytest.mark.torch
@@ -160,3 +161,43 @@ def test_tarkit_verifies_an_index_as_widsindex_writes_it(run: Run) -> None:
     assert tarkit.verify_index("s-*.tar", "wids") == [
         "shardindex.json: s-2.tar: 3 samples in the index, 2 in the shard"
     ]
+
+
+LONG = "n" * 60 + "/" + "m" * 60
+
+
+@each_row(
+    ("members", "format", "read"),
+    [
+        ([("d", None), ("d/a.x", b"1"), ("d/a.y", b"2"), ("README", b""), ("b.x", b"3")], GNU, "d/a:x,y b:x"),
+        ([("__index__/a.x", b"1"), ("b.x", b"")], GNU, "__index__/a:x b:x"),
+        ([("A.JPG", b"1"), ("é.x", b"")], GNU, "A:JPG é:x"),
+        # no name in a header of its own is read, no first part of a name, and no link
+        ([(f"{LONG}.x", b"1"), ("b.x", b"")], USTAR, f"{'m' * 60}:x b:x"),
+        ([("a.x", b"1"), ("é.x", b"2")], PAX, "a:x ?:x"),
+        ([("a.x", b"1"), ("a.y", Link("a.x")), ("a.z", Link("a.x", tarfile.SYMTYPE))], GNU, "a:x"),
+        # names with a dot and without a key are samples
+        (
+            [(".hidden", b"1"), ("d/.x.y", b"2"), ("d.1/README", b"3"), ("b.x", b"")],
+            GNU,
+            ":hidden d/:x.y d:1/README b:x",
+        ),
+    ],
+)
+def test_what_wids_sees_in_a_shard(
+    members: list[tuple[str, Content]], format: int, read: str, here: Path, archive: Archive
+) -> None:
+    """Where names are plain the samples are those of tarkit; where they are not, `tarkit index` refuses the shard."""
+    needs("torch")
+    path = archive(members, format=format)
+    count = len(read.split())
+    facts = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": [{"url": path, "nsamples": count}]}
+    Path("shardindex.json").write_text(json.dumps(facts))
+    found = read_by_wids("shardindex.json")
+    assert " ".join(f"{key}:{','.join(fields)}" for key, fields in found) == read
+    if format == GNU and "hidden" not in read:
+        assert tarkit.index(path, "wids", force=True) == ["shardindex.json"]
+        assert read_by_wids("shardindex.json") == found
+        return
+    with pytest.raises(tarkit.Unsupported, match="wids"):
+        tarkit.index(path, "wids", force=True)
