@@ -11,7 +11,7 @@ webdataset  Two fields of a sample that are equal in lower case are an error, an
             or not with each Python. (1.0.2 `tariterators`, run.)
 hf          The first five samples of the first shard must have the same fields, which are all columns of the dataset; a
             sample that lacks one has null there; without samples there it fails. Fields are not converted to lower
-            case. Names that begin with `.` or `__` are skipped. (datasets 5.2.0, run.)
+            case. Names that begin with `.` or `__` are skipped. Codecs are those of webdataset. (datasets 5.2.0, run.)
 dali        wds2idx reads the printed listing of GNU tar: names must be ASCII (older versions), or are escaped outside a
             UTF-8 locale (2.4.0); escaped backslashes and control characters become part of the name. Blanks separate
             the columns of its index. A file without a dot becomes a sample. Offsets are computed from the header after
@@ -48,7 +48,7 @@ _RESERVED = {
     "ray": frozenset((b"__key__",)),
     "hf": frozenset((b"__key__", b"__url__")),
 }
-_CODECS = {"webdataset": ("gz", "bz2", "xz"), "dali": (), "energon": ()}
+_CODECS = {"webdataset": ("gz", "bz2", "xz"), "hf": ("gz", "bz2", "xz"), "dali": (), "energon": ()}
 _FIRST = 5  # samples from which Hugging Face infers the columns
 
 
@@ -67,8 +67,8 @@ class ReaderRules:
         """Yield findings about the shard as a file: its codec and its name."""
         if codec is not None and codec not in _CODECS.get(self.reader, (codec,)):
             repair = "tarkit cat SHARD -o PLAIN.tar"
-            if self.reader == "webdataset":
-                yield self._finding("refuses", 0, None, f"webdataset does not decode {codec}", repair)
+            if _CODECS[self.reader]:
+                yield self._finding("refuses", 0, None, f"{self.reader} does not decode {codec}", repair)
             else:
                 yield self._finding(
                     "refuses", 0, None, f"{self.reader} needs offsets in a plain archive, not {codec}", repair

@@ -33,7 +33,8 @@ def needs(*packages: str, build: str = "") -> None:
     cannot be copied any more.
     """
     for name in packages:
-        if find_spec(name) is None:
+        parent = name.partition(".")[0]
+        if find_spec(parent) is None or find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
     if build and not (BUILD / build).is_dir():
         pytest.skip(f"build/{build} is not there")

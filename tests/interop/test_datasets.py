@@ -60,6 +60,12 @@ def test_it_reads_what_tarkit_writes(run: Run) -> None:
             pixels.append(["RGB", (6, 4), list(picture.tobytes())])
     pictures = [sample["png"] for sample in tarkit.open("s-*.tar")]
     run("check", "s-0.tar", "s-1.tar", "s-2.tar", "--target", "hf")
+    for suffix in ("tar.gz", "tar.bz2", "tar.xz", "tar.zst"):
+        tarkit.open("s-*.tar").select("txt").write(f"c.{suffix}")
+        run("check", f"c.{suffix}", "--target", "hf", exit=int(suffix == "tar.zst"))
+    texts = [(each["__key__"], {"txt": each["txt"]}) for each in expected]
+    packed = result(LOAD + CASES, "c.tar.gz", "c.tar.bz2", "c.tar.xz", "c.tar.zst")
+    assert packed == [texts, texts, texts, "ReadError"]
     assert result(LOAD + VALUES, "s-0.tar", "s-1.tar", "s-2.tar") == [pictures, pixels, [expected, expected]]
 
 
