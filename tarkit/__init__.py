@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from tarkit.errors import Usage as Usage
     from tarkit.inspecting.census import Share as Share
     from tarkit.inspecting.item import EntryName as EntryName
+    from tarkit.loading.loader import Loader as Loader
+    from tarkit.loading.loader import loader as loader
+    from tarkit.loading.settings import LoaderOptions as LoaderOptions
     from tarkit.shards.writer import Shard as Shard
     from tarkit.sorting.audit import Audit as Audit
     from tarkit.sorting.keys import Disorder as Disorder
@@ -60,6 +63,8 @@ _MODULES = {
     "FieldStats": "tarkit.api.inspect",
     "Finding": "tarkit.checking.findings",
     "IndexedDataset": "tarkit.api.indexed",
+    "Loader": "tarkit.loading.loader",
+    "LoaderOptions": "tarkit.loading.settings",
     "Plan": "tarkit.api.tree.plan",
     "Problem": "tarkit.errors",
     "Report": "tarkit.api.check",
@@ -78,6 +83,7 @@ _MODULES = {
     "create": "tarkit.api.create",
     "index": "tarkit.api.index",
     "load_plan": "tarkit.api.tree.plan",
+    "loader": "tarkit.loading.loader",
     "mix": "tarkit.api.mix",
     "open": "tarkit.api.dataset",
     "plan": "tarkit.api.tree.plan",
@@ -96,6 +102,8 @@ __all__ = [
     "FieldStats",
     "Finding",
     "IndexedDataset",
+    "Loader",
+    "LoaderOptions",
     "Plan",
     "Problem",
     "Report",
@@ -115,6 +123,7 @@ __all__ = [
     "create",
     "index",
     "load_plan",
+    "loader",
     "mix",
     "open",
     "plan",

@@ -143,21 +143,24 @@ class Archives:
 
     def only(self, places: Sequence[int]) -> Archives:
         """Return those with these numbers, in this order, to be read once."""
-        readable = self._readable()
-        return replace(self, locations=tuple(readable[place] for place in places))
+        return replace(self, locations=self._readable([self.locations[place] for place in places]))
 
-    def _readable(self) -> tuple[Location, ...]:
-        """Return the archives, to be read from their start. Raises Unsupported for a stream that was read before.
+    def _readable(self, locations: Sequence[Location] | None = None) -> tuple[Location, ...]:
+        """Return archives, by default all, to be read from their start.
 
         What is left of a stream may begin anywhere in the archive, also at a header.
+
+        Raises:
+            Unsupported: a stream that was read before.
         """
-        for location in self.locations if self._opened else ():
+        locations = self.locations if locations is None else locations
+        for location in locations if self._opened else ():
             if _is_stream(location) or (location.kind == "stdin" and _stdin_offset() != self._stdin_start):
                 raise Unsupported(f"{location.name}: a stream can be read once", "write it to a file, and open that")
         self._opened = True
-        if any(location.kind == "stdin" and not _is_stream(location) for location in self.locations):
+        if any(location.kind == "stdin" and not _is_stream(location) for location in locations):
             self._stdin_start = _stdin_offset()
-        return tuple(map(for_one_run, self.locations))
+        return tuple(map(for_one_run, locations))
 
 
 def _stdin_offset() -> int:
@@ -329,6 +332,33 @@ class Chain:
     def then(self, step: Step) -> Self:
         """Add a step."""
         return self._with(self._origin, (*self._steps, step))
+
+    def first(self, step: Step) -> Self:
+        """Add a step in front of the others."""
+        return type(self)(self._origin, self.new_run, (step, *self._steps))
+
+    def of(self, origin: Origin) -> Self:
+        """Return the samples of another origin, through the same steps."""
+        return type(self)(origin, self.new_run, self._steps)
+
+    def apart(self) -> Self:
+        """Return the dataset for runs that read one archive each (`only`), in any order and any process.
+
+        A list of keys is not reported then, since an archive has some of them alone.
+
+        Raises:
+            Unsupported: a mix, an input that can be read only once, or a step that orders or counts all samples.
+        """
+        if not isinstance(self._origin, Archives) or self._origin.mode != "tar":
+            raise Unsupported("only archives can be read one by one, not a mix or lines of text")
+        for location in self.locations:
+            if location.kind in ("stdin", "object") or _is_stream(location):
+                raise Unsupported(f"{location.name}: the archives are read again and again, and this one cannot be")
+        if step := next((step for step in self._steps if step.needs_all), None):
+            what = f"{step.name} needs all samples in turn, and the archives are read one by one"
+            raise Unsupported(what, "write the result to archives, and open these")
+        steps = (step.apart() if isinstance(step, SampleFilter) else step for step in self._steps)
+        return type(self)(self._origin, self.new_run, tuple(steps))
 
     def only(self, places: Sequence[int]) -> Self:
         """Return the samples of the archives with these numbers, in this order."""

@@ -147,6 +147,11 @@ class SampleWork(Step):
             raise Usage(f"{spell('rejects')} needs a file: stdout is the output")
 
     @property
+    def needs_all(self) -> bool:
+        """Whether it has files for the whole run."""
+        return bool(self.redo) or self.rejects is not None
+
+    @property
     def extra_inputs(self) -> Sequence[Location]:
         """The archives that it reads besides the inputs of the dataset."""
         return self.redo

@@ -44,6 +44,7 @@ class Order(Step):
     memory: int | None = None
     gathers: bool = False
     keeps_all = True
+    needs_all = True
 
     @property
     def name(self) -> str:

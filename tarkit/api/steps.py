@@ -133,6 +133,11 @@ class Step:
         return False
 
     @property
+    def needs_all(self) -> bool:
+        """Whether its results would differ if each archive went through it alone: it orders or counts samples."""
+        return self.counts or self.gathers or self.rereads
+
+    @property
     def gathers(self) -> bool:
         """Whether it joins the parts of scattered samples."""
         return False
@@ -190,6 +195,10 @@ class SampleFilter(Step):
         """Whether the choice depends on how many samples come before."""
         return self.select.slice is not None or self.select.sample is not None or self.select.count is not None
 
+    def apart(self) -> SampleFilter:
+        """Return the filter for a run over some of the archives."""
+        return SampleFilter(self.select, shared=True)
+
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples that are chosen."""
         select = self.select
@@ -223,6 +232,11 @@ class Change(Step):
     def name(self) -> str:
         """The method of `Dataset` that adds it."""
         return "select" if self.fields.keep else _used(self.fields, "drop", "require", "rename", "rekey")
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether new keys have the number of the sample."""
+        return self.fields.numbers_keys
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples with their new fields and keys."""

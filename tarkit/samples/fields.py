@@ -107,6 +107,12 @@ class Fields:
         """Whether samples stay as they are."""
         return not (self.keep or self.drop or self.require or self.rename or self.rekey is not None)
 
+    @property
+    def numbers_keys(self) -> bool:
+        """Whether a new key depends on the index of its sample."""
+        rekey = self._rekey
+        return rekey is not None and rekey(b"key", 0, "shard") != rekey(b"key", 1, "shard")
+
     def __call__(
         self, samples: Iterator[TarSample], policy: Policy, passes: Callable[[], bool] | None = None
     ) -> Iterator[TarSample]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tarkit.errors import Problem, respell, show
 from tarkit.problems import PROBLEMS, Policy
@@ -10,6 +12,11 @@ from tarkit.samples.reader import duplicate_entries
 from tarkit.samples.sample import Part, Recent, TarSample, key_of
 from tarkit.streams.ranges import HeldRange, RangeSpool
 from tarkit.streams.source import Source
+
+if TYPE_CHECKING:
+    from random import Random
+
+Item = TypeVar("Item")
 
 SPOOLED = 1 << 20  # bytes; larger samples of a stream are buffered in a temporary file
 
@@ -155,34 +162,51 @@ def _problem(sample: TarSample) -> Problem:
 def buffer_shuffle(
     samples: Iterator[TarSample], size: int, initial: int, seed: int, tmpdir: str | None = None
 ) -> Iterator[TarSample]:
-    """Shuffle through a buffer of `size` samples, from which the first is taken once there are `initial`.
+    """Shuffle through a buffer; see `ShuffleBuffer`. The order is that of `random.Random(seed)`.
 
-    The order is that of webdataset's `shuffle(size, initial=initial)` with `random.Random(seed)`. The shuffle is local:
-    a sample moves ahead by at most `size` places. Samples of streams are held in memory, large ones in a temporary
-    file.
+    Samples of streams are held in memory, large ones in a temporary file.
     """
     from random import Random
 
-    draw = Random(seed).randint
-    keep = keeper(tmpdir)
-    buffer: list[TarSample] = []
-    for sample in samples:
-        buffer.append(keep(sample))
-        if len(buffer) < size:
-            another = next(samples, None)
-            if another is not None:
-                buffer.append(keep(another))
-        if len(buffer) >= min(initial, size):
+    return ShuffleBuffer[TarSample](size, initial, Random(seed)).shuffle(map(keeper(tmpdir), samples))
+
+
+class ShuffleBuffer(Generic[Item]):
+    """A buffer of `size` items, from which a random one is taken once there are `initial`.
+
+    The order is that of webdataset's `shuffle(size, initial=initial)`. The shuffle is local: an item moves ahead by at
+    most `size` places.
+
+    Attributes:
+        items: what is in the buffer. Between two items of `shuffle` it may be stored with the state of `random`, and a
+            new buffer with both continues.
+        random: the random numbers.
+    """
+
+    def __init__(self, size: int, initial: int, random: Random) -> None:
+        self._size = size
+        self._initial = min(initial, size)
+        self.items: list[Item] = []
+        self.random = random
+
+    def shuffle(self, items: Iterator[Item]) -> Iterator[Item]:
+        """Yield the items, locally mixed."""
+        buffer, size, initial, draw = self.items, self._size, self._initial, self.random.randint
+        for item in items:
+            buffer.append(item)
+            if len(buffer) < size:
+                buffer.extend(islice(items, 1))
+            if len(buffer) >= initial:
+                yield _take(buffer, draw)
+        while buffer:
             yield _take(buffer, draw)
-    while buffer:
-        yield _take(buffer, draw)
 
 
-def _take(buffer: list[TarSample], draw: Callable[[int, int], int]) -> TarSample:
+def _take(buffer: list[Item], draw: Callable[[int, int], int]) -> Item:
     place = draw(0, len(buffer) - 1)
-    sample, buffer[place] = buffer[place], buffer[-1]
+    item, buffer[place] = buffer[place], buffer[-1]
     buffer.pop()
-    return sample
+    return item
 
 
 def keeper(tmpdir: str | None = None) -> Callable[[TarSample], TarSample]:

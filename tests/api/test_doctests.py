@@ -1,4 +1,4 @@
-"""Examples in the docstrings of `tarkit` and `tarkit.api` run, with the shown results."""
+"""Examples in the docstrings of `tarkit`, `tarkit.api` and `tarkit.loading` run, with the shown results."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from pathlib import Path
 
 import tarkit
 import tarkit.api
+import tarkit.loading
 from tests._tools import each_row
 from tests.conftest import Archive
 
-MODULES = ["tarkit", *(f"tarkit.api.{module.name}" for module in pkgutil.iter_modules(tarkit.api.__path__))]
-LOOKED_UP = ("open", "check", "create", "index", "mix", "plan", "stats", "TarWriter", "ShardWriter", "Sample")
+MODULES = [
+    "tarkit",
+    *(f"tarkit.api.{module.name}" for module in pkgutil.iter_modules(tarkit.api.__path__)),
+    *(f"tarkit.loading.{module.name}" for module in pkgutil.iter_modules(tarkit.loading.__path__)),
+]
+LOOKED_UP = ("open", "check", "create", "index", "loader", "mix", "plan", "stats", "TarWriter", "ShardWriter", "Sample")
 """Public names whose docstring has an example."""
 
 

@@ -1,0 +1,160 @@
+"""The samples of one shard, from a position on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from tarkit.api.chain import Chain
+from tarkit.api.indexed import IndexedDataset
+from tarkit.api.run import Run
+from tarkit.api.sample import WHOLE, Sample, view_samples
+from tarkit.api.steps import Flow, Step
+from tarkit.problems import Policy
+from tarkit.samples.sample import TarSample
+from tarkit.stores.store import StoreOptions
+from tarkit.streams.location import Location
+
+
+class Position(Step):
+    """Count the samples that pass, and skip those before a position.
+
+    Attributes:
+        number: the number of the next sample.
+    """
+
+    by_headers = True
+
+    def __init__(self, start: int = 0, only: Collection[int] | None = None, *, skip: bool = True) -> None:
+        """Choose what passes.
+
+        Args:
+            start: the number of the first sample that passes.
+            only: in place of this, the numbers of the samples that pass.
+            skip: whether the samples before `start` come, too.
+        """
+        self.number = start
+        self._only = only
+        self._skip = skip
+
+    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+        """Return the samples from the position on."""
+        return self._from_start(samples) if self._only is None else self._chosen(samples, self._only)
+
+    def _from_start(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
+        for _ in range(self.number if self._skip else 0):
+            next(samples, None)
+        for sample in samples:
+            self.number += 1
+            yield sample
+
+    def _chosen(self, samples: Iterator[TarSample], only: Collection[int]) -> Iterator[TarSample]:
+        left = len(only)
+        for number, sample in enumerate(samples):
+            if number in only:
+                self.number, left = number + 1, left - 1
+                yield sample
+            if not left:
+                return
+
+
+class Cursor:
+    """The samples of one shard, as they are read.
+
+    The position counts the samples of the shard before any step; behind a function or command of the user, which may
+    make several samples of one, it counts results.
+
+    Attributes:
+        shard: the number of the shard.
+        samples: the samples from the position on; an iterator.
+    """
+
+    def __init__(
+        self,
+        data: Chain,
+        shard: int,
+        run: Run,
+        position: Position,
+        keep: Callable[[TarSample], TarSample] | None = None,
+    ) -> None:
+        """Open a shard.
+
+        Args:
+            data: the shard alone, and the steps.
+            shard: its number.
+            run: where problems go.
+            position: where to start.
+            keep: keeps a large sample of a stream readable when the next one is requested.
+        """
+        self.shard = shard
+        self._position = position
+        chain = data.then(position) if data.runs_code else data.first(position)
+        found, self._flow = chain.samples(run, moves=False)
+        self.samples = self._view(found, keep)
+
+    @property
+    def number(self) -> int:
+        """The number of the next sample."""
+        return self._position.number
+
+    def _view(self, found: Iterator[TarSample], keep: Callable[[TarSample], TarSample] | None) -> Iterator[Sample]:
+        flow = self._flow
+        with flow:
+            samples = flow.counted(found)
+            yield from view_samples(samples if keep is None else _keep_large(samples, keep))
+            flow.finish()
+
+    def close(self) -> None:
+        """Close the shard, and end the processes of steps."""
+        self.samples.close()  # type: ignore[attr-defined]
+        self._flow.__exit__(None, None, None)
+
+
+def _keep_large(samples: Iterator[TarSample], keep: Callable[[TarSample], TarSample]) -> Iterator[TarSample]:
+    """Yield the samples; those that are not held in memory as a whole stay readable."""
+    for sample in samples:
+        yield keep(sample) if sample.more is not None or sample.stop - sample.start > WHOLE else sample
+
+
+class ListedSamples:
+    """The samples of an index with these numbers, in this order, as the origin of a dataset."""
+
+    whole = False
+    keys_may_repeat = True
+    storage: StoreOptions | None = None
+
+    def __init__(self, index: IndexedDataset, numbers: Sequence[int], locations: tuple[Location, ...]) -> None:
+        self.locations = locations
+        self._index = index
+        self._numbers = numbers
+
+    def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> ListedReader:
+        """Begin to read for a run; see `tarkit.api.chain.Origin`."""
+        return ListedReader(self._index, self._numbers, run.policy, self.locations, tmpdir)
+
+
+class ListedReader:
+    """The reader of `ListedSamples`; see `tarkit.api.steps.InputReader`."""
+
+    moves = False
+    contents = True
+    dropped = 0
+    zeros: int | None = None
+
+    def __init__(
+        self,
+        index: IndexedDataset,
+        numbers: Sequence[int],
+        policy: Policy,
+        locations: Sequence[Location],
+        tmpdir: str | None,
+    ) -> None:
+        self._index = index
+        self._numbers = numbers
+        self.policy = policy
+        self.locations: Sequence[Location] = locations
+        self.tmpdir = tmpdir
+
+    def __iter__(self) -> Iterator[TarSample]:
+        """Look the samples up."""
+        index = self._index
+        return (index[number]._sample for number in self._numbers)

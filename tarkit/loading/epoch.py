@@ -1,0 +1,240 @@
+"""One epoch of one worker: its shards in order, read one after another or in turns, through the shuffle buffer."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from tarkit.api.chain import Chain
+from tarkit.api.indexed import IndexedDataset
+from tarkit.api.run import Run
+from tarkit.api.sample import Sample
+from tarkit.errors import TarkitError, Usage
+from tarkit.loading.cursor import Cursor, ListedSamples, Position
+from tarkit.loading.division import WorkerPlace
+from tarkit.loading.order import buffer_random, drawn, shuffled
+from tarkit.loading.settings import LoaderSettings
+from tarkit.loading.state import Progress, restore_random, store_random
+from tarkit.samples.pipeline import ShuffleBuffer, keeper
+
+BARREN = 20
+"""How often all shards may turn out to have no sample before an endless order is given up."""
+
+Numbered = tuple[int, int, Sample]  # the number of a shard, that of a sample in it, the sample
+
+
+class Shards:
+    """The shards of a loader.
+
+    Attributes:
+        data: the dataset.
+        count: the number of shards.
+        sizes: the number of samples of each, after all steps, if `equal` needs it.
+    """
+
+    def __init__(self, data: Chain, settings: LoaderSettings) -> None:
+        """Count samples, or read all headers, if the settings need it."""
+        self.data = data
+        self.settings = settings
+        self.count = len(data.locations)
+        self._index = IndexedDataset(data.locations, data.new_run()) if settings.full else None
+        self.sizes = self._count_samples() if settings.equal else []
+
+    def _count_samples(self) -> list[int]:
+        """Return the number of samples of each shard; with an index that of all, if no step leaves samples out."""
+        if self._index is not None:
+            if self.data.selected or self.data.runs_code:
+                raise Usage("equal with shuffle='full' needs all samples: it cannot be used with where or map")
+            return [len(self._index)]
+        sizes = []
+        for shard in range(self.count):
+            one = self.data.only([shard])
+            samples, flow = one.samples(one.new_run(), moves=False, contents=False)
+            with flow:
+                sizes.append(sum(sample.key is not None for sample in samples))
+                flow.finish()
+        return sizes
+
+    @property
+    def items(self) -> int:
+        """What is divided among the workers: shards, or samples."""
+        return self.count if self._index is None else len(self._index)
+
+    def order(self, epoch: int, place: WorkerPlace) -> Iterable[int]:
+        """Return the shards of a worker in an epoch, in order; a list, or without end with `resample`."""
+        settings = self.settings
+        if settings.full:
+            return [0]
+        if settings.resample:
+            return drawn(self.count, settings.seed, epoch, place)
+        shards = shuffled(self.count, settings.seed, epoch) if settings.shuffle_shards else range(self.count)
+        return place.divide(shards)
+
+    def size(self, epoch: int, place: WorkerPlace) -> int | None:
+        """Return the number of samples that each worker gives in an epoch; None if that is not set."""
+        settings = self.settings
+        if settings.equal is None:
+            return settings.length
+        drop = settings.equal == "drop"
+        if settings.full:
+            whole, rest = divmod(self.sizes[0], place.parts)
+            return whole + (rest > 0 and not drop)
+        totals = [sum(self.sizes[shard] for shard in self.order(epoch, each)) for each in place.all()]
+        if 0 in totals and not settings.allow_idle:
+            idle = f"{totals.count(0)} of {place.describe()} get no samples in epoch {epoch}"
+            raise Usage(idle, "give fewer workers or more shards, or allow_idle=True")
+        return min(totals) if drop else max(totals)
+
+    def open(self, shard: int, run: Run, position: Position) -> Cursor:
+        """Open a shard at a position."""
+        keep = keeper(run.tmpdir) if self.settings.shuffle else None
+        return Cursor(self.data.only([shard]), shard, run, position, keep)
+
+    def open_index(self, epoch: int, place: WorkerPlace, start: int, size: int | None, run: Run) -> Cursor:
+        """Open the samples of a worker in the random order of an epoch, from number `start` on."""
+        assert self._index is not None
+        numbers = place.divide(shuffled(len(self._index), self.settings.seed, epoch))
+        if size is not None and len(numbers) < size:
+            numbers = [*numbers, *numbers[: size - len(numbers)]]
+        data = self.data.of(ListedSamples(self._index, numbers[start:], self.data.locations))
+        return Cursor(data, 0, run, Position(start, skip=False))
+
+
+class EpochReader:
+    """The samples of one epoch of a worker, from a position on. Iterate once."""
+
+    def __init__(self, shards: Shards, place: WorkerPlace, progress: Progress) -> None:
+        """`progress` says where to start."""
+        self._shards = shards
+        self._place = place
+        self._start = progress
+        self._settings = settings = shards.settings
+        self._size = shards.size(progress.epoch, place)
+        self._given = progress.given
+        self._opened = progress.opened
+        self._turns: deque[Cursor] = deque()
+        self._buffer: ShuffleBuffer[Numbered] | None = None
+        self._begun = False
+        self._barren = 0  # shards without a sample since the latest sample
+        if settings.shuffle and not settings.full:
+            random = buffer_random(settings.seed, progress.epoch, place)
+            if progress.random is not None:
+                restore_random(random, progress.random)
+            size = int(settings.shuffle)
+            self._buffer = ShuffleBuffer(size, size if settings.initial is None else settings.initial, random)
+
+    def progress(self) -> Progress:
+        """Return the position behind the latest sample."""
+        if not self._begun:
+            return self._start
+        buffer = self._buffer
+        return self._start._replace(
+            given=self._given,
+            opened=self._opened,
+            open=tuple((cursor.shard, cursor.number) for cursor in self._turns),
+            buffer=() if buffer is None else tuple((shard, number) for shard, number, _ in buffer.items),
+            random=None if buffer is None else store_random(buffer.random),
+        )
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Yield the samples."""
+        if self._size is not None and self._given >= self._size:
+            return
+        run = self._shards.data.new_run()
+        try:
+            if self._buffer is not None:
+                self._buffer.items += self._restore(run)
+            for shard, number in self._start.open:
+                self._turns.append(self._open(shard, number, run))
+            self._begun = True
+            for sample in self._samples(run):
+                self._given += 1
+                yield sample
+                if self._given == self._size:
+                    break
+        finally:
+            for cursor in self._turns:
+                cursor.close()
+
+    def _open(self, shard: int, number: int, run: Run) -> Cursor:
+        """Open a shard at a sample."""
+        if self._settings.full:
+            return self._shards.open_index(self._start.epoch, self._place, number, self._size, run)
+        return self._shards.open(shard, run, Position(number))
+
+    def _restore(self, run: Run) -> list[Numbered]:
+        """Return the samples that were in the buffer. Of each of their shards, headers are read as far as needed."""
+        numbers: dict[int, set[int]] = {}
+        for shard, number in self._start.buffer:
+            numbers.setdefault(shard, set()).add(number)
+        found: dict[tuple[int, int], Sample] = {}
+        for shard, wanted in numbers.items():
+            cursor = self._shards.open(shard, run, Position(only=wanted))
+            for sample in cursor.samples:
+                found[shard, cursor.number - 1] = sample
+        if lost := next((place for place in self._start.buffer if place not in found), None):
+            name = self._shards.data.locations[lost[0]].name
+            what = f"{name}: sample {lost[1]}, which was in the shuffle buffer, is not found"
+            raise TarkitError(what, "resume with the shards and the steps that the state was made with")
+        return [(*place, found[place]) for place in self._start.buffer]
+
+    def _samples(self, run: Run) -> Iterator[Sample]:
+        """Return the samples of the shards that are not open yet, behind those that are."""
+        shards = self._shards.order(self._start.epoch, self._place)
+        if self._settings.equal == "repeat" and not self._settings.full:
+            return self._laps(list(shards), run)
+        return self._lap(islice(shards, self._opened, None), run)
+
+    def _laps(self, shards: Sequence[int], run: Run) -> Iterator[Sample]:
+        """Yield the samples of the shards again and again; the buffer is empty between two laps, so none is missing."""
+        while shards:
+            busy = bool(self._turns or (self._buffer and self._buffer.items))  # then it is not the end of a lap
+            begun = (self._opened - busy) // len(shards) * len(shards)
+            yield from self._lap(islice(shards, self._opened - begun, None), run)
+
+    def _lap(self, order: Iterator[int], run: Run) -> Iterator[Sample]:
+        """Return the samples of shards in turns, through the buffer."""
+        if self._buffer is not None:
+            return (sample for _, _, sample in self._buffer.shuffle(self._in_turns(order, run)))
+        if self._settings.interleave == 1 and len(self._turns) <= 1:
+            return self._one_by_one(order, run)
+        return (sample for _, _, sample in self._in_turns(order, run))
+
+    def _open_next(self, order: Iterator[int], run: Run) -> bool:
+        """Open the next shard; return False at the end. Raises TarkitError after many shards without a sample."""
+        shard = next(order, None)
+        if shard is None:
+            return False
+        if self._barren > BARREN * self._shards.count:
+            raise TarkitError(f"no samples in {self._barren} shards that were read one after another")
+        self._turns.append(self._open(shard, 0, run))
+        self._opened += 1
+        self._barren += 1
+        return True
+
+    def _one_by_one(self, order: Iterator[int], run: Run) -> Iterator[Sample]:
+        """Yield the samples of one shard after another: `_in_turns` for one at a time, at the speed of the samples."""
+        turns = self._turns
+        while turns or self._open_next(order, run):
+            for sample in turns[0].samples:
+                self._barren = 0
+                yield sample
+            turns.popleft()
+
+    def _in_turns(self, order: Iterator[int], run: Run) -> Iterator[Numbered]:
+        """Yield a sample of each open shard in turn; those of an earlier run may be more than `interleave`."""
+        turns, interleave = self._turns, self._settings.interleave
+        while True:
+            while len(turns) < interleave and self._open_next(order, run):
+                pass
+            if not turns:
+                return
+            cursor = turns[0]
+            sample = next(cursor.samples, None)
+            if sample is None:
+                turns.popleft()
+            else:
+                self._barren = 0
+                turns.rotate(-1)
+                yield cursor.shard, cursor.number - 1, sample

@@ -1,0 +1,204 @@
+"""`tarkit.loader`: samples for training, in epochs, divided among nodes and workers, with a position to resume from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+from tarkit.api.arguments import check_at_least
+from tarkit.api.dataset import Dataset
+from tarkit.api.dataset import open as open_dataset
+from tarkit.errors import TarkitError, Usage
+from tarkit.loading.division import WorkerPlace, find_place
+from tarkit.loading.epoch import EpochReader, Shards
+from tarkit.loading.records import in_batches, record_maker
+from tarkit.loading.settings import LoaderOptions, LoaderSettings
+from tarkit.loading.state import Progress
+
+if TYPE_CHECKING:
+    from tarkit.api.chain import Input
+    from tarkit.streams.location import Location
+
+
+def loader(inputs: Input | Iterable[Input] | Dataset, **options: Unpack[LoaderOptions]) -> Loader:
+    """Read samples for training: in epochs, divided among nodes and workers, shuffled, decoded, in batches.
+
+    Args:
+        inputs: as for `tarkit.open`, but each must be readable again; or a dataset with its steps and its settings.
+        options: see `tarkit.LoaderOptions`.
+
+    Raises:
+        Usage: options that are out of range or do not go together.
+        Unsupported: an input that can be read only once, or a step that orders or counts all samples.
+
+    >>> import tarkit
+    >>> for batch in tarkit.loader("train-*.tar", select="cls", decode=True, shuffle_shards=False, batch=2):
+    ...     print(batch["__key__"], batch["cls"])
+    ['a/0', 'a/1'] [3, 1]
+    ['b/0'] [3]
+    """
+    return Loader(inputs, **options)
+
+
+class Loader(Iterable[Any]):
+    """Samples for training; `tarkit.loader` makes one.
+
+    Iterating gives one epoch: a dict for each sample, with `__key__`, `__url__` (the name of its shard) and its fields,
+    or batches of these. The next iteration gives the next epoch, in another random order.
+
+    The order depends on the shards, the options, the number of the epoch and the place of this process among nodes and
+    workers (`tarkit.LoaderOptions`), and so it can be resumed:
+
+    >>> import tarkit
+    >>> data = tarkit.loader("train-*.tar", shuffle=100, seed=7)
+    >>> samples = iter(data)
+    >>> first, state = next(samples)["__key__"], data.state_dict()
+    >>> rest = [sample["__key__"] for sample in samples]
+    >>> again = tarkit.loader("train-*.tar", shuffle=100, seed=7)
+    >>> again.load_state_dict(state)
+    >>> [sample["__key__"] for sample in again] == rest
+    True
+    """
+
+    def __init__(self, inputs: Input | Iterable[Input] | Dataset, **options: Unpack[LoaderOptions]) -> None:
+        """Look up the names of the shards; with `equal` and `shuffle="full"` read the headers of all."""
+        given: dict[str, Any] = dict(options)
+        select, where = given.pop("select", None), given.pop("where", None)
+        storage = given.pop("storage_options", None)
+        place = [given.pop(name, None) for name in ("rank", "world", "worker", "workers")]
+        self._settings = LoaderSettings(**given)
+        if isinstance(inputs, Dataset):
+            if storage is not None:
+                raise Usage("storage_options cannot be used with a dataset: tarkit.open takes them")
+            data = inputs
+        else:
+            data = open_dataset(inputs, storage_options=storage)
+        data = data if where is None else data.where(where)
+        data = data if select is None else data.select(select)
+        self._given_place: tuple[int | None, ...] = tuple(place)
+        self._find_place()  # raises for numbers that do not go together
+        self._shards = Shards(data.apart(), self._settings)
+        self._contents = _digest(data.locations)
+        self._epoch = 0
+        self._loaded: Progress | None = None
+        self._reader: EpochReader | None = None
+
+    def _find_place(self) -> WorkerPlace:
+        """Return the place of this process."""
+        return find_place(*self._given_place)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch that the next iteration begins with, from 0 on."""
+        return self._epoch if self._loaded is None else self._loaded.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the number of the epoch for the next iteration. A loaded position in this epoch stays."""
+        check_at_least(0, epoch=epoch)
+        if self._loaded is None or self._loaded.epoch != epoch:
+            self._loaded = self._reader = None
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin an epoch, or continue the one of a loaded position.
+
+        Raises:
+            Usage: there are more workers than shards.
+        """
+        place, shards, settings = self._find_place(), self._shards, self._settings
+        if shards.items < place.parts and not settings.resample and not settings.allow_idle:
+            what = "sample" if settings.full else "shard"
+            few = f"{shards.items} {what}{'' if shards.items == 1 else 's'} for {place.describe()}"
+            raise Usage(f"{few}: some would have no samples", "give fewer workers or more shards, or allow_idle=True")
+        progress, self._loaded = self._loaded or Progress(self._epoch, settings.epochs), None
+        self._epoch = progress.epoch + (progress.epochs or 1)
+        reader = self._reader = EpochReader(shards, place, progress)
+        return self._epochs(reader, place)
+
+    def _epochs(self, reader: EpochReader, place: WorkerPlace) -> Iterator[Any]:
+        """Yield the samples or batches of an epoch, and of those that follow in the same iteration."""
+        make = record_maker(self._settings)
+        while True:
+            yield from in_batches(map(make, reader), self._settings)
+            progress = reader.progress()
+            left = None if progress.epochs is None else progress.epochs - 1
+            if left == 0:
+                return
+            if left is None and not progress.given:
+                raise TarkitError("no samples: an iteration without end has nothing to give")
+            self._epoch = max(self._epoch, progress.epoch + 2) if left is None else self._epoch
+            reader = self._reader = EpochReader(self._shards, place, Progress(progress.epoch + 1, left))
+
+    def __len__(self) -> int:
+        """The number of samples or batches of an iteration of this worker, where it is known.
+
+        Raises:
+            TypeError: it is not known without `equal`, `length` or `shuffle="full"` over all samples.
+        """
+        settings, shards, place = self._settings, self._shards, self._find_place()
+        epochs = range(self.epoch, self.epoch + (settings.epochs or 0))
+        sizes = [shards.size(epoch, place) for epoch in epochs]
+        if settings.full and not shards.data.selected and not shards.data.runs_code and settings.equal is None:
+            sizes = [len(place.divide(range(shards.items)))] * len(epochs)
+        if None in sizes or settings.epochs is None:
+            raise TypeError("the number of samples is known with equal, with length, and with shuffle='full'")
+        batch = settings.batch or 1
+        return sum((size + (batch - 1) * settings.partial) // batch for size in sizes if size is not None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position as values of JSON: that behind the latest sample or batch.
+
+        At the end of an epoch it is its end: the rest of the epoch is empty, and the iteration after that is the next.
+        It has a few numbers for each open shard and for each sample of the shuffle buffer, which is read again when the
+        position is loaded.
+        """
+        progress = self._loaded or (Progress(self._epoch, self._settings.epochs) if self._reader is None else None)
+        if progress is None:
+            assert self._reader is not None
+            progress = self._reader.progress()
+        return progress.as_json(self._identity())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with a position in the next iteration.
+
+        Shards that were read are not read again, but for samples that were in the shuffle buffer. In open ones the
+        samples before the position are skipped by their headers. With other `interleave`, `shuffle` (not 0 or "full")
+        or batches the order differs; each remaining sample comes once.
+
+        Raises:
+            Usage: it is a position in other shards, or of another seed, order, node or worker.
+        """
+        self._loaded = Progress.of_json(state, self._identity())
+        self._reader = None
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what a position belongs to."""
+        settings, place = self._settings, self._find_place()
+        order = "shuffled" if settings.shuffle_shards else "given"
+        return {
+            "shards": self._shards.count,
+            "contents": self._contents,
+            "order": "full" if settings.full else "drawn" if settings.resample else order,
+            "seed": settings.seed,
+            "equal": settings.equal,
+            **place._asdict(),
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied to another process: all but an iteration. The node is that of this process."""
+        node = self._find_place()[:2] if self._given_place[0] is None else self._given_place[:2]
+        return {**self.__dict__, "_reader": None, "_given_place": (*node, *self._given_place[2:])}
+
+
+def _digest(locations: Iterable[Location]) -> str:
+    """Return a hash of the names of shards, and of the sizes of files. Files may be moved to another directory."""
+    from hashlib import sha256
+
+    found = sha256()
+    for location in locations:
+        name, size = location.text, -1
+        if location.kind == "path":
+            name, size = os.path.basename(name), os.stat(name).st_size
+        found.update(b"%d %d " % (len(os.fsencode(name)), size) + os.fsencode(name))
+    return found.hexdigest()[:16]

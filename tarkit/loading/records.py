@@ -1,0 +1,63 @@
+"""Samples as training code gets them: dicts, perhaps with decoded values, perhaps in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from tarkit.api.sample import Sample
+from tarkit.errors import TarkitError, show
+from tarkit.loading.settings import LoaderSettings, Record
+
+
+def as_record(sample: Sample) -> Record:
+    """Return the fields of a sample as a dict, with its key as `__key__` and the name of its shard as `__url__`."""
+    fields = sample._small() or dict(sample.items())
+    record = {"__key__": sample.key, "__url__": sample.shard, **fields}
+    if len(record) != len(fields) + 2:
+        what = "has a field __key__ or __url__, the names for its key and its shard"
+        raise TarkitError(f"{sample.shard}: the sample {show(sample.key)} {what}", "select other fields")
+    return record
+
+
+def collate_lists(records: list[Record]) -> dict[str, list[Any]]:
+    """Return a dict with a list for each field. Raises TarkitError if the samples have different fields."""
+    first = records[0]
+    for record in records:
+        if record.keys() != first.keys():
+            differ = ", ".join(map(show, sorted(record.keys() ^ first.keys())))
+            what = f"{show(first['__key__'])} and {show(record['__key__'])} cannot be in one batch"
+            raise TarkitError(f"{what}: one of them lacks {differ}", "select the fields that all have, or give collate")
+    return {field: [record[field] for record in records] for field in first}
+
+
+def record_maker(settings: LoaderSettings) -> Callable[[Sample], Record]:
+    """Return the function that makes a record of a sample."""
+    if not settings.decode:
+        return as_record
+    from tarkit.media.coding import Coder
+
+    decode = Coder(settings.allow_pickle).decode
+
+    def decoded(sample: Sample) -> Record:
+        record = as_record(sample)
+        try:
+            return {field: data if field[:2] == "__" else decode(field, data) for field, data in record.items()}
+        except TarkitError as error:
+            error.args = (f"{sample.shard}: sample {show(sample.key)}: {error}",)
+            raise
+
+    return decoded
+
+
+def in_batches(records: Iterator[Record], settings: LoaderSettings) -> Iterator[Any]:
+    """Return the records, or batches of them."""
+    return records if settings.batch is None else _batches(records, settings, settings.batch)
+
+
+def _batches(records: Iterator[Record], settings: LoaderSettings, size: int) -> Iterator[Any]:
+    collate = settings.collate or collate_lists
+    while batch := list(islice(records, size)):
+        if len(batch) == size or settings.partial:
+            yield collate(batch)

@@ -1,0 +1,114 @@
+"""The options of a loader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+from tarkit.api.arguments import check_at_least, check_choice, check_function, check_whole
+from tarkit.errors import Usage
+
+Record = dict[str, Any]
+Equal = Literal["drop", "repeat"]
+
+
+class LoaderOptions(TypedDict, total=False):
+    """The options of `tarkit.loader` and `tarkit.torch.TorchDataset`.
+
+    Attributes:
+        select, where: fields and samples to keep, as for `Dataset.select` and `Dataset.where`.
+        decode: decode the fields: text, numbers, JSON, arrays by their names. Without it they are bytes.
+        allow_pickle: decode pickles too, which can run any code.
+        shuffle: the size of the buffer through which the samples of a worker are shuffled; 0 keeps their order.
+            `"full"` is a random order of all samples, which looks each of them up: it needs plain archives.
+        initial: how many samples are in the buffer before the first is taken; by default it is filled.
+        seed: with the number of the epoch it determines all random orders. It must be the same on all nodes.
+        shuffle_shards: whether each epoch has the shards in another random order.
+        interleave: how many shards are open at a time, giving a sample each in turn.
+        resample: draw shards with replacement, without end or until `length`.
+        equal: give each worker of all nodes the same number of samples in an epoch: `"drop"` ends an epoch where the
+            worker with the fewest samples ends, `"repeat"` lets the others read theirs again until the one with most
+            ends. The samples of all shards are counted once, when the loader is made.
+        length: with `resample`, the number of samples that each worker reads in an epoch.
+        batch: the number of samples in a batch. Without it there are no batches.
+        partial: whether a last batch with fewer samples is given.
+        collate: makes a batch of a list of samples; by default it is a dict with a list for each field.
+        epochs: how many epochs one iteration has; None is without end.
+        rank, world: the number of this node and of all nodes. By default those of `$RANK` and `$WORLD_SIZE`, else of
+            torch.distributed, else 0 of 1.
+        worker, workers: the number of this worker and of all workers of a node. By default those of `$WORKER` and
+            `$NUM_WORKERS`, else of torch's DataLoader, else 0 of 1.
+        allow_idle: whether there may be fewer shards than workers, so that some have no samples.
+        storage_options: how URLs are reached, as for `tarkit.open`.
+    """
+
+    select: str | Iterable[str] | None
+    where: str | None
+    decode: bool
+    allow_pickle: bool
+    shuffle: int | Literal["full"]
+    initial: int | None
+    seed: int
+    shuffle_shards: bool
+    interleave: int
+    resample: bool
+    equal: Equal | None
+    length: int | None
+    batch: int | None
+    partial: bool
+    collate: Callable[[list[Record]], Any] | None
+    epochs: int | None
+    rank: int | None
+    world: int | None
+    worker: int | None
+    workers: int | None
+    allow_idle: bool
+    storage_options: Mapping[str, object] | None
+
+
+@dataclass(frozen=True)
+class LoaderSettings:
+    """The options of a loader that hold for all its epochs; see `LoaderOptions`."""
+
+    decode: bool = False
+    allow_pickle: bool = False
+    shuffle: int | Literal["full"] = 0
+    initial: int | None = None
+    seed: int = 0
+    shuffle_shards: bool = True
+    interleave: int = 1
+    resample: bool = False
+    equal: Equal | None = None
+    length: int | None = None
+    batch: int | None = None
+    partial: bool = True
+    collate: Callable[[list[Record]], Any] | None = None
+    epochs: int | None = 1
+    allow_idle: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the options. Raises TypeError or Usage."""
+        if self.shuffle != "full":
+            if isinstance(self.shuffle, str):
+                raise Usage(f"shuffle={self.shuffle!r}: it is a number of samples, or 'full'")
+            check_at_least(0, shuffle=self.shuffle)
+        check_whole(seed=self.seed)
+        check_at_least(0, initial=self.initial, length=self.length)
+        check_at_least(1, interleave=self.interleave, batch=self.batch, epochs=self.epochs)
+        check_choice("equal", self.equal, Equal)
+        if self.collate is not None:
+            check_function(collate=self.collate)
+        if self.full and (self.resample or self.interleave > 1):
+            raise Usage("shuffle='full' cannot be used with resample or interleave: it has no order of shards")
+        if self.resample and self.equal:
+            raise Usage("equal cannot be used with resample: give length, the number of samples of each worker")
+        if self.length is not None and not self.resample:
+            raise Usage("length requires resample", "equal gives each worker the same number of samples")
+        if self.collate is not None and self.batch is None:
+            raise Usage("collate requires batch")
+
+    @property
+    def full(self) -> bool:
+        """Whether all samples are shuffled."""
+        return self.shuffle == "full"

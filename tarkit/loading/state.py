@@ -1,0 +1,76 @@
+"""The position of a loader, as values of JSON."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from random import Random
+from struct import pack, unpack
+from typing import Any, NamedTuple, Self
+
+from tarkit.errors import Usage
+
+VERSION = 1
+
+_WORDS = "<625I"  # the state of the Mersenne Twister
+
+
+class Progress(NamedTuple):
+    """The position in an epoch of one worker.
+
+    Attributes:
+        epoch: the number of the epoch.
+        epochs: how many epochs the iteration has from this one on; None for no end.
+        given: how many samples were given.
+        opened: how many shards of the order of the epoch were opened.
+        open: the shards that are open, in the order of their turns, each with the number of its next sample.
+        buffer: the samples in the shuffle buffer: shard and number.
+        random: the state of the random numbers of the buffer; None before the first sample.
+    """
+
+    epoch: int
+    epochs: int | None
+    given: int = 0
+    opened: int = 0
+    open: tuple[tuple[int, int], ...] = ()
+    buffer: tuple[tuple[int, int], ...] = ()
+    random: str | None = None
+
+    def as_json(self, identity: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the position as values of JSON; `identity` says what it is a position in."""
+        values = self._asdict()
+        values["open"], values["buffer"] = list(map(list, self.open)), list(map(list, self.buffer))
+        return {"version": VERSION, **identity, **values}
+
+    @classmethod
+    def of_json(cls, state: Mapping[str, Any], identity: Mapping[str, Any]) -> Self:
+        """Return the position that `as_json` has written. Raises Usage if it is one in something else, or damaged."""
+        if not isinstance(state, Mapping) or state.get("version") != VERSION:
+            raise Usage("this is not the state of a loader", "load what state_dict has returned")
+        for name, own in identity.items():
+            if (other := state.get(name)) != own:
+                raise Usage(
+                    f"the state is that of another loader: its {name} is {other!r}, not {own!r}",
+                    "resume with the shards, the seed and the numbers of nodes and workers that it was made with",
+                )
+        try:
+            found = cls(**{name: state[name] for name in cls._fields})
+            pairs = [tuple((int(shard), int(number)) for shard, number in part) for part in (found.open, found.buffer)]
+            if found.random is not None:
+                restore_random(Random(), found.random)
+            return found._replace(open=pairs[0], buffer=pairs[1])
+        except (KeyError, TypeError, ValueError) as error:
+            raise Usage(f"the state of a loader is damaged: {error!r}") from None
+
+
+def store_random(random: Random) -> str:
+    """Return the state of random numbers as text."""
+    return b64encode(pack(_WORDS, *random.getstate()[1])).decode()
+
+
+def restore_random(random: Random, state: str) -> None:
+    """Continue with a state that `store_random` has returned."""
+    words = b64decode(state, validate=True)
+    if len(words) != 2500:
+        raise ValueError(f"{len(words)} bytes of random state")
+    random.setstate((3, unpack(_WORDS, words), None))

@@ -1,0 +1,448 @@
+"""`tarkit.loader`: epochs, division, shuffling, batches, and positions to resume from."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tests._tools import each_row
+
+SHARDS, EACH = 12, 30
+ALL = [f"{number:05d}" for number in range(SHARDS * EACH)]
+
+
+@pytest.fixture
+def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write twelve shards of thirty samples, one of them compressed, into an empty directory; return their glob."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("RANK", "WORLD_SIZE", "WORKER", "NUM_WORKERS"):
+        monkeypatch.delenv(name, raising=False)
+    write_shards()
+    return "s-*"
+
+
+def write_shards() -> None:
+    """Write the shards."""
+    for shard in range(SHARDS):
+        with tarkit.TarWriter(f"s-{shard:02d}.tar{'.gz' * (shard == 3)}") as out:
+            for number in range(shard * EACH, (shard + 1) * EACH):
+                out.write(f"{number:05d}", {"cls": number, "txt": f"text {number}"})
+
+
+def keys(items: Iterable[Any]) -> list[str]:
+    """Return the keys of samples or batches."""
+    found: list[str] = []
+    for item in items:
+        key = item["__key__"]
+        found += key if isinstance(key, list) else [key]
+    return found
+
+
+def test_a_sample(shards: str) -> None:
+    """It is a dict of the key, the shard and the fields."""
+    loader = tarkit.loader(shards, shuffle_shards=False)
+    assert next(iter(loader)) == {"__key__": "00000", "__url__": "s-00.tar", "cls": b"0", "txt": b"text 0"}
+    decoded = tarkit.loader(shards, shuffle_shards=False, decode=True, select="cls", where="cls == 7")
+    assert list(decoded) == [{"__key__": "00007", "__url__": "s-00.tar", "cls": 7}]
+
+
+def test_a_dataset_with_steps(shards: str) -> None:
+    """Steps that work on each sample alone hold."""
+    data = tarkit.open(shards).match("5$").rekey("{stem}/{key}").map(lambda sample: {"n": int(sample["cls"]) + 1})
+    found = list(tarkit.loader(data, shuffle_shards=False))
+    assert len(found) == 36
+    assert found[0] == {"__key__": "s-00/00005", "__url__": "s-00.tar", "n": b"6"}
+
+
+def test_keys_that_are_in_few_shards(shards: str, recwarn: pytest.WarningsRecorder) -> None:
+    """A shard that has none of the keys is no warning."""
+    assert keys(tarkit.loader(tarkit.open(shards).keys(["00007", "00300"]), shuffle_shards=False)) == ["00007", "00300"]
+    assert not recwarn.list
+
+
+def test_problems_by_the_policy_of_the_dataset(shards: str) -> None:
+    """A damaged shard ends the run, unless the dataset lets it pass; one warning is given then."""
+    os.truncate("s-05.tar", 20 * 1024 + 100)
+    with pytest.raises(tarkit.Problem, match=r"s-05\.tar"):
+        list(tarkit.loader(shards))
+    with pytest.warns(tarkit.TarkitWarning, match=r"s-05\.tar"):
+        found = keys(tarkit.loader(tarkit.open(shards, skip="truncated")))
+    assert 330 < len(found) < 360
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": 50}, {"shuffle": "full"}, {"shuffle": 20, "interleave": 3}])
+def test_epochs(shards: str, options: dict[str, Any]) -> None:
+    """Each has all samples once, in another order; the order depends on the seed and the epoch alone."""
+    if options.get("shuffle") == "full":
+        Path("s-03.tar.gz").unlink()
+    loader = tarkit.loader(shards, seed=5, **options)
+    epochs = [keys(loader) for _ in range(3)]
+    assert all(len(epoch) == len(set(epoch)) >= 330 and sorted(epoch) == sorted(epochs[0]) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    again = tarkit.loader(shards, seed=5, **options)
+    again.set_epoch(2)
+    assert again.epoch == 2
+    assert keys(again) == epochs[2]
+    assert again.epoch == 3
+    assert keys(tarkit.loader(shards, seed=5, epochs=3, **options)) == [*epochs[0], *epochs[1], *epochs[2]]
+    assert keys(tarkit.loader(shards, seed=6, **options)) != epochs[0]
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": 10, "interleave": 2}, {"shuffle_shards": False}])
+@pytest.mark.parametrize(("world", "workers"), [(1, 2), (2, 1), (2, 3)])
+def test_workers_share_the_samples(shards: str, options: dict[str, Any], world: int, workers: int) -> None:
+    """All of them together have each sample once in each epoch."""
+    loaders = [
+        tarkit.loader(shards, rank=rank, world=world, worker=worker, workers=workers, **options)
+        for rank in range(world)
+        for worker in range(workers)
+    ]
+    for _ in range(2):
+        assert sorted(key for loader in loaders for key in keys(loader)) == ALL
+
+
+def test_more_workers_than_shards(shards: str) -> None:
+    """It is an error in each of them, unless it is allowed."""
+    for worker in (0, 12):
+        loader = tarkit.loader(shards, worker=worker, workers=13)
+        with pytest.raises(tarkit.Usage, match="12 shards for 13 workers: some would have no samples"):
+            iter(loader)
+    assert list(tarkit.loader(shards, worker=12, workers=13, allow_idle=True)) == []
+    assert len(list(tarkit.loader(shards, worker=12, workers=13, resample=True, length=5))) == 5
+
+
+@pytest.mark.parametrize("shuffle", [0, 25, "full"])
+def test_equal_numbers_of_samples(shards: str, shuffle: Any) -> None:
+    """With "drop" each worker has as many as the poorest, with "repeat" as the richest, and no sample is missing."""
+    Path("s-03.tar.gz").unlink()
+    options: dict[str, Any] = {"shuffle": shuffle, "workers": 4}
+    for epoch in range(3):
+        parts = {}
+        for equal in ("drop", "repeat"):
+            loaders = [tarkit.loader(shards, equal=equal, worker=worker, **options) for worker in range(4)]
+            for loader in loaders:
+                loader.set_epoch(epoch)
+            sizes = {len(loader) for loader in loaders}
+            parts[equal] = [keys(loader) for loader in loaders]
+            assert {len(part) for part in parts[equal]} == sizes
+            assert len(sizes) == 1
+        dropped, repeated = (Counter(chain(*parts[equal])) for equal in ("drop", "repeat"))
+        assert max(dropped.values()) == 1
+        assert len(repeated) == 330
+        assert len(dropped) == (328 if shuffle == "full" else 240)
+
+
+def test_equal_with_a_filter(shards: str) -> None:
+    """Samples are counted after the steps."""
+    loaders = [
+        tarkit.loader(shards, where="cls % 3 == 0 and cls < 200", equal="drop", worker=worker, workers=2)
+        for worker in range(2)
+    ]
+    assert len({len(keys(loader)) for loader in loaders}) == 1
+    with pytest.raises(tarkit.Usage, match="1 of 2 workers get no samples"):
+        iter(tarkit.loader(shards, where="cls < 30", equal="drop", worker=0, workers=2))
+
+
+def test_shards_with_replacement(shards: str) -> None:
+    """The epoch has so many samples as requested; without a length it has no end."""
+    loader = tarkit.loader(shards, resample=True, length=1000, shuffle=10)
+    first, second = keys(loader), keys(loader)
+    assert len(first) == len(second) == len(loader) == 1000
+    assert first != second
+    endless = iter(tarkit.loader(shards, resample=True))
+    assert [next(endless)["__key__"] for _ in range(2000)]
+    with pytest.raises(tarkit.TarkitError, match=r"no samples in \d+ shards"):
+        next(iter(tarkit.loader(shards, resample=True, where="cls < 0")))
+    with pytest.raises(tarkit.TarkitError, match="no samples"):
+        next(iter(tarkit.loader(shards, epochs=None, where="cls < 0")))
+
+
+def test_batches(shards: str) -> None:
+    """A batch has a list for each field; `collate` makes another one, `partial` decides about the last."""
+    loader = tarkit.loader(shards, batch=100, decode=True, shuffle_shards=False)
+    batches = list(loader)
+    assert [len(batch["cls"]) for batch in batches] == [100, 100, 100, 60]
+    assert batches[0]["cls"] == list(range(100))
+    assert len(list(tarkit.loader(shards, batch=100, partial=False))) == 3
+    assert list(tarkit.loader(shards, batch=100, collate=len)) == [100, 100, 100, 60]
+    for partial, number in ((True, 4), (False, 3)):
+        assert len(tarkit.loader(shards, batch=100, partial=partial, equal="drop")) == number
+
+
+def test_samples_with_other_fields_in_a_batch(shards: str) -> None:
+    """It is an error that names both."""
+    with tarkit.TarWriter("other.tar") as out:
+        out.write("a", {"x": "1"})
+        out.write("b", {"x": "1", "y": "1"})
+    with pytest.raises(tarkit.TarkitError, match="'a' and 'b' cannot be in one batch: one of them lacks 'y'"):
+        list(tarkit.loader("other.tar", batch=2))
+
+
+def test_a_field_with_the_name_of_the_key(shards: str) -> None:
+    """It is an error: nothing is overwritten."""
+    with tarkit.TarWriter("other.tar") as out:
+        out.write("a", {"x": "1", "__url__": "1"})
+    with pytest.raises(tarkit.TarkitError, match="has a field __key__ or __url__"):
+        list(tarkit.loader("other.tar"))
+    assert len(list(tarkit.loader("other.tar", select="x"))) == 1
+
+
+def test_a_length_that_is_not_known(shards: str) -> None:
+    """It is a TypeError, as of an iterator, so that `list` works."""
+    with pytest.raises(TypeError, match="the number of samples is known with"):
+        len(tarkit.loader(shards))
+    assert len(list(tarkit.loader(shards))) == 360
+
+
+def test_large_samples_in_a_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a stream stay readable until their turn."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.tar", "b.tar.gz"):
+        with tarkit.TarWriter(name) as out:
+            for number in range(6):
+                out.write(f"{name[0]}{number}", {"bin": bytes([number]) * (2 << 20)})
+    for sample in tarkit.loader(["a.tar", "b.tar.gz"], shuffle=12, interleave=2):
+        assert sample["bin"] == bytes([int(sample["__key__"][1])]) * (2 << 20)
+
+
+# ---- Resume
+
+
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"shuffle_shards": False},
+    {"shuffle": 50},
+    {"shuffle": 50, "initial": 10},
+    {"interleave": 5},
+    {"interleave": 3, "shuffle": 40},
+    {"where": "cls % 3 == 1", "shuffle": 20},
+    {"select": "cls"},
+    {"shuffle": "full"},
+    {"shuffle": "full", "where": "cls % 2 == 0"},
+    {"equal": "drop", "worker": 1, "workers": 2},
+    {"equal": "repeat", "worker": 1, "workers": 5, "shuffle": 15},
+    {"resample": True, "length": 250},
+    {"resample": True, "length": 250, "shuffle": 30, "interleave": 3},
+    {"epochs": 3, "shuffle": 30},
+    {"batch": 7, "shuffle": 30},
+]
+
+
+@each_row("options", WAYS)
+def test_a_position_continues_at_the_very_sample(options: dict[str, Any], here: Path) -> None:
+    """At many positions, at the start and at the end too; the state is small and consists of values of JSON."""
+    write_shards()
+    name = "s-*.tar"
+    whole = keys(tarkit.loader(name, **options))
+    steps = len(list(tarkit.loader(name, **options)))
+    for stop in (0, 1, 3, steps // 3, steps // 2, steps - 1, steps):
+        loader = tarkit.loader(name, **options)
+        samples = iter(loader)
+        first = keys(next(samples) for _ in range(stop))
+        text = json.dumps(loader.state_dict())
+        again = tarkit.loader(name, **options)
+        again.load_state_dict(json.loads(text))
+        assert json.loads(json.dumps(again.state_dict())) == json.loads(text)
+        rest = iter(again)
+        assert first + keys(rest) == whole, stop
+        assert len(text) < 5000
+        after = tarkit.loader(name, **options)
+        after.set_epoch(options.get("epochs", 1))
+        assert keys(again) == keys(after)  # the next epoch
+
+
+def test_a_position_twice(shards: str) -> None:
+    """A run that was resumed can be resumed again."""
+    options: dict[str, Any] = {"shuffle": 60, "interleave": 2}
+    whole, found, state = keys(tarkit.loader(shards, **options)), [], None
+    while True:
+        loader = tarkit.loader(shards, **options)
+        if state is not None:
+            loader.load_state_dict(state)
+        samples = iter(loader)
+        part = keys(sample for sample, _ in zip(samples, range(37), strict=False))
+        if not part:
+            break
+        found += part
+        state = json.loads(json.dumps(loader.state_dict()))
+    # zip takes one sample more than it gives
+    assert found == [key for number, key in enumerate(whole) if number % 38 != 37]
+
+
+@pytest.mark.parametrize("before", [{}, {"interleave": 4}, {"interleave": 2, "shuffle": 50}])
+@pytest.mark.parametrize("behind", [{}, {"interleave": 3}, {"interleave": 7}, {"shuffle": 20, "interleave": 2}])
+def test_with_other_shards_in_parallel(shards: str, before: dict[str, Any], behind: dict[str, Any]) -> None:
+    """Each remaining sample comes exactly once."""
+    if "shuffle" in before and "shuffle" not in behind:
+        behind = {**behind, "shuffle": 1}
+    for stop in (1, 100, 359):
+        loader = tarkit.loader(shards, **before)
+        samples = iter(loader)
+        first = keys(next(samples) for _ in range(stop))
+        again = tarkit.loader(shards, **behind)
+        again.load_state_dict(loader.state_dict())
+        assert sorted(first + keys(again)) == ALL
+
+
+def test_what_was_read_is_not_read_again(shards: str) -> None:
+    """Finished shards may be gone; of an open one the contents before the position may be."""
+    loader = tarkit.loader(shards, shuffle_shards=False)
+    samples = iter(loader)
+    first = keys(next(samples) for _ in range(70))
+    state = loader.state_dict()
+    again = tarkit.loader(shards, shuffle_shards=False)
+    with open("s-00.tar", "r+b") as file:
+        file.write(b"\xff" * os.path.getsize("s-00.tar"))
+    again.load_state_dict(state)
+    assert first + keys(again) == ALL
+
+
+def test_a_position_in_something_else(shards: str) -> None:
+    """It is refused, with what differs."""
+    loader = tarkit.loader(shards)
+    next(iter(loader))
+    state = loader.state_dict()
+    for options, what in (
+        ({"seed": 1}, "its seed is 0, not 1"),
+        ({"shuffle_shards": False}, "its order is 'shuffled', not 'given'"),
+        ({"resample": True}, "its order is 'shuffled', not 'drawn'"),
+        ({"worker": 1, "workers": 2}, "its worker is 0, not 1"),
+        ({"rank": 0, "world": 2}, "its world is 1, not 2"),
+        ({"equal": "drop"}, "its equal is None, not 'drop'"),
+    ):
+        with pytest.raises(tarkit.Usage, match=what):
+            tarkit.loader(shards, **options).load_state_dict(state)
+    with pytest.raises(tarkit.Usage, match="its shards is 12, not 11"):
+        tarkit.loader("s-*.tar").load_state_dict(state)
+    with open("s-00.tar", "ab") as file:
+        file.write(bytes(512))
+    with pytest.raises(tarkit.Usage, match="its contents is"):
+        tarkit.loader(shards).load_state_dict(state)
+    for damaged in ({}, None, {**loader.state_dict(), "open": 3}, {**loader.state_dict(), "random": "x"}):
+        with pytest.raises(tarkit.Usage, match="state"):
+            loader.load_state_dict(damaged)  # type: ignore[arg-type]
+
+
+def test_moved_shards(shards: str, tmp_path: Path) -> None:
+    """A position holds for the same files in another directory."""
+    loader = tarkit.loader(shards)
+    first = keys(next(iter(loader)) for _ in range(1))
+    state = loader.state_dict()
+    (tmp_path / "moved").mkdir()
+    for path in tmp_path.glob("s-*"):
+        path.rename(tmp_path / "moved" / path.name)
+    again = tarkit.loader(str(tmp_path / "moved"))
+    again.load_state_dict(state)
+    assert sorted(first + keys(again)) == ALL
+
+
+def test_the_epoch_of_a_position_is_set_again(shards: str) -> None:
+    """set_epoch with the epoch of a loaded position keeps it, as training loops call it before each epoch."""
+    loader = tarkit.loader(shards)
+    loader.set_epoch(3)
+    first = keys(next(iter(loader)) for _ in range(1))
+    again = tarkit.loader(shards)
+    again.load_state_dict(loader.state_dict())
+    assert again.epoch == 3
+    again.set_epoch(3)
+    assert len(first + keys(again)) == 360
+    again.load_state_dict(loader.state_dict())
+    again.set_epoch(4)
+    assert len(keys(again)) == 360
+
+
+KILLED = """
+import json, os, signal, sys, tarkit
+
+options, stop = json.loads(sys.argv[1]), int(sys.argv[2])
+loader = tarkit.loader("s-*.tar", **options)
+if os.path.exists("state.json"):
+    with open("state.json") as file:
+        loader.load_state_dict(json.load(file))
+seen = open("seen.txt", "a")
+for number, sample in enumerate(loader, 1):
+    print(sample["__key__"], file=seen, flush=True)
+    if number == stop:
+        with open("state.json", "w") as file:
+            json.dump(loader.state_dict(), file)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": 200, "interleave": 4}])
+def test_a_run_that_is_killed(tmp_path: Path, options: dict[str, Any]) -> None:
+    """After a thousand samples; the rest with another number of shards in parallel: each sample comes once."""
+    for shard in range(10):
+        with tarkit.TarWriter(tmp_path / f"s-{shard}.tar") as out:
+            for number in range(200):
+                out.write(f"{shard}-{number}", {"txt": "x"})
+    for changed, stop in ((options, 1000), ({**options, "interleave": 7}, 0)):
+        command = [sys.executable, "-c", KILLED, json.dumps(changed), str(stop)]
+        done = subprocess.run(command, cwd=tmp_path, check=False)
+        assert done.returncode == (-signal.SIGKILL if stop else 0)
+    seen = (tmp_path / "seen.txt").read_text().split()
+    assert len(seen) == len(set(seen)) == 2000
+
+
+# ---- Errors
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shuffle": "some"}, "shuffle='some': it is a number of samples, or 'full'"),
+        ({"shuffle": -1}, "shuffle=-1: it is at least 0"),
+        ({"batch": 0}, "batch=0: it is at least 1"),
+        ({"epochs": 0}, "epochs=0: it is at least 1"),
+        ({"equal": "some"}, "equal='some': it is one of drop, repeat"),
+        ({"length": 5}, "length requires resample"),
+        ({"collate": len}, "collate requires batch"),
+        ({"resample": True, "equal": "drop"}, "equal cannot be used with resample"),
+        ({"shuffle": "full", "resample": True}, "cannot be used with resample or interleave"),
+        ({"shuffle": "full", "equal": "drop", "where": "cls == 1"}, "needs all samples"),
+    ],
+)
+def test_options_that_do_not_go_together(shards: str, options: dict[str, Any], message: str) -> None:
+    """They are usage errors when the loader is made."""
+    with pytest.raises(tarkit.Usage, match=message):
+        tarkit.loader("s-*.tar", **options)
+
+
+def test_an_option_that_is_none(shards: str) -> None:
+    """It is a TypeError."""
+    with pytest.raises(TypeError, match="buffer"):
+        tarkit.loader(shards, buffer=3)  # type: ignore[call-arg]
+
+
+def test_steps_that_need_all_samples(shards: str) -> None:
+    """They are refused by name, also streams and mixes."""
+    data = tarkit.open(shards)
+    for changed, name in (
+        (data.sort(), "sort"),
+        (data.shuffle(seed=1), "shuffle"),
+        (data.slice(3), "slice"),
+        (data.sample(0.5, seed=1), "sample"),
+        (data.buffer_shuffle(10, seed=1), "buffer_shuffle"),
+        (data.rekey("{index}"), "rekey"),
+    ):
+        with pytest.raises(tarkit.Unsupported, match=f"{name} needs all samples in turn"):
+            tarkit.loader(changed)
+    with pytest.raises(tarkit.Unsupported, match="not a mix"):
+        tarkit.loader(tarkit.mix([(data, 1)], seed=1))
+    os.mkfifo("fifo")
+    with pytest.raises(tarkit.Unsupported, match="fifo: the archives are read again and again"):
+        tarkit.loader("fifo")
+    with open("s-00.tar", "rb") as file, pytest.raises(tarkit.Unsupported, match="read again and again"):
+        tarkit.loader(file)
+    assert len(list(tarkit.loader(["pipe:cat s-00.tar", "s-01.tar"]))) == 60
