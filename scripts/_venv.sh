@@ -75,7 +75,7 @@ for name in sys.argv[2:]:
 PYTHON
 }
 
-# venv tarkit GROUP...: see above.
+# venv tarkit GROUP...: see above. $limit: seconds that an installation may take.
 venv() {
     local python requirements line stamp group
     if ! usable; then
@@ -96,7 +96,7 @@ venv() {
                 requirements=()
                 while read -r line; do requirements+=("$line"); done < <(wanted "$group")
             fi
-            "$VENV/bin/python" -m pip install -qq --disable-pip-version-check --no-input "${requirements[@]}" >&2 || return
+            ${limit:+timeout "$limit"} "$VENV/bin/python" -m pip install -qq --disable-pip-version-check --no-input "${requirements[@]}" >&2 || return
             { printf '%s\n' "$ROOT"; cat -- "$ROOT/pyproject.toml"; } >"$stamp"
         fi
     done

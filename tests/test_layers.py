@@ -96,7 +96,7 @@ FOLDERS = {
         "inspecting mixing indexing proc shards checking sorting views"
     ),
     "api.tree": "errors streams.codecs stores streams tables shards packing api",
-    "loading": "errors media problems streams samples api",
+    "loading": "errors media problems stores streams samples api",
     "tarkit": "errors inspecting shards checking sorting api api.tree loading",
     "cli": (
         "errors problems signals streams.codecs threads stores streams tar samples proc shards checking sorting "
@@ -107,6 +107,7 @@ FOLDERS = {
         "errors problems stores streams samples export inspecting mixing indexing proc shards checking sorting "
         "packing views api api.tree cli"
     ),
+    "torch": "errors api loading",
 }
 MOST_FILES = 22
 CROWDED: dict[str, int] = {}  # directories that have more files for now, and how many
@@ -242,6 +243,7 @@ EDGE = {
     "soundfile": lambda name: name == "tarkit.media.coding_sound",
     "fsspec": lambda name: name == "tarkit.stores.other",
     "obstore": lambda name: name in ("tarkit.stores.objects", "tarkit.stores.buckets"),
+    "torch": lambda name: name in ("tarkit.media.coding_torch", "tarkit.media.equality", "tarkit.torch"),
     "tarfile": lambda name: False,
     "zipfile": lambda name: False,
     "logging": lambda name: False,

@@ -335,11 +335,11 @@ class Chain:
 
     def first(self, step: Step) -> Self:
         """Add a step in front of the others."""
-        return type(self)(self._origin, self.new_run, (step, *self._steps))
+        return self._with(self._origin, (step, *self._steps))
 
-    def of(self, origin: Origin) -> Self:
+    def with_origin(self, origin: Origin) -> Self:
         """Return the samples of another origin, through the same steps."""
-        return type(self)(origin, self.new_run, self._steps)
+        return self._with(origin, self._steps)
 
     def apart(self) -> Self:
         """Return the dataset for runs that read one archive each (`only`), in any order and any process.
@@ -358,7 +358,7 @@ class Chain:
             what = f"{step.name} needs all samples in turn, and the archives are read one by one"
             raise Unsupported(what, "write the result to archives, and open these")
         steps = (step.apart() if isinstance(step, SampleFilter) else step for step in self._steps)
-        return type(self)(self._origin, self.new_run, tuple(steps))
+        return self._with(self._origin, tuple(steps))
 
     def only(self, places: Sequence[int]) -> Self:
         """Return the samples of the archives with these numbers, in this order."""

@@ -65,6 +65,7 @@ class Cursor:
 
     Attributes:
         shard: the number of the shard.
+        position: the position.
         samples: the samples from the position on; an iterator.
     """
 
@@ -86,15 +87,10 @@ class Cursor:
             keep: keeps a large sample of a stream readable when the next one is requested.
         """
         self.shard = shard
-        self._position = position
+        self.position = position
         chain = data.then(position) if data.runs_code else data.first(position)
         found, self._flow = chain.samples(run, moves=False)
         self.samples = self._view(found, keep)
-
-    @property
-    def number(self) -> int:
-        """The number of the next sample."""
-        return self._position.number
 
     def _view(self, found: Iterator[TarSample], keep: Callable[[TarSample], TarSample] | None) -> Iterator[Sample]:
         flow = self._flow

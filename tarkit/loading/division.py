@@ -62,7 +62,7 @@ def find_place(
     Raises:
         Usage: one of two numbers without the other, or numbers that do not go together.
     """
-    node = _pair("rank", rank, "world", world) or _by_environment("RANK", "WORLD_SIZE") or _by_process_group()
+    node = _pair("rank", rank, "world", world) or _by_environment("RANK", "WORLD_SIZE") or find_process_group()
     part = _pair("worker", worker, "workers", workers) or _by_environment("WORKER", "NUM_WORKERS") or _by_torch()
     return WorkerPlace(*(node or (0, 1)), *(part or (0, 1)))
 
@@ -89,7 +89,7 @@ def _by_environment(name: str, total: str) -> tuple[int, int] | None:
         raise Usage(f"${name}={number}, ${total}={count}: whole numbers are needed") from None
 
 
-def _by_process_group() -> tuple[int, int] | None:
+def find_process_group() -> tuple[int, int] | None:
     """Return the rank and the size of torch's process group, None without one. torch is not loaded for this."""
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():

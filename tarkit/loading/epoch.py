@@ -97,7 +97,7 @@ class Shards:
         numbers = place.divide(shuffled(len(self._index), self.settings.seed, epoch))
         if size is not None and len(numbers) < size:
             numbers = [*numbers, *numbers[: size - len(numbers)]]
-        data = self.data.of(ListedSamples(self._index, numbers[start:], self.data.locations))
+        data = self.data.with_origin(ListedSamples(self._index, numbers[start:], self.data.locations))
         return Cursor(data, 0, run, Position(start, skip=False))
 
 
@@ -132,7 +132,7 @@ class EpochReader:
         return self._start._replace(
             given=self._given,
             opened=self._opened,
-            open=tuple((cursor.shard, cursor.number) for cursor in self._turns),
+            open=tuple((cursor.shard, cursor.position.number) for cursor in self._turns),
             buffer=() if buffer is None else tuple((shard, number) for shard, number, _ in buffer.items),
             random=None if buffer is None else store_random(buffer.random),
         )
@@ -172,7 +172,7 @@ class EpochReader:
         for shard, wanted in numbers.items():
             cursor = self._shards.open(shard, run, Position(only=wanted))
             for sample in cursor.samples:
-                found[shard, cursor.number - 1] = sample
+                found[shard, cursor.position.number - 1] = sample
         if lost := next((place for place in self._start.buffer if place not in found), None):
             name = self._shards.data.locations[lost[0]].name
             what = f"{name}: sample {lost[1]}, which was in the shuffle buffer, is not found"
@@ -231,10 +231,13 @@ class EpochReader:
             if not turns:
                 return
             cursor = turns[0]
-            sample = next(cursor.samples, None)
-            if sample is None:
-                turns.popleft()
-            else:
+            shard, position = cursor.shard, cursor.position
+            for sample in cursor.samples:
                 self._barren = 0
-                turns.rotate(-1)
-                yield cursor.shard, cursor.number - 1, sample
+                if len(turns) > 1:
+                    turns.rotate(-1)
+                    yield shard, position.number - 1, sample
+                    break
+                yield shard, position.number - 1, sample  # no other shard is open: it is its turn again
+            else:
+                turns.popleft()

@@ -10,7 +10,7 @@ from tarkit.api.arguments import check_at_least
 from tarkit.api.dataset import Dataset
 from tarkit.api.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
-from tarkit.loading.division import WorkerPlace, find_place
+from tarkit.loading.division import WorkerPlace, find_place, find_process_group
 from tarkit.loading.epoch import EpochReader, Shards
 from tarkit.loading.records import in_batches, record_maker
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
@@ -82,6 +82,7 @@ class Loader(Iterable[Any]):
         self._contents = _digest(data.locations)
         self._epoch = 0
         self._loaded: Progress | None = None
+        self._loaded_for = WorkerPlace()
         self._reader: EpochReader | None = None
 
     def _find_place(self) -> WorkerPlace:
@@ -92,6 +93,13 @@ class Loader(Iterable[Any]):
     def epoch(self) -> int:
         """The number of the epoch that the next iteration begins with, from 0 on."""
         return self._epoch if self._loaded is None else self._loaded.epoch
+
+    @property
+    def remaining(self) -> tuple[int, int | None]:
+        """How many epochs the next iteration has (1 without end), and the number of its first if it was loaded."""
+        loaded = self._loaded
+        epochs = self._settings.epochs if loaded is None else loaded.epochs
+        return epochs or 1, None if loaded is None else loaded.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the epoch for the next iteration. A loaded position in this epoch stays."""
@@ -104,9 +112,12 @@ class Loader(Iterable[Any]):
         """Begin an epoch, or continue the one of a loaded position.
 
         Raises:
-            Usage: there are more workers than shards.
+            Usage: there are more workers than shards, or the position was loaded for another worker.
         """
         place, shards, settings = self._find_place(), self._shards, self._settings
+        if self._loaded is not None and self._loaded_for != place:
+            what = "the position was loaded in another process, and is that of another worker"
+            raise Usage(what, "load that of each worker in it, as torchdata's StatefulDataLoader does")
         if shards.items < place.parts and not settings.resample and not settings.allow_idle:
             what = "sample" if settings.full else "shard"
             few = f"{shards.items} {what}{'' if shards.items == 1 else 's'} for {place.describe()}"
@@ -170,6 +181,7 @@ class Loader(Iterable[Any]):
             Usage: it is a position in other shards, or of another seed, order, node or worker.
         """
         self._loaded = Progress.of_json(state, self._identity())
+        self._loaded_for = self._find_place()
         self._reader = None
 
     def _identity(self) -> dict[str, Any]:
@@ -186,9 +198,14 @@ class Loader(Iterable[Any]):
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is copied to another process: all but an iteration. The node is that of this process."""
-        node = self._find_place()[:2] if self._given_place[0] is None else self._given_place[:2]
-        return {**self.__dict__, "_reader": None, "_given_place": (*node, *self._given_place[2:])}
+        """Return what is copied to another process: all but an iteration.
+
+        The node is that of this process if torch.distributed has told it, which a worker process does not know.
+        """
+        given = self._given_place
+        if given[0] is None and (node := find_process_group()) is not None:
+            given = *node, *given[2:]
+        return {**self.__dict__, "_reader": None, "_given_place": given}
 
 
 def _digest(locations: Iterable[Location]) -> str:

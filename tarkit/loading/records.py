@@ -13,7 +13,7 @@ from tarkit.loading.settings import LoaderSettings, Record
 
 def as_record(sample: Sample) -> Record:
     """Return the fields of a sample as a dict, with its key as `__key__` and the name of its shard as `__url__`."""
-    fields = sample._small() or dict(sample.items())
+    fields = (sample._small() if type(sample) is Sample else None) or dict(sample.items())
     record = {"__key__": sample.key, "__url__": sample.shard, **fields}
     if len(record) != len(fields) + 2:
         what = "has a field __key__ or __url__, the names for its key and its shard"

@@ -191,7 +191,7 @@ class ShuffleBuffer(Generic[Item]):
 
     def shuffle(self, items: Iterator[Item]) -> Iterator[Item]:
         """Yield the items, locally mixed."""
-        buffer, size, initial, draw = self.items, self._size, self._initial, self.random.randint
+        buffer, size, initial, draw = self.items, self._size, self._initial, self.random.randrange
         for item in items:
             buffer.append(item)
             if len(buffer) < size:
@@ -202,8 +202,8 @@ class ShuffleBuffer(Generic[Item]):
             yield _take(buffer, draw)
 
 
-def _take(buffer: list[Item], draw: Callable[[int, int], int]) -> Item:
-    place = draw(0, len(buffer) - 1)
+def _take(buffer: list[Item], draw: Callable[[int], int]) -> Item:
+    place = draw(len(buffer))
     item, buffer[place] = buffer[place], buffer[-1]
     buffer.pop()
     return item

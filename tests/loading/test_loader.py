@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -214,6 +215,18 @@ def test_large_samples_in_a_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 out.write(f"{name[0]}{number}", {"bin": bytes([number]) * (2 << 20)})
     for sample in tarkit.loader(["a.tar", "b.tar.gz"], shuffle=12, interleave=2):
         assert sample["bin"] == bytes([int(sample["__key__"][1])]) * (2 << 20)
+
+
+def test_a_pickled_loader(shards: str) -> None:
+    """It goes on with the same epoch and position."""
+    loader = tarkit.loader(shards, shuffle=20, shuffle_shards=True)
+    list(loader)
+    state = loader.state_dict()
+    copy = pickle.loads(pickle.dumps(loader))
+    assert copy.epoch == 1
+    assert keys(copy) == keys(loader)
+    copy.load_state_dict(state)
+    assert keys(pickle.loads(pickle.dumps(copy))) == []
 
 
 # ---- Resume

@@ -1,0 +1,82 @@
+"""Datasets of PyTorch over shards. Importing this module loads torch, which is an extra of the package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+from tarkit.errors import MissingLibrary
+from tarkit.loading.epochs import EpochLog
+from tarkit.loading.loader import Loader
+from tarkit.loading.settings import LoaderOptions
+
+try:
+    from torch.utils.data import IterableDataset, get_worker_info
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] != "torch":
+        raise
+    raise MissingLibrary("tarkit.torch", "torch", "torch") from None
+
+if TYPE_CHECKING:
+    from tarkit.api.chain import Input
+    from tarkit.api.dataset import Dataset
+
+__all__ = ["TorchDataset"]
+
+
+class TorchDataset(IterableDataset):  # type: ignore[misc]
+    """Samples for PyTorch: an IterableDataset over `tarkit.loader`, for a DataLoader with any number of workers.
+
+    A sample is a dict: `__key__` and `__url__` (the name of the shard) as str, and the fields as bytes, or as values
+    with `decode`. Each node and each worker reads its shards, so that each sample comes once in an epoch:
+
+        dataset = TorchDataset("train-{000..099}.tar", decode=True, shuffle=1000, seed=7)
+        for batch in DataLoader(dataset, batch_size=32, num_workers=4):
+            ...
+
+    The number of the epoch advances with each iteration, also in workers that are started again for each, or that
+    stay (`persistent_workers`). A position is stored and loaded by torchdata's StatefulDataLoader; without workers also
+    by `state_dict` and `load_state_dict`.
+
+    For random access give `tarkit.open(...).indexed()` to a DataLoader in its place.
+    """
+
+    def __init__(self, inputs: Input | Iterable[Input] | Dataset, **options: Unpack[LoaderOptions]) -> None:
+        """Look up the names of the shards.
+
+        Args:
+            inputs: as for `tarkit.open`, or a dataset.
+            options: see `tarkit.LoaderOptions`. `rank`, `world`, `worker` and `workers` are found. With `batch` the
+                dataset gives batches: `DataLoader(..., batch_size=None)`.
+        """
+        super().__init__()
+        self._loader = Loader(inputs, **options)
+        self._log = EpochLog()
+        self._times = 0  # how often this process has iterated
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch that the next iteration begins with, in this process or its workers."""
+        return self._log.next
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the number of the next epoch, also for workers that are running."""
+        self._loader.set_epoch(epoch)
+        self._log.set_next(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin an epoch, or continue the one of a loaded position; in a worker, its part."""
+        info, loader = get_worker_info(), self._loader
+        group = -1 if info is None else info.seed - info.id  # the seed of workers that were started together
+        self._times += 1
+        epochs, epoch = loader.remaining
+        loader.set_epoch(self._log.begin(group, self._times, epochs, epoch))
+        return iter(loader)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in this process as values of JSON; see `tarkit.Loader.state_dict`."""
+        return self._loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with a position in the next iteration; see `tarkit.Loader.load_state_dict`."""
+        self._loader.load_state_dict(state)

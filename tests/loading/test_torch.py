@@ -1,0 +1,287 @@
+"""`tarkit.torch`: datasets in DataLoader and StatefulDataLoader, with workers of all kinds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+
+torch = pytest.importorskip("torch", reason="torch is not here: scripts/test -m torch")
+import numpy  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+from tarkit.torch import TorchDataset  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.forks, pytest.mark.filterwarnings("ignore")]
+
+SHARDS, EACH = 8, 25
+ALL = [f"{number:05d}" for number in range(SHARDS * EACH)]
+WORKERS = [
+    {"num_workers": 0},
+    {"num_workers": 2},
+    {"num_workers": 2, "persistent_workers": True},
+    {"num_workers": 2, "multiprocessing_context": "spawn"},
+    {"num_workers": 2, "multiprocessing_context": "spawn", "persistent_workers": True},
+]
+
+
+@pytest.fixture
+def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write eight shards of 25 samples into an empty directory; return their glob."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("RANK", "WORLD_SIZE", "WORKER", "NUM_WORKERS"):
+        monkeypatch.delenv(name, raising=False)
+    with tarkit.ShardWriter("s-%02d.tar", count=EACH) as out:
+        for number in range(SHARDS * EACH):
+            out.write(f"{number:05d}", {"cls": number, "npy": numpy.array([number, 1.5])})
+    return "s-*.tar"
+
+
+def keys(batches: Iterable[Any]) -> list[str]:
+    """Return the keys of batches."""
+    return [key for batch in batches for key in batch["__key__"]]
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=str)
+def test_each_sample_once_in_an_epoch(shards: str, workers: dict[str, Any]) -> None:
+    """Epochs follow each other, in other orders, whatever the workers; set_epoch reaches them."""
+    dataset = TorchDataset(shards, decode=True, shuffle=20, seed=3)
+    loader = DataLoader(dataset, batch_size=8, **workers)
+    epochs = [keys(loader) for _ in range(3)]
+    assert [sorted(epoch) for epoch in epochs] == [ALL] * 3
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    assert dataset.epoch == 3
+    dataset.set_epoch(1)
+    assert keys(loader) == epochs[1]
+    assert keys(loader) == epochs[2]
+    for _ in loader:
+        break
+    assert dataset.epoch == 4
+
+
+def test_values(shards: str) -> None:
+    """Numbers and arrays become tensors in batches."""
+    dataset = TorchDataset(shards, decode=True, shuffle_shards=False)
+    batch = next(iter(DataLoader(dataset, batch_size=4)))
+    assert batch["cls"].tolist() == [0, 1, 2, 3]
+    assert batch["npy"].tolist() == [[0, 1.5], [1, 1.5], [2, 1.5], [3, 1.5]]
+    assert batch["__url__"] == ["s-00.tar"] * 4
+
+
+def test_batches_of_the_dataset(shards: str) -> None:
+    """With `batch` the workers make the batches."""
+    dataset = TorchDataset(shards, batch=10, select="cls")
+    loader = DataLoader(dataset, batch_size=None, num_workers=2)
+    assert sorted(keys(loader)) == ALL
+
+
+def test_another_number_of_workers(shards: str) -> None:
+    """Loaders with other workers over one dataset, also at the same time, lose and repeat nothing."""
+    dataset = TorchDataset(shards, shuffle=10)
+    next(iter(dataset))
+    for workers in (2, 4, 0, 3):
+        assert sorted(keys(DataLoader(dataset, batch_size=5, num_workers=workers))) == ALL
+    spawn = DataLoader(dataset, batch_size=5, num_workers=1, multiprocessing_context="spawn")
+    first = iter(DataLoader(dataset, batch_size=5, num_workers=2))
+    begun = [next(first)]
+    second = keys(spawn)  # there are threads now
+    assert sorted(second) == sorted(keys(begun) + keys(first)) == ALL
+
+
+def test_more_workers_than_shards(shards: str) -> None:
+    """It is an error that comes out of the loader."""
+    shards = "s-0[01].tar"
+    assert len(keys(DataLoader(TorchDataset(shards, allow_idle=True), num_workers=3))) == 50
+    with pytest.raises(tarkit.Usage, match="2 shards for 3 workers"):
+        list(DataLoader(TorchDataset(shards), num_workers=3))
+
+
+@pytest.mark.parametrize("equal", ["drop", "repeat"])
+def test_equal_numbers(shards: str, equal: Any) -> None:
+    """Each worker of both nodes gives the same number of samples."""
+    counts = []
+    for rank in range(2):
+        dataset = TorchDataset("s-0[0-6].tar", equal=equal, rank=rank, world=2)
+        counts.append(Counter(keys(DataLoader(dataset, batch_size=None, num_workers=2, collate_fn=one))))
+    total = sum(counts, Counter())
+    assert sum(counts[0].values()) == sum(counts[1].values()) == (50 if equal == "drop" else 100)
+    assert (max(total.values()), len(total)) == ((1, 100) if equal == "drop" else (2, 175))
+
+
+def one(sample: dict[str, Any]) -> dict[str, Any]:
+    """Return a sample as a batch of one."""
+    return {name: [value] for name, value in sample.items()}
+
+
+NODE = """if __name__ == "__main__":
+    import sys, torch.distributed as distributed
+    from torch.utils.data import DataLoader
+    from tarkit.torch import TorchDataset
+
+    rank, method = int(sys.argv[1]), sys.argv[2]
+    distributed.init_process_group("gloo", init_method="file://" + sys.argv[3], rank=rank, world_size=2)
+    dataset = TorchDataset("s-*.tar", select="cls")
+    for batch in DataLoader(dataset, batch_size=5, num_workers=2, multiprocessing_context=method):
+        print(*batch["__key__"])
+    distributed.barrier()
+    distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_the_node_by_torch_distributed(shards: str, method: str) -> None:
+    """It is known to workers too, also to those that are spawned."""
+    Path("main.py").write_text(NODE)
+    nodes = [
+        subprocess.Popen(
+            [sys.executable, "main.py", str(rank), method, os.path.abspath("group")], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    said = [node.communicate(timeout=120)[0].split() for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0]
+    assert [len(part) for part in said] == [100, 100]
+    assert sorted(said[0] + said[1]) == ALL
+
+
+# ---- Positions
+
+
+def stateful(dataset: Any, **options: Any) -> Any:
+    """Return a StatefulDataLoader."""
+    return pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader(dataset, batch_size=5, **options)
+
+
+@pytest.mark.parametrize(
+    ("workers", "stop"),
+    [*((kind, stop) for kind in WORKERS[:2] for stop in (0, 7, 39, 40)), (WORKERS[2], 7), (WORKERS[4], 7)],
+    ids=str,
+)
+def test_a_position_of_all_workers(shards: str, workers: dict[str, Any], stop: int) -> None:
+    """The rest of an epoch follows at the very sample, and then the next epochs."""
+    options: dict[str, Any] = {"shuffle": 30, "seed": 1, "interleave": 2}
+
+    def make() -> Any:
+        return stateful(TorchDataset(shards, **options), **workers)
+
+    loader = make()
+    epochs = [[batch["__key__"] for batch in loader] for _ in range(4)]
+    assert [sorted(sum(epoch, [])) for epoch in epochs] == [ALL] * 4  # noqa: RUF017
+
+    loader = make()
+    list(loader)
+    batches = iter(loader)
+    first = [next(batches)["__key__"] for _ in range(stop)]
+    state = loader.state_dict()
+    del batches, loader
+    loader = make()
+    loader.load_state_dict(state)
+    rest = [batch["__key__"] for batch in loader]
+    if stop < 40:
+        assert first + rest == epochs[1]
+        assert [[batch["__key__"] for batch in loader] for _ in range(2)] == epochs[2:]
+    else:
+        assert first == epochs[1]
+        assert sorted(sum(rest, [])) in ([], ALL)  # noqa: RUF017
+
+
+def test_another_interleave(shards: str) -> None:
+    """Each remaining sample comes once."""
+    for before, behind in ((1, 3), (4, 1)):
+        loader = stateful(TorchDataset(shards, interleave=before), num_workers=2)
+        batches = iter(loader)
+        first = [next(batches)["__key__"] for _ in range(9)]
+        state = loader.state_dict()
+        del batches, loader
+        again = stateful(TorchDataset(shards, interleave=behind), num_workers=2)
+        again.load_state_dict(state)
+        assert sorted(sum(first, []) + keys(again)) == ALL  # noqa: RUF017
+
+
+def test_a_position_for_other_workers(shards: str) -> None:
+    """One of the process itself is refused by workers, in place of being taken for that of each."""
+    dataset = TorchDataset(shards)
+    next(iter(dataset))
+    state = dataset.state_dict()
+    again = TorchDataset(shards)
+    again.load_state_dict(state)
+    assert len(list(again)) == 199
+    again.load_state_dict(state)
+    with pytest.raises(tarkit.Usage, match="the position was loaded in another process"):
+        list(DataLoader(again, num_workers=2))
+
+
+KILLED = """if __name__ == "__main__":
+    import os, pickle, signal, sys
+    from tarkit.torch import TorchDataset
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    workers, interleave, stop = map(int, sys.argv[1:])
+    dataset = TorchDataset("k-*.tar", shuffle=100, interleave=interleave)
+    loader = StatefulDataLoader(dataset, batch_size=10, num_workers=workers)
+    if os.path.exists("state"):
+        with open("state", "rb") as file:
+            loader.load_state_dict(pickle.load(file))
+    seen = open("seen.txt", "a")
+    for number, batch in enumerate(loader, 1):
+        print(*batch["__key__"], file=seen, flush=True)
+        if number == stop:
+            with open("state", "wb") as file:
+                pickle.dump(loader.state_dict(), file)
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("interleave", [1, 5])
+def test_a_run_that_is_killed(tmp_path: Path, workers: int, interleave: int) -> None:
+    """After a thousand samples: the rest, with another number of shards in parallel; each sample comes once."""
+    for shard in range(10):
+        with tarkit.TarWriter(tmp_path / f"k-{shard}.tar") as out:
+            for number in range(200):
+                out.write(f"{shard}-{number}", {"txt": "x"})
+    (tmp_path / "main.py").write_text(KILLED)
+    for parallel, stop in ((2, 100), (interleave, 0)):
+        command = [sys.executable, "main.py", str(workers), str(parallel), str(stop)]
+        done = subprocess.run(command, cwd=tmp_path, check=False, timeout=120)
+        assert done.returncode == (-signal.SIGKILL if stop else 0)
+    seen = (tmp_path / "seen.txt").read_text().split()
+    assert len(seen) == len(set(seen)) == 2000
+
+
+def test_the_state_is_json(shards: str) -> None:
+    """That of the dataset, and that of the loader with workers."""
+    dataset = TorchDataset(shards, shuffle=10)
+    loader = stateful(dataset, num_workers=2)
+    next(iter(loader))
+    json.dumps(loader.state_dict())
+    next(iter(dataset))
+    json.dumps(dataset.state_dict())
+
+
+# ---- Random access
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=str)
+def test_an_index_as_a_dataset(shards: str, workers: dict[str, Any]) -> None:
+    """`indexed()` has len and numbers, which is all that a DataLoader with a sampler needs."""
+    indexed = tarkit.open(shards).indexed()
+    loader = DataLoader(indexed, batch_size=8, shuffle=True, collate_fn=key_batch, **workers)  # type: ignore[arg-type]
+    for _ in range(2):
+        assert sorted(keys(loader)) == ALL
+
+
+def key_batch(samples: list[tarkit.Sample]) -> dict[str, list[str]]:
+    """Return the keys of samples, whose fields can be read."""
+    assert all(int(sample["cls"]) == int(sample.key) for sample in samples)
+    return {"__key__": [sample.key for sample in samples]}
