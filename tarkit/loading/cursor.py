@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from tarkit.api.chain import Chain
+from tarkit.api.dataset import Dataset
 from tarkit.api.indexed import IndexedDataset
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample, view_samples
@@ -71,7 +71,7 @@ class Cursor:
 
     def __init__(
         self,
-        data: Chain,
+        data: Dataset,
         shard: int,
         run: Run,
         position: Position,
@@ -90,13 +90,15 @@ class Cursor:
         self.position = position
         chain = data.then(position) if data.runs_code else data.first(position)
         found, self._flow = chain.samples(run, moves=False)
-        self.samples = self._view(found, keep)
+        self.samples = self._read(found, data, keep)
 
-    def _view(self, found: Iterator[TarSample], keep: Callable[[TarSample], TarSample] | None) -> Iterator[Sample]:
+    def _read(
+        self, found: Iterator[TarSample], data: Dataset, keep: Callable[[TarSample], TarSample] | None
+    ) -> Iterator[Sample]:
         flow = self._flow
         with flow:
             samples = flow.counted(found)
-            yield from view_samples(samples if keep is None else _keep_large(samples, keep))
+            yield from view_samples(samples if keep is None else _keep_large(samples, keep), data._view)
             flow.finish()
 
     def close(self) -> None:

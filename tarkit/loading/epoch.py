@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from tarkit.api.chain import Chain
+from tarkit.api.dataset import Dataset
 from tarkit.api.indexed import IndexedDataset
 from tarkit.api.run import Run
 from tarkit.api.sample import Sample
@@ -33,7 +33,7 @@ class Shards:
         sizes: the number of samples of each, after all steps, if `equal` needs it.
     """
 
-    def __init__(self, data: Chain, settings: LoaderSettings) -> None:
+    def __init__(self, data: Dataset, settings: LoaderSettings) -> None:
         """Count samples, or read all headers, if the settings need it."""
         self.data = data
         self.settings = settings

@@ -12,7 +12,7 @@ from tarkit.api.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
 from tarkit.loading.division import WorkerPlace, find_place, find_process_group
 from tarkit.loading.epoch import EpochReader, Shards
-from tarkit.loading.records import in_batches, record_maker
+from tarkit.loading.records import as_record, in_batches
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.state import Progress
 
@@ -65,6 +65,7 @@ class Loader(Iterable[Any]):
         """Look up the names of the shards; with `equal` and `shuffle="full"` read the headers of all."""
         given: dict[str, Any] = dict(options)
         select, where = given.pop("select", None), given.pop("where", None)
+        decode, allow_pickle = given.pop("decode", None), given.pop("allow_pickle", False)
         storage = given.pop("storage_options", None)
         place = [given.pop(name, None) for name in ("rank", "world", "worker", "workers")]
         self._settings = LoaderSettings(**given)
@@ -76,6 +77,10 @@ class Loader(Iterable[Any]):
             data = open_dataset(inputs, storage_options=storage)
         data = data if where is None else data.where(where)
         data = data if select is None else data.select(select)
+        if decode is not None:
+            data = data.decode(decode, allow_pickle=allow_pickle)
+        elif allow_pickle:
+            raise Usage("allow_pickle requires decode")
         self._given_place: tuple[int | None, ...] = tuple(place)
         self._find_place()  # raises for numbers that do not go together
         self._shards = Shards(data.apart(), self._settings)
@@ -129,9 +134,8 @@ class Loader(Iterable[Any]):
 
     def _epochs(self, reader: EpochReader, place: WorkerPlace) -> Iterator[Any]:
         """Yield the samples or batches of an epoch, and of those that follow in the same iteration."""
-        make = record_maker(self._settings)
         while True:
-            yield from in_batches(map(make, reader), self._settings)
+            yield from in_batches(map(as_record, reader), self._settings)
             progress = reader.progress()
             left = None if progress.epochs is None else progress.epochs - 1
             if left == 0:

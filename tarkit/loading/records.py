@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -30,25 +30,6 @@ def collate_lists(records: list[Record]) -> dict[str, list[Any]]:
             what = f"{show(first['__key__'])} and {show(record['__key__'])} cannot be in one batch"
             raise TarkitError(f"{what}: one of them lacks {differ}", "select the fields that all have, or give collate")
     return {field: [record[field] for record in records] for field in first}
-
-
-def record_maker(settings: LoaderSettings) -> Callable[[Sample], Record]:
-    """Return the function that makes a record of a sample."""
-    if not settings.decode:
-        return as_record
-    from tarkit.media.coding import Coder
-
-    decode = Coder(settings.allow_pickle).decode
-
-    def decoded(sample: Sample) -> Record:
-        record = as_record(sample)
-        try:
-            return {field: data if field[:2] == "__" else decode(field, data) for field, data in record.items()}
-        except TarkitError as error:
-            error.args = (f"{sample.shard}: sample {show(sample.key)}: {error}",)
-            raise
-
-    return decoded
 
 
 def in_batches(records: Iterator[Record], settings: LoaderSettings) -> Iterator[Any]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from tarkit.api.arguments import check_at_least, check_choice, check_function, check_whole
 from tarkit.errors import Usage
+
+if TYPE_CHECKING:
+    from tarkit.media.decoder import DecodeSpec
 
 Record = dict[str, Any]
 Equal = Literal["drop", "repeat"]
@@ -18,8 +21,7 @@ class LoaderOptions(TypedDict, total=False):
 
     Attributes:
         select, where: fields and samples to keep, as for `Dataset.select` and `Dataset.where`.
-        decode: decode the fields: text, numbers, JSON, arrays by their names. Without it they are bytes.
-        allow_pickle: decode pickles too, which can run any code.
+        decode, allow_pickle: decode the fields, as for `Dataset.decode`. Without it they are bytes.
         shuffle: the size of the buffer through which the samples of a worker are shuffled; 0 keeps their order.
             `"full"` is a random order of all samples, which looks each of them up: it needs plain archives.
         initial: how many samples are in the buffer before the first is taken; by default it is filled.
@@ -45,7 +47,7 @@ class LoaderOptions(TypedDict, total=False):
 
     select: str | Iterable[str] | None
     where: str | None
-    decode: bool
+    decode: DecodeSpec | None
     allow_pickle: bool
     shuffle: int | Literal["full"]
     initial: int | None
@@ -71,8 +73,6 @@ class LoaderOptions(TypedDict, total=False):
 class LoaderSettings:
     """The options of a loader that hold for all its epochs; see `LoaderOptions`."""
 
-    decode: bool = False
-    allow_pickle: bool = False
     shuffle: int | Literal["full"] = 0
     initial: int | None = None
     seed: int = 0

@@ -66,6 +66,23 @@ def test_a_dataset_with_steps(shards: str) -> None:
     assert found[0] == {"__key__": "s-00/00005", "__url__": "s-00.tar", "n": b"6"}
 
 
+def test_decoded_samples(shards: str) -> None:
+    """By the table, or by rules; a dataset that is decoded stays so, through the buffer and in any order."""
+    Path("s-03.tar.gz").unlink()
+    for options in ({}, {"shuffle": 20}, {"shuffle": "full"}, {"shuffle": "full", "where": "cls > 3"}):
+        for loader in (
+            tarkit.loader(shards, decode={"cls": int, "*": None}, **options),
+            tarkit.loader(tarkit.open(shards, decode={"cls": int, "*": None}), **options),
+        ):
+            for sample in loader:
+                assert sample["cls"] == int(sample["__key__"])
+                assert sample["txt"] == b"text %d" % sample["cls"]
+    with pytest.raises(tarkit.Usage, match="allow_pickle requires decode"):
+        tarkit.loader(shards, allow_pickle=True)
+    with pytest.raises(tarkit.TarkitError, match=r"00000.*cannot be decoded"):
+        list(tarkit.loader(shards, shuffle_shards=False, decode={"txt": int}))
+
+
 def test_keys_that_are_in_few_shards(shards: str, recwarn: pytest.WarningsRecorder) -> None:
     """A shard that has none of the keys is no warning."""
     assert keys(tarkit.loader(tarkit.open(shards).keys(["00007", "00300"]), shuffle_shards=False)) == ["00007", "00300"]
