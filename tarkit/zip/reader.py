@@ -10,98 +10,47 @@ Source: PKWARE APPNOTE.TXT 6.3.10: 4.3.7 (local header), 4.3.8 (content).
 from __future__ import annotations
 
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from struct import Struct
 from zlib import crc32, decompressobj
 from zlib import error as zlib_error
 
-from tarkit.errors import Problem, TarkitError, Unsupported, show
+from tarkit.errors import Problem, Unsupported, show
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.files import File
 from tarkit.streams.source import ByteReader, FileSource
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import block as blocks
 from tarkit.tar.block import padding
-from tarkit.tar.header import encode, end_of_archive
+from tarkit.tar.generated import GeneratedArchive
+from tarkit.tar.header import encode
 from tarkit.zip.decode import DEFLATE, STORED, MalformedData, decoded
 from tarkit.zip.directory import CUT, ZipMember, damaged, read_directory
 from tarkit.zip.info import facts_of, is_directory, kind_of, name_of, unsupported
 
-GATHERED = 1 << 18  # bytes of small entries that are returned together
 SHORT = 1 << 16  # bytes in the zip: larger entries are read in pieces
 MOST = 1 << 62  # bytes: larger than any file
 
 _LOCAL = Struct("<4s22x2H")
 
 
-class ZipReader:
+class ZipReader(GeneratedArchive):
     """A ByteReader of the tar archive for the zip that `reader` reads; `name` is for messages.
 
     `file`, if given, is the zip itself. Memory: about 500 bytes for each entry.
     """
 
     def __init__(self, reader: ByteReader, name: str, tmpdir: str | None = None, file: File | None = None) -> None:
-        self.reader = reader
-        self.name = name
+        super().__init__(reader, name)
         self._tmpdir = tmpdir
         self._file = file
-        self._tar = self._archive()
-        self._data = memoryview(b"")
-        self._failure: TarkitError | OSError | None = None
 
-    def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`.
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the archive without its end, in small pieces.
 
         Raises Problem `truncated` for a zip that ends early, `bad-data` for other damage, and Unsupported for an entry
-        that is encrypted or has an unknown compression method. Each further call raises the same.
+        that is encrypted or has an unknown compression method.
         """
-        while not self._data:
-            if self._failure is not None:
-                raise self._failure
-            try:
-                data = next(self._tar, None)
-            except (TarkitError, OSError) as failure:
-                self._failure = failure
-                raise
-            if data is None:
-                return 0
-            self._data = memoryview(data)
-        count = min(len(self._data), len(view))
-        view[:count] = self._data[:count]
-        self._data = self._data[count:]
-        return count
-
-    def fileno(self) -> int | None:
-        """None: the bytes of a descriptor are not the ones that are read here."""
-        return None
-
-    def close(self) -> None:
-        """Close the reader."""
-        self._tar.close()
-        self.reader.close()
-
-    def _archive(self) -> Generator[bytes]:
-        """Yield the archive in pieces. Before an error is raised, the pieces that precede it are yielded."""
-        held: list[bytes] = []
-        size = position = 0
-        failure: TarkitError | OSError | None = None
-        try:
-            for piece in self._pieces():
-                held.append(piece)
-                size += len(piece)
-                if size >= GATHERED:
-                    position += size
-                    yield b"".join(held)
-                    held, size = [], 0
-        except (TarkitError, OSError) as raised:
-            failure = raised
-        yield b"".join(held)
-        if failure is not None:
-            raise failure
-        yield end_of_archive(position + size)
-
-    def _pieces(self) -> Iterator[bytes]:
-        """Yield the archive without its end, in small pieces."""
         source = FileSource(self._file or File(self._spooled(), self.name), self.name)
         try:
             members = read_directory(source, self.name)

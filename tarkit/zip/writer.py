@@ -15,15 +15,16 @@ from struct import Struct, pack
 from typing import Any
 from zlib import crc32
 
-from tarkit.errors import TarkitError, Unsupported, Usage, show
+from tarkit.errors import Usage
 from tarkit.streams.codecs import deflate_library, legal_level
-from tarkit.streams.sink import Sink, WriteOnlySink
+from tarkit.streams.sink import Sink
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import block as blocks
-from tarkit.tar.block import BLOCK, padding
+from tarkit.tar.block import BLOCK
+from tarkit.tar.entry_sink import EntrySink, kind_name
 from tarkit.tar.header import is_utf8, main_header, number_or_zero, time_of
 from tarkit.tar.pax import Records
-from tarkit.tar.reader import Entry, TarReader
+from tarkit.tar.reader import Entry
 from tarkit.zip.info import NTFS, NTFS_EPOCH, OWNER, TIME
 
 # ---- The records of a zip: before and after an entry, in the directory, and at the end
@@ -157,23 +158,10 @@ def check_time(seconds: int) -> None:
         raise Usage(f"a zip cannot hold the time @{seconds}: {error}") from None
 
 
-LARGE = 16 << 20  # bytes: a larger entry is written in steps, its checksum and sizes after it
-STEP = 1 << 20  # bytes of one step
 SHORT = 1 << 12  # bytes: shorter content is joined with its header
 GATHERED = 1 << 19  # bytes of small entries that are written together
 PIECES = 900  # and how many; below IOV_MAX
 DIRECTORY_HELD = 16 << 20  # bytes of the directory in memory
-
-_KINDS = {
-    blocks.HARD_LINK: "a hard link",
-    blocks.CHAR: "a device",
-    blocks.BLOCK_DEVICE: "a device",
-    blocks.FIFO: "a FIFO",
-    blocks.GNU_VOLUME: "the label of a volume",
-    blocks.GNU_DUMPDIR: "the list of an incremental archive",
-    blocks.GNU_SPARSE: "a sparse file",
-}
-_EXTENSIONS = (blocks.PAX, blocks.SOLARIS_X, blocks.PAX_GLOBAL, blocks.GNU_LONG_NAME, blocks.GNU_LONG_LINK)
 
 
 def _recorded_number(records: Records, keyword: bytes, number: int) -> int:
@@ -182,28 +170,7 @@ def _recorded_number(records: Records, keyword: bytes, number: int) -> int:
     return int(said) if said.isdigit() and len(said) < 20 else number
 
 
-class _PendingBytes:
-    """The bytes of the archive that are not written yet: a source for `TarReader`."""
-
-    size: int | None = None
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.held = bytearray()
-        self.base = 0  # position of the first
-
-    def peek(self, pos: int, n: int) -> bytes:
-        """Return the `n` bytes from `pos` on."""
-        at = pos - self.base
-        return bytes(self.held[at : at + n])
-
-    def drop(self, pos: int) -> None:
-        """Drop the bytes before `pos`."""
-        del self.held[: pos - self.base]
-        self.base = pos
-
-
-class ZipSink(WriteOnlySink):
+class ZipSink(EntrySink):
     """A sink that takes a tar archive and writes a zip to `target`.
 
     The directory of the zip, about 50 bytes and the name for each entry, is held until the end: in memory, and beyond
@@ -219,20 +186,15 @@ class ZipSink(WriteOnlySink):
             64 KiB, a time before 1601 or after 30827.
     """
 
+    format = "a zip"
+
     def __init__(self, target: Sink, level: int | None = None, tmpdir: str | None = None) -> None:
-        self.name, self.remote = target.name, target.remote
-        self.target = target
+        super().__init__(target)
         self._level = legal_level("zip", level)
         self._tmpdir = tmpdir
-        self._pending = _PendingBytes(target.name)
-        self._entries = TarReader(self._pending).raw()
         self._numbers = blocks.Numbers(number_or_zero)
-        self._entry: Entry | None = None  # whose content is not written yet
         self._record: ZipRecord | None = None  # of a large entry
-        self._left = 0  # bytes of its content
         self._deflater: Any = None
-        self._next = 0  # position of the next header
-        self._ended = False
         self._position = 0  # bytes of the zip
         self._pieces: list[bytes] = []
         self._gathered = 0
@@ -241,96 +203,11 @@ class ZipSink(WriteOnlySink):
         self._directory_file: TemporaryFile | None = None
         self._directory_file_size = 0
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Write the next bytes of the archive, divided anywhere."""
-        self._pending.held += data
-        while self._step():
-            pass
-
-    def digest(self) -> tuple[str, int] | None:
-        """Return those of the zip."""
-        return self.target.digest()
-
-    def close(self) -> None:
-        """Write the directory and complete the output."""
-        try:
-            if not self._ended or self._entry is not None:
-                raise TarkitError(f"{self.name}: the archive to be written as a zip has no end marker")
-            self._finish()
-        except BaseException:
-            self.abort()
-            raise
-        self.target.close()
-
     def abort(self) -> None:
         self._pieces.clear()
         if self._directory_file is not None:
             self._directory_file.close()
         self.target.abort()
-
-    def _step(self) -> bool:
-        """Write the next entry or part of one; False if more input is needed for it."""
-        pending = self._pending
-        if self._record is not None:
-            return self._continue_large(self._record)
-        if self._entry is None and not self._next_entry():
-            return False
-        entry = self._entry
-        if entry is None:
-            return True
-        if entry.size > LARGE:
-            self._begin_large(entry)
-            return True
-        if pending.base + len(pending.held) < entry.stop:
-            return False
-        content = pending.peek(entry.data, entry.size)
-        self._write_entry(entry, content)
-        self._done(entry)
-        return True
-
-    def _next_entry(self) -> bool:
-        """Read the next header; False if it is not complete yet, or the archive has ended."""
-        pending = self._pending
-        if self._next > pending.base:
-            if len(pending.held) < self._next - pending.base:
-                return False
-            pending.drop(self._next)
-        if self._ended:
-            if pending.held.count(0) != len(pending.held):
-                raise TarkitError(f"{self.name}: a zip holds one archive, and another one follows")
-            self._next += len(pending.held)
-            return False
-        if not self._header_is_here():
-            return False
-        entry = Entry._make(next(self._entries))
-        if entry.type == blocks.PAX_GLOBAL:  # the reader applies its names and sizes; a zip cannot hold the rest
-            self._next = entry.stop
-        else:
-            self._entry = entry
-        return True
-
-    def _header_is_here(self) -> bool:
-        """Whether the next header and its extensions are complete; False at the end of the archive."""
-        held, at = self._pending.held, 0
-        if (
-            len(held) >= BLOCK and held[156:157] == blocks.REGULAR
-        ):  # most are: with that of `_record_for`, 10 % of a zip
-            return True
-        while len(held) >= at + BLOCK:
-            block = bytes(held[at : at + BLOCK])
-            if at == 0 and blocks.is_zero(block):
-                self._ended = True
-                return self._next_entry()
-            type_ = block[156:157]
-            if type_ == blocks.GNU_SPARSE:
-                raise self._unsupported(blocks.name_of(block), _KINDS[type_])
-            if type_ not in _EXTENSIONS:
-                return True
-            size = blocks.parse_number(block[124:136])
-            at += BLOCK + size + padding(size)
-            if type_ == blocks.PAX_GLOBAL:
-                return len(held) >= at
-        return False
 
     def _record_for(self, entry: Entry) -> ZipRecord:
         """Return the record of an entry. Raises Unsupported for what a zip cannot hold."""
@@ -340,13 +217,13 @@ class ZipSink(WriteOnlySink):
             return self._make_record(name, (stat.S_IFREG | mode) << 16, *facts)
         directory = type_ == blocks.DIRECTORY or (type_ in blocks.FILES and name.endswith(b"/") and not entry.size)
         if entry.sparse:
-            raise self._unsupported(name, "a sparse file")
+            raise self.refused(name, "a sparse file")
         if not directory and type_ not in (*blocks.FILES, blocks.SYMLINK):
-            raise self._unsupported(name, _KINDS.get(type_, f"an entry of type {show(type_)}"))
+            raise self.refused(name, kind_name(type_))
         if directory and not name.endswith(b"/"):
             name += b"/"
         if 0 in name or len(name) > 0xFFFF or (name.endswith(b"/") and not directory):
-            raise self._unsupported(name, "a name that a zip cannot hold")
+            raise self.refused(name, "a name that a zip cannot hold")
         kind = stat.S_IFDIR if directory else stat.S_IFLNK if type_ == blocks.SYMLINK else stat.S_IFREG
         attributes = (kind | mode) << 16 | (0x10 if directory else 0)
         return self._make_record(name, attributes, *facts)
@@ -355,7 +232,7 @@ class ZipSink(WriteOnlySink):
         """Return mode, time, uid and gid of an entry, from its header and PAX records."""
         numbers = self._numbers
         records: Records = {}
-        header = self._pending.peek(entry.start, entry.data - entry.start)
+        header = self.header(entry)
         if len(header) > BLOCK:
             header, records = main_header(header)
         mode, uid, gid = numbers[header[100:108]], numbers[header[108:116]], numbers[header[116:124]]
@@ -370,13 +247,10 @@ class ZipSink(WriteOnlySink):
         try:
             return ZipRecord(name, attributes, mtime, self._position, (uid, gid))
         except ValueError as failure:
-            raise self._unsupported(name, str(failure)) from None
+            raise self.refused(name, str(failure)) from None
 
-    def _unsupported(self, name: bytes, what: str) -> Unsupported:
-        return Unsupported(f"{self.name}: a zip cannot hold {show(name)}: {what}", "write a .tar")
-
-    def _write_entry(self, entry: Entry, content: bytes) -> None:
-        """Write an entry whose content is in memory."""
+    def take(self, entry: Entry, content: bytes) -> None:
+        """Write an entry with its content."""
         record = self._record_for(entry)
         if entry.type == blocks.SYMLINK:
             content = entry.link
@@ -393,42 +267,29 @@ class ZipSink(WriteOnlySink):
             self._put(content)
         self._add_to_directory(record)
 
-    def _begin_large(self, entry: Entry) -> None:
-        """Write the header of a large entry."""
+    def begin(self, entry: Entry) -> None:
+        """Write the header of a large entry; checksum and sizes follow its content."""
         record = self._record = self._record_for(entry)
         record.defer()
         record.method = DEFLATED if self._level else STORED
         record.wide = entry.size + (entry.size >> 4) > LIMIT  # deflate can make it a little longer
         self._deflater = self._new_deflater() if self._level else None
-        self._left = entry.size
         self._put(record.local())
-        self._pending.drop(entry.data)
 
-    def _continue_large(self, record: ZipRecord) -> bool:
-        """Write the next step of a large entry; False if more input is needed for it."""
-        pending, entry = self._pending, self._entry
-        assert entry is not None
-        take = min(self._left, STEP)
-        if len(pending.held) < take:
-            return False
-        data = pending.peek(pending.base, take)
-        pending.drop(pending.base + take)
-        self._left -= take
+    def proceed(self, data: bytes, last: bool) -> None:
+        """Write the next bytes of a large entry."""
+        record = self._record
+        assert record is not None
         record.crc = crc32(data, record.crc)
-        record.size += take
+        record.size += len(data)
         if self._deflater is not None:
-            data = self._deflater.compress(data) + (b"" if self._left else self._deflater.flush())
+            data = self._deflater.compress(data) + (self._deflater.flush() if last else b"")
         record.packed += len(data)
         self._put(data)
-        if not self._left:
+        if last:
             self._put(record.follows())
             self._add_to_directory(record)
             self._record = None
-            self._done(entry)
-        return True
-
-    def _done(self, entry: Entry) -> None:
-        self._entry, self._next = None, entry.stop
 
     def _new_deflater(self) -> Any:
         library = deflate_library(self._level)
@@ -456,7 +317,7 @@ class ZipSink(WriteOnlySink):
             self._directory_file_size += len(self._directory)
             self._directory.clear()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Write the directory and the end records."""
         start, size = self._position, self._directory_file_size + len(self._directory)
         self._flush()

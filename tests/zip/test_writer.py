@@ -16,6 +16,7 @@ import pytest
 
 from tarkit.errors import TarkitError
 from tarkit.streams.sink import FileSink
+from tarkit.tar import entry_sink
 from tarkit.zip import writer
 from tarkit.zip.writer import ZipSink, dos_time
 from tests._tools import MARKER, archive, each_row, member, program
@@ -217,8 +218,8 @@ def test_owners(numbers: tuple[int, int], run: Run, archive: Archive) -> None:
 def test_any_pieces(level: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The zip does not depend on the pieces of its archive; checksums of large entries follow them."""
     if large:
-        monkeypatch.setattr(writer, "LARGE", 600)
-        monkeypatch.setattr(writer, "STEP", 512)
+        monkeypatch.setattr(ZipSink, "large", 600)
+        monkeypatch.setattr(entry_sink, "STEP", 512)
     rows = [(name, content) for name, content in SAMPLES if isinstance(content, bytes)]
     rows[1:1] = [("n" * 300 + "/x.y", b"z" * 700)]
     data = tar(rows, PAX)
@@ -238,7 +239,7 @@ def zip64(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(writer, "LIMIT", 100)
     monkeypatch.setattr(writer, "MOST", 2)
     if request.param:
-        monkeypatch.setattr(writer, "LARGE", 1)
+        monkeypatch.setattr(ZipSink, "large", 1)
 
 
 def test_zip64(zip64: None, run: Run, archive: Archive, here: Path) -> None:

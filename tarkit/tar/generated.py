@@ -1,0 +1,81 @@
+"""Archives that are made while they are read, from inputs in other formats."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from tarkit.errors import TarkitError
+from tarkit.streams.source import ByteReader
+from tarkit.tar.header import end_of_archive
+
+GATHERED = 1 << 18  # bytes of small pieces that are returned together
+
+
+class GeneratedArchive:
+    """A ByteReader of the tar archive that is equivalent to what `reader` reads; `name` is for messages.
+
+    A subclass makes the entries, in `pieces`.
+    """
+
+    def __init__(self, reader: ByteReader, name: str) -> None:
+        self.reader = reader
+        self.name = name
+        self._tar = self._archive()
+        self._data = memoryview(b"")
+        self._failure: TarkitError | OSError | None = None
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the archive without its end, in pieces of any size.
+
+        An empty one has what was yielded before it returned at once, since the next may take time.
+
+        Raises TarkitError or OSError; what was yielded before is returned first.
+        """
+        raise NotImplementedError
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`. Raises the exceptions of `pieces`; after one each further call raises it too."""
+        while not self._data:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                data = next(self._tar, None)
+            except (TarkitError, OSError) as failure:
+                self._failure = failure
+                raise
+            if data is None:
+                return 0
+            self._data = memoryview(data)
+        count = min(len(self._data), len(view))
+        view[:count] = self._data[:count]
+        self._data = self._data[count:]
+        return count
+
+    def fileno(self) -> int | None:
+        """None: the bytes of a descriptor are not the ones that are read here."""
+        return None
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._tar.close()
+        self.reader.close()
+
+    def _archive(self) -> Generator[bytes]:
+        """Yield the archive in pieces. Before an error is raised, the pieces that precede it are yielded."""
+        held: list[bytes] = []
+        size = position = 0
+        failure: TarkitError | OSError | None = None
+        try:
+            for piece in self.pieces():
+                held.append(piece)
+                size += len(piece)
+                if size >= GATHERED or not piece:
+                    position += size
+                    yield b"".join(held)
+                    held, size = [], 0
+        except (TarkitError, OSError) as raised:
+            failure = raised
+        yield b"".join(held)
+        if failure is not None:
+            raise failure
+        yield end_of_archive(position + size)
