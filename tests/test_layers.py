@@ -77,15 +77,16 @@ FOLDERS = {
     "tables": "errors stores streams tar",
     "zip": "errors streams.codecs streams tar",
     "parallel": "errors signals threads streams",
-    "samples": "errors media problems streams.codecs stores streams tar tables zip",
+    "mixing": "errors stores streams",
+    "messages": "errors streams.codecs streams tar",
+    "samples": "errors media problems streams.codecs stores streams tar tables zip messages",
     "export": "errors problems stores streams tar tables samples",
     "extraction": "errors problems streams tar samples",
     "inspecting": "errors media problems stores streams tar samples",
-    "mixing": "errors stores streams",
     "indexing": "errors problems streams.codecs stores streams tar tables samples export",
     "proc": "errors media problems signals streams tar tables samples",
     "shards": "errors problems signals streams.codecs sizes stores streams tar tables samples",
-    "checking": "errors problems stores streams spill tar tables samples shards",
+    "checking": "errors problems streams.codecs stores streams spill tar tables samples shards",
     "sorting": "errors problems stores streams spill tar tables samples shards",
     "packing": (
         "errors problems signals streams.codecs stores streams spill tar tables parallel samples export shards sorting"
@@ -104,7 +105,7 @@ FOLDERS = {
     ),
     "__main__": "cli",
     "commands": (
-        "errors problems stores streams samples export inspecting mixing indexing proc shards checking sorting "
+        "errors problems stores streams mixing samples export inspecting indexing proc shards checking sorting "
         "packing views api api.tree cli"
     ),
     "torch": "errors api loading",

@@ -94,6 +94,7 @@ def open(
     prefetch: int = 0,
     shard_slice: slice | None = None,
     mode: Mode = "tar",
+    format: str | None = None,
     tmpdir: str | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> Dataset:
@@ -114,6 +115,7 @@ def open(
         shard_slice: which samples of each archive are taken: `slice(0, 100)` for the first hundred.
         mode: `"tar"` for archives. Of text, `"lines"` and `"pages"` (up to a form feed) make a sample of each, its
             field txt, and `"keys"` a sample without fields for each line, its key.
+        format: `"tar"`, `"cbors"` or `"msgpack"`; by default suffix and first bytes say which.
         tmpdir, storage_options: the directory of temporary files; how URLs are reached, such as `endpoint_url`.
 
     Raises TarkitError: an input does not exist, a pattern matches nothing, or there are no inputs.
@@ -136,7 +138,12 @@ def open(
             raise Usage("interleave and prefetch need archives: they cannot be used with mode")
     chosen = parse_slice(shard_slice), interleave, prefetch
     storage = parse_options(storage_options)
-    archives = Archives(locate(inputs, storage), *chosen, mode=mode, storage=storage)
+    locations = locate(inputs, storage)
+    if format is not None:
+        from tarkit.api.output import check_format
+
+        locations = tuple(location._replace(format=check_format(format)) for location in locations)
+    archives = Archives(locations, *chosen, mode=mode, storage=storage)
     allowed, skipped = split_names(allow, "allow"), split_names(skip, "skip")
     Policy(allowed, skipped)  # raises for names that are no problems
     data = Dataset(archives, RunPlan(allowed, skipped, maxerr, on_problem, tmpdir))
@@ -842,6 +849,7 @@ class Dataset(Chain):
         output: str | os.PathLike[str] | BinaryIO,
         *,
         compress: str | None = None,
+        format: str | None = None,
         fsync: bool = False,
         progress: Callable[[int, int], None] | None = None,
         storage_options: Mapping[str, object] | None = None,
@@ -852,6 +860,7 @@ class Dataset(Chain):
             output: a path, a URL, `"pipe:COMMAND"`, `"-"` for stdout, or a binary file object. `.tar.zst` and the
                 like compress.
             compress: a codec, `"zst"` or `"gz:9"`, whatever the suffix.
+            format: `"tar"`, or `"cbors"` or `"msgpack"` for a sequence of maps; by default the suffix says which.
             fsync: whether the file is on the disk before it gets its name.
             progress: called after each sample with the number of samples and of bytes of the tar so far.
             storage_options: how a URL is reached, as for `tarkit.open`; those of the inputs do not hold here.
@@ -874,7 +883,7 @@ class Dataset(Chain):
         if progress is not None:
             check_function(progress=progress)
         options = parse_options(storage_options)
-        run, opened = self.new_run(), Output.from_argument(output, compress, fsync, options=options)
+        run, opened = self.new_run(), Output.from_argument(output, compress, fsync, options=options, format=format)
         each = None if progress is None else lambda position: progress(run.samples, position)
         first, last = write_archive(self, opened, run, each)
         return Shard(opened.location.name, run.samples, run.bytes, 0, first, last, "")

@@ -9,9 +9,10 @@ from io import TextIOBase
 from typing import BinaryIO, NamedTuple, overload
 
 from tarkit.errors import Usage, spell
+from tarkit.samples.sample import split_name
 from tarkit.shards.template import refuse_template
 from tarkit.stores.store import StoreOptions, parse_options
-from tarkit.streams.codecs import codec_by_suffix, parse_spec
+from tarkit.streams.codecs import MESSAGES, codec_by_suffix, message_format_by_suffix, parse_spec
 from tarkit.streams.fileobjects import FileObjectSink, object_name
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import EncodedSink, Sink, open_sink
@@ -21,14 +22,22 @@ BY_SPLIT = "tarkit split writes a series of shards"
 BY_METHOD = "use .split() of a dataset, or ShardWriter, for a series of shards"
 
 
+BY_NAME = "by name"
+"""The format of an output of samples that the suffix of its name decides."""
+
+
 class Output(NamedTuple):
-    """The location of an output and its compression: -o, --compress, --fsync, and threads of the codec."""
+    """The location of an output and its compression: -o, --compress, --fsync, and threads of the codec.
+
+    `format` is None for bytes that are written as they are; BY_NAME, tar or a format of messages for an archive.
+    """
 
     location: Location
     codec: tuple[str, int | None] | None
     sync: bool = False
     threads: int = 1
     file: BinaryIO | None = None
+    format: str | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -45,33 +54,36 @@ class Output(NamedTuple):
         sync: bool = False,
         series: str | None = BY_METHOD,
         options: StoreOptions | None = None,
+        format: str | None = None,
     ) -> Output:
         """Return the output that an argument of the API names: a path, a URL, `pipe:COMMAND`, `-`, or a file object.
 
         Args:
             series: the hint for a caller who wants several archives.
             options: how a URL is reached.
+            format: tar or a format of messages; None for that of the name.
 
         Raises:
             Usage: it is a template, or a text file.
             TypeError: it is anything else.
         """
         codec = parse_spec(compress) if compress else None
+        format = check_format(format) or BY_NAME
         if isinstance(output, (str, os.PathLike)):
             refuse_template(os.fspath(output), series)
-            return cls(parse_output(os.fspath(output), options), codec, sync)
+            return cls(parse_output(os.fspath(output), options), codec, sync, format=format)
         if isinstance(output, TextIOBase):
             raise Usage(f"{object_name(output)}: a text file takes no bytes", "open it in mode 'wb'")
         if not hasattr(output, "write"):
             raise TypeError(f"an output is a path or a binary file object, not {type(output).__name__}")
-        return cls(Location("object", "", object_name(output)), codec, sync, file=output)
+        return cls(Location("object", "", object_name(output)), codec, sync, file=output, format=format)
 
     @classmethod
     def text_from_argument(
         cls, output: str | os.PathLike[str] | BinaryIO, storage_options: Mapping[str, object] | None
     ) -> Output:
         """Return the output of a table or page that arguments of the Python API are. Raises Usage for a zip too."""
-        opened = cls.from_argument(output, series=None, options=parse_options(storage_options))
+        opened = cls.from_argument(output, series=None, options=parse_options(storage_options))._replace(format=None)
         opened.refuse_zip()
         return opened
 
@@ -93,24 +105,42 @@ class Output(NamedTuple):
 
     def open_named(self, text: str, fresh: bool = False) -> Sink:
         """Open an output of this name instead; if `fresh`, an existing file is an error, also one made meanwhile."""
-        codec = self._codec_of(text)
+        codec, form = self._codec_of(text), self._messages_of(text)
         if codec is not None and codec[0] == "zip":
             from tarkit.zip.writer import ZipSink
 
+            if form is not None:
+                raise Usage(f"{self.location.name}: a zip holds files, and not {MESSAGES[form].title}")
             return ZipSink(self._plain(text, fresh), codec[1], self.directory)
         sink = self._plain(text, fresh)
-        if codec is None:
-            return sink
         try:
-            return EncodedSink(sink, *codec, self.threads)
+            if codec is not None:
+                sink = EncodedSink(sink, *codec, self.threads)
+            if form is not None:
+                from tarkit.messages.writer import MessageSink
+
+                sink = MessageSink(sink, form, split_name)
         except BaseException:
             sink.abort()
             raise
+        return sink
 
     def _plain(self, text: str, fresh: bool) -> Sink:
         if self.file is not None:
             return FileObjectSink(self.file, self.location.name)
         return open_sink(self.location.kind, text, sync=self.sync, fresh=fresh, options=self.location.options)
+
+    def _messages_of(self, text: str) -> str | None:
+        """Return the format of messages for an output of this name; None for an archive, or other bytes."""
+        form = self.format
+        if form == BY_NAME:
+            form = message_format_by_suffix(text) if self.location.kind in ("path", "url") else None
+        return form if form in MESSAGES else None
+
+    @property
+    def has_samples_alone(self) -> bool:
+        """Whether it cannot hold entries that belong to no sample."""
+        return self._messages_of(self.location.text) is not None
 
     def _codec_of(self, text: str) -> tuple[str, int | None] | None:
         """Return codec (or zip) and level for an output of this name."""
@@ -156,6 +186,13 @@ class Output(NamedTuple):
         return os.path.dirname(os.path.abspath(self.location.text))
 
 
+def check_format(format: str | None) -> str | None:
+    """Return the format of an input or output of samples. Raises Usage for an unknown one."""
+    if format is not None and format != "tar" and format not in MESSAGES:
+        raise Usage(f"unknown format {format!r}: one of tar, {', '.join(MESSAGES)}")
+    return format
+
+
 def any_output(
     word: str | None, compress: str | None, fsync: bool = False, *, options: StoreOptions | None = None
 ) -> Output:
@@ -165,10 +202,15 @@ def any_output(
 
 
 def archives_output(
-    word: str | None, compress: str | None, fsync: bool = False, *, options: StoreOptions | None = None
+    word: str | None,
+    compress: str | None,
+    fsync: bool = False,
+    *,
+    options: StoreOptions | None = None,
+    format: str | None = None,
 ) -> Output:
     """Return the output of one or several archives, whose name may be a template; raise Usage for a terminal."""
-    output = any_output(word, compress, fsync, options=options)
+    output = any_output(word, compress, fsync, options=options)._replace(format=check_format(format) or BY_NAME)
     output.refuse_terminal()
     return output
 
@@ -180,10 +222,11 @@ def archive_output(
     series: str | None = BY_SPLIT,
     *,
     options: StoreOptions | None = None,
+    format: str | None = None,
 ) -> Output:
     """Return the output of one archive; raise Usage for a terminal, and for a template with the hint `series`."""
     refuse_template(word, series)
-    return archives_output(word, compress, fsync, options=options)
+    return archives_output(word, compress, fsync, options=options, format=format)
 
 
 def text_output(
@@ -263,7 +306,7 @@ def total_size(inputs: Sequence[Location]) -> int | None:
     """Return the size of all inputs in bytes if they are plain files, for the total of a progress bar."""
     total = 0
     for location in inputs:
-        if location.kind != "path" or codec_by_suffix(location.text):
+        if location.kind != "path" or codec_by_suffix(location.text) or message_format_by_suffix(location.text):
             return None
         try:
             total += os.stat(location.text).st_size

@@ -55,7 +55,10 @@ def write_archive(
     first = last = None
     with flow, EntryWriter(flow.open(output, data.inputs)) as writer:
         total = total_size(locations) if data.keeps_all else None
-        for sample in run.watch(check_keys(samples, flow), lambda: writer.position, total):
+        samples = check_keys(samples, flow)
+        if output.has_samples_alone:
+            samples = without_strays(samples, run.policy)
+        for sample in run.watch(samples, lambda: writer.position, total):
             sample.write(writer)
             first, last = first or sample.key, sample.key
             if each is not None:

@@ -120,6 +120,7 @@ class TarWriter(_SampleWriter):
         output: str | os.PathLike[str] | BinaryIO,
         *,
         compress: str | None = None,
+        format: str | None = None,
         fsync: bool = False,
         mtime: int = 0,
         allow_pickle: bool = False,
@@ -131,12 +132,14 @@ class TarWriter(_SampleWriter):
             output: a path, a URL, `"pipe:COMMAND"`, `"-"` for stdout, or a binary file object, which stays open. A
                 suffix such as `.tar.zst` compresses.
             compress: a codec, `"zst"` or `"gz:9"`, whatever the suffix.
+            format: `"tar"`, or `"cbors"` or `"msgpack"` for a sequence of maps; by default the suffix says which.
             fsync: whether the file is on the disk before it gets its name.
             mtime: the time of all entries, in seconds since 1970.
             allow_pickle: write values to fields such as pkl and pyd as pickles.
             storage_options: how a URL is reached, as for `tarkit.open`.
         """
-        opened = Output.from_argument(output, compress, fsync, options=parse_options(storage_options))
+        options = parse_options(storage_options)
+        opened = Output.from_argument(output, compress, fsync, options=options, format=format)
         opened.check_time(mtime)
         self._writer = EntryWriter(opened.open())
         super().__init__(opened.location.name, mtime, allow_pickle, self._writer)

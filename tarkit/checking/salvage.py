@@ -3,7 +3,7 @@
 - A sample that touches damage is left out whole: the samples before and after a damaged header, either of which may
   have had its entry; the one with an entry that is cut at the end; the last one, if the end marker is missing. If
   compressed data fail their checksum, all samples are left out, since any of them may be wrong; but each entry of a zip
-  has a checksum of its own.
+  has a checksum of its own, and a sequence of messages has none.
 - The parts of a scattered sample are gathered at the first part. An entry with a name that its sample already has
   belongs to another sample of that key: it goes to the first of the samples KEY~2, KEY~3 ... without this name.
 - A sample with an unsafe name, or with a hard link out of the sample, is left out.
@@ -26,12 +26,14 @@ from tarkit.checking.survey import Damage, Survey
 from tarkit.errors import show
 from tarkit.samples.reader import EntryGroups
 from tarkit.samples.sample import is_safe, key_of
+from tarkit.streams.codecs.registry import MESSAGES, ZIP
 from tarkit.streams.source import Source
 from tarkit.tar import block, pax
 from tarkit.tar.header import rename
 from tarkit.tar.reader import Entry, Raw
 from tarkit.tar.writer import EntryWriter
 
+WHOLE = frozenset((ZIP.name, *MESSAGES))  # formats in which damage says nothing about the samples before it
 _HARMLESS = (b"comment", b"mtime", b"atime", b"ctime", b"uid", b"gid", b"uname", b"gname", b"charset", b"hdrcharset")
 
 
@@ -237,7 +239,7 @@ class _Planner:
             plan.lost.append(Lost(start, damage.stop, name))
         if damage.key is not None and damage.key != self.key:
             plan.bad[damage.key] = name
-        if name == "bad-data" and name not in self.allowed and plan.source.codec != "zip":
+        if name == "bad-data" and name not in self.allowed and plan.source.codec not in WHOLE:
             plan.bad = {**dict.fromkeys(plan.keys, name), **plan.bad}
         if self.key is not None and not border and damage.key in (None, self.key):
             plan.bad.setdefault(self.key, name)

@@ -24,7 +24,7 @@ from tarkit.errors import Usage, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice, parse_slice
-from tarkit.streams.codecs.registry import CODECS
+from tarkit.streams.codecs.registry import CODECS, MESSAGES
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.streams.text import split_column
 from tarkit.tar.block import EARLIEST, LATEST
@@ -75,19 +75,31 @@ def group(name: str, build: Function, *options: Decorator) -> Decorator:
     return decorate
 
 
-def find_inputs(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, load: bool = False) -> list[Location]:
+def find_inputs(
+    words: tuple[str, ...], files_from: tuple[str, ...], null: bool, source_format: str | None, load: bool = False
+) -> list[Location]:
     """Return the inputs that the words name; raise Usage for one that the command also writes."""
     locations = expand_inputs(words, files_from, null, load)
+    locations = in_format(locations, source_format)
     current().refuse(locations)
     for path in (*files_from, *(words if load else ())):
         current().reserve(path, "a list of inputs", written=False)
     return locations
 
 
+def in_format(locations: list[Location], source_format: str | None) -> list[Location]:
+    """Return inputs with the format of --from."""
+    return locations if source_format is None else [each._replace(format=source_format) for each in locations]
+
+
 def _memory(memory: str | None) -> int:
     from tarkit.sorting.memory import parse_memory
 
     return parse_memory(memory)
+
+
+def _archive(output: str | None, compress: str | None, fsync: bool, target_format: str | None) -> Output:
+    return _reserved(partial(archive_output, format=target_format), output, compress, fsync)
 
 
 def _reserved(open_: Callable[..., Output], output: str | None, compress: str | None, fsync: bool) -> Output:
@@ -200,6 +212,17 @@ FILES_FROM = option(
 )
 
 
+FROM = choice(
+    "Input",
+    "--from",
+    "source_format",
+    choices="|".join(("tar", *MESSAGES)),
+    default=None,
+    metavar="FORMAT",
+    help="tar, cbors or msgpack.  [default: by suffix and content]",
+)
+
+
 def null(help: str) -> Decorator:
     """Return the option for names that end with NUL."""
     return option("Input", "-0", "--null", is_flag=True, help=help)
@@ -213,6 +236,7 @@ def archives(null: Decorator) -> Decorator:
         INPUTS,
         FILES_FROM,
         null,
+        FROM,
         option("Input", "-l", "--load", is_flag=True, help="The one INPUT is such a list."),
     )
 
@@ -257,7 +281,17 @@ MTIME = option(
     help="Entry times: source, now, @SECONDS.  [default: @0]",
     more="The modification time of new entries: that of their source, the present, or seconds since 1970.",
 )
-output = group("output", partial(_reserved, archive_output), OUT, COMPRESS, FSYNC)
+TO = choice(
+    "Output",
+    "--to",
+    "target_format",
+    choices="|".join(("tar", *MESSAGES)),
+    default=None,
+    metavar="FORMAT",
+    help="tar, cbors or msgpack.  [default: by suffix]",
+    more="cbors and msgpack are sequences of maps, one for each sample; their suffixes are .cbors and .mp.",
+)
+output = group("output", _archive, OUT, COMPRESS, FSYNC, TO)
 text_output = group("output", partial(_reserved, open_text), OUT, COMPRESS, FSYNC)
 mtime = group("mtime", parse_mtime, MTIME)
 

@@ -78,6 +78,7 @@ class CheckCommand(Command):
 @options.INPUTS
 @options.FILES_FROM
 @options.null("Names end with NUL: in LIST, and from --list-bad.")
+@options.FROM
 @options.parallel("Check N shards at a time.")
 @option("Output", "--json", "json_", is_flag=True, help="Print one JSON object a line.")
 @option("Output", "--list-bad", is_flag=True, help="Print only the names of bad shards.")
@@ -128,7 +129,9 @@ class CheckCommand(Command):
     more="It is printed, but the shard is not bad for it.",
 )
 @option("Problems", "--strict", is_flag=True, help="Treat notes as problems.")
-def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **given: Any) -> None:
+def check(
+    words: tuple[str, ...], files_from: tuple[str, ...], null: bool, source_format: str | None, **given: Any
+) -> None:
     """Find what is wrong with shards, and write a clean copy.
 
     All words after --same-as, up to the next option, are the other set.
@@ -156,8 +159,8 @@ def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **giv
     """
     run = current()
     chosen = _options(given, null)
-    locations = _locations(run, words, files_from, null, chosen.checks.manifest)
-    chosen.same_as = expand_each(given["same_as"]) if given["same_as"] else ()
+    locations = options.in_format(_locations(run, words, files_from, null, chosen.checks.manifest), source_format)
+    chosen.same_as = options.in_format(expand_each(given["same_as"]) if given["same_as"] else [], source_format)
     chosen.names = (_name_of(words or files_from or ("stdin",)), _name_of(given["same_as"]))
     run.refuse([*locations, *chosen.same_as], *([chosen.rejects] if chosen.rejects else []))
     passed = run_same_as(run, locations, chosen) if chosen.same_as else run_check(run, locations, chosen)

@@ -10,7 +10,7 @@ import click
 
 from tarkit.api.dataset import for_run
 from tarkit.api.indexed import write_found
-from tarkit.api.output import Output, any_output
+from tarkit.api.output import BY_NAME, Output, any_output
 from tarkit.cli import options
 from tarkit.cli.command import Command, InputArgument, option
 from tarkit.cli.console import current
@@ -44,6 +44,7 @@ target = options.group(
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @click.argument("words", nargs=-1, cls=InputArgument, metavar="KEY[.FIELD] [INPUT]...")
 @options.FILES_FROM
+@options.FROM
 @options.NULL
 @target
 @option(
@@ -61,6 +62,7 @@ def get(
     words: tuple[str, ...],
     files_from: tuple[str, ...],
     null: bool,
+    source_format: str | None,
     output: Output,
     field: str | None,
     shard_slice: Slice | None,
@@ -87,10 +89,11 @@ def get(
         raise Usage("--compress is for a whole sample; a field is written as it is")
     if not fields:  # a field may be written to a file of any name
         refuse_template(click.get_current_context().params["word"])
+        output = output._replace(format=BY_NAME)
     if output.location.kind in ("path", "url"):
         current().reserve(output.location.text, "the output")
     try:
-        locations = options.find_inputs(words, files_from, null)
+        locations = options.find_inputs(words, files_from, null, source_format)
     except TarkitError as error:
         raise _misread(error, original, field, fields) from None
     run = current()

@@ -17,7 +17,7 @@ from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, split_name
-from tarkit.streams.codecs import codec_by_suffix
+from tarkit.streams.codecs import MESSAGES, codec_by_suffix
 from tarkit.streams.location import Location
 from tarkit.streams.sink import Sink, open_sink
 from tarkit.streams.source import Source
@@ -161,7 +161,8 @@ def open_shard(location: Location, why: str = "an index") -> Source:
     plain = plain if plain.endswith(".tar") else f"{plain}.tar"
     if plain == location.text:
         plain = f"{plain.removesuffix('.tar')}.plain.tar"
-    what = "a zip" if source.codec == "zip" else "a compressed archive"
+    named = {"zip": "a zip", **{name: form.title for name, form in MESSAGES.items()}}
+    what = named.get(source.codec, "a compressed archive")
     raise Unsupported(
         f"{location.name}: {why} needs offsets in a plain archive, not {what}",
         f"make a plain archive: tarkit cat {quote(location.text)} -o {quote(plain)}",

@@ -14,10 +14,18 @@ from typing import TYPE_CHECKING
 from tarkit.errors import Problem, Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import TarSample, key_of
+from tarkit.samples.sample import TarSample, key_of, split_name
 from tarkit.stores import connect
 from tarkit.streams.background import ReadAhead
-from tarkit.streams.codecs import codec_by_magic, decoder, foreign_codec, not_decoded
+from tarkit.streams.codecs import (
+    MESSAGES,
+    codec_by_magic,
+    decoder,
+    foreign_codec,
+    message_format,
+    message_format_by_suffix,
+    not_decoded,
+)
 from tarkit.streams.codecs.registry import ZIP
 from tarkit.streams.command import CommandReader
 from tarkit.streams.files import Descriptor, File, allow_files
@@ -172,8 +180,12 @@ def _stream(
         from tarkit.zip.reader import ZipReader
 
         reader = ZipReader(reader, name, tmpdir, file)
+    elif codec in MESSAGES:
+        reader = _messages(reader, name, codec)
     elif codec is not None:
         reader = ReadAdapter(decoder(codec, read_function(reader), name), reader)
+        if (form := location.format or message_format_by_suffix(name)) in MESSAGES:
+            reader = _messages(reader, name, form)
     if ahead:
         reader = ReadAdapter(ReadAhead(read_function(reader)), reader)
     source = StreamSource(reader, name, tmpdir)
@@ -181,18 +193,30 @@ def _stream(
     return source
 
 
+def _messages(reader: ByteReader, name: str, form: str) -> ByteReader:
+    """Return a reader of the archive with the samples of a sequence of messages."""
+    from tarkit.messages.reader import MessageReader
+    from tarkit.samples.encoder import encode_value
+
+    return MessageReader(reader, name, form, split_name, encode_value)
+
+
 def _codec(head: bytes, location: Location) -> str | None:
-    """Return the codec of an input that begins with `head`, None for a plain archive.
+    """Return the codec, or the format of messages, of an input that begins with `head`; None for a plain archive.
 
     A valid tar header has precedence over any magic number. A zip may begin with other bytes than its magic number: it
-    is recognised by the suffix `.zip`.
+    is recognised by the suffix `.zip`. So are messages, which may be empty.
 
     Raises:
         Unsupported: there is no decoder for the compression.
     """
-    if not head or (len(head) == SNIFFED and block.checksum_ok(head)):
+    if len(head) == SNIFFED and block.checksum_ok(head):
         return None
     codec = codec_by_magic(head)
+    if codec is None and location.format != "tar" and (form := location.format or message_format(head, location.name)):
+        return form
+    if not head:
+        return None
     if codec is None and any(head) and location.name.lower().endswith(ZIP.suffixes):
         return ZIP.name
     path = location.text if location.kind in ("path", "url") else None

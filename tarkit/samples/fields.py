@@ -13,7 +13,7 @@ from tarkit.errors import Problem, TarkitError, Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.reader import duplicate_entries
 from tarkit.samples.sample import Part, TarSample, key_of, split_name
-from tarkit.streams.codecs.registry import DECODED, ZIP
+from tarkit.streams.codecs.registry import DECODED, MESSAGE_SUFFIXES, ZIP
 from tarkit.tar import block
 from tarkit.tar.header import rename
 from tarkit.tar.reader import Entry
@@ -23,7 +23,9 @@ OnMissing = Literal["error", "warn", "skip", "keep"]
 SMALL = 1 << 14  # bytes of a sample that are copied through memory when names change
 
 _SUFFIXES = sorted(
-    {".tar", *(suffix for codec in (*DECODED.values(), ZIP) for suffix in codec.suffixes)}, key=len, reverse=True
+    {".tar", *MESSAGE_SUFFIXES, *(suffix for codec in (*DECODED.values(), ZIP) for suffix in codec.suffixes)},
+    key=len,
+    reverse=True,
 )
 
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.stores import connect, rewrite, schemes
-from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, ZIP
+from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, MESSAGE_SUFFIXES, ZIP
 from tarkit.streams.text import file_label, open_file_or_stdin, parse_file
 
 if TYPE_CHECKING:
@@ -177,14 +177,20 @@ ARCHIVE_SUFFIXES = (
     ".tar",
     *(suffix for codec in CODECS.values() for suffix in codec.suffixes if suffix.startswith(".t")),
     *ZIP.suffixes,
+    *MESSAGE_SUFFIXES,
 )
-"""Suffixes of archives: `.tar`, `.tar.gz`, `.tgz` .., `.zip` (lower case). A bare `.gz` may be anything."""
+"""Suffixes of archives: `.tar`, `.tar.gz`, `.tgz` .., `.zip`, `.cbors`, `.mp` .. (lower case).
+
+A bare `.gz` may be anything.
+"""
 
 _INPUT_SUFFIXES = (
     *ARCHIVE_SUFFIXES,
     *(suffix for codec in (LZMA, *FOREIGN) for suffix in codec.suffixes if suffix.startswith(".t")),
 )
 """Suffixes of the archives in a directory: also those that are only read, and those that are refused with an error."""
+
+_RARE = frozenset(suffix for suffix in MESSAGE_SUFFIXES if "." in suffix[1:])  # not listed in messages
 
 Kind = Literal["stdin", "stdout", "path", "pipe", "url", "object"]
 _Found = Literal["missing", "file", "dir"]
@@ -207,6 +213,7 @@ class Location(NamedTuple):
     name: str
     file: Readable | None = None  # of the kind `object`: a file object, see `streams.fileobjects`
     options: StoreOptions | None = None  # of a URL; None for those of the process
+    format: str | None = None  # tar, or a format of messages; None for what the name and the first bytes say
 
 
 STDIN = Location("stdin", "-", "stdin")
@@ -539,7 +546,7 @@ def _archives_or_error(directory: str) -> list[Location]:
         name = _path(directory).name
         raise TarkitError(
             f"{name}: no archives in this directory",
-            f"looked for {' '.join(ARCHIVE_SUFFIXES)}; "
+            f"looked for {' '.join(suffix for suffix in ARCHIVE_SUFFIXES if suffix not in _RARE)}; "
             f"'{os.path.join(name, '**', '*.tar')}' also searches subdirectories",
         )
     return found

@@ -9,17 +9,21 @@ from tarkit.streams.codecs.decode import Decoder, decoder
 from tarkit.streams.codecs.encode import Encoder, deflate_library, encoder
 from tarkit.streams.codecs.registry import (
     CODECS,
+    MESSAGES,
     Codec,
     codec_by_magic,
     codec_by_suffix,
     foreign_codec,
     legal_level,
+    message_format,
+    message_format_by_suffix,
     not_decoded,
     parse_spec,
 )
 
 __all__ = [
     "CODECS",
+    "MESSAGES",
     "Codec",
     "Decoder",
     "Encoder",
@@ -30,6 +34,8 @@ __all__ = [
     "encoder",
     "foreign_codec",
     "legal_level",
+    "message_format",
+    "message_format_by_suffix",
     "not_decoded",
     "parse_spec",
 ]

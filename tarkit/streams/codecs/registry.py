@@ -86,6 +86,56 @@ LZMA = Codec("lzma", (".tar.lzma", ".tlz", ".lzma"), _LZMA_MAGICS, "member", 0, 
 DECODED = {**CODECS, LZMA.name: LZMA}
 
 
+class MessageFormat(NamedTuple):
+    """A format for a sequence of samples, each a map; `tarkit.messages` reads and writes them.
+
+    Attributes:
+        suffixes: suffixes of file names, in lower case, which those of codecs may follow.
+        magic: a regular expression for the first bytes of a map whose first name is `__key__`.
+        title: what a file is, for messages.
+        library: the package that is needed.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    magic: bytes
+    title: str
+    library: str
+
+
+# RFC 8949, 3.1 and 3.4.6 (maps, text, the tag of self-described data); the MessagePack specification (map, fixstr)
+MESSAGES: dict[str, MessageFormat] = {
+    form.name: form
+    for form in (
+        MessageFormat(
+            "cbors",
+            (".cbors",),
+            rb"(?s)(?:\xd9\xd9\xf7)?(?:[\xa1-\xb7\xbf]|\xb8.|\xb9..)\x67__key__",
+            "a sequence of CBOR maps",
+            "cbor2",
+        ),
+        MessageFormat(
+            "msgpack",
+            (".mp", ".msgpack"),
+            rb"(?s)(?:[\x81-\x8f]|\xde..)\xa7__key__",
+            "a sequence of MessagePack maps",
+            "msgpack",
+        ),
+    )
+}
+
+MESSAGE_SUFFIXES: dict[str, str] = {
+    suffix + compressed: form.name
+    for form in MESSAGES.values()
+    for suffix in form.suffixes
+    for compressed in (
+        "",
+        *(each for codec in (*CODECS.values(), LZMA) for each in codec.suffixes if not each.startswith(".t")),
+    )
+}
+"""The formats of messages by the suffixes of files, compressed ones too: `.cbors`, `.mp.zst` .."""
+
+
 class Foreign(NamedTuple):
     """A format that is recognised and not decoded; `command` decodes stdin, or a file, to stdout."""
 
@@ -126,6 +176,25 @@ def codec_by_magic(head: bytes) -> str | None:
         if head.startswith(codec.magics, at) and (at == 0 or codec.skips):
             return codec.name
     return None
+
+
+def message_format(head: bytes, path: str) -> str | None:
+    """Return the name of the format of messages for the suffix of `path`, or of what begins with `head`, or None.
+
+    Check for a tar header first.
+    """
+    by_suffix = message_format_by_suffix(path)
+    if by_suffix is not None:
+        return by_suffix
+    import re
+
+    return next((form.name for form in MESSAGES.values() if re.match(form.magic, head)), None)
+
+
+def message_format_by_suffix(path: str) -> str | None:
+    """Return the name of the format of messages for the suffix of `path` (in any case), perhaps compressed, or None."""
+    lower = path.lower()
+    return next((name for suffix, name in MESSAGE_SUFFIXES.items() if lower.endswith(suffix)), None)
 
 
 def foreign_codec(head: bytes, path: str | None = None) -> Foreign | None:

@@ -1,0 +1,108 @@
+"""Write a sequence of maps: a sink that takes the bytes of a tar archive and writes its samples.
+
+So every command that writes archives can write messages. Adjacent entries with one key are a map. Times, modes and
+owners are left out, and so are directories and global PAX headers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tarkit.errors import Unsupported, show
+from tarkit.messages.maps import KEY, LARGEST, Split, load_encoding, text_or_bytes
+from tarkit.streams.codecs import MESSAGES
+from tarkit.streams.sink import Sink
+from tarkit.tar import block as blocks
+from tarkit.tar.entry_sink import EntrySink, kind_name
+from tarkit.tar.reader import Entry
+
+GATHERED = 1 << 19  # bytes of small samples that are written together
+PIECES = 900  # and how many; below IOV_MAX
+
+
+class MessageSink(EntrySink):
+    """A sink that takes a tar archive and writes a sequence of maps to `target`, one piece for each sample.
+
+    Args:
+        target: the sink of the sequence.
+        form: its format.
+        split: finds key and field in the name of an entry.
+        gathered: bytes of samples that are held, to be written together.
+
+    Raises:
+        Unsupported: an entry that a map cannot hold: links and devices, a file that belongs to no sample, a name that
+            is there twice or begins with two underscores; a sample larger than LARGEST.
+        MissingLibrary: the library of the format is not installed.
+    """
+
+    large = LARGEST
+
+    def __init__(self, target: Sink, form: str, split: Split, gathered: int = GATHERED) -> None:
+        super().__init__(target)
+        self.format = MESSAGES[form].title
+        self._pack = load_encoding(form, f"{target.name}: writing {self.format}").pack
+        self._split = split
+        self._most = gathered
+        self._key: bytes | None = None  # of the sample that is being collected
+        self._map: dict[Any, Any] = {}
+        self._size = 0
+        self._pieces: list[bytes] = []
+        self._gathered = 0
+
+    def take(self, entry: Entry, content: bytes) -> None:
+        """Add an entry to its sample."""
+        name, type_ = entry.name, entry.type
+        if type_ == blocks.DIRECTORY or (type_ in blocks.FILES and name.endswith(b"/") and not content):
+            return
+        if entry.sparse or type_ not in blocks.FILES:
+            raise self.refused(name, "a sparse file" if entry.sparse else kind_name(type_))
+        parts = self._split(name)
+        if parts is None:
+            raise self._stray(name)
+        key, field = parts
+        if not field or field.startswith((b".", b"__")):
+            raise self.refused(name, "no name of a field is empty, or begins with a dot or two underscores")
+        if key != self._key:
+            self._end_sample()
+            self._key, self._map, self._size = key, {KEY: key}, 0
+        named = text_or_bytes(field)
+        if named in self._map:
+            raise self.refused(name, "the name is there twice in one sample")
+        self._map[named] = content
+        self._size += len(content)
+        if self._size > LARGEST:
+            raise self._too_large(name)
+
+    def begin(self, entry: Entry) -> None:
+        """Refuse a large entry."""
+        raise self._too_large(entry.name)
+
+    def finish(self) -> None:
+        """Write what is held."""
+        self._end_sample()
+        self._flush()
+
+    def abort(self) -> None:
+        self._pieces.clear()
+        self.target.abort()
+
+    def _end_sample(self) -> None:
+        """Add the collected sample to the pieces."""
+        if self._key is None:
+            return
+        self._pieces.append(self._pack(self._map))
+        self._gathered += len(self._pieces[-1])
+        self._key = None
+        if self._gathered > self._most or len(self._pieces) > PIECES:
+            self._flush()
+
+    def _flush(self) -> None:
+        pieces, self._pieces, self._gathered = self._pieces, [], 0
+        self.target.writev(pieces)
+
+    def _stray(self, name: bytes) -> Unsupported:
+        what = f"{self.name}: {show(name)} belongs to no sample: {self.format} has samples alone"
+        return Unsupported(what, "tarkit check --fix OUT drops such entries")
+
+    def _too_large(self, name: bytes) -> Unsupported:
+        return self.refused(name, f"the sample is larger than {LARGEST >> 30} GiB")
