@@ -252,6 +252,23 @@ def _equal_size(directory: Path) -> None:
     assert [len(_names(path)) for path in sorted(directory.glob("same-*"))] == [16, 16, 16]
 
 
+def _four_processes(directory: Path) -> None:
+    found = sorted(directory.glob("four-*"))
+    assert sorted(name for path in found for name in _names(path)) == sorted(
+        name for path in (directory / "shards").iterdir() for name in _names(path)
+    )
+    assert [len(_names(path)) for path in found] == [20, 20, 8]
+
+
+def _maps(directory: Path) -> None:
+    assert _names(directory / "sorted.tar") == _names(directory / "a.tar")
+    assert len(list(directory.glob("one-*.mp"))) == 2
+
+
+def _sockets(directory: Path) -> None:
+    assert _names(directory / "received.tar") == _names(directory / "a.tar")
+
+
 def _zips(directory: Path) -> None:
     assert zipfile.ZipFile(directory / "a.zip").namelist() == _names(directory / "a.tar")
     assert len(_names(directory / "from-zip.tar")) == 8
@@ -354,6 +371,9 @@ CHECKS: dict[str, Callable[[Path], None]] = {
     "A plan that you can edit": _plan,
     "New files in an old tree": _update,
     "A recipe from a script": _photos,
+    "Shuffle in four processes": _four_processes,
+    "Files of maps": _maps,
+    "ZeroMQ": _sockets,
     "A table of samples": _table,
     "Shards of another size": _reshard,
     "Training and validation sets": _parts,

@@ -11,6 +11,7 @@ from typing import BinaryIO, NamedTuple, overload
 from tarkit.errors import Usage, spell
 from tarkit.samples.sample import split_name
 from tarkit.shards.template import refuse_template
+from tarkit.stores import connect
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.codecs import MESSAGES, codec_by_suffix, message_format_by_suffix, parse_spec
 from tarkit.streams.fileobjects import FileObjectSink, object_name
@@ -105,6 +106,8 @@ class Output(NamedTuple):
 
     def open_named(self, text: str, fresh: bool = False) -> Sink:
         """Open an output of this name instead; if `fresh`, an existing file is an error, also one made meanwhile."""
+        if self.location.kind == "socket":
+            return self._open_socket(text)
         codec, form = self._codec_of(text), self._messages_of(text)
         if codec is not None and codec[0] == "zip":
             from tarkit.zip.writer import ZipSink
@@ -125,6 +128,22 @@ class Output(NamedTuple):
             raise
         return sink
 
+    def _open_socket(self, text: str) -> Sink:
+        """Open an address of ZeroMQ. Raises Usage for what is not written as samples, and for compression."""
+        from tarkit.messages.sender import SocketSink
+        from tarkit.messages.sockets import parse_address
+        from tarkit.messages.writer import MessageSink
+
+        if self._messages_of(text) != "msgpack" or self.codec not in (None, ("none", None)):
+            raise Usage(f"{self.location.name}: it takes samples alone, in MessagePack and not compressed")
+        address = parse_address(text, sends=True, ends=not connect.options_of(self.location.options).noeof)
+        sink = SocketSink(address)
+        try:
+            return MessageSink(sink, "msgpack", split_name, gathered=0)
+        except BaseException:
+            sink.abort()
+            raise
+
     def _plain(self, text: str, fresh: bool) -> Sink:
         if self.file is not None:
             return FileObjectSink(self.file, self.location.name)
@@ -133,7 +152,9 @@ class Output(NamedTuple):
     def _messages_of(self, text: str) -> str | None:
         """Return the format of messages for an output of this name; None for an archive, or other bytes."""
         form = self.format
-        if form == BY_NAME:
+        if form == BY_NAME and self.location.kind == "socket":
+            form = "msgpack"
+        elif form == BY_NAME:
             form = message_format_by_suffix(text) if self.location.kind in ("path", "url") else None
         return form if form in MESSAGES else None
 

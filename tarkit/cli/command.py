@@ -20,7 +20,7 @@ Decorator = Callable[[Function], Function]
 
 FIRST = ("Input", "Output")  # then the sections of the command itself
 LAST = ("Select", "Fields", "Problems", "URLs", "Messages")
-URL_OPTIONS = ("endpoint_url", "anonymous", "net_retries", "net_timeout", "cache", "cache_size", "rewrite")
+URL_OPTIONS = ("endpoint_url", "anonymous", "net_retries", "net_timeout", "cache", "cache_size", "noeof", "rewrite")
 _WHOLE = "tarkit.whole_help"  # in the context: the help is printed by --help-all
 
 
@@ -213,6 +213,13 @@ def url_options() -> list[Option]:
             metavar="SIZE",
             help="Maximum of all files in --cache, such as 50G.",
             more="Those that were opened longest ago are removed. Also WDS_CACHE_SIZE; the default is no limit.",
+        ),
+        option(
+            "-E",
+            "--noeof",
+            is_flag=True,
+            help="Neither send nor heed the end of zpush:// and the like.",
+            more="A receiver then runs until a signal, or a time-out: zpull://HOST:PORT?timeout=60.",
         ),
     ]
 

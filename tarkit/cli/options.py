@@ -219,7 +219,9 @@ FROM = choice(
     choices="|".join(("tar", *MESSAGES)),
     default=None,
     metavar="FORMAT",
-    help="tar, cbors or msgpack.  [default: by suffix and content]",
+    help="Read tar, cbors or msgpack.  [default: detected]",
+    more="By suffix (.cbors, .mp, compressed too), else by the first bytes.",
+    detail=True,
 )
 
 
@@ -288,7 +290,7 @@ TO = choice(
     choices="|".join(("tar", *MESSAGES)),
     default=None,
     metavar="FORMAT",
-    help="tar, cbors or msgpack.  [default: by suffix]",
+    help="Write tar, cbors or msgpack.  [default: by suffix]",
     more="cbors and msgpack are sequences of maps, one for each sample; their suffixes are .cbors and .mp.",
 )
 output = group("output", _archive, OUT, COMPRESS, FSYNC, TO)

@@ -131,8 +131,8 @@ class IncompleteMap(Exception):
     """A sequence ends inside an item."""
 
 
-def load_encoding(form: str, what: str) -> Encoding:
-    """Return the functions of a format; `what` needs them. Raises MissingLibrary."""
+def load_encoding(form: str, what: str, extra: str | None = None) -> Encoding:
+    """Return the functions of a format; `what` needs them, which is part of `extra`. Raises MissingLibrary."""
     try:
         if form == "cbors":
             from cbor2 import dumps
@@ -143,7 +143,7 @@ def load_encoding(form: str, what: str) -> Encoding:
         return Encoding(packb, _unpack_msgpack)
     except ImportError:
         library = MESSAGES[form].library
-        raise MissingLibrary(what, library, "cbor" if form == "cbors" else form) from None
+        raise MissingLibrary(what, library, extra or ("cbor" if form == "cbors" else form)) from None
 
 
 def _too_large() -> MalformedMap:
@@ -259,6 +259,18 @@ def _unpack_msgpack(read: Callable[[int], bytes]) -> Iterator[object]:
             raise _no_item(error) from None
     if complete != total:
         raise IncompleteMap
+
+
+def unpack_frame(frame: bytes) -> object:
+    """Return the item that a frame is, in MessagePack. Raises MalformedMap."""
+    from msgpack import unpackb
+
+    try:
+        return unpackb(frame, object_pairs_hook=_map_of_pairs, unicode_errors="surrogateescape")
+    except MalformedMap:
+        raise
+    except Exception as error:
+        raise _no_item(error) from None
 
 
 def _map_of_pairs(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:

@@ -32,11 +32,17 @@ class MessageReader(GeneratedArchive):
     """
 
     def __init__(self, reader: ByteReader, name: str, form: str, split: Split, encode_value: EncodeValue) -> None:
-        super().__init__(reader, name)
+        super().__init__(name)
+        self.reader = reader
         self._title = MESSAGES[form].title
         self._unpack = load_encoding(form, f"{name}: reading {self._title}").unpack
         self._split = split
         self._encode_value = encode_value
+
+    def close(self) -> None:
+        """Close the reader."""
+        super().close()
+        self.reader.close()
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the samples.

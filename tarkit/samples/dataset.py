@@ -84,6 +84,8 @@ def open_source(
         Usage: stdin is a terminal, or the scheme of the URL is unknown.
     """
     fd, path = 0, location.text if location.kind == "path" else None
+    if location.kind == "socket":
+        return _open_socket(location, ahead, tmpdir)
     if location.kind == "pipe":
         return _stream(CommandReader(location.text), location, ahead, tmpdir)
     if location.kind == "url" and (cached := connect.open_cached(location.text, location.options)) is not None:
@@ -186,11 +188,27 @@ def _stream(
         reader = ReadAdapter(decoder(codec, read_function(reader), name), reader)
         if (form := location.format or message_format_by_suffix(name)) in MESSAGES:
             reader = _messages(reader, name, form)
+    return _stream_source(reader, name, ahead, tmpdir, codec)
+
+
+def _stream_source(
+    reader: ByteReader, name: str, ahead: bool, tmpdir: str | None, codec: str | None = None
+) -> StreamSource:
     if ahead:
         reader = ReadAdapter(ReadAhead(read_function(reader)), reader)
     source = StreamSource(reader, name, tmpdir)
     source.codec = codec
     return source
+
+
+def _open_socket(location: Location, ahead: bool, tmpdir: str | None) -> StreamSource:
+    """Open an address of ZeroMQ."""
+    from tarkit.messages.receiver import SocketReader
+    from tarkit.messages.sockets import parse_address
+    from tarkit.samples.encoder import encode_value
+
+    address = parse_address(location.text, sends=False, ends=not connect.options_of(location.options).noeof)
+    return _stream_source(SocketReader(address, split_name, encode_value), location.name, ahead, tmpdir, "msgpack")
 
 
 def _messages(reader: ByteReader, name: str, form: str) -> ByteReader:

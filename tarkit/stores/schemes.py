@@ -44,6 +44,9 @@ SCHEMES: dict[str, Scheme] = {
 OTHER = Scheme("tarkit.stores.other", threads=True)
 """The row of all schemes that are not in the table. Its module has `knows(scheme) -> bool` as well; it needs fsspec."""
 
+SOCKET = re.compile(r"zr?(?:push|pull|pub|sub)(?:\+[a-z]+)?://", re.IGNORECASE)
+"""The start of an address of ZeroMQ, which is no URL of a store: `tarkit.messages.sockets` has what these mean."""
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LOGIN = re.compile(r"(://)[^/?#]+@")
 SECRET = "sig|token|secret|pass|pwd|key|credential|auth(?!ors?(?![a-z]))|jwt|(?<![a-z])code(?![a-z])"

@@ -142,6 +142,7 @@ class StoreOptions:
         timeout: seconds without a byte after which a connection counts as broken.
         cache: the directory of a cache ("" for none); by default that of the environment variable WDS_CACHE.
         cache_size: its size; by default WDS_CACHE_SIZE.
+        noeof: no end frames are sent through sockets of ZeroMQ, and none heeded.
         rewrite: rules that replace the start of names of inputs.
         storage: settings of the library that serves the scheme, such as `region`; may contain secrets.
         tell: called with lines about broken connections, and about the cache.
@@ -157,6 +158,7 @@ class StoreOptions:
     timeout: float = 60.0
     cache: str | None = None
     cache_size: str | None = None
+    noeof: bool = False
     rewrite: tuple[str, ...] = ()
     storage: Mapping[str, object] = field(default_factory=dict)
     tell: Callable[[str], None] = field(default=silent, compare=False)
@@ -198,6 +200,7 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "net_timeout": ("a number of seconds", (int, float)),
     "cache": ("a path", (str, os.PathLike)),
     "cache_size": ("a number of bytes, or text such as '50G'", (int, str)),
+    "noeof": ("True or False", (bool,)),
     "rewrite": ("a str or a list of str", (str, list, tuple)),
 }
 
@@ -236,6 +239,7 @@ def parse_options(given: Mapping[str, object] | None) -> StoreOptions | None:
         timeout=float(chosen.get("net_timeout", StoreOptions.timeout)),
         cache=os.fspath(chosen["cache"]) if "cache" in chosen else None,
         cache_size=str(chosen["cache_size"]) if "cache_size" in chosen else None,
+        noeof=chosen.get("noeof", False),
         rewrite=(rewrite,) if isinstance(rewrite, str) else tuple(rewrite),
         storage={key: value for key, value in given.items() if key not in _KINDS and value is not None},
     )

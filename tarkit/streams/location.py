@@ -192,7 +192,7 @@ _INPUT_SUFFIXES = (
 
 _RARE = frozenset(suffix for suffix in MESSAGE_SUFFIXES if "." in suffix[1:])  # not listed in messages
 
-Kind = Literal["stdin", "stdout", "path", "pipe", "url", "object"]
+Kind = Literal["stdin", "stdout", "path", "pipe", "url", "socket", "object"]
 _Found = Literal["missing", "file", "dir"]
 
 _MANY = 500  # names in one directory: from here on listing it is cheaper than a stat of each
@@ -408,7 +408,7 @@ def _urls(url: str, options: StoreOptions | None) -> list[Location]:
 
     In URLs of web servers `?` and `*` are ordinary characters.
     """
-    if not (url.endswith("/") or _MAGIC.search(url)) or not schemes.is_listed(url):
+    if schemes.SOCKET.match(url) or not (url.endswith("/") or _MAGIC.search(url)) or not schemes.is_listed(url):
         return [_url(url, options)]
     from tarkit.stores import listing
 
@@ -485,6 +485,8 @@ def _pipe(command: str) -> Location:
 
 
 def _url(url: str, options: StoreOptions | None, writing: bool = False) -> Location:
+    if schemes.SOCKET.match(url):
+        return Location("socket", url, schemes.public_name(url), options=options)
     if schemes.find_scheme(url) is None:
         raise schemes.unknown_scheme_error(url, writing)
     if options is not None:

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 from tarkit.errors import TarkitError
-from tarkit.streams.source import ByteReader
 from tarkit.tar.header import end_of_archive
 
 GATHERED = 1 << 18  # bytes of small pieces that are returned together
 
 
 class GeneratedArchive:
-    """A ByteReader of the tar archive that is equivalent to what `reader` reads; `name` is for messages.
+    """A ByteReader of the tar archive that is equivalent to an input; `name` is for messages.
 
-    A subclass makes the entries, in `pieces`.
+    A subclass makes the entries, in `pieces`, and closes the input.
     """
 
-    def __init__(self, reader: ByteReader, name: str) -> None:
-        self.reader = reader
+    def __init__(self, name: str) -> None:
         self.name = name
         self._tar = self._archive()
         self._data = memoryview(b"")
@@ -56,9 +54,8 @@ class GeneratedArchive:
         return None
 
     def close(self) -> None:
-        """Close the reader."""
+        """Close the input."""
         self._tar.close()
-        self.reader.close()
 
     def _archive(self) -> Generator[bytes]:
         """Yield the archive in pieces. Before an error is raised, the pieces that precede it are yielded."""

@@ -41,9 +41,15 @@ class ZipReader(GeneratedArchive):
     """
 
     def __init__(self, reader: ByteReader, name: str, tmpdir: str | None = None, file: File | None = None) -> None:
-        super().__init__(reader, name)
+        super().__init__(name)
+        self.reader = reader
         self._tmpdir = tmpdir
         self._file = file
+
+    def close(self) -> None:
+        """Close the reader."""
+        super().close()
+        self.reader.close()
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the archive without its end, in small pieces.

@@ -1,0 +1,130 @@
+"""Read what comes through sockets of ZeroMQ as a stream of the tar archive with these samples.
+
+A receiver ends when it has an end frame of each sender. A sender whose connection closes before that is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import monotonic
+
+from tarkit.errors import Problem, show
+from tarkit.messages.maps import EncodeValue, MalformedMap, Split, load_encoding, map_to_entries, unpack_frame
+from tarkit.messages.sockets import END, Link, SocketAddress, Sockets
+from tarkit.tar.generated import GeneratedArchive
+
+GRACE = 1.0
+"""Seconds that a frame may take from the thread of ZeroMQ to here after the connection that it came from has closed."""
+
+CLOSING = 2.0  # seconds that senders get to close their connections first, after the end
+
+
+class SocketReader(GeneratedArchive):
+    """A ByteReader of the archive with the samples that come through sockets.
+
+    Raises:
+        MissingLibrary: pyzmq or msgpack is not installed.
+        TarkitError: the address cannot be bound.
+    """
+
+    def __init__(self, address: SocketAddress, split: Split, encode_value: EncodeValue) -> None:
+        super().__init__(address.name)
+        load_encoding("msgpack", address.name, "zmq")
+        self._address = address
+        self._split = split
+        self._encode_value = encode_value
+        self._sockets = Sockets(address)
+        self._ended = 0  # end frames
+
+    def close(self) -> None:
+        """Close the sockets."""
+        super().close()
+        self._sockets.close()
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the samples, and nothing at all where the next one is not there yet.
+
+        Raises Problem: `truncated` if a sender closes its connection before the end, or nothing comes for too long;
+            `bad-data` for a frame that is no sample, and two in a row with the same key.
+        """
+        count, last = 0, None
+        try:
+            for item in self._items():
+                if item is None:
+                    yield b""
+                    continue
+                key, archive = map_to_entries(item[0], self._split, self._encode_value)
+                if key == last:
+                    raise MalformedMap(f"the key {show(key)} is that of the sample before it as well")
+                count, last = count + 1, key
+                yield archive
+        except MalformedMap as error:
+            what = f"sample {count + 1} cannot be read: {error}"
+            raise Problem("bad-data", self.name, None, what, error.hint) from None
+        self._let_senders_close()
+        self._sockets.close()
+
+    def _items(self) -> Iterator[tuple[object] | None]:
+        """Yield the items up to the end, and None before it waits."""
+        sockets, address = self._sockets, self._address
+        since = monotonic()
+        while self._ended < address.peers:
+            came = False
+            for link in list(sockets.links):
+                for item in self._waiting(link):
+                    came = True
+                    yield (item,)
+                if link.ended and len(address.endpoints) > 1:  # it has one sender, which waits for this
+                    sockets.links.remove(link)
+                    link.close()
+            if came or self._ended == address.peers:
+                since = monotonic()
+                continue
+            yield None
+            if sockets.left and address.ends and any(link.left > link.ended for link in sockets.links):
+                if not self._comes():
+                    what = f"a sender has closed its connection before the end of its samples{self._so_far()}"
+                    raise Problem("truncated", self.name, None, what, "see what it printed, and run both again")
+                continue
+            left = None if address.timeout is None else address.timeout - (monotonic() - since)
+            if not sockets.wait(left if left is None else max(left, 0)) and left is not None:
+                what = f"no sample came for {address.timeout:g} s{self._so_far()}"
+                raise Problem("truncated", self.name, None, what, "do the senders run, with this address?")
+
+    def _so_far(self) -> str:
+        peers = self._address.peers
+        return f" ({self._ended} of {peers} senders are done)" if peers > 1 and self._address.ends else ""
+
+    def _waiting(self, link: Link) -> Iterator[object]:
+        """Yield the items that are there, up to an end. Raises MalformedMap for a message of several frames."""
+        zmq, ended = self._sockets.zmq, link.ended
+        while link.ended == ended:
+            try:
+                parts = link.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if len(parts) > 1:
+                raise MalformedMap(f"a message of {len(parts)} frames")
+            item = unpack_frame(parts[0])
+            if not isinstance(item, dict) or (END not in item and END.encode() not in item):
+                yield item
+            elif self._address.ends:
+                link.ended += 1
+                self._ended += 1
+
+    def _comes(self) -> bool:
+        """Return whether a frame comes soon."""
+        zmq, poller = self._sockets.zmq, self._sockets.zmq.Poller()
+        for link in self._sockets.links:
+            poller.register(link.socket, zmq.POLLIN)
+        return bool(poller.poll(1000 * GRACE))
+
+    def _let_senders_close(self) -> None:
+        """Wait a little until the senders have closed their connections.
+
+        A sender that connects takes a connection that closes before its own end for a receiver that died; one that
+        binds waits until the receivers close theirs.
+        """
+        until = monotonic() + CLOSING
+        while self._address.binds and self._sockets.left < self._address.peers and monotonic() < until:
+            self._sockets.wait(until - monotonic())

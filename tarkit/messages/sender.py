@@ -1,0 +1,152 @@
+"""Send samples through sockets of ZeroMQ: the sink of frames.
+
+The side that connects closes first. A sender that is bound sends an end frame, waits until a receiver closes its
+connection, and sends the next one: so each receiver gets one. A sender that connects has a socket for each receiver; it
+closes them when the system has taken all frames. So a connection that is closed before that is a receiver that died.
+
+What a receiver that dies has not read is lost: the protocol has no acknowledgements. It is an error here, unless the
+system had taken the last frame already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import monotonic
+
+from tarkit.errors import TarkitError
+from tarkit.messages.maps import load_encoding
+from tarkit.messages.sockets import END, SocketAddress, Sockets
+from tarkit.streams.sink import WriteOnlySink
+
+OFTEN = 64  # frames between two looks at the connections
+PAUSE = 0.005  # seconds until pub tries again to send to a slow receiver: ZeroMQ does not say when it can
+
+
+class SocketSink(WriteOnlySink):
+    """A sink of frames, one for each `write`.
+
+    Raises:
+        MissingLibrary: pyzmq or msgpack is not installed.
+        TarkitError: the address cannot be bound; a receiver closes its connection before the end; none takes a frame
+            for too long.
+    """
+
+    def __init__(self, address: SocketAddress) -> None:
+        self.name = address.name
+        self._address = address
+        self._end = load_encoding("msgpack", address.name, "zmq").pack({END: b"true"})
+        self._sockets = Sockets(address)
+        self._turn = 0  # the socket that is next
+        self._unseen = 0  # frames since the last look
+        self._ready = False  # whether all receivers are there
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Send a frame; wait until there is room for it."""
+        self._await_receivers()
+        self._unseen += 1
+        if self._unseen >= OFTEN:
+            self._look()
+        count = len(self._sockets.links)
+        self._turn = 1 + self._send(data, [(self._turn + step) % count for step in range(count)])
+
+    def writev(self, pieces: Sequence[bytes]) -> None:
+        """Send each piece as a frame."""
+        for piece in pieces:
+            self.write(piece)
+
+    def close(self) -> None:
+        """Send the end, and wait until all was delivered."""
+        try:
+            self._look()
+            self._await_receivers()
+            if self._address.ends and self._address.binds:
+                self._end_one_by_one()
+            else:
+                self._finish()
+        finally:
+            self._sockets.close()
+
+    def abort(self) -> None:
+        """Close the connections, without an end: the receivers take it for an error."""
+        self._sockets.close()
+
+    def _send(self, data: bytes | memoryview, turns: Sequence[int], allowed: int = 0) -> int:
+        """Send a frame through the first of some sockets that takes it, and return which.
+
+        Raises TarkitError when more than `allowed` receivers leave meanwhile, or none takes it for too long.
+        """
+        zmq, timeout = self._sockets.zmq, self._address.timeout
+        since = None
+        while True:
+            for turn in turns:
+                try:
+                    self._sockets.links[turn].socket.send(data, zmq.NOBLOCK)
+                    return turn
+                except zmq.Again:
+                    pass
+            since = since or monotonic()
+            left = None if timeout is None else max(0.0, timeout - (monotonic() - since))
+            if left == 0:
+                raise self._too_long("no receiver took a sample for")
+            pause = PAUSE if self._address.kind == "pub" else left
+            self._sockets.wait(pause, writing=True)
+            self._look(allowed)
+
+    def _too_long(self, what: str) -> TarkitError:
+        text = f"{self.name}: {what} {self._address.timeout:g} s"
+        return TarkitError(text, "do the receivers run, with this address?")
+
+    def _await_receivers(self) -> None:
+        """Wait until all receivers are there, so that push serves all, and none misses the start of pub."""
+        if not self._ready:
+            self._watch(self._have_joined, "not all receivers have come within")
+            self._ready = True
+
+    def _have_joined(self) -> bool:
+        self._look()
+        return all(link.joined >= (self._address.peers if self._address.binds else 1) for link in self._sockets.links)
+
+    def _look(self, allowed: int = 0) -> int:
+        """Return how many receivers have closed their connections. Raises TarkitError if more than `allowed` have."""
+        self._unseen = 0
+        left = self._sockets.left
+        if left > allowed:
+            what = "a receiver has closed its connection before the end: samples that were sent to it may be lost"
+            raise TarkitError(f"{self.name}: {what}", "see what it printed, and run all again")
+        return left
+
+    def _end_one_by_one(self) -> None:
+        """Send an end frame to each receiver in turn, which then closes its connection."""
+        peers, to_all = self._address.peers, self._address.kind == "pub"
+        for number in range(1, peers + 1):
+            if number == 1 or not to_all:
+                self._send(self._end, [0], number - 1)
+            self._watch(partial(self._have_left, number, peers if to_all else number))
+
+    def _have_left(self, number: int, allowed: int) -> bool:
+        return self._look(allowed) >= number
+
+    def _finish(self) -> None:
+        """Send an end frame on each socket, or all on one; wait until the system has taken all frames."""
+        links = self._sockets.links
+        copies = 1 if self._address.kind == "pub" else self._address.peers // len(links)
+        for number, link in enumerate(links):
+            for _ in range(copies if self._address.ends else 0):
+                self._send(self._end, [number])
+            link.finish()
+
+        def flushed() -> bool:
+            self._look()
+            return all(link.flushed for link in links)
+
+        self._watch(flushed)
+
+    def _watch(self, done: Callable[[], bool], late: str = "the last samples were not taken within") -> None:
+        """Wait until something is done. Raises TarkitError, with `late` in it, after the time-out."""
+        since, timeout = monotonic(), self._address.timeout
+        while not done():
+            left = None if timeout is None else timeout - (monotonic() - since)
+            if left is not None and left <= 0:
+                raise self._too_long(late)
+            self._sockets.wait(left)

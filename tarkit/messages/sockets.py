@@ -1,0 +1,234 @@
+"""Sockets of ZeroMQ: their URLs, and what their connections do.
+
+    zpush://HOST:PORT   zpull://HOST:PORT   zpub://HOST:PORT   zsub://HOST:PORT   zpush+ipc://PATH
+
+push sends each sample to one receiver, pub to all. zpull and zpub bind the address, zpush and zsub connect to it; with
+an r after the z it is the other way round. A message is one frame: the map of a sample in MessagePack, or one with the
+name `__EOF__`, which ends the stream.
+
+Sources: tarp's `dpipes/mpio.go` for schemes and frames; ZeroMQ RFC 30 (push and pull), 29 (pub and sub),
+zmq_socket_monitor(3).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+from tarkit.errors import MissingLibrary, TarkitError, Usage, show
+from tarkit.messages.maps import LARGEST
+from tarkit.stores import schemes
+from tarkit.threads import mark_native_threads
+
+END = "__EOF__"
+QUEUE = 100
+"""Samples in the queue of a connection, at each end: a sender waits while it is full."""
+
+_SCHEME = re.compile(r"z(r?)(push|pull|pub|sub)(?:\+(tcp|ipc))?")
+_BINDING = ("pull", "pub")
+_SENDING = ("push", "pub")
+
+
+class SocketAddress(NamedTuple):
+    """What a URL says.
+
+    Attributes:
+        name: the URL, for messages.
+        kind: push, pull, pub or sub.
+        binds: whether this side binds the address.
+        endpoints: the addresses, as ZeroMQ has them; one if it binds.
+        peers: how many receivers a sender has, or senders a receiver.
+        timeout: seconds without a sample after which it is an error.
+        ends: whether a sender sends end frames, and a receiver ends by them.
+        queue: samples in the queue of a connection.
+    """
+
+    name: str
+    kind: str
+    binds: bool
+    endpoints: tuple[str, ...]
+    peers: int
+    timeout: float | None
+    ends: bool
+    queue: int
+
+
+def parse_address(url: str, sends: bool, ends: bool = True) -> SocketAddress:
+    """Return what a URL says, for a socket that sends or receives; without `ends` there are no end frames.
+
+    Raises Usage.
+    """
+    name = schemes.public_name(url)
+    found = _SCHEME.fullmatch(schemes.scheme_of(url) or "")
+    if found is None:
+        raise Usage(
+            f"{name}: not an address of ZeroMQ", "zpush+ipc://PATH and zpush://HOST:PORT are; so for zpull, zpub, zsub"
+        )
+    reverse, kind, transport = found[1], found[2], found[3] or "tcp"
+    if (kind in _SENDING) != sends:
+        other = {"push": "pull", "pull": "push", "pub": "sub", "sub": "pub"}[kind]
+        role = "an output" if sends else "an input"
+        raise Usage(f"{name}: {kind} is no {role[3:]}", f"{role} is z{reverse}{other}://")
+    binds = (kind in _BINDING) != bool(reverse)
+    rest, _, query = url.partition("://")[2].partition("?")
+    places = rest.split(",")
+    for place in places:
+        if not place or (transport == "tcp" and not re.fullmatch(r".+:([0-9]+|\*)", place)):
+            raise Usage(f"{name}: {show(place)} is not {'a path' if transport == 'ipc' else 'HOST:PORT'}")
+    if binds and len(places) > 1:
+        raise Usage(
+            f"{name}: one address can be bound, not {len(places)}", "several sockets connect to one that is bound"
+        )
+    word = "receivers" if sends else "senders"
+    given = _settings(name, query, word)
+    peers = int(given.get(word, len(places)))
+    if len(places) > 1 and peers != len(places):
+        raise Usage(f"{name}: {len(places)} addresses are as many {word}, not {peers}")
+    timeout = given.get("timeout")
+    return SocketAddress(
+        name,
+        kind,
+        binds,
+        tuple(f"{transport}://{place}" for place in places),
+        peers,
+        None if timeout is None else float(timeout),
+        ends and "noeof" not in given,
+        int(given.get("queue", QUEUE)),
+    )
+
+
+def _settings(name: str, query: str, word: str) -> dict[str, str]:
+    """Return the settings in the query of a URL. Raises Usage for unknown and invalid ones."""
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    known = {word: r"0*[1-9][0-9]{0,5}", "queue": r"0*[1-9][0-9]{0,5}", "timeout": r"[0-9]+(\.[0-9]+)?", "noeof": "1?"}
+    for key, value in given.items():
+        if key not in known:
+            raise Usage(f"{name}: unknown setting {show(key)}", f"there are {', '.join(known)}")
+        if not re.fullmatch(known[key], value):
+            raise Usage(f"{name}: invalid {key}: {show(value)}")
+    return given
+
+
+_delivering: list[Any] = []  # contexts; the end of one would wait
+
+
+class Link:
+    """The socket of one address, and the events of its connections.
+
+    Attributes:
+        socket: the socket.
+        joined: connections that were made; for pub, receivers that have subscribed.
+        left: connections that were made and are closed.
+        ended: end frames that came.
+        flushed: after `finish`, whether all frames were given to the system.
+    """
+
+    def __init__(self, sockets: Sockets, endpoint: str) -> None:
+        zmq, address = sockets.zmq, sockets.address
+        self._zmq = zmq
+        kinds = {"push": zmq.PUSH, "pull": zmq.PULL, "pub": zmq.XPUB, "sub": zmq.SUB}
+        self.socket = socket = sockets.context.socket(kinds[address.kind])
+        socket.linger = 0
+        socket.sndhwm = socket.rcvhwm = address.queue
+        socket.immediate = 1  # nothing is queued for a receiver that is not there
+        socket.maxmsgsize = LARGEST + (1 << 20)
+        if address.kind == "pub":  # wait for slow receivers, and hear of each
+            socket.setsockopt(zmq.XPUB_NODROP, 1)
+            socket.setsockopt(zmq.XPUB_VERBOSER, 1)
+        if address.kind == "sub":
+            socket.subscribe(b"")
+        self.joined = self.left = self.ended = 0
+        self.flushed = self._finished = False
+        self._subscribes = address.kind == "pub"
+        self._failed = False  # the last event: a connection that was never made
+        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        events |= zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
+        self._place = f"inproc://monitor-{id(self)}"
+        socket.monitor(self._place, events)
+        self.monitor = sockets.context.socket(zmq.PAIR)
+        self.monitor.linger = 0
+        self.monitor.connect(self._place)
+        (socket.bind if address.binds else socket.connect)(endpoint)
+
+    def look(self) -> None:
+        """Take note of the events so far."""
+        while self.monitor.poll(0):
+            event = int.from_bytes(self.monitor.recv_multipart()[0][:2], "little")
+            if event == self._zmq.EVENT_DISCONNECTED and not self._failed:
+                self.left += 1
+            self.joined += event == self._zmq.EVENT_HANDSHAKE_SUCCEEDED and not self._subscribes
+            self._failed = event == self._zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+            self.flushed = self.flushed or event == self._zmq.EVENT_MONITOR_STOPPED
+        while self._subscribes and not self.socket.closed and self.socket.poll(0, self._zmq.POLLIN):
+            self.joined += self.socket.recv()[:1] == b"\1"
+
+    def finish(self) -> None:
+        """Close the socket once all frames were given to the system; `look` says when."""
+        self._finished = True
+        self.socket.close(linger=-1)
+
+    @property
+    def delivering(self) -> bool:
+        """Whether it is finished, and there are frames that the system has not taken."""
+        return self._finished and not self.flushed
+
+    def close(self) -> None:
+        """Close the socket at once."""
+        self.socket.close(linger=0)
+
+
+class Sockets:
+    """The sockets of a URL: one that is bound, or one for each address that is connected to.
+
+    Raises:
+        MissingLibrary: pyzmq or msgpack is not installed.
+        TarkitError: an address cannot be bound, or is not valid.
+    """
+
+    def __init__(self, address: SocketAddress) -> None:
+        try:
+            import zmq
+        except ImportError:
+            raise MissingLibrary(address.name, "pyzmq", "zmq") from None
+        self.zmq: Any = zmq
+        self.address = address
+        self.context: Any = zmq.Context()
+        mark_native_threads()
+        self.links: list[Link] = []
+        try:
+            for endpoint in address.endpoints:
+                self.links.append(Link(self, endpoint))
+        except zmq.ZMQError as error:
+            self.close()
+            what = "bound" if address.binds else "connected to"
+            raise TarkitError(f"{address.name}: it cannot be {what}: {error.strerror}") from None
+
+    @property
+    def left(self) -> int:
+        """How many connections were made and are closed."""
+        for link in self.links:
+            link.look()
+        return sum(link.left for link in self.links)
+
+    def wait(self, seconds: float | None, writing: bool = False) -> bool:
+        """Wait until something happens. Returns whether it did.
+
+        Args:
+            seconds: how long at most; None for ever.
+            writing: wait until a frame can be sent, and not until one has come.
+        """
+        poller, pub = self.zmq.Poller(), self.address.kind == "pub"
+        for link in self.links:
+            if not link.flushed:
+                poller.register(link.monitor, self.zmq.POLLIN)
+            if not link.socket.closed:  # pub could always write, but for slow receivers
+                poller.register(link.socket, self.zmq.POLLOUT if writing and not pub else self.zmq.POLLIN)
+        return bool(poller.poll(None if seconds is None else 1000 * seconds))
+
+    def close(self) -> None:
+        """Close all at once; what is being delivered, while this process runs, cannot be stopped."""
+        if any(link.delivering for link in self.links):
+            _delivering.append(self.context)
+        else:
+            self.context.destroy(linger=0)

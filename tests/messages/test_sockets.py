@@ -1,0 +1,418 @@
+"""Samples through sockets of ZeroMQ, between processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+import zmq
+
+import tarkit
+from tarkit.errors import Usage
+from tarkit.messages.sockets import parse_address
+from tests._tools import TARKIT, each_row, happens
+from tests.conftest import entries
+
+MANY = 500
+
+
+def port() -> int:
+    """Return a free port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+class Processes:
+    """Processes of tarkit, which are ended with the test."""
+
+    def __init__(self) -> None:
+        self.running: list[subprocess.Popen[str]] = []
+
+    def __call__(self, *words: str, **how: Any) -> subprocess.Popen[str]:
+        """Start `tarkit WORDS`."""
+        process = subprocess.Popen([*TARKIT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
+        self.running.append(process)
+        return process
+
+    def ends(self, process: subprocess.Popen[str], status: int = 0) -> str:
+        """Wait for the end of a process, check its status and return its messages."""
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == status, said
+        assert "Traceback" not in said
+        return said
+
+
+@pytest.fixture
+def start(here: Path) -> Iterator[Processes]:
+    """Start processes of tarkit."""
+    processes = Processes()
+    yield processes
+    for process in processes.running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def data(here: Path) -> list[tuple[str, bytes]]:
+    """Write a.tar, and return its entries."""
+    return make("a.tar", range(MANY))
+
+
+def make(name: str, numbers: range, size: int = 2000) -> list[tuple[str, bytes]]:
+    """Write an archive of samples with these numbers, and return its entries."""
+    with tarkit.TarWriter(name) as out:
+        for number in numbers:
+            out.write(f"d/{number:04d}", {"cls": number, "bin": bytes([number % 256]) * size})
+    return entries(name)
+
+
+def total(*names: str) -> list[tuple[str, bytes]]:
+    """Return the entries of several archives, sorted by name."""
+    return sorted(pair for name in names for pair in entries(name))
+
+
+def is_bound(number: int) -> bool:
+    """Return whether a port of this machine is taken."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", number)) == 0
+
+
+PAIRS = [("zpush", "zpull"), ("zrpush", "zrpull"), ("zpub", "zsub"), ("zrpub", "zrsub")]
+
+
+@each_row("sends,receives,first", [(*pair, first) for pair in PAIRS for first in ("sender", "receiver")])
+def test_pair(sends: str, receives: str, first: str, here: Path) -> None:
+    """One sender and one receiver, whichever starts first: the archive arrives byte for byte."""
+    make("a.tar", range(MANY))
+    place = f"127.0.0.1:{port()}"
+    processes = Processes()
+    commands = [["cat", "a.tar", "-o", f"{sends}://{place}"], ["cat", f"{receives}://{place}", "-o", "b.tar"]]
+    for words in commands if first == "sender" else commands[::-1]:
+        processes(*words)
+    for process in processes.running:
+        assert processes.ends(process) == ""
+    assert Path("b.tar").read_bytes() == Path("a.tar").read_bytes()
+
+
+def test_ipc(start: Processes, data: Any) -> None:
+    """A socket of this machine, in a directory; a path may look like a file of messages."""
+    receiver = start("cat", f"zpull+ipc://{os.getcwd()}/s.mp", "-o", "b.tar")
+    start.ends(start("cat", "a.tar", "-o", f"zpush+ipc://{os.getcwd()}/s.mp"))
+    start.ends(receiver)
+    assert Path("b.tar").read_bytes() == Path("a.tar").read_bytes()
+
+
+def test_two_receivers(start: Processes, data: Any) -> None:
+    """A sender with two receivers that are bound: each sample comes to one of them, and both end."""
+    first, second = port(), port()
+    receivers = [start("cat", f"zpull://127.0.0.1:{each}", "-o", f"{each}.tar") for each in (first, second)]
+    start.ends(start("cat", "a.tar", "-o", f"zpush://127.0.0.1:{first},127.0.0.1:{second}"))
+    for receiver in receivers:
+        start.ends(receiver)
+    assert total(f"{first}.tar", f"{second}.tar") == sorted(data)
+    assert min(len(entries(f"{each}.tar")) for each in (first, second)) > 0
+
+
+@each_row("slow", [False, True])
+def test_many_receivers(slow: bool, here: Path) -> None:
+    """A sender that is bound gives an end to each of four receivers, also to one whose queue is full."""
+    sent = make("a.tar", range(MANY), 20_000)
+    processes, place = Processes(), f"127.0.0.1:{port()}"
+    sender = processes("cat", "a.tar", "-o", f"zrpush://{place}?receivers=4&queue=2")
+    receivers = [processes("cat", f"zrpull://{place}?queue=2", "-o", f"{each}.tar") for each in range(3)]
+    words = ["proc", "-c", "sleep 0.02"] if slow else ["cat"]
+    receivers.append(processes(*words, f"zrpull://{place}?queue=2", "-o", "3.tar"))
+    processes.ends(sender)
+    for receiver in receivers:
+        processes.ends(receiver)
+    names = [f"{each}.tar" for each in range(4)]
+    assert total(*names) == sorted(sent)
+
+
+def test_all_receivers(start: Processes, data: Any) -> None:
+    """pub waits for its receivers, and each gets all samples, a slow one too."""
+    place = f"127.0.0.1:{port()}"
+    sender = start("cat", "a.tar", "-o", f"zpub://{place}?receivers=2&queue=5")
+    fast = start("cat", f"zsub://{place}?queue=5", "-o", "0.tar")
+    slow = start("proc", "-p", "1", "-c", "true", f"zsub://{place}?queue=5", "-o", "1.tar")
+    for process in (sender, fast, slow):
+        start.ends(process)
+    assert entries("0.tar") == data
+    assert entries("1.tar") == data
+
+
+@each_row("sends,receives", [("zpush", "zpull"), ("zrpush", "zrpull")])
+def test_two_senders(sends: str, receives: str, here: Path) -> None:
+    """A receiver of two senders, which run one after the other, ends after both."""
+    sent = make("a.tar", range(50)) + make("b.tar", range(50, 90))
+    processes = Processes()
+    places = [f"127.0.0.1:{port()}" for _ in range(2)]
+    joined = f"{places[0]}?senders=2" if sends == "zpush" else ",".join(places)
+    receiver = processes("cat", f"{receives}://{joined}", "-o", "c.tar")
+    for number, name in enumerate(("a.tar", "b.tar")):
+        place = places[0 if sends == "zpush" else number]
+        processes.ends(processes("cat", name, "-o", f"{sends}://{place}"))
+    processes.ends(receiver)
+    assert total("c.tar") == sorted(sent)
+
+
+def test_receiver_dies(start: Processes, here: Path) -> None:
+    """Where a receiver dies before the end, the sender fails: what it has not read is lost."""
+    make("a.tar", range(100), 1_000_000)
+    number = port()
+    reader, writer = os.pipe()  # nobody reads: the receiver is slow
+    receiver = start("cat", f"zpull://127.0.0.1:{number}?queue=5", "-o", f"/dev/fd/{writer}", pass_fds=(writer,))
+    assert happens(lambda: is_bound(number))
+    sender = start("cat", "a.tar", "-o", f"zpush://127.0.0.1:{number}?queue=5")
+    with pytest.raises(subprocess.TimeoutExpired):
+        sender.wait(1.5)
+    receiver.kill()
+    assert "a receiver has closed its connection before the end" in start.ends(sender, 1)
+    os.close(reader)
+    os.close(writer)
+
+
+@each_row("sends,receives", [("zpush", "zpull"), ("zrpush", "zrpull"), ("zpub", "zsub")])
+def test_one_of_two_receivers_dies(sends: str, receives: str, here: Path) -> None:
+    """Where one of several receivers dies, the others learn of it too: there is no end for them."""
+    make("a.tar", range(200), 1_000_000)
+    processes, first, second = Processes(), port(), port()
+    if sends == "zpush":
+        output, inputs = f"127.0.0.1:{first},127.0.0.1:{second}", [first, second]
+    else:
+        output, inputs = f"127.0.0.1:{first}?receivers=2", [first, first]
+    dies = processes("proc", "-c", "sleep 1", f"{receives}://127.0.0.1:{inputs[0]}?queue=2", "-o", "0.tar")
+    stays = processes("proc", "-c", "sleep 0.1", f"{receives}://127.0.0.1:{inputs[1]}?queue=2", "-o", "1.tar")
+    sender = processes("cat", "a.tar", "-o", f"{sends}://{output}{'&' if '?' in output else '?'}queue=2")
+    with pytest.raises(subprocess.TimeoutExpired):
+        sender.wait(2)
+    dies.kill()
+    assert "a receiver has closed its connection" in processes.ends(sender, 1)
+    assert "before the end of its samples [truncated]" in processes.ends(stays, 1)
+    assert not os.path.exists("1.tar")
+
+
+@each_row("sends,receives", PAIRS)
+def test_sender_dies(sends: str, receives: str, here: Path) -> None:
+    """Where a sender fails, its receivers do: an archive with a fault at its end makes no whole one."""
+    make("a.tar", range(300), 100_000)
+    Path("cut.tar").write_bytes(Path("a.tar").read_bytes()[:-12000])
+    processes, place = Processes(), f"127.0.0.1:{port()}"
+    receiver = processes("cat", f"{receives}://{place}", "-o", "b.tar")
+    assert "[truncated]" in processes.ends(processes("cat", "cut.tar", "-o", f"{sends}://{place}"), 1)
+    assert "a sender has closed its connection before the end" in processes.ends(receiver, 1)
+    assert not os.path.exists("b.tar")
+
+
+def test_time_out(start: Processes, data: Any) -> None:
+    """Without a sample for that time, either side fails; a receiver without an end keeps the samples if told so."""
+    place = f"127.0.0.1:{port()}"
+    for words, what in (
+        (["cat", f"zpull://{place}?timeout=0.3"], "no sample came for 0.3 s [truncated]"),
+        (["cat", f"zrpull://{place}?timeout=0.3"], "no sample came for 0.3 s [truncated]"),
+        (["cat", "a.tar", "-o", f"zpush://{place}?timeout=0.3"], "not all receivers have come within 0.3 s"),
+        (["cat", "a.tar", "-o", f"zrpush://{place}?timeout=0.3"], "not all receivers have come within 0.3 s"),
+        (["cat", "a.tar", "-o", f"zpub://{place}?receivers=3&timeout=0.3"], "not all receivers have come within 0.3 s"),
+    ):
+        assert what in start.ends(start(*words), 1)
+
+
+def test_stopped_receiver(start: Processes, here: Path) -> None:
+    """A receiver that does not read any more: the sender waits, up to its time-out."""
+    make("a.tar", range(100), 1_000_000)
+    place = f"127.0.0.1:{port()}"
+    once = f"mkdir {os.getcwd()}/once 2>/dev/null && kill -STOP $PPID; true"
+    receiver = start("proc", "-p", "1", "-c", once, f"zpull://{place}?queue=2", "-o", "b.tar")
+    sender = start("cat", "a.tar", "-o", f"zpush://{place}?queue=2&timeout=1.5")
+    assert "no receiver took a sample for 1.5 s" in start.ends(sender, 1)
+    receiver.send_signal(signal.SIGCONT)
+    assert "before the end of its samples [truncated]" in start.ends(receiver, 1)
+
+
+def test_noeof(start: Processes, data: Any) -> None:
+    """Without ends, by option or URL, senders may come and go, and the receiver ends by its time-out."""
+    place = f"127.0.0.1:{port()}"
+    receiver = start("cat", "-E", f"zpull://{place}?timeout=3", "--allow", "truncated", "-o", "b.tar")
+    make("b1.tar", range(1000, 1010))
+    start.ends(start("cat", "-E", "a.tar", "-o", f"zpush://{place}"))
+    start.ends(start("cat", "b1.tar", "-o", f"zpush://{place}?noeof"))
+    start.ends(start("cat", "b1.tar", "--rekey", "x/{key}", "-o", f"zpush://{place}"))
+    assert "no sample came for 3 s" in start.ends(receiver)
+    assert len(entries("b.tar")) == len(data) + 40
+
+
+@each_row("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals(number: int, here: Path) -> None:
+    """A signal ends a socket that waits, at once: for a sender, for a receiver, for the end."""
+    make("a.tar", range(10))
+    processes, place, other = Processes(), port(), port()
+    waiting = [
+        processes("cat", f"zpull://127.0.0.1:{place}", "-o", "b.tar"),
+        processes("cat", "a.tar", "-o", f"zrpush://127.0.0.1:{other}"),
+    ]
+    assert happens(lambda: is_bound(place) and is_bound(other))
+    for process in waiting:
+        process.send_signal(number)
+        _, said = process.communicate(timeout=5)
+        assert process.returncode == -number, said
+    assert os.listdir() == ["a.tar"]
+
+
+def test_leaves_early(start: Processes, data: Any) -> None:
+    """A receiver that takes the first samples alone closes its connection: for the sender that is an error."""
+    make("a.tar", range(300), 100_000)
+    place = f"127.0.0.1:{port()}"
+    sender = start("cat", "a.tar", "-o", f"zrpush://{place}")
+    start.ends(start("cat", f"zrpull://{place}", "-c", "3", "-o", "b.tar"))
+    assert "a receiver has closed" in start.ends(sender, 1)
+    assert len(entries("b.tar")) == 6
+
+
+def test_scanner(start: Processes, data: Any) -> None:
+    """A connection that is not one of ZeroMQ, such as that of a port scanner, is neither a sender nor a receiver."""
+    number = port()
+    receiver = start("cat", f"zpull://127.0.0.1:{number}", "-o", "b.tar")
+    assert happens(lambda: is_bound(number))
+    assert is_bound(number)
+    start.ends(start("cat", "a.tar", "-o", f"zpush://127.0.0.1:{number}"))
+    start.ends(receiver)
+    assert entries("b.tar") == data
+
+
+FRAMES: list[tuple[list[bytes], str]] = [
+    ([b"garbage"], "cannot be read"),
+    ([msgpack.packb([1])], "a list, not a map"),
+    ([msgpack.packb({"x": b"1"})], "no __key__"),
+    ([msgpack.packb({"__key__": b"a", "x": b"1"}), b""], "a message of 2 frames"),
+]
+
+
+@each_row("frames,what", FRAMES)
+def test_no_samples(frames: list[bytes], what: str, here: Path) -> None:
+    """A frame that is no sample is an error that says which one."""
+    processes, number = Processes(), port()
+    receiver = processes("cat", f"zpull://127.0.0.1:{number}")
+    with zmq.Context() as context, context.socket(zmq.PUSH) as sender:
+        sender.linger = 5000
+        sender.connect(f"tcp://127.0.0.1:{number}")
+        sender.send(msgpack.packb({"__key__": b"g", "x": b"1"}))
+        sender.send_multipart(frames)
+        said = processes.ends(receiver, 1)
+    assert what in said
+    assert "sample 2 cannot be read" in said
+    assert "[bad-data]" in said
+
+
+def test_frames(start: Processes, here: Path) -> None:
+    """The frames are those of tarp: a map for each sample, bytes, and one with __EOF__ at the end; both are read."""
+    with tarkit.TarWriter("a.tar") as out:
+        out.write("k", {"cls": 3})
+    number = port()
+    with zmq.Context() as context, context.socket(zmq.PULL) as receiver:
+        receiver.bind(f"tcp://127.0.0.1:{number}")
+        sender = start("cat", "a.tar", "-o", f"zpush://127.0.0.1:{number}")
+        assert msgpack.unpackb(receiver.recv()) == {"__key__": b"k", "cls": b"3"}
+        assert msgpack.unpackb(receiver.recv()) == {"__EOF__": b"true"}
+        start.ends(sender)
+    taking = start("cat", f"zpull://127.0.0.1:{number}", "-o", "b.tar")
+    with zmq.Context() as context, context.socket(zmq.PUSH) as other:
+        other.linger = 5000
+        other.connect(f"tcp://127.0.0.1:{number}")
+        other.send(msgpack.packb({"__key__": b"k", "cls": b"3"}))
+        other.send(msgpack.packb({"__EOF__": b"true"}))
+    start.ends(taking)
+    assert Path("b.tar").read_bytes() == Path("a.tar").read_bytes()
+
+
+def test_commands(start: Processes, data: Any) -> None:
+    """Other commands take sockets: proc, split and stats of what comes, sort and the API."""
+    place = f"127.0.0.1:{port()}"
+    sender = start("sort", "a.tar", "-s", "cls", "-t", "int", "--reverse", "-o", f"zpush://{place}")
+    start.ends(start("split", f"zpull://{place}", "-c", "100", "-o", "s-%d.tar"))
+    start.ends(sender)
+    assert sum(len(entries(f"s-{number}.tar")) for number in range(5)) == len(data)
+    sender = start("cat", "a.tar", "-o", f"zpush://{place}")
+    said, _ = start("stats", f"zpull://{place}").communicate(timeout=20)
+    assert f"samples           {MANY}"[:8] in said
+    start.ends(sender)
+
+
+def test_functions(start: Processes, data: Any) -> None:
+    """A function of Python in several processes, with a socket as input and another one as output."""
+    Path("twice.py").write_text("def change(sample):\n    return {'cls': str(2 * int(sample['cls']))}\n")
+    first, second = port(), port()
+    receiver = start("cat", f"zpull://127.0.0.1:{second}", "-o", "b.tar")
+    worker = start(
+        *("proc", "-p", "2", "--map", "twice.py:change", f"zpull://127.0.0.1:{first}"),
+        *("-o", f"zpush://127.0.0.1:{second}"),
+    )
+    start.ends(start("cat", "a.tar", "-o", f"zpush://127.0.0.1:{first}"))
+    start.ends(worker)
+    start.ends(receiver)
+    assert [int(content) for name, content in entries("b.tar") if name.endswith("cls")] == list(range(0, 2 * MANY, 2))
+
+
+def test_api(start: Processes, data: Any) -> None:
+    """The Python API has them as inputs and outputs."""
+    number = port()
+    sender = start("cat", "a.tar", "-o", f"zpush://127.0.0.1:{number}")
+    keys = [sample.key for sample in tarkit.open(f"zpull://127.0.0.1:{number}")]
+    start.ends(sender)
+    assert keys == [f"d/{each:04d}" for each in range(MANY)]
+    receiver = start("cat", f"zpull://127.0.0.1:{number}", "-o", "b.tar")
+    tarkit.open("a.tar").write(f"zpush://127.0.0.1:{number}")
+    start.ends(receiver)
+    assert entries("b.tar") == data
+    receiver = start("cat", f"zpull://127.0.0.1:{number}", "-o", "c.tar")
+    with tarkit.TarWriter(f"zpush://127.0.0.1:{number}") as out:
+        out.write("k", {"txt": "x"})
+    start.ends(receiver)
+    assert entries("c.tar") == [("k.txt", b"x")]
+
+
+WRONG = [
+    ("zpull://h:1", True, "pull is no output"),
+    ("zpush://h:1", False, "push is no input"),
+    ("zpush://h", True, "not HOST:PORT"),
+    ("zpush://", True, "not HOST:PORT"),
+    ("zpush://h:1,", True, "not HOST:PORT"),
+    ("zpush+ipc://", True, "not a path"),
+    ("zpush+udp://h:1", True, "not an address"),
+    ("zpull://h:1,h:2", False, "one address can be bound"),
+    ("zpush://h:1?receivers=0", True, "invalid receivers"),
+    ("zpush://h:1,h:2?receivers=3", True, "2 addresses are as many receivers, not 3"),
+    ("zpush://h:1?senders=2", True, "unknown setting"),
+    ("zpull://h:1?timeout=-1", False, "invalid timeout"),
+    ("zpull://h:1?timeout=x", False, "invalid timeout"),
+    ("zpull://h:1?foo=1", False, "unknown setting"),
+]
+
+
+@each_row("url,sends,what", WRONG)
+def test_wrong_addresses(url: str, sends: bool, what: str) -> None:
+    """What an address cannot be is a usage error."""
+    with pytest.raises(Usage, match=what):
+        parse_address(url, sends)
+
+
+def test_refused(start: Processes, data: Any) -> None:
+    """Text, compression, other formats and a port that is taken are errors."""
+    number = port()
+    url = f"zpush://127.0.0.1:{number}"
+    for words in (["tsv", "a.tar", "-o", url], ["cat", "a.tar", "-o", url, "--compress", "gz"]):
+        assert "takes samples alone" in start.ends(start(*words), 2)
+    assert "takes samples alone" in start.ends(start("cat", "a.tar", "-o", url, "--to", "cbors"), 2)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", number))
+        taken.listen()
+        said = start.ends(start("cat", f"zpull://127.0.0.1:{number}"), 1)
+    assert "it cannot be bound: Address already in use" in said
