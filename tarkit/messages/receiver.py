@@ -16,7 +16,7 @@ from tarkit.tar.generated import GeneratedArchive
 GRACE = 1.0
 """Seconds that a frame may take from the thread of ZeroMQ to here after the connection that it came from has closed."""
 
-CLOSING = 2.0  # seconds that senders get to close their connections first, after the end
+CLOSING = 5.0  # seconds that senders get to close their connections first, after the end
 
 
 class SocketReader(GeneratedArchive):

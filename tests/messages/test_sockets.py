@@ -45,7 +45,7 @@ class Processes:
 
     def ends(self, process: subprocess.Popen[str], status: int = 0) -> str:
         """Wait for the end of a process, check its status and return its messages."""
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
         assert process.returncode == status, said
         assert "Traceback" not in said
         return said
@@ -185,17 +185,20 @@ def test_receiver_dies(start: Processes, here: Path) -> None:
 def test_one_of_two_receivers_dies(sends: str, receives: str, here: Path) -> None:
     """Where one of several receivers dies, the others learn of it too: there is no end for them."""
     make("a.tar", range(200), 1_000_000)
-    processes, first, second = Processes(), port(), port()
+    processes, here, (first, second) = Processes(), Path.cwd(), (port(), port())
     if sends == "zpush":
-        output, inputs = f"127.0.0.1:{first},127.0.0.1:{second}", [first, second]
+        output, inputs = f"127.0.0.1:{first},127.0.0.1:{second}?queue=2", [first, second]
     else:
-        output, inputs = f"127.0.0.1:{first}?receivers=2", [first, first]
-    dies = processes("proc", "-c", "sleep 1", f"{receives}://127.0.0.1:{inputs[0]}?queue=2", "-o", "0.tar")
-    stays = processes("proc", "-c", "sleep 0.1", f"{receives}://127.0.0.1:{inputs[1]}?queue=2", "-o", "1.tar")
-    sender = processes("cat", "a.tar", "-o", f"{sends}://{output}{'&' if '?' in output else '?'}queue=2")
-    with pytest.raises(subprocess.TimeoutExpired):
-        sender.wait(2)
+        output, inputs = f"127.0.0.1:{first}?receivers=2&queue=2", [first, first]
+    commands = [f"touch {here}/0; sleep 5", f"touch {here}/1; until [ -e {here}/go ]; do sleep 0.05; done"]
+    dies, stays = (
+        processes("proc", "-p", "1", "-c", command, f"{receives}://127.0.0.1:{number}?queue=2", "-o", f"{index}.tar")
+        for index, (command, number) in enumerate(zip(commands, inputs, strict=True))
+    )
+    sender = processes("cat", "a.tar", "-o", f"{sends}://{output}")
+    assert happens(lambda: Path("0").exists() and Path("1").exists())
     dies.kill()
+    Path("go").touch()
     assert "a receiver has closed its connection" in processes.ends(sender, 1)
     assert "before the end of its samples [truncated]" in processes.ends(stays, 1)
     assert not os.path.exists("1.tar")
@@ -341,7 +344,7 @@ def test_commands(start: Processes, data: Any) -> None:
     start.ends(sender)
     assert sum(len(entries(f"s-{number}.tar")) for number in range(5)) == len(data)
     sender = start("cat", "a.tar", "-o", f"zpush://{place}")
-    said, _ = start("stats", f"zpull://{place}").communicate(timeout=20)
+    said, _ = start("stats", f"zpull://{place}").communicate(timeout=60)
     assert f"samples           {MANY}"[:8] in said
     start.ends(sender)
 
