@@ -1,8 +1,8 @@
 """The rows of `scripts/bench loader`: batches of arrays for training, by torch's DataLoader.
 
 The set is that of pairs of arrays `npy`, as shards of 1000 samples and as loose files, on the disk and on a local
-server of S3 (see `_bench_stores`). All candidates decode the arrays with numpy and collate them into tensors; the time is that
-of one epoch, without imports, and each checks the number of samples and the sum of their labels.
+server of S3 (see `_bench_stores`). All candidates decode the arrays with numpy and collate them into tensors; the
+time is that of one epoch, without imports, and each checks the number of samples and the sum of their labels.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One epoch of arrays for training, for `scripts/bench loader`.
 
-`python _bench_loader_inside.py WHO PLACE BATCH WORKERS`: PLACE is a directory of shards or of loose files, or the URL of a bucket with them. Prints the seconds, without imports,
-and the number of samples. Of loose objects a part is read, and its time is multiplied.
+`python _bench_loader_inside.py WHO PLACE BATCH WORKERS`: PLACE is a directory of shards or of loose files, or the URL
+of a bucket with them. Prints the seconds, without imports, and the number of samples. Of loose objects a part is
+read, and its time is multiplied.
 """
 
 from __future__ import annotations
