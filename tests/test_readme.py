@@ -57,7 +57,9 @@ def _blocks(document: Path) -> list[Block]:
 BLOCKS = [block for document in DOCUMENTS for block in _blocks(document)]
 PROGRAM = _blocks(ROOT / "docs/python.md")  # one program, which tests/api/test_guide.py runs
 ELSEWHERE = (TOUR, "From directories of pictures to a trained model")  # tests/loading/test_training.py runs the latter
-TO_RUN = [block for block in BLOCKS if block.language in RUN and block.section not in ELSEWHERE and block not in PROGRAM]
+TO_RUN = [
+    block for block in BLOCKS if block.language in RUN and block.section not in ELSEWHERE and block not in PROGRAM
+]
 SECTIONS = list(dict.fromkeys(block.section for block in TO_RUN))
 
 

@@ -28,9 +28,7 @@ def test_the_recipe_trains_a_model(tmp_path: Path, tmp_path_factory: pytest.Temp
     tools = served(tmp_path_factory.getbasetemp())
     ran = [
         subprocess.run(
-            [sys.executable, "-c", text]
-            if language == "python"
-            else ["bash", "-euc", f'PATH="{tools}:$PATH"\n{text}'],
+            [sys.executable, "-c", text] if language == "python" else ["bash", "-euc", f'PATH="{tools}:$PATH"\n{text}'],
             cwd=tmp_path,
             capture_output=True,
             text=True,
