@@ -67,7 +67,7 @@ def plot(rows: Sequence[Row], samples: int, path: Path) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "tarkit"
     from matplotlib import pyplot
 
-    colours = {TARKIT: "#1f6feb", WEBDATASET: "#d29922", FILES: "#8b949e", OBJECTS: "#8b949e"}
+    colours = {TARKIT: "#1f6feb", WEBDATASET: "#d29922", FILES: "#6e7781", OBJECTS: "#b7bdc4"}
     figure, axes = pyplot.subplots(figsize=(8, 3.6), layout="constrained")
     for place, row in enumerate(rows):
         for bar, (who, seconds) in enumerate(row.medians.items()):

