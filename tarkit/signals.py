@@ -97,6 +97,16 @@ def release_signals() -> None:
         os.kill(os.getpid(), _again)
 
 
+def restart_in_copy() -> None:
+    """In a copy of a process: end `uninterrupted` blocks of the original, and raise what was delayed in them."""
+    delayed = _shield.kept[:]
+    _shield.depth = 0
+    _shield.kept.clear()
+    if delayed:
+        ignore_signals()
+        raise Interrupted(delayed[0])
+
+
 def register_cleanup(stage: int, function: Callable[[], None]) -> None:
     """Have `clean_up` call `function` at this stage: OUTPUTS, COMMANDS or DIRECTORIES."""
     _cleanups[stage] = function

@@ -38,6 +38,7 @@ COMMANDS = {
     "stats": "Count samples, fields and sizes by the headers alone.",
     "check": "Find what is wrong with shards, and write a clean copy.",
     "index": "Write index files that other tools read.",
+    "each": "Run a command line for each of many values, in parallel.",
     "completion": "Print the script for completion in bash, zsh or fish.",
 }
 

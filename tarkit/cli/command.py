@@ -1,7 +1,7 @@
 """A command and its options: the sections of the help, the options that all commands have, what may be given twice.
 
 Each option is declared with the section that it belongs to. `--help` and the man pages list the sections in one order:
-Input, Output, those of the command itself, Select, Fields, Problems, URLs, Messages.
+Input, Output, those of the command itself, Select, Fields, Problems, Jobs, URLs, Messages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
 
 FIRST = ("Input", "Output")  # then the sections of the command itself
-LAST = ("Select", "Fields", "Problems", "URLs", "Messages")
+LAST = ("Select", "Fields", "Problems", "Jobs", "URLs", "Messages")
 URL_OPTIONS = ("endpoint_url", "anonymous", "net_retries", "net_timeout", "cache", "cache_size", "noeof", "rewrite")
 _WHOLE = "tarkit.whole_help"  # in the context: the help is printed by --help-all
 
@@ -161,7 +161,8 @@ def show_whole_help(ctx: click.Context, param: click.Parameter, value: bool) -> 
         ctx.exit()
 
 
-def _common(*names: str, section: str = "Messages", callback: Any = remember, **settings: Any) -> Option:
+def common(*names: str, section: str = "Messages", callback: Any = remember, **settings: Any) -> Option:
+    """Return an option whose value is stored in the context, as `tarkit.NAME`."""
     return Option(names, section=section, expose_value=False, callback=callback, **settings)
 
 
@@ -169,7 +170,7 @@ def url_options() -> list[Option]:
     """Return the options of every command about URLs."""
 
     def option(*names: str, **settings: Any) -> Option:
-        return _common(*names, section="URLs", detail=True, **settings)
+        return common(*names, section="URLs", detail=True, **settings)
 
     return [
         option(
@@ -228,17 +229,17 @@ def common_options() -> list[Option]:
     """Return the options of every command, which may be given before the command word too."""
     return [
         *url_options(),
-        _common("-v", "--verbose", is_flag=True, help="Print each shard, and a summary."),
-        _common("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
-        _common("--progress/--no-progress", default=None, help="Show a progress bar.  [default: on a terminal]"),
-        _common("--report", metavar="FILE", help="Write the summary to FILE as JSON."),
-        _common(
+        common("-v", "--verbose", is_flag=True, help="Print each shard, and a summary."),
+        common("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+        common("--progress/--no-progress", default=None, help="Show a progress bar.  [default: on a terminal]"),
+        common("--report", metavar="FILE", help="Write the summary to FILE as JSON."),
+        common(
             "--tmpdir",
             metavar="DIR",
             help="Directory for temporary files.",
             more="The default is $TMPDIR, else the directory of the output.",
         ),
-        _common(
+        common(
             "--help-all",
             is_flag=True,
             is_eager=True,
@@ -302,6 +303,10 @@ class Command(click.Command):
         tell = silent if ctx.meta.get("tarkit.quiet") else say
         note = tell if ctx.meta.get("tarkit.verbose") else silent
         connect.configure(StoreOptions(**chosen, tell=tell, note=note))
+        return self.run(ctx)
+
+    def run(self, ctx: click.Context) -> Any:
+        """Call the function of the command."""
         return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -119,7 +119,7 @@ class ConsoleRun(Run):
                 if now >= due and self._drawing[-1] is items:
                     due = now + PAUSE
                     if bar is None:
-                        bar = _bar(self.command, total, now - started)
+                        bar = make_bar(self.command, total, now - started)
                     rate = samples() / max(now - started, 1e-3)
                     bar.set_postfix_str(f"{_many(samples(), 'sample')}, {rate:.0f}/s", refresh=False)
                     bar.update(position() - bar.n)
@@ -201,13 +201,13 @@ def _relay(output: CommandOutput, prefix: bytes) -> None:
         os.write(2, b"\n")
 
 
-def _bar(command: str, total: int | None, seconds: float) -> Any:
+def make_bar(command: str, total: int | None, seconds: float, unit: str = "B", scale: bool = True) -> Any:
     """Return a bar for work that began `seconds` ago. It is closed with the command, before an error is printed."""
     from tqdm import tqdm
 
     tqdm.monitor_interval = 0  # no thread
     bar = tqdm(
-        total=total, unit="B", unit_scale=True, desc=command, file=sys.stderr, leave=True, mininterval=0, miniters=0
+        total=total, unit=unit, unit_scale=scale, desc=command, file=sys.stderr, leave=True, mininterval=0, miniters=0
     )
     bar.start_t = bar.last_print_t = bar.start_t - seconds
     bars.append(bar)

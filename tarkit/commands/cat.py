@@ -8,8 +8,9 @@ from tarkit.api.dataset import for_run
 from tarkit.api.output import Output
 from tarkit.api.write import write_archive
 from tarkit.cli import options
-from tarkit.cli.command import Command, option
+from tarkit.cli.command import option
 from tarkit.cli.console import current
+from tarkit.cli.map import MappedCommand
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice
@@ -28,7 +29,7 @@ COST = (
 SPECS = (".yaml", ".yml")  # suffixes of files that describe data sets
 
 
-@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
 @options.inputs
 @options.parallel("Read N inputs ahead.")
 @options.output

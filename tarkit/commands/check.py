@@ -20,8 +20,9 @@ from tarkit.checking.shard import Item
 from tarkit.checking.targets import TARGETS
 from tarkit.cli import options
 from tarkit.cli.check_findings import Form, Printer
-from tarkit.cli.command import Command, option
+from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun, current
+from tarkit.cli.map import MappedCommand
 from tarkit.errors import Usage
 from tarkit.problems import PROBLEMS
 from tarkit.stores import schemes
@@ -57,7 +58,7 @@ class CheckOptions:
     null: bool = False
 
 
-class CheckCommand(Command):
+class CheckCommand(MappedCommand):
     """A command whose option --same-as takes all words up to the next option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -74,7 +75,7 @@ class CheckCommand(Command):
         return super().parse_args(ctx, words)
 
 
-@click.command(cls=CheckCommand, examples=EXAMPLES, cost=COST)
+@click.command(cls=CheckCommand, maps="fix", also=("rejects",), examples=EXAMPLES, cost=COST)
 @options.INPUTS
 @options.FILES_FROM
 @options.null("Names end with NUL: in LIST, and from --list-bad.")

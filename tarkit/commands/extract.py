@@ -7,8 +7,9 @@ import click
 from tarkit.api.dataset import for_run
 from tarkit.api.extract import extract as unpack
 from tarkit.cli import options
-from tarkit.cli.command import Command, option
+from tarkit.cli.command import option
 from tarkit.cli.console import current
+from tarkit.cli.map import MappedCommand
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice
@@ -25,7 +26,7 @@ COST = (
 )
 
 
-@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@click.command(cls=MappedCommand, maps="directory", examples=EXAMPLES, cost=COST)
 @options.inputs
 @option("Output", "-C", "--directory", metavar="DIR", required=True, help="Directory, made if missing.  [required]")
 @option("Output", "--force", is_flag=True, help="Replace existing files.")

@@ -10,8 +10,9 @@ import click
 from tarkit.api import index as indexes
 from tarkit.api.index import IndexOptions, check_formats
 from tarkit.cli import options
-from tarkit.cli.command import Command, option
+from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun, current
+from tarkit.cli.map import MappedCommand
 from tarkit.errors import TarkitError, Usage
 from tarkit.indexing.formats import FORMATS
 from tarkit.problems import Policy
@@ -29,7 +30,7 @@ COST = (
 )
 
 
-@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
 @options.inputs
 @options.parallel("Index N shards at a time.")
 @option("Output", "-o", "--output", metavar="OUT", help="File, directory or URL.  [default: beside the shards]")

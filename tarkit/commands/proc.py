@@ -11,8 +11,9 @@ from tarkit.api.map import CallFunction, RunCommand, RunProgram, SampleWork
 from tarkit.api.output import Output, archive_output
 from tarkit.api.write import write_archive
 from tarkit.cli import options
-from tarkit.cli.command import Command, choice, option
+from tarkit.cli.command import choice, option
 from tarkit.cli.console import current
+from tarkit.cli.map import MappedCommand
 from tarkit.errors import Usage, show
 from tarkit.problems import Policy
 from tarkit.proc.policy import OnError
@@ -38,7 +39,7 @@ SHELL_ONLY = ("subdirs", "shell", "add_log", "keep_dir")
 MAP_ONLY = ("decode", "allow_pickle", "init", "batch")
 
 
-@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@click.command(cls=MappedCommand, also=("rejects",), examples=EXAMPLES, cost=COST)
 @options.inputs
 @choice(
     "Input",

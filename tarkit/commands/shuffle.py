@@ -11,8 +11,9 @@ from tarkit.api.order import Order, Random, audit_order
 from tarkit.api.output import Output
 from tarkit.api.write import ShardsOutput
 from tarkit.cli import options
-from tarkit.cli.command import Command, choice, option
+from tarkit.cli.command import choice, option
 from tarkit.cli.console import ConsoleRun, current
+from tarkit.cli.map import MappedCommand
 from tarkit.cli.target import OutputOptions, target, write
 from tarkit.errors import Usage
 from tarkit.problems import Policy
@@ -41,7 +42,7 @@ COST = (
 )
 
 
-@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
 @options.inputs
 @options.parallel("Read N inputs ahead.")
 @option(

@@ -10,8 +10,9 @@ import click
 from tarkit.api.dataset import for_run
 from tarkit.api.order import Order, Random, find_disorder
 from tarkit.cli import options
-from tarkit.cli.command import Command, choice, option
+from tarkit.cli.command import choice, option
 from tarkit.cli.console import current
+from tarkit.cli.map import MappedCommand
 from tarkit.cli.target import OutputOptions, target, write
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import Policy
@@ -42,7 +43,7 @@ class _By(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
 @options.inputs
 @option(
     "Order",

@@ -8,8 +8,9 @@ from tarkit.api.dataset import for_run
 from tarkit.api.output import Output
 from tarkit.api.table import format_of, list_fields, write_table
 from tarkit.cli import options
-from tarkit.cli.command import Command, option
+from tarkit.cli.command import option
 from tarkit.cli.console import current
+from tarkit.cli.map import MappedCommand
 from tarkit.errors import Usage, printable
 from tarkit.export.columns import TableFormat, checked, parse_columns
 from tarkit.problems import Policy
@@ -32,7 +33,7 @@ OTHERS = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".orc", ".avro", ".db",
 """Suffixes of tables that are not written."""
 
 
-@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
 @options.inputs
 @options.parallel("Read N inputs ahead.")
 @options.text_output

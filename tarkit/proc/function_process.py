@@ -19,7 +19,7 @@ from tarkit.proc.call import FunctionOptions
 from tarkit.proc.child import IDLE, LENGTH, PLACE, PRINTED, main_of_fork
 from tarkit.proc.pipes import ProgramEnded, ProgramPipes, TimedOut
 from tarkit.streams.command import PIPE
-from tarkit.streams.process import Program
+from tarkit.streams.process import ForkedChild, Program
 from tarkit.streams.tempfile import TemporaryFile
 
 _JOINED = 1 << 20  # bytes; a smaller value is written together with its length
@@ -30,8 +30,8 @@ _START = (
 )
 
 
-class ForkedProcess:
-    """A copy of this process that calls a function. It has what `Program` uses of `subprocess.Popen`.
+class ForkedProcess(ForkedChild):
+    """A copy of this process that calls a function.
 
     Attributes:
         running: all of them; a copy closes the pipes of the others, which would stay open with it.
@@ -41,42 +41,24 @@ class ForkedProcess:
 
     def __init__(self, settings: Mapping[str, Any], words: Sequence[str], *, stderr: int, **ignored: Any) -> None:
         self.stderr = None
-        self.returncode: int | None = None
         child_in, stdin = os.pipe()
         stdout, child_out = os.pipe()
         self.stdin, self.stdout = open(stdin, "wb", 0), open(stdout, "rb", 0)
         ForkedProcess.running.add(self)
         try:
-            self.pid = os.fork()
+            pid = os.fork()
         except OSError:
             os.close(child_in)
             os.close(child_out)
             self.stdin.close()
             self.stdout.close()
             raise
-        if self.pid == 0:
+        if pid == 0:
             files = [file for each in ForkedProcess.running for file in (each.stdin, each.stdout)]
             main_of_fork(settings, (child_in, child_out, stderr), files)
         os.close(child_in)
         os.close(child_out)
-        try:
-            os.setpgid(self.pid, self.pid)  # the copy does that too, perhaps later
-        except OSError:
-            pass
-
-    def poll(self) -> int | None:
-        """Return the status if the process has ended."""
-        return self._waited(os.WNOHANG)
-
-    def wait(self) -> int:
-        """Wait for the end of the process and return its status."""
-        return self._waited(0) or 0
-
-    def _waited(self, flags: int) -> int | None:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, flags)
-            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
+        super().__init__(pid)
 
 
 class FunctionProcess:

@@ -121,7 +121,9 @@ register_cleanup(COMMANDS, end_commands)
 
 
 def disown_commands() -> None:
-    """Forget the commands that run: in a forked process they belong to the parent."""
+    """Forget the commands that run: in a forked process they belong to the parent, which may be starting this one."""
+    global _starting  # noqa: PLW0603
+    _starting = threading.RLock()
     _running.clear()
 
 

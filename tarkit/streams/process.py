@@ -153,6 +153,32 @@ class Program:
         command.end_all(self)
 
 
+class ForkedChild:
+    """A copy of this process. It has what `Program` uses of `subprocess.Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        try:
+            os.setpgid(pid, pid)  # the copy does that too, perhaps later
+        except OSError:
+            pass
+
+    def poll(self) -> int | None:
+        """Return the status if the process has ended."""
+        return self._waited(os.WNOHANG)
+
+    def wait(self) -> int:
+        """Wait for the end of the process and return its status."""
+        return self._waited(0) or 0
+
+    def _waited(self, flags: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, flags)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+
 def _pidfd(pid: int) -> int:
     """Return a descriptor that becomes readable when the process ends, -1 if the system has none."""
     try:

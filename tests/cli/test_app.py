@@ -171,6 +171,7 @@ OWN = {
     "cat": ["Order"],
     "check": ["Checks"],
     "create": ["Recipe"],
+    "each": [],
     "get": ["Field"],
     "index": ["Index"],
     "mix": ["Mix"],
@@ -195,8 +196,9 @@ def test_sections(name: str, call: Call) -> None:
     assert sum(map(len, listed.values())) == sum(isinstance(each, click.Option) for each in found.get_params(context))
     assert [each for each in listed if each not in FIRST + LAST] == OWN.get(name, [])
 
+    hidden = ("URLs",) if name == "each" else ("URLs", "Jobs")
     order = [each for each in (*FIRST, *OWN.get(name, []), *LAST) if each in listed]
-    for word, shown in (("--help", [each for each in order if each != "URLs"]), ("--help-all", order)):
+    for word, shown in (("--help", [each for each in order if each not in hidden]), ("--help-all", order)):
         heads = [line[:-1] for line in call(name, word)[1].splitlines() if re.fullmatch(r"[A-Z].*:", line)]
         assert heads == [*shown, *(["Examples"] if found.examples else []), *(["Cost"] if found.cost else [])]
     assert list(listed) == order
@@ -474,7 +476,7 @@ def test_scripts(shell: str, mark: str, call: Call) -> None:
     subprocess.run([program(shell), "-n"], input=out, text=True, check=True)
 
 
-WORDS = [("tarkit sp", "split"), ("tarkit cat --shard-", "--shard-slice"), ("tarkit split --size-rule c", "content")]
+WORDS = [("tarkit sp", "split"), ("tarkit cat --shard-s", "--shard-slice"), ("tarkit split --size-rule c", "content")]
 FILES = [("tarkit cat arch", "archive-one.tar"), ("tarkit cat -o arch", "archive-one.tar")]
 
 

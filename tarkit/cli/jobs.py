@@ -1,0 +1,264 @@
+"""The options of commands that run jobs, and a run of jobs: its messages, its bar, the table of failures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tarkit.api.arguments import parse_processes
+from tarkit.cli.command import AliasedChoice, Option, common
+from tarkit.cli.console import ConsoleRun, current, make_bar
+from tarkit.cli.messages import bars, bars_hidden, say
+from tarkit.errors import TarkitError, Usage, printable
+from tarkit.stores.schemes import public_name
+from tarkit.streams.sink import Sink, open_sink
+
+if TYPE_CHECKING:
+    from tarkit.jobs.engine import JobFailure, JobSummary
+    from tarkit.jobs.job import Printed, ValueJob
+    from tarkit.jobs.journal import JobJournal
+
+HALTS = ["soon", "now", "never"]
+PIECE = 1 << 20  # bytes of a job's stdout that are passed on at a time
+
+
+@dataclass
+class JobOptions:
+    """The options of a run of jobs."""
+
+    jobs: int = 0
+    job_retries: int = 0
+    halt: Any = "soon"
+    job_timeout: float | None = None
+    dry_run: bool = False
+    journal: str | None = None
+    resume: bool = False
+    shard_index: str | None = None
+
+    @classmethod
+    def given(cls, ctx: click.Context) -> JobOptions:
+        """Return the options that the command line has. Raises Usage for those that do not go together."""
+        names = [each.name for each in fields(cls)]
+        options = cls(**{name: ctx.meta[f"tarkit.{name}"] for name in names if f"tarkit.{name}" in ctx.meta})
+        if options.resume and options.journal is None:
+            raise Usage("--resume requires --journal FILE")
+        return options
+
+    def part(self) -> slice:
+        """Return which of the values are done. Raises Usage for an invalid --shard-index."""
+        from tarkit.jobs.values import parse_part
+
+        if self.shard_index is None:
+            return slice(None)
+        return slice(*parse_part(self.shard_index)[:1], None, parse_part(self.shard_index)[1])
+
+    def open_journal(self, run: ConsoleRun) -> JobJournal | None:
+        """Open the journal; a dry run begins none."""
+        from tarkit.jobs.journal import JobJournal
+
+        if self.journal is None or (self.dry_run and not os.path.exists(self.journal)):
+            return None
+        run.reserve(self.journal, "the journal")
+        return JobJournal(self.journal, self.resume)
+
+
+def job_options(detail: bool = False) -> list[Option]:
+    """Return the options; with `detail` only --help-all and man pages list them."""
+
+    def option(*names: str, **settings: Any) -> Option:
+        return common(*names, section="Jobs", detail=detail, **settings)
+
+    return [
+        option(
+            "-j", "--jobs", type=click.IntRange(0), metavar="N", help="N jobs at a time.  [default: 0, one per CPU]"
+        ),
+        option("--job-retries", type=click.IntRange(0), metavar="N", help="Try a job that failed up to N times more."),
+        option(
+            "--halt",
+            type=AliasedChoice(HALTS, {}),
+            metavar="WHEN",
+            help="After a failure: end soon, now, never.  [default: soon]",
+            more="soon: when the jobs that run are done. now: end these. never: do all other jobs.",
+        ),
+        option(
+            "--job-timeout",
+            type=click.FloatRange(0, min_open=True),
+            metavar="S",
+            help="A job fails after S seconds, and all of it is ended.",
+        ),
+        option("--dry-run", is_flag=True, help="Print the command lines, and run nothing."),
+        option(
+            "--journal",
+            metavar="FILE",
+            help="Record each job in FILE, a JSON object a line.",
+            more="A file that is there is an error without --resume.",
+        ),
+        option(
+            "--resume",
+            is_flag=True,
+            help="Leave out jobs that --journal has as done.",
+            more="Unless one of their inputs or outputs has changed, or the command line.",
+        ),
+        option(
+            "--shard-index",
+            metavar="K/N",
+            help="Only the K-th of N parts of the jobs, from 0.",
+            more="For array jobs: a part has every N-th of the values.",
+        ),
+    ]
+
+
+def run_all(jobs: Iterable[ValueJob], total: int, given: JobOptions) -> None:
+    """Run jobs and say what became of them. Raises TarkitError when one failed."""
+    run = current()
+    journal = given.open_journal(run)
+    try:
+        if given.dry_run:
+            for job in jobs:
+                if journal is None or not journal.has_done(job):
+                    click.echo(os.fsencode(job.shown()))
+            return
+        summary = _run(run, jobs, total, given, journal)
+    finally:
+        if journal is not None:
+            journal.close()
+    _report(run, summary, total)
+    _print_failures(run, summary)
+    run.finish()
+    if summary.failed:
+        hint = "--resume does what is left" if given.journal else "with --journal FILE, --resume would do what is left"
+        raise TarkitError(f"{summary.failed} of {total} jobs failed{_left(summary, total)}", hint)
+
+
+def _run(
+    run: ConsoleRun, jobs: Iterable[ValueJob], total: int, given: JobOptions, journal: JobJournal | None
+) -> JobSummary:
+    from tarkit.jobs.engine import run_jobs
+    from tarkit.jobs.local import LocalExecutor
+
+    slots = min(parse_processes(given.jobs), max(1, total))
+    group = click.get_current_context().find_root().command
+    executor = LocalExecutor(
+        slots,
+        timeout=given.job_timeout,
+        run=partial(_run_words, group),
+        relay=_relay,
+        tmpdir=run.scratch(None),
+    )
+    output = _Stdout()
+    try:
+        summary = run_jobs(
+            jobs,
+            executor,
+            retries=given.job_retries,
+            halt=given.halt,
+            journal=journal,
+            progress=_progress(run, total),
+            emit=output.emit,
+        )
+    finally:
+        executor.close()
+    output.close()
+    return summary
+
+
+def _run_words(group: Any, words: Sequence[str]) -> int:
+    """Run a command line in a copy of this process, and return its status."""
+    bars.clear()
+    try:
+        group.main(words[1:], "tarkit")
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else 1
+    return 0
+
+
+def _relay(job: ValueJob, line: bytes) -> None:
+    """Print a line of a job's stderr, after its value."""
+    data = printable(public_name(job.value.text)).encode() + b": " + line + b"\n"
+    with bars_hidden():
+        try:
+            while data:
+                data = data[os.write(2, data) :]
+        except OSError:
+            pass  # stderr is closed
+
+
+class _Stdout:
+    """What jobs print, one after the other."""
+
+    def __init__(self) -> None:
+        self._sink: Sink | None = None
+
+    def emit(self, output: Printed) -> None:
+        """Write the output of one job."""
+        if self._sink is None:
+            self._sink = open_sink("stdout", "-")
+        if isinstance(output, bytes):
+            self._sink.write(output)
+            return
+        at = 0
+        while data := output.read(at, at + PIECE):
+            self._sink.write(data)
+            at += len(data)
+
+    def close(self) -> None:
+        """Complete it."""
+        if self._sink is not None:
+            self._sink.close()
+
+
+def _progress(run: ConsoleRun, total: int) -> Callable[[JobSummary], None]:
+    if not run.shows_progress:
+        return lambda summary: None
+    bar = make_bar(run.command, total, 0.0, unit=" jobs", scale=False)
+
+    def progress(summary: JobSummary) -> None:
+        if kept := summary.kept - (bar.initial or 0):
+            bar.initial, bar.total = bar.initial + kept, total  # not counted in the rate
+        if summary.failed:
+            bar.set_postfix_str(f"{summary.failed} failed", refresh=False)
+        bar.n = summary.ended
+        bar.refresh()
+
+    return progress
+
+
+def _report(run: ConsoleRun, summary: JobSummary, total: int) -> None:
+    run.samples, run.bytes = summary.samples, summary.bytes
+    names = ("done", "kept", "failed", "cancelled", "retried")
+    counts = {name: getattr(summary, name) for name in names}
+    run.facts["jobs"] = {"total": total, **counts}
+    run.facts["failures"] = [_facts(each) for each in summary.failures]
+    said = [f"{count} {name}" for name, count in counts.items() if count]
+    run.extra = f", {total} {'job' if total == 1 else 'jobs'}" + (f" ({', '.join(said)})" if said else "")
+
+
+def _facts(failure: JobFailure) -> dict[str, Any]:
+    job, outcome = failure
+    facts = {"value": job.value.text, "command": job.shown(), "status": outcome.status, "attempts": outcome.attempt}
+    return {**facts, "seconds": round(outcome.seconds, 3), "host": outcome.host, "stderr": outcome.tail}
+
+
+def _print_failures(run: ConsoleRun, summary: JobSummary) -> None:
+    """Print a table of the jobs that failed, with the command that repeats each."""
+    if not summary.failures:
+        return
+    rows = [("failed", "how", "attempts", "seconds", "to repeat it")]
+    for job, outcome in summary.failures:
+        value = printable(public_name(job.value.text))
+        rows.append((value, outcome.words(), str(outcome.attempt), f"{outcome.seconds:.2f}", job.shown()))
+    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    for row in rows:
+        say("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]))
+    if summary.failed > len(summary.failures):
+        say(f"and {summary.failed - len(summary.failures)} more, which the journal lists")
+
+
+def _left(summary: JobSummary, total: int) -> str:
+    left = total - summary.ended
+    return f", {left} {'was' if left == 1 else 'were'} not done" if left else ""

@@ -1,0 +1,276 @@
+"""Commands that make one output for each input: where `-o` has a placeholder, each input is a job of its own.
+
+The command line of a job is that of the whole run, with one input in place of all, and its output. It is rebuilt from
+the words that click's parser finds for each option, before anything is converted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from tarkit.cli.command import Command, Option, common_options
+from tarkit.cli.jobs import JobOptions, job_options, run_all
+from tarkit.cli.options import draw_seed, find_inputs
+from tarkit.errors import Usage, show
+from tarkit.shards.template import split_last, template_sign
+from tarkit.stores.schemes import public_name, scheme_of
+from tarkit.streams.location import Location, parse_output
+
+if TYPE_CHECKING:
+    from tarkit.jobs.job import ValueJob
+    from tarkit.jobs.values import Value
+
+INPUTS = ("words", "files_from", "null", "load")
+OWN = ("progress", "report", "help_all")  # common options that are for the whole run
+SIGNS = ("{stem", "{name", "{dir", "{index")
+
+
+class Written(NamedTuple):
+    """An option as it stands on a command line: its parameter, and its word, None for a flag."""
+
+    param: click.Parameter
+    word: str | None
+    flag: Any = None
+
+
+def written_options(command: click.Command, ctx: click.Context, args: Sequence[str]) -> tuple[list[Written], list[str]]:
+    """Return the options of a command line in their order, and its other words; nothing is converted.
+
+    Raises:
+        click.UsageError: an option does not exist, or lacks its value.
+    """
+    values, _, order = command.make_parser(ctx).parse_args(args=list(args))
+    left = {name: list(value) if isinstance(value, (list, tuple)) else value for name, value in values.items()}
+    found = []
+    for param in order:
+        if isinstance(param, click.Option):
+            value = left[param.name or ""]
+            if param.is_flag or param.count:
+                found.append(Written(param, None, value))
+            else:
+                found.append(Written(param, value.pop(0)))
+    given = [values.get(each.name) for each in command.params if isinstance(each, click.Argument)]
+    lists = [[each] if isinstance(each, str) else each for each in given if isinstance(each, (str, tuple, list))]
+    return found, [word for words in lists for word in words if isinstance(word, str)]
+
+
+def spelled(option: Written) -> list[str]:
+    """Return the words of an option."""
+    param = option.param
+    assert isinstance(param, click.Option)
+    if option.word is None:
+        return [param.secondary_opts[0] if option.flag is False and param.secondary_opts else _name(param)]
+    return [_name(param), option.word]
+
+
+def _name(param: click.Option) -> str:
+    return next((name for name in param.opts if name.startswith("--")), param.opts[0])
+
+
+class MappedCommand(Command):
+    """A command of which each input can be a job.
+
+    Args:
+        maps: the parameter of the output.
+        also: parameters of files that are written besides; they need placeholders too.
+    """
+
+    def __init__(self, *args: Any, maps: str = "output", also: Sequence[str] = (), **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.maps = maps
+        self.also = tuple(also)
+        self.params += job_options(detail=True)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words; if the output has a placeholder, keep those of each option."""
+        if any(sign in word for word in args for sign in SIGNS):
+            try:
+                written, _ = written_options(self, ctx, args)
+            except click.UsageError:
+                written = []  # it is raised again, with its context
+            if any(each.param.name == self.maps and _maps(each.word or "") for each in written):
+                ctx.meta["tarkit.written"] = written
+        return super().parse_args(ctx, args)
+
+    def run(self, ctx: click.Context) -> Any:
+        """Run the command, or a job for each input."""
+        given = JobOptions.given(ctx)
+        written = ctx.meta.pop("tarkit.written", None)
+        if written is not None:
+            _Mapping(self, ctx, written).run(given)
+            return None
+        if given != JobOptions():
+            name = next(each for each in job_options() if f"tarkit.{each.name}" in ctx.meta)
+            option = next(each for each in self.params if each.name == self.maps)
+            raise Usage(
+                f"{_name(name)} is for jobs, one for each input",
+                f"name their outputs with a placeholder: {option.opts[0]} 'out/{{stem}}.tar'",
+            )
+        return super().run(ctx)
+
+
+def _maps(word: str) -> bool:
+    from tarkit.jobs.values import has_placeholder
+
+    return not word.startswith(("file:", "pipe:")) and has_placeholder(word)
+
+
+class _Mapping:
+    """The jobs of a command line, one for each input."""
+
+    def __init__(self, command: MappedCommand, ctx: click.Context, written: Sequence[Written]) -> None:
+        self.command = command
+        self.ctx = ctx
+        self.name = ctx.info_name or ""
+        common = {each.name for each in (*common_options(), *job_options())}
+        self.written = [each for each in written if each.param.name not in {*INPUTS, *common, command.maps}]
+        self.template = next(each.word or "" for each in written if each.param.name == command.maps)
+        self.words = ["tarkit", self.name]
+        self.common = tuple(_common_words(ctx))
+        given = {each.param.name for each in written}
+        self.series = "notation" in self._names() and bool(given & {"count", "size", "epochs"})
+
+    def _names(self) -> set[str | None]:
+        return {each.name for each in self.command.params}
+
+    def run(self, options: JobOptions) -> None:
+        """Run the jobs."""
+        from tarkit.jobs.values import make_values
+
+        self._check_template()
+        self._choose_seed(options)
+        params = self.ctx.params
+        words, lists = params.get("words") or (), params.get("files_from") or ()
+        inputs = find_inputs(words, lists, bool(params.get("null")), bool(params.get("load")))
+        for each in inputs:
+            self._check_input(each)
+        texts = [each.text for each in inputs]
+        jobs = list(zip(make_values(texts), inputs, strict=True))
+        self._check_outputs(jobs)
+        some = jobs[options.part()]
+        run_all((self._job(value, location) for value, location in some), len(some), options)
+
+    def _check_template(self) -> None:
+        from tarkit.jobs.values import before_placeholders, without_placeholders
+
+        option = next(each for each in self.command.params if each.name == self.command.maps).opts[0]
+        sign = template_sign(without_placeholders(split_last(self.template)[1]))
+        if sign is not None and not self.series:
+            what = "unknown placeholder" if sign[0] in "{}" and ".." not in sign else "a job writes one file, not"
+            hint = f"{option} may have {{stem}}, {{name}}, {{dir}} and {{index}}"
+            raise Usage(f"{show(self.template)}: {what} {sign}", hint)
+        for each in self.written:
+            if each.param.name in self.command.also and not _maps(each.word or ""):
+                raise Usage(
+                    f"{' '.join(spelled(each))}: all jobs would write it",
+                    f"give it a placeholder, such as {{stem}}, as {option} has one",
+                )
+        if not scheme_of(self.template):
+            above = os.path.dirname(before_placeholders(self.template))
+            if above and not os.path.isdir(above):
+                raise Usage(f"{show(self.template)}: there is no directory {above}", f"make it with mkdir -p {above}")
+
+    def _choose_seed(self, options: JobOptions) -> None:
+        """Give all jobs one seed, where a command would draw one."""
+        given = {each.param.name: each.word or "" for each in self.written}
+        random = self.name == "shuffle" or not {"sample", "shuffle"}.isdisjoint(given)
+        random = random or "__random__" in given.get("sort_field", "")
+        if not random or "seed" not in self._names() or "seed" in given:
+            return
+        if options.journal is not None:
+            raise Usage("--journal requires --seed S", "a run that is resumed writes the same bytes")
+        self.words += ["--seed", str(draw_seed(None))]
+
+    def _check_input(self, location: Location) -> None:
+        if location.kind in ("path", "url"):
+            return
+        if location.kind == "stdin":
+            raise Usage(f"{show(self.template)}: stdin has no name", "name the inputs, or write one output")
+        if any(sign in self.template for sign in SIGNS[:-1]):
+            raise Usage(f"{location.name}: a command has no name for {show(self.template)}", "use {index}")
+
+    def _check_outputs(self, jobs: Sequence[tuple[Value, Location]]) -> None:
+        """Raise Usage for two inputs with one output, and for an output that is an input."""
+        names = {_place(location.text): location for _, location in jobs if location.kind in ("path", "url")}
+        seen: dict[str, Location] = {}
+        for value, location in jobs:
+            output = self._output(value)
+            place = _place(output)
+            if place in seen:
+                raise Usage(
+                    f"{seen[place].name} and {location.name} have one output: {public_name(output)}",
+                    "{index} is another for each input, {dir} its directory",
+                )
+            if place in names:
+                raise Usage(
+                    f"{names[place].name} is an input, and the output of {location.name}", "write to another directory"
+                )
+            seen[place] = location
+
+    def _output(self, value: Value) -> str:
+        from tarkit.jobs.values import fill_name
+
+        return fill_name(self.template, value)
+
+    def _job(self, value: Value, location: Location) -> ValueJob:
+        from tarkit.jobs.job import ValueJob
+        from tarkit.jobs.values import fill_name
+
+        output = self._output(value)
+        words, outputs = [*self.words], [output]
+        for each in self.written:
+            if each.param.name in self.command.also and each.word is not None:
+                filled = fill_name(each.word, value)
+                outputs.append(filled)
+                words += spelled(each._replace(word=filled))
+            else:
+                words += spelled(each)
+        option = next(each for each in self.command.params if each.name == self.command.maps)
+        assert isinstance(option, Option)
+        words += [_name(option), output, _input_word(location)]
+        paths = [name for name in outputs if not scheme_of(name)]
+        above = tuple(dict.fromkeys(filter(None, (os.path.dirname(name.rstrip("/")) for name in paths))))
+        files = (location.text,) if location.kind in ("path", "url") else ()
+        return ValueJob(
+            value, (tuple(words),), files, () if self.series else known_outputs(outputs), above, self.common
+        )
+
+
+def _input_word(location: Location) -> str:
+    if location.kind == "pipe":
+        return f"pipe:{location.text}"
+    return f"./{location.text}" if location.text.startswith("-") else location.text
+
+
+def _place(name: str) -> str:
+    return name if scheme_of(name) else os.path.abspath(name)
+
+
+def known_outputs(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the files, directories and objects among the names of outputs; a series of shards is not known."""
+    found = []
+    for word in words:
+        location = parse_output(word) if word else None
+        if location is not None and location.kind in ("path", "url"):
+            series = template_sign(location.text.rpartition("/")[2]) is not None and not word.startswith("file:")
+            found += [] if series else [location.text]
+    return tuple(found)
+
+
+def _common_words(ctx: click.Context) -> list[str]:
+    """Return the words of the common options, wherever they were given."""
+    words: list[str] = []
+    for each in common_options():
+        value = ctx.meta.get(f"tarkit.{each.name}")
+        if value is None or value is False or value == () or each.name in OWN:
+            continue
+        if each.is_flag:
+            words.append(_name(each))
+        else:
+            for one in value if isinstance(value, tuple) else (value,):
+                words += [_name(each), str(one)]
+    return words

@@ -1,0 +1,164 @@
+"""Copies of this process: they run a command line of tarkit, or a call, without the start of a new interpreter.
+
+Copies are made only while this process has no other thread (`threads.has_threads`). A guard, a copy as well, ends the
+steps that still run when this process is killed.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from typing import NoReturn
+
+from tarkit.errors import Interrupted, TarkitError, printable
+from tarkit.jobs.job import Counts
+from tarkit.signals import catch_signals, clean_up, die, restart_in_copy
+from tarkit.streams.command import PATIENCE, disown_commands, lives, send
+from tarkit.streams.process import ForkedChild
+from tarkit.streams.sink import unfinished
+
+RunWords = Callable[[Sequence[str]], int]
+"""Runs a command line of tarkit in this process, and returns its exit status."""
+
+
+class ProcessCopy(ForkedChild):
+    """A copy of this process that runs one step.
+
+    Args:
+        run: runs a command line of tarkit.
+        close: descriptors of this process that the copy closes.
+        call: is called in place of a command line.
+        report: descriptor for what a call returns.
+        words: the command line.
+    """
+
+    def __init__(
+        self,
+        run: RunWords | None,
+        close: Iterable[int],
+        call: Callable[[], Counts] | None,
+        report: int,
+        words: Sequence[str],
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        **ignored: object,
+    ) -> None:
+        pid = os.fork()
+        if pid == 0:
+
+            def work() -> int:
+                if call is not None:
+                    return _reported(call, report)
+                assert run is not None
+                return run(words)
+
+            _main(work, (stdin, stdout, stderr), close)
+        super().__init__(pid)
+
+
+def _main(work: Callable[[], int], fds: Sequence[int], close: Iterable[int]) -> NoReturn:
+    """Work in a copy of the parent, and end the process. Files, commands and directories of the parent stay its own."""
+    status = 1
+    try:
+        try:
+            os.setpgid(0, 0)
+            for place, fd in enumerate(fds):
+                os.dup2(fd if fd >= 0 else os.open(os.devnull, os.O_RDWR), place)
+            for fd in close:
+                os.close(fd)
+            gc.freeze()  # a collection would copy all pages of the parent
+            unfinished.clear()
+            disown_commands()
+            catch_signals()
+            restart_in_copy()
+            status = work()
+            clean_up()
+        except Interrupted as error:
+            die(error.signum)
+    except BaseException:
+        os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
+    finally:
+        os._exit(status)
+
+
+def _reported(call: Callable[[], Counts], report: int) -> int:
+    """Call a function and report what it returns; return a status."""
+    try:
+        samples, size = call()
+    except (TarkitError, OSError) as error:
+        hint = getattr(error, "hint", None)
+        said = f"tarkit: {printable(str(error))}\n" + (f"hint: {printable(hint)}\n" if hint else "")
+        os.write(2, said.encode("utf-8", "backslashreplace"))
+        return 1
+    os.write(report, json.dumps({"samples": samples, "bytes": size}).encode())
+    return 0
+
+
+class ProcessGuard:
+    """A process that ends the steps of jobs when this process has been killed and cannot do so itself.
+
+    It reads from a pipe which processes run, and sees that the pipe is closed.
+
+    Attributes:
+        fd: the end of the pipe that is written; a copy of this process closes it.
+    """
+
+    def __init__(self) -> None:
+        read, self.fd = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(self.fd)
+                os.setpgid(0, 0)  # a signal to the group of the parent is not for it
+                for fd in range(3):
+                    os.dup2(os.open(os.devnull, os.O_RDWR), fd)
+                for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                    signal.signal(signum, signal.SIG_IGN)
+                gc.freeze()
+                _guard(read)
+            finally:
+                os._exit(0)
+        os.close(read)
+        self._child = ForkedChild(pid)
+
+    def began(self, pid: int) -> None:
+        """Take note of a process, which leads its group."""
+        self._tell(b"+%d\n" % pid)
+
+    def ended(self, pid: int) -> None:
+        """Take note that a process has ended, and its group with it."""
+        self._tell(b"-%d\n" % pid)
+
+    def _tell(self, line: bytes) -> None:
+        try:
+            os.write(self.fd, line)
+        except BrokenPipeError:
+            pass  # it has been killed itself
+
+    def close(self) -> None:
+        """End it."""
+        os.close(self.fd)
+        self._child.wait()
+
+
+def _guard(fd: int) -> None:
+    running: set[int] = set()
+    with open(fd, "rb") as lines:
+        for line in lines:
+            if line.startswith(b"+"):
+                running.add(int(line[1:]))
+            else:
+                running.discard(int(line[1:]))
+    groups = [-pid for pid in running]
+    send(groups, signal.SIGTERM)
+    limit = time.monotonic() + PATIENCE
+    while any(map(lives, running)) and time.monotonic() < limit:
+        time.sleep(0.01)
+    send(groups, signal.SIGKILL)

@@ -1,0 +1,205 @@
+"""The engine: takes jobs one after the other, has an executor run them, tries again, and records what became of them.
+
+Its memory does not grow with the number of jobs that are done. What jobs write to stdout is passed on in the order of
+the jobs, each as a whole when it has succeeded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+from tarkit.jobs.job import JobOutcome, Printed, ValueJob
+from tarkit.jobs.journal import JobJournal
+
+Halt = Literal["soon", "now", "never"]
+Emit = Callable[[Printed], None]
+
+SHOWN = 100  # failures that are kept for the table
+HELD = 256  # outputs of jobs that wait for those of jobs before them
+PULSE = 0.2  # seconds between two calls of `progress`
+
+
+class JobExecutor(Protocol):
+    """What runs jobs.
+
+    Attributes:
+        slots: how many jobs are submitted at a time; it may change.
+    """
+
+    slots: int
+
+    def submit(self, job: ValueJob, attempt: int) -> None:
+        """Begin a job."""
+
+    def wait(self, seconds: float) -> list[tuple[ValueJob, JobOutcome]]:
+        """Return the jobs that have ended; wait up to `seconds` while there are none."""
+
+    def cancel(self) -> None:
+        """End all jobs that run; `wait` does not return them."""
+
+
+class JobFailure(NamedTuple):
+    """A job that failed, and how its last attempt ended."""
+
+    job: ValueJob
+    outcome: JobOutcome
+
+
+@dataclass
+class JobSummary:
+    """What became of the jobs.
+
+    Attributes:
+        done: how many succeeded.
+        kept: how many were done before, and were left as they are.
+        failed: how many failed.
+        cancelled: how many were ended because another one failed.
+        retried: attempts after a failure.
+        halted: whether jobs were left because one failed.
+        samples, bytes: what the jobs that succeeded wrote, as far as they say.
+        failures: the first of the failures.
+        seconds: how long it took.
+    """
+
+    done: int = 0
+    kept: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retried: int = 0
+    halted: bool = False
+    samples: int = 0
+    bytes: int = 0
+    failures: list[JobFailure] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def ended(self) -> int:
+        """How many jobs are over."""
+        return self.done + self.kept + self.failed
+
+
+def run_jobs(
+    jobs: Iterable[ValueJob],
+    executor: JobExecutor,
+    *,
+    retries: int = 0,
+    halt: Halt = "soon",
+    journal: JobJournal | None = None,
+    progress: Callable[[JobSummary], None] = lambda summary: None,
+    emit: Emit = lambda output: None,
+) -> JobSummary:
+    """Run jobs, and return what became of them.
+
+    Args:
+        jobs: are taken when there is room for another.
+        executor: runs them; whatever ends this function, it is told to cancel what still runs.
+        retries: how often a job that failed is tried again.
+        halt: after a failure: end when the running jobs are done, end them now, or never.
+        journal: knows what is done, and records attempts.
+        progress: called when something has changed, and several times a second.
+        emit: called with what jobs wrote to stdout.
+    """
+    run = _JobRun(iter(jobs), executor, retries, halt, journal, emit)
+    try:
+        while run.start() or run.running:
+            for job, outcome in executor.wait(PULSE):
+                run.take(job, outcome)
+            progress(run.summary)
+        progress(run.summary)
+        return run.summary
+    finally:
+        executor.cancel()
+
+
+class _JobRun:
+    def __init__(
+        self,
+        jobs: Iterator[ValueJob],
+        executor: JobExecutor,
+        retries: int,
+        halt: Halt,
+        journal: JobJournal | None,
+        emit: Emit,
+    ) -> None:
+        self.summary = JobSummary()
+        self.running = 0
+        self._begun = time.monotonic()
+        self._jobs = jobs
+        self._executor = executor
+        self._retries = retries
+        self._halt = halt
+        self._journal = journal
+        self._emit = emit
+        self._order: deque[int] = deque()  # of jobs whose output was not passed on
+        self._outputs: dict[int, Printed | None] = {}
+        self._held = 0
+
+    def start(self) -> bool:
+        """Submit jobs while there is room; return whether one was looked at."""
+        looked = False
+        while self.running < self._executor.slots and self._held < HELD and not self.summary.halted:
+            job = next(self._jobs, None)
+            if job is None:
+                break
+            if self._journal is not None and self._journal.has_done(job):
+                self.summary.kept += 1
+                if self.summary.kept % HELD == 0:
+                    return True  # so that progress is shown
+                continue
+            looked = True
+            self._order.append(job.value.index)
+            self._submit(job, 1)
+        return looked
+
+    def _submit(self, job: ValueJob, attempt: int) -> None:
+        if self._journal is not None:
+            self._journal.begin(job)
+        self._executor.submit(job, attempt)
+        self.running += 1
+
+    def take(self, job: ValueJob, outcome: JobOutcome) -> None:
+        """Count and record a job that ended, or try it again."""
+        if not self.running:
+            return
+        self.running -= 1
+        summary = self.summary
+        summary.seconds = time.monotonic() - self._begun
+        if self._journal is not None:
+            self._journal.end(job, outcome)
+        if outcome.status == 0:
+            summary.done += 1
+            summary.samples += outcome.samples or 0
+            summary.bytes += outcome.bytes or 0
+        elif outcome.attempt <= self._retries and not summary.halted:
+            summary.retried += 1
+            self._submit(job, outcome.attempt + 1)
+            return
+        else:
+            self._fail(job, outcome)
+        self._outputs[job.value.index] = outcome.output
+        self._held += outcome.output is not None
+        self._pass_on()
+
+    def _fail(self, job: ValueJob, outcome: JobOutcome) -> None:
+        summary = self.summary
+        summary.failed += 1
+        if len(summary.failures) < SHOWN:
+            summary.failures.append(JobFailure(job, outcome))
+        if self._halt == "never":
+            return
+        summary.halted = True
+        if self._halt == "now":
+            self._executor.cancel()
+            summary.cancelled, self.running = self.running, 0
+
+    def _pass_on(self) -> None:
+        """Pass on the outputs of all jobs before the first that still runs."""
+        while self._order and self._order[0] in self._outputs:
+            output = self._outputs.pop(self._order.popleft())
+            if output is not None:
+                self._held -= 1
+                self._emit(output)

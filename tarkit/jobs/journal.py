@@ -1,0 +1,170 @@
+"""The journal of a run of jobs: a file of JSON lines, one for each attempt that ended.
+
+A line is written by one call, at the end of the file, and is on the disk before the next job begins. What a killed run
+leaves of a last line is removed by the run that resumes. One run at a time holds the lock of a journal, until its
+last process has ended.
+
+A job is known by the digest of its value and its command line, or the name of its call. It is done if an attempt
+ended with status 0, and its inputs and outputs, as far as they are known, are what they were then: same size and time,
+of an object the same version.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+import time
+from hashlib import blake2b
+from typing import Any
+
+from tarkit.errors import TarkitError, Usage, spell, system_hint
+from tarkit.jobs.job import JobOutcome, ValueJob
+from tarkit.stores.connect import head_object
+from tarkit.stores.schemes import refuse_url, scheme_of
+
+Prints = dict[str, "str | None"]
+"""Files and objects by name, each with what tells that it has changed; None for one that does not exist."""
+
+DIGEST = 16  # bytes
+PATIENCE = 5.0  # seconds: the processes of a run that was killed end soon
+AGAIN = 0.05  # seconds between two attempts to lock
+
+
+def fingerprint(name: str) -> str | None:
+    """Return what tells that a file or an object has changed; None if it does not exist."""
+    try:
+        if scheme_of(name):
+            info = head_object(name)
+            return f"{info.size}:{info.version or info.modified}"
+        status = os.stat(name)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return None
+        raise
+    return f"{status.st_size}:{status.st_mtime_ns}"
+
+
+class JobJournal:
+    """An open journal.
+
+    Args:
+        path: the file.
+        resume: whether a journal that is there is continued; one that is not there is begun.
+
+    Raises:
+        Usage: there is a journal, and no `resume`; or another run writes to it.
+    """
+
+    def __init__(self, path: str, resume: bool = False) -> None:
+        refuse_url(path, "journal")
+        self.path = path
+        self._done: dict[bytes, bytes] = {}
+        self._before: dict[bytes, Prints] = {}
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        try:
+            self._fd = os.open(path, flags | (0 if resume else os.O_EXCL), 0o666)
+        except FileExistsError:
+            raise Usage(
+                f"{path}: there is a journal of this name",
+                f"{spell('resume')} does what is left of it; a new run needs another name",
+            ) from None
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            os.close(self._fd)
+            raise Usage(f"{path}: a journal is a regular file")
+        try:
+            self._lock()
+            self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def _lock(self) -> None:
+        limit = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= limit:
+                    raise Usage(f"{self.path}: another run writes to this journal", "wait for its end") from None
+            time.sleep(AGAIN)
+
+    def _read(self) -> None:
+        whole = 0
+        with open(self.path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    break  # a torn line
+                whole += len(line)
+                try:
+                    record = json.loads(line)
+                    key = bytes.fromhex(record["job"])
+                    state = _digest([record["inputs"], record["outputs"]])
+                    status = int(record["status"])
+                except (ValueError, KeyError, TypeError):
+                    raise TarkitError(f"{self.path}:{number}: this is no line of a journal") from None
+                if status == 0:
+                    self._done[key] = state
+                else:
+                    self._done.pop(key, None)
+        if whole != os.fstat(self._fd).st_size:
+            os.ftruncate(self._fd, whole)
+
+    def has_done(self, job: ValueJob) -> bool:
+        """Return whether a job is done, and its inputs and outputs are unchanged."""
+        known = self._done.get(identity(job)) if self._done else None
+        return known is not None and known == _digest([_prints(job.inputs), _prints(job.outputs)])
+
+    def begin(self, job: ValueJob) -> None:
+        """Note the state of the inputs before an attempt."""
+        self._before[identity(job)] = _prints(job.inputs)
+
+    def end(self, job: ValueJob, outcome: JobOutcome) -> None:
+        """Write the line of an attempt."""
+        before = self._before.pop(identity(job), None)
+        record: dict[str, Any] = {
+            "value": job.value.text,
+            "command": job.shown(),
+            "start": outcome.start,
+            "seconds": round(outcome.seconds, 3),
+            "status": outcome.status,
+            "samples": outcome.samples,
+            "bytes": outcome.bytes,
+            "attempt": outcome.attempt,
+            "host": outcome.host,
+            "job": identity(job).hex(),
+            "inputs": before,
+            "outputs": _prints(job.outputs) if outcome.status == 0 else {},
+        }
+        if outcome.status:
+            record["stderr"] = outcome.tail
+        line = json.dumps(record).encode() + b"\n"
+        try:
+            if os.write(self._fd, line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._fd)
+        except OSError as error:
+            raise TarkitError(f"{self.path}: {error.strerror}", system_hint(error)) from error
+
+    def close(self) -> None:
+        """Close it, and release its lock, which copies of this process share."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        os.close(self._fd)
+
+
+def identity(job: ValueJob) -> bytes:
+    """Return what a job is known by."""
+    return _digest([job.value.text, job.steps, job.name, job.outputs])
+
+
+def _prints(names: tuple[str, ...]) -> Prints:
+    return {name: fingerprint(name) for name in names}
+
+
+def _digest(value: object) -> bytes:
+    return blake2b(json.dumps(value).encode(), digest_size=DIGEST).digest()

@@ -1,0 +1,168 @@
+"""The values of jobs: words are expanded to values, and values are filled into words.
+
+In a word `{}` is the value, `{name}` the last component of its path, `{stem}` that without suffixes of archives,
+`{dir}` its directory relative to the one that all values have in common, `{index}` its number from 0 (`{index:05d}`
+with leading zeros). `{{` and `}}` are braces. Braces with `..` or a comma in them are no placeholders: they are ranges
+and lists of the command that gets them.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.samples.fields import stem
+from tarkit.stores import listing
+from tarkit.stores.schemes import public_name, scheme_of
+from tarkit.streams.location import expand_braces, list_name, natural_key, read_list
+
+PLACEHOLDERS = "{} {stem} {name} {dir} {index:05d}"
+_KNOWN = r"\{(stem|name|dir|index)(?::0?([0-9]{1,2})d)?\}"
+_PIECES = re.compile(r"\{\{|\}\}|\{[^{}]*\}|[{}]")
+_ANY = re.compile(_KNOWN)
+_GLOB = re.compile(r"[*?[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One of the values: its text, its number from 0, and the parts of its text (see above)."""
+
+    text: str
+    index: int
+    stem: str
+    name: str
+    dir: str
+
+
+def expand_values(words: Sequence[str], lists: Sequence[str] = (), nul: bool = False) -> list[str]:
+    """Return the values that words stand for: braces and globs, also of URLs, are expanded; other words are values.
+
+    Args:
+        words: the arguments.
+        lists: files with one argument a line.
+        nul: the arguments in the lists end with NUL and are values as they are.
+
+    Raises:
+        TarkitError: a glob matches nothing, or a list cannot be read.
+    """
+    found = [value for word in words for value in _expand(word)]
+    for name in lists:
+        shown = list_name(name)
+        for number, word in read_list(name, shown, nul):
+            try:
+                found += [word] if nul else _expand(word)
+            except TarkitError as error:
+                raise type(error)(f"{shown}:{number}: {error}", error.hint) from error
+    return found
+
+
+def _expand(word: str) -> Iterable[str]:
+    return [word] if os.path.lexists(word) else (value for name in expand_braces(word) for value in _matched(name))
+
+
+def _matched(name: str) -> list[str]:
+    if not _GLOB.search(name) or os.path.lexists(name):
+        return [name]
+    if scheme_of(name):
+        found = listing.in_child(name, lambda: sorted(listing.matching(name), key=natural_key))
+    else:
+        found = sorted(glob.glob(name, recursive=True), key=natural_key)
+    if not found:
+        raise TarkitError(f"{show(public_name(name))}: matches nothing", "-0 with -T takes values as they are")
+    return found
+
+
+def make_values(texts: Sequence[str]) -> Iterator[Value]:
+    """Yield the values of these texts."""
+    common: list[str] | None = None
+    for text in texts:
+        parts = _directory(text)
+        common = parts if common is None else _beginning(common, parts)
+    for index, text in enumerate(texts):
+        name = _path(text).rpartition("/")[2]
+        below = _directory(text)[len(common or ()) :]
+        yield Value(text, index, stem(name), name, "/".join(below) or ".")
+
+
+def _path(text: str) -> str:
+    """Return a text without what follows the path of a web address."""
+    return text.partition("?")[0] if scheme_of(text) in ("http", "https") else text
+
+
+def _directory(text: str) -> list[str]:
+    """Return the components of the directory of a path or URL."""
+    if scheme_of(text):
+        return _path(text).split("/")[:-1]
+    return os.path.dirname(os.path.abspath(text)).split("/")
+
+
+def _beginning(left: list[str], right: list[str]) -> list[str]:
+    if left == right:
+        return left
+    same = next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
+    return left[: min(len(left), len(right)) if same is None else same]
+
+
+def parse_part(word: str) -> tuple[int, int]:
+    """Return K and N of `K/N`, the K-th of N parts, counted from 0. Raises Usage for anything else."""
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", word)
+    if found is None or int(found[1]) >= int(found[2]):
+        raise Usage(f"--shard-index {show(word)}: expected K/N, where K is from 0 to N-1", "for example 0/16")
+    return int(found[1]), int(found[2])
+
+
+# ---- Placeholders
+
+
+def fill(word: str, value: Value) -> str:
+    """Return a word with the value in place of its placeholders. Raises Usage for an unknown one."""
+
+    def filled(found: re.Match[str]) -> str:
+        piece = found[0]
+        if piece in ("{{", "}}"):
+            return piece[0]
+        if piece == "{}":
+            return value.text
+        if known := _ANY.fullmatch(piece):
+            return _part(known, value)
+        if len(piece) > 1 and (".." in piece or "," in piece):
+            return piece
+        what = f"unknown placeholder {piece}" if len(piece) > 1 else "unmatched or nested braces"
+        raise Usage(f"{show(word)}: {what}", f"there are {PLACEHOLDERS}; {{{{ and }}}} are braces")
+
+    return _PIECES.sub(filled, word) if "{" in word or "}" in word else word
+
+
+def has_placeholder(word: str) -> bool:
+    """Return whether a word has a placeholder of a value, besides `{}`."""
+    return _ANY.search(word) is not None
+
+
+def fill_name(word: str, value: Value) -> str:
+    """Return the name of an output with the value in place of its placeholders; other braces stay."""
+    return _ANY.sub(lambda found: _part(found, value), word)
+
+
+def without_placeholders(word: str) -> str:
+    """Return a name without its placeholders."""
+    return _ANY.sub("", word)
+
+
+def before_placeholders(word: str) -> str:
+    """Return what a name has before its first placeholder."""
+    found = _ANY.search(word)
+    return word if found is None else word[: found.start()]
+
+
+def _part(found: re.Match[str], value: Value) -> str:
+    name, width = found.groups()
+    if name == "index":
+        return str(value.index).zfill(int(width or 0))
+    if width is not None:
+        raise Usage(f"{found[0]}: only {{index}} is a number")
+    text: str = getattr(value, name)
+    return text
