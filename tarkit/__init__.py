@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from tarkit.errors import Usage as Usage
     from tarkit.inspecting.census import Share as Share
     from tarkit.inspecting.item import EntryName as EntryName
+    from tarkit.jobs.engine import JobSummary as JobSummary
+    from tarkit.jobs.map_shards import map_shards as map_shards
     from tarkit.loading.loader import Loader as Loader
     from tarkit.loading.loader import loader as loader
     from tarkit.loading.settings import LoaderOptions as LoaderOptions
@@ -63,6 +65,7 @@ _MODULES = {
     "FieldStats": "tarkit.api.inspect",
     "Finding": "tarkit.checking.findings",
     "IndexedDataset": "tarkit.api.indexed",
+    "JobSummary": "tarkit.jobs.engine",
     "Loader": "tarkit.loading.loader",
     "LoaderOptions": "tarkit.loading.settings",
     "Plan": "tarkit.api.tree.plan",
@@ -84,6 +87,7 @@ _MODULES = {
     "index": "tarkit.api.index",
     "load_plan": "tarkit.api.tree.plan",
     "loader": "tarkit.loading.loader",
+    "map_shards": "tarkit.jobs.map_shards",
     "mix": "tarkit.api.mix",
     "open": "tarkit.api.dataset",
     "plan": "tarkit.api.tree.plan",
@@ -102,6 +106,7 @@ __all__ = [
     "FieldStats",
     "Finding",
     "IndexedDataset",
+    "JobSummary",
     "Loader",
     "LoaderOptions",
     "Plan",
@@ -124,6 +129,7 @@ __all__ = [
     "index",
     "load_plan",
     "loader",
+    "map_shards",
     "mix",
     "open",
     "plan",

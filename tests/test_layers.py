@@ -89,8 +89,7 @@ FOLDERS = {
     "checking": "errors problems streams.codecs stores streams spill tar tables samples shards",
     "sorting": "errors problems stores streams spill tar tables samples shards",
     "packing": (
-        "errors problems signals streams.codecs stores streams spill tar tables parallel samples export shards "
-        "sorting"
+        "errors problems signals streams.codecs stores streams spill tar tables parallel samples export shards sorting"
     ),
     "views": "errors streams tables inspecting packing",
     "api": (
@@ -99,8 +98,8 @@ FOLDERS = {
     ),
     "api.tree": "errors streams.codecs stores streams tables shards packing api",
     "loading": "errors media problems stores streams samples api",
-    "jobs": "errors signals threads stores streams samples",
-    "tarkit": "errors inspecting shards checking sorting api api.tree loading",
+    "jobs": "errors problems signals threads stores streams samples api",
+    "tarkit": "errors inspecting shards checking sorting api api.tree loading jobs",
     "cli": (
         "errors problems signals streams.codecs threads stores streams tar samples proc shards checking sorting "
         "packing views api api.tree jobs tarkit"

@@ -6,7 +6,6 @@ the words that click's parser finds for each option, before anything is converte
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +16,6 @@ from tarkit.cli.jobs import JobOptions, job_options, run_all
 from tarkit.cli.options import draw_seed, find_inputs
 from tarkit.errors import Usage, show
 from tarkit.shards.template import split_last, template_sign
-from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.streams.location import Location, parse_output
 
 if TYPE_CHECKING:
@@ -139,6 +137,7 @@ class _Mapping:
 
     def run(self, options: JobOptions) -> None:
         """Run the jobs."""
+        from tarkit.jobs.outputs import check_outputs
         from tarkit.jobs.values import make_values
 
         self._check_template()
@@ -146,16 +145,14 @@ class _Mapping:
         params = self.ctx.params
         words, lists = params.get("words") or (), params.get("files_from") or ()
         inputs = find_inputs(words, lists, bool(params.get("null")), bool(params.get("load")))
-        for each in inputs:
-            self._check_input(each)
         texts = [each.text for each in inputs]
         jobs = list(zip(make_values(texts), inputs, strict=True))
-        self._check_outputs(jobs)
+        check_outputs(self.template, jobs)
         some = jobs[options.part()]
         run_all((self._job(value, location) for value, location in some), len(some), options)
 
     def _check_template(self) -> None:
-        from tarkit.jobs.values import before_placeholders, without_placeholders
+        from tarkit.jobs.values import without_placeholders
 
         option = next(each for each in self.command.params if each.name == self.command.maps).opts[0]
         sign = template_sign(without_placeholders(split_last(self.template)[1]))
@@ -169,10 +166,6 @@ class _Mapping:
                     f"{' '.join(spelled(each))}: all jobs would write it",
                     f"give it a placeholder, such as {{stem}}, as {option} has one",
                 )
-        if not scheme_of(self.template):
-            above = os.path.dirname(before_placeholders(self.template))
-            if above and not os.path.isdir(above):
-                raise Usage(f"{show(self.template)}: there is no directory {above}", f"make it with mkdir -p {above}")
 
     def _choose_seed(self, options: JobOptions) -> None:
         """Give all jobs one seed, where a command would draw one."""
@@ -185,32 +178,6 @@ class _Mapping:
             raise Usage("--journal requires --seed S", "a run that is resumed writes the same bytes")
         self.words += ["--seed", str(draw_seed(None))]
 
-    def _check_input(self, location: Location) -> None:
-        if location.kind in ("path", "url"):
-            return
-        if location.kind == "stdin":
-            raise Usage(f"{show(self.template)}: stdin has no name", "name the inputs, or write one output")
-        if any(sign in self.template for sign in SIGNS[:-1]):
-            raise Usage(f"{location.name}: a command has no name for {show(self.template)}", "use {index}")
-
-    def _check_outputs(self, jobs: Sequence[tuple[Value, Location]]) -> None:
-        """Raise Usage for two inputs with one output, and for an output that is an input."""
-        names = {_place(location.text): location for _, location in jobs if location.kind in ("path", "url")}
-        seen: dict[str, Location] = {}
-        for value, location in jobs:
-            output = self._output(value)
-            place = _place(output)
-            if place in seen:
-                raise Usage(
-                    f"{seen[place].name} and {location.name} have one output: {public_name(output)}",
-                    "{index} is another for each input, {dir} its directory",
-                )
-            if place in names:
-                raise Usage(
-                    f"{names[place].name} is an input, and the output of {location.name}", "write to another directory"
-                )
-            seen[place] = location
-
     def _output(self, value: Value) -> str:
         from tarkit.jobs.values import fill_name
 
@@ -218,6 +185,7 @@ class _Mapping:
 
     def _job(self, value: Value, location: Location) -> ValueJob:
         from tarkit.jobs.job import ValueJob
+        from tarkit.jobs.outputs import parents_of
         from tarkit.jobs.values import fill_name
 
         output = self._output(value)
@@ -232,8 +200,7 @@ class _Mapping:
         option = next(each for each in self.command.params if each.name == self.command.maps)
         assert isinstance(option, Option)
         words += [_name(option), output, _input_word(location)]
-        paths = [name for name in outputs if not scheme_of(name)]
-        above = tuple(dict.fromkeys(filter(None, (os.path.dirname(name.rstrip("/")) for name in paths))))
+        above = parents_of(outputs)
         files = (location.text,) if location.kind in ("path", "url") else ()
         return ValueJob(
             value, (tuple(words),), files, () if self.series else known_outputs(outputs), above, self.common
@@ -244,10 +211,6 @@ def _input_word(location: Location) -> str:
     if location.kind == "pipe":
         return f"pipe:{location.text}"
     return f"./{location.text}" if location.text.startswith("-") else location.text
-
-
-def _place(name: str) -> str:
-    return name if scheme_of(name) else os.path.abspath(name)
 
 
 def known_outputs(words: Sequence[str]) -> tuple[str, ...]:

@@ -26,8 +26,8 @@ EXAMPLES = (
     "tarkit each -T names --journal j --resume -- curl -fO https://host/{}",
 )
 COST = (
-    "One pass over the values. A job of a command of tarkit is a copy of the running process, which takes 10 ms to "
-    "start; others are new processes. Memory grows with -j, by 100 bytes for each value, and with --resume by 150 bytes "
+    "One pass over the values. A job of a command of tarkit is a copy of this process, which takes 10 ms to start; "
+    "others are new processes. Memory grows with -j, by 100 bytes for each value, and with --resume by 150 bytes "
     "for each line of the journal. What jobs write to stdout is kept in temporary space until its turn."
 )
 OUTPUTS = ("output", "template", "directory", "fix", "rejects")  # parameters that name outputs

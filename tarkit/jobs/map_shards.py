@@ -1,0 +1,149 @@
+"""`tarkit.map_shards`: a function of the user makes a dataset of each archive, which becomes an archive of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tarkit.api.arguments import check_at_least, check_choice, check_function, check_text, parse_processes, split_names
+from tarkit.api.chain import Archives, locate
+from tarkit.api.dataset import Dataset
+from tarkit.api.output import Output
+from tarkit.api.run import RunPlan
+from tarkit.errors import TarkitError, Usage, printable, show
+from tarkit.jobs.engine import Halt, JobSummary, run_jobs
+from tarkit.jobs.job import Counts, ValueJob
+from tarkit.jobs.journal import JobJournal
+from tarkit.jobs.local import LocalExecutor
+from tarkit.jobs.outputs import check_outputs, parents_of
+from tarkit.jobs.values import fill_name, has_placeholder, make_values
+from tarkit.problems import Policy
+from tarkit.stores.schemes import public_name
+from tarkit.stores.store import StoreOptions, parse_options
+from tarkit.streams.location import Location
+
+if TYPE_CHECKING:
+    from tarkit.api.chain import Input
+
+Change = Callable[[Dataset], Dataset]
+
+
+@dataclass(frozen=True)
+class ShardCall:
+    """The call of one job: it reads one archive and writes one. It can be pickled, if the function can."""
+
+    location: Location
+    output: str
+    function: Change
+    plan: RunPlan
+    compress: str | None
+    storage: StoreOptions | None
+
+    def __call__(self) -> Counts:
+        """Write the output; return its samples and bytes."""
+        dataset = self.function(Dataset(Archives((self.location,), storage=self.storage), self.plan))
+        if not isinstance(dataset, Dataset):
+            raise TypeError(f"map_shards: the function returned {type(dataset).__name__}, not a Dataset")
+        shard = dataset.write(self.output, compress=self.compress)
+        return shard.samples, shard.size
+
+
+def map_shards(
+    inputs: Input | Iterable[Input],
+    output: str | os.PathLike[str],
+    function: Change,
+    *,
+    jobs: int = 0,
+    retries: int = 0,
+    halt: Halt = "soon",
+    journal: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    allow: str | Iterable[str] = (),
+    skip: str | Iterable[str] = (),
+    compress: str | None = None,
+    tmpdir: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    progress: Callable[[JobSummary], None] | None = None,
+) -> JobSummary:
+    """Make an archive of each archive, several at a time, in copies of this process.
+
+    While this process has other threads, as in a notebook, it cannot be copied, and does the work itself. Lines that a
+    job writes to stderr are printed after the name of its input.
+
+    Args:
+        inputs: as for `tarkit.open`, without file objects.
+        output: the names of the outputs, with `{stem}` (the name of the input without directory and suffixes),
+            `{name}`, `{dir}` (below the directory that all inputs have in common) or `{index:05d}`.
+        function: takes the dataset of one archive, and returns the one that is written.
+        jobs: how many at a time; 0 is one per CPU.
+        retries: how often a job that failed is tried again.
+        halt: after a failure: `"soon"` ends when the running jobs are done, `"now"` ends these, `"never"` goes on.
+        journal: a file that records each job.
+        resume: whether jobs that the journal has as done are left out, unless their input or output has changed. A
+            change of the function is not seen, unless its name changes.
+        allow, skip: names of problems, as for `tarkit.open`.
+        compress: a codec, whatever the suffix.
+        tmpdir, storage_options: the directory of temporary files; how URLs are reached.
+        progress: called when jobs have ended, and several times a second.
+
+    Returns:
+        How many jobs were done, kept as they were, and so on; the samples and bytes that were written.
+
+    Raises:
+        Usage: two inputs have one output, there is a journal and no `resume`, and the like.
+        TarkitError: a job failed.
+
+    >>> import tarkit
+    >>> summary = tarkit.map_shards("train-*.tar", "cats-{stem}.tar", lambda data: data.where("cls == 3"))
+    >>> summary.done, summary.samples
+    (2, 2)
+    """
+    check_function(function=function)
+    check_at_least(0, retries=retries)
+    check_choice("halt", halt, Halt)
+    template = os.fspath(output)
+    check_text(output=template)
+    if not has_placeholder(template):
+        raise Usage(f"output={show(template)}: it has no placeholder", "for example 'out/{stem}.tar'")
+    if resume and journal is None:
+        raise Usage("resume=True requires a journal")
+    storage = parse_options(storage_options)
+    plan = RunPlan(split_names(allow, "allow"), split_names(skip, "skip"), 0, None, tmpdir)
+    Policy(plan.allow, plan.skip)  # raises for names that are no problems
+    locations = locate(inputs, storage)
+    pairs = list(zip(make_values([each.text for each in locations]), locations, strict=True))
+    check_outputs(template, pairs)
+    for value, _ in pairs[:1]:
+        Output.from_argument(fill_name(template, value), compress)  # raises for what still looks like a template
+    name = f"map_shards {getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+
+    def each_job() -> Iterable[ValueJob]:
+        for value, location in pairs:
+            target = fill_name(template, value)
+            call = ShardCall(location, target, function, plan, compress, storage)
+            files = (location.text,) if location.kind in ("path", "url") else ()
+            yield ValueJob(value, (), files, (target,), parents_of([target]), call=call, name=name)
+
+    opened = None if journal is None else JobJournal(os.fspath(journal), resume)
+    executor = LocalExecutor(parse_processes(jobs), relay=_relay, tmpdir=tmpdir)
+    try:
+        watch = progress or (lambda summary: None)
+        summary = run_jobs(each_job(), executor, retries=retries, halt=halt, journal=opened, progress=watch)
+    finally:
+        executor.close()
+        if opened is not None:
+            opened.close()
+    if summary.failed:
+        job, outcome = summary.failures[0]
+        said = outcome.tail.removeprefix("tarkit: ").partition("\n")[0] or outcome.words()
+        raise TarkitError(f"{summary.failed} of {len(pairs)} jobs failed; {public_name(job.value.text)}: {said}")
+    return summary
+
+
+def _relay(job: ValueJob, line: bytes) -> None:
+    try:
+        os.write(2, printable(public_name(job.value.text)).encode() + b": " + line + b"\n")
+    except OSError:
+        pass  # stderr is closed

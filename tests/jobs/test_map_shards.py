@@ -1,0 +1,144 @@
+"""tarkit.map_shards: an archive for each archive, made by a function."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import tarkit
+from tarkit.api.dataset import Dataset
+from tarkit.jobs.job import RunningJob, ValueJob, run_job
+from tarkit.jobs.values import Value
+from tests._tools import each_row
+from tests.conftest import keys, tar
+
+
+@pytest.fixture
+def shards(here: Path) -> list[str]:
+    """Make four shards."""
+    names = [f"in-{at}.tar" for at in range(4)]
+    for at, name in enumerate(names):
+        Path(name).write_bytes(tar({f"{at}/{key}.cls": b"%d" % key for key in (3, 1, 2)}))
+    return names
+
+
+def in_order(data: Dataset) -> Dataset:
+    """Sort a dataset."""
+    return data.sort()
+
+
+@pytest.mark.forks
+@each_row("jobs", [1, 3])
+def test_map(jobs: int, here: Path) -> None:
+    """Each input has an output; lambdas are functions too; the summary counts."""
+    for at in range(4):
+        Path(f"in-{at}.tar").write_bytes(tar({f"{at}/{key}.cls": b"%d" % key for key in (3, 1, 2)}))
+    (here / "out").mkdir()
+    summary = tarkit.map_shards("in-{0..3}.tar", "out/{stem}.tar", lambda data: data.where("cls > 1").sort(), jobs=jobs)
+    assert (summary.done, summary.failed, summary.samples, summary.bytes) == (4, 0, 8, 4 * 10240)
+    assert [keys(Path(f"out/in-{at}.tar")) for at in range(4)] == [f"{at}/2 {at}/3" for at in range(4)]
+
+
+@pytest.mark.forks
+def test_failures_and_resume(shards: list[str]) -> None:
+    """A damaged input is an error that names it; what was done is kept by a run that resumes."""
+    whole = Path("in-2.tar").read_bytes()
+    Path("in-2.tar").write_bytes(whole[:700])
+    with pytest.raises(tarkit.TarkitError, match=r"^1 of 4 jobs failed; in-2.tar: in-2.tar: at .*\[truncated\]$"):
+        tarkit.map_shards(shards, "out-{index}.tar", in_order, journal="j", halt="never", jobs=2)
+    assert sorted(path.name for path in Path().glob("out-*")) == ["out-0.tar", "out-1.tar", "out-3.tar"]
+    Path("in-2.tar").write_bytes(whole)
+    seen = []
+    summary = tarkit.map_shards(
+        shards, "out-{index}.tar", in_order, journal="j", resume=True, progress=lambda each: seen.append(each.ended)
+    )
+    assert (summary.done, summary.kept, seen[-1]) == (1, 3, 4)
+    assert len([json.loads(line) for line in Path("j").read_text().splitlines()]) == 5
+
+
+@pytest.mark.forks
+def test_errors_of_the_function(shards: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    """An exception of the function fails its job, with the traceback behind the name of the input."""
+
+    def broken(data: Dataset) -> Dataset:
+        raise KeyError(7)
+
+    with pytest.raises(tarkit.TarkitError, match="1 of 4 jobs failed"):
+        tarkit.map_shards(shards, "out-{stem}.tar", broken, jobs=1)
+    said = capfd.readouterr().err
+    assert "in-0.tar: KeyError: 7\n" in said
+    assert not [*Path().glob("*out*")]
+
+
+def test_with_threads(shards: list[str]) -> None:
+    """A process with threads, which cannot be copied, does the work itself."""
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        assert tarkit.map_shards(shards, "out-{stem}.tar", in_order, jobs=2).done == 4
+    finally:
+        stop.set()
+        thread.join()
+    assert keys(Path("out-in-0.tar")) == "0/1 0/2 0/3"
+
+
+@each_row(
+    "output,expected",
+    [
+        ("out.tar", "it has no placeholder"),
+        ("no/{stem}.tar", "there is no directory no"),
+        ("{dir}.tar", "in-0.tar and in-1.tar have one output"),
+        ("{name}", "in-0.tar is an input"),
+        ("{stem}-%d.tar", "%d numbers a series"),
+    ],
+)
+def test_usage(output: str, expected: str, here: Path) -> None:
+    """Outputs that cannot be are errors before a job begins."""
+    for at in range(2):
+        Path(f"in-{at}.tar").write_bytes(tar({}))
+    with pytest.raises(tarkit.Usage, match=expected):
+        tarkit.map_shards("in-*.tar", output, in_order)
+
+
+def test_run_job(here: Path) -> None:
+    """`run_job` runs a pickled job in new processes, whatever threads there are, and returns what it printed."""
+    Path("in.tar").write_bytes(tar({"b.txt": b"2", "a.txt": b"1"}))
+    value = Value("in.tar", 0, "in", "in.tar", ".")
+    job = ValueJob(value, (("tarkit", "sort", "in.tar"), ("tarkit", "tsv", "-f", "txt")))
+    outcome = run_job(pickle.loads(pickle.dumps(job)), timeout=60)
+    assert (outcome.status, outcome.output, outcome.samples) == (0, b"__key__\ttxt\na\t1\nb\t2\n", 2)
+    pickle.dumps(outcome)
+    failed = run_job(ValueJob(value, (("bash", "-c", "echo x >&2; sleep 600"),)), timeout=0.3)
+    assert (failed.status, failed.words(), failed.tail) == (124, "timed out", "x\ntarkit: timed out")
+
+
+def test_run_job_is_ended_by_an_exception(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When `run_job` is interrupted, what it started ends."""
+    started: list[int] = []
+
+    def interrupted(running: RunningJob) -> None:
+        started.extend(running.pids)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunningJob, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(ValueJob(Value("v", 0, "v", "v", "."), (("sleep", "600"),)))
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0], 0)
+
+
+def test_a_script_at_its_end(here: Path) -> None:
+    """A script that maps shards ends with nothing left behind."""
+    Path("in-0.tar").write_bytes(tar({"a.txt": b"1"}))
+    script = "import tarkit; tarkit.map_shards('in-*.tar', 'out-{stem}.tar', lambda data: data)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
+    assert Path("out-in-0.tar").read_bytes() == Path("in-0.tar").read_bytes()
