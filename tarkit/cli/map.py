@@ -16,6 +16,9 @@ from tarkit.cli.jobs import JobOptions, job_options, run_all
 from tarkit.cli.options import draw_seed, find_inputs
 from tarkit.errors import Usage, show
 from tarkit.shards.template import split_last, template_sign
+from tarkit.stores import connect
+from tarkit.stores.rewrite import rewritten
+from tarkit.stores.schemes import public_name
 from tarkit.streams.location import Location, parse_output
 
 if TYPE_CHECKING:
@@ -144,7 +147,8 @@ class _Mapping:
         self._choose_seed(options)
         params = self.ctx.params
         words, lists = params.get("words") or (), params.get("files_from") or ()
-        inputs = find_inputs(words, lists, bool(params.get("null")), bool(params.get("load")))
+        inputs = find_inputs(words, lists, bool(params.get("null")), None, bool(params.get("load")))
+        _check_rewritten(inputs)
         texts = [each.text for each in inputs]
         jobs = list(zip(make_values(texts), inputs, strict=True))
         check_outputs(self.template, jobs)
@@ -205,6 +209,15 @@ class _Mapping:
         return ValueJob(
             value, (tuple(words),), files, () if self.series else known_outputs(outputs), above, self.common
         )
+
+
+def _check_rewritten(inputs: Sequence[Location]) -> None:
+    """Raise Usage where the command line of a job would replace the start of a name again."""
+    urls = [each.text for each in inputs if each.kind == "url"]
+    for url, again in zip(urls, rewritten(urls, connect.options_of(None).rewrite), strict=True):
+        if url != again:
+            what = f"{public_name(url)}: --rewrite changes this name, which it has made, once more"
+            raise Usage(what, "a rule whose FROM does not match what it makes, or the names themselves")
 
 
 def _input_word(location: Location) -> str:
