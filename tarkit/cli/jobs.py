@@ -240,8 +240,9 @@ def _report(run: ConsoleRun, summary: JobSummary, total: int) -> None:
 
 def _facts(failure: JobFailure) -> dict[str, Any]:
     job, outcome = failure
-    facts = {"value": job.value.text, "command": job.shown(), "status": outcome.status, "attempts": outcome.attempt}
-    return {**facts, "seconds": round(outcome.seconds, 3), "host": outcome.host, "stderr": outcome.tail}
+    facts = {"value": public_name(job.value.text), "command": job.shown(), "status": outcome.status}
+    facts |= {"attempts": outcome.attempt, "seconds": round(outcome.seconds, 3)}
+    return {**facts, "host": outcome.host, "stderr": outcome.tail}
 
 
 def _print_failures(run: ConsoleRun, summary: JobSummary) -> None:

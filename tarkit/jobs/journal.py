@@ -23,7 +23,7 @@ from typing import Any
 from tarkit.errors import TarkitError, Usage, spell, system_hint
 from tarkit.jobs.job import JobOutcome, ValueJob
 from tarkit.stores.connect import head_object
-from tarkit.stores.schemes import refuse_url, scheme_of
+from tarkit.stores.schemes import public_name, refuse_url, scheme_of
 
 Prints = dict[str, "str | None"]
 """Files and objects by name, each with what tells that it has changed; None for one that does not exist."""
@@ -128,7 +128,7 @@ class JobJournal:
         """Write the line of an attempt."""
         before = self._before.pop(identity(job), None)
         record: dict[str, Any] = {
-            "value": job.value.text,
+            "value": _shown(job.value.text),
             "command": job.shown(),
             "start": outcome.start,
             "seconds": round(outcome.seconds, 3),
@@ -163,7 +163,12 @@ def identity(job: ValueJob) -> bytes:
 
 
 def _prints(names: tuple[str, ...]) -> Prints:
-    return {name: fingerprint(name) for name in names}
+    return {_shown(name): fingerprint(name) for name in names}
+
+
+def _shown(name: str) -> str:
+    """Return a name without the secrets of a URL."""
+    return public_name(name) if scheme_of(name) else name
 
 
 def _digest(value: object) -> bytes:

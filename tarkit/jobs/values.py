@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.samples.fields import stem
 from tarkit.stores import listing
-from tarkit.stores.schemes import public_name, scheme_of
+from tarkit.stores.schemes import is_listed, public_name, scheme_of
 from tarkit.streams.location import expand_braces, list_name, natural_key, read_list
 
 SIGNS = ("{stem", "{name", "{dir", "{index")
@@ -66,7 +66,7 @@ def _expand(word: str) -> Iterable[str]:
 
 
 def _matched(name: str) -> list[str]:
-    if not _GLOB.search(name) or os.path.lexists(name):
+    if not _GLOB.search(name) or os.path.lexists(name) or (scheme_of(name) and not is_listed(name)):
         return [name]
     if scheme_of(name):
         found = listing.in_child(name, lambda: sorted(listing.matching(name), key=natural_key))

@@ -313,6 +313,16 @@ def test_the_journal(here: Path) -> None:
     assert said(ran)[0] == "tarkit: l:1: this is no line of a journal"
 
 
+def test_no_secrets(here: Path) -> None:
+    """Secrets of URLs are in no journal, report, message or table."""
+    url = "https://me:hidden@127.0.0.1:9/a.tar?X-Amz-Signature=hidden"
+    line = ["-v", "--net-retries", "0", "--journal", "j", "--report", "r", "--", "bash", "-c", "exit 1", "-", "{}"]
+    ran = tarkit("each", url, *line, exit=1)
+    said = ran.stderr.decode() + Path("j").read_text() + Path("r").read_text()
+    assert "hidden" not in said
+    assert said.count("https://") >= 4
+
+
 def test_a_poisoned_value(here: Path) -> None:
     """One shard is damaged: all others are written, it alone is not, and once repaired it alone is done."""
     shards(5)

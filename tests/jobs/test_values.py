@@ -23,6 +23,7 @@ VALUE = Value("d/a.v1.tar.gz", 7, "a.v1", "a.v1.tar.gz", "d")
         (["{d/*,x}"], ["d/c.tar", "x"]),
         (["[1].txt"], ["[1].txt"]),  # an existing file
         (["1", "1"], ["1", "1"]),
+        (["https://host/a-{0..1}?b=c"], ["https://host/a-0?b=c", "https://host/a-1?b=c"]),
         ([], ["d/c.tar", "{1..2}.txt"]),
     ],
 )
