@@ -12,7 +12,12 @@ zmq_socket_monitor(3).
 
 from __future__ import annotations
 
+import os
 import re
+import socket
+import stat
+from contextlib import suppress
+from errno import ECONNREFUSED, ENOENT
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -110,6 +115,33 @@ def _settings(name: str, query: str, word: str) -> dict[str, str]:
     return given
 
 
+def _check_path(name: str, path: str, binds: bool, longest: int) -> None:
+    """Raise TarkitError for the path of a socket that is too long, or taken: ZeroMQ would remove what it binds over.
+
+    Args:
+        name: the URL, for messages.
+        path: the path; one that begins with `@` is in the abstract namespace of Linux and has no file.
+        binds: whether this side binds it.
+        longest: how many bytes it may have.
+    """
+    size = len(os.fsencode(path))
+    if size > longest:
+        what = f"the path of a socket has at most {longest} bytes, and this one {size}"
+        raise TarkitError(f"{name}: {what}", "name it from the working directory, or in a shorter one, such as /tmp")
+    try:
+        mode = (os.lstat if binds else os.stat)(path).st_mode
+    except OSError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise TarkitError(f"{name}: {show(path)} exists and is not a socket", "name a path where no file is")
+    if binds:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)
+            if probe.connect_ex(path) not in (ECONNREFUSED, ENOENT):  # else the process that bound it has ended
+                what = "it cannot be bound: another process has bound it"
+                raise TarkitError(f"{name}: {what}", "name another path; if none has, remove the socket")
+
+
 _delivering: list[Any] = []  # contexts; the end of one would wait
 
 
@@ -196,9 +228,18 @@ class Sockets:
         self.context: Any = zmq.Context()
         mark_native_threads()
         self.links: list[Link] = []
+        self._file: str | None = None  # the socket of this machine that is bound
         try:
             for endpoint in address.endpoints:
+                path = endpoint.removeprefix("ipc://")
+                if path != endpoint:
+                    _check_path(address.name, path, address.binds, zmq.IPC_PATH_MAX_LEN)
                 self.links.append(Link(self, endpoint))
+                if path != endpoint and address.binds and not path.startswith("@"):
+                    self._file = os.path.abspath(path)
+        except TarkitError:
+            self.close()
+            raise
         except zmq.ZMQError as error:
             self.close()
             what = "bound" if address.binds else "connected to"
@@ -227,7 +268,14 @@ class Sockets:
         return bool(poller.poll(None if seconds is None else 1000 * seconds))
 
     def close(self) -> None:
-        """Close all at once; what is being delivered, while this process runs, cannot be stopped."""
+        """Close all at once; what is being delivered, while this process runs, cannot be stopped.
+
+        The file of a socket is removed first: while it is bound, no other process binds it.
+        """
+        if self._file is not None:
+            path, self._file = self._file, None
+            with suppress(OSError):
+                os.unlink(path)
         if any(link.delivering for link in self.links):
             _delivering.append(self.context)
         else:

@@ -105,10 +105,70 @@ def test_pair(sends: str, receives: str, first: str, here: Path) -> None:
 
 def test_ipc(start: Processes, data: Any) -> None:
     """A socket of this machine, in a directory; a path may look like a file of messages."""
-    receiver = start("cat", f"zpull+ipc://{os.getcwd()}/s.mp", "-o", "b.tar")
-    start.ends(start("cat", "a.tar", "-o", f"zpush+ipc://{os.getcwd()}/s.mp"))
+    Path("d").mkdir()
+    for sends, receives in (("zpush", "zpull"), ("zrpush", "zrpull")):
+        receiver = start("cat", f"{receives}+ipc://d/s.mp", "-o", "b.tar")
+        start.ends(start("cat", "a.tar", "-o", f"{sends}+ipc://d/s.mp"))
+        start.ends(receiver)
+        assert Path("b.tar").read_bytes() == Path("a.tar").read_bytes()
+        assert os.listdir("d") == []
+
+
+IPC = [
+    ("zrpush", ["cat", "a.tar", "-o", "{}"]),
+    ("zpub", ["cat", "a.tar", "-o", "{}"]),
+    ("zpull", ["cat", "{}", "-o", "o.tar"]),
+    ("zpush", ["cat", "a.tar", "-o", "{}"]),
+    ("zrpull", ["cat", "{}", "-o", "o.tar"]),
+]
+
+
+@each_row("scheme,words,kind", [(*row, kind) for row in IPC for kind in ("file", "directory", "link")])
+def test_ipc_over_a_file(scheme: str, words: list[str], kind: str, here: Path) -> None:
+    """A path where there is something else than a socket is refused, and that stays as it is."""
+    make("a.tar", range(3))
+    place = {"file": Path("a.tar"), "directory": Path("d"), "link": Path("l")}[kind]
+    Path("d").mkdir()
+    Path("l").symlink_to("a.tar")
+    before = Path("a.tar").read_bytes()
+    processes = Processes()
+    said = processes.ends(processes(*(word.format(f"{scheme}+ipc://{place}?timeout=1") for word in words)), 1)
+    assert f"'{place}' exists and is not a socket" in said
+    assert sorted(os.listdir()) == ["a.tar", "d", "l"]
+    assert Path("l").is_symlink()
+    assert Path("a.tar").read_bytes() == before
+
+
+def test_ipc_is_bound(start: Processes, data: Any) -> None:
+    """A socket that another process has bound is not taken from it; one that a killed process left is."""
+    lost = start("cat", "zpull+ipc://s", "-o", "b.tar")
+    assert happens(lambda: Path("s").is_socket())
+    lost.kill()
+    lost.wait()
+    assert Path("s").is_socket()
+    receiver = start("cat", "zpull+ipc://s", "-o", "c.tar")
+    assert happens(lambda: reaches("s"))
+    assert "another process has bound it" in start.ends(start("cat", "zpull+ipc://s", "-o", "d.tar"), 1)
+    start.ends(start("cat", "a.tar", "-o", "zpush+ipc://s"))
     start.ends(receiver)
-    assert Path("b.tar").read_bytes() == Path("a.tar").read_bytes()
+    assert Path("c.tar").read_bytes() == Path("a.tar").read_bytes()
+    assert not os.path.lexists("s")
+
+
+def reaches(path: str) -> bool:
+    """Return whether a process has bound the socket at a path."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(path) == 0
+
+
+@each_row("scheme,words", IPC)
+def test_ipc_too_long(scheme: str, words: list[str], here: Path) -> None:
+    """A path that is too long for a socket is an error on one line."""
+    make("a.tar", range(3))
+    processes = Processes()
+    said = processes.ends(processes(*(word.format(f"{scheme}+ipc://{'x' * 200}") for word in words)), 1)
+    assert "the path of a socket has at most" in said
+    assert len(said.splitlines()) == 2
 
 
 def test_two_receivers(start: Processes, data: Any) -> None:
@@ -261,8 +321,10 @@ def test_signals(number: int, here: Path) -> None:
     waiting = [
         processes("cat", f"zpull://127.0.0.1:{place}", "-o", "b.tar"),
         processes("cat", "a.tar", "-o", f"zrpush://127.0.0.1:{other}"),
+        processes("cat", "zpull+ipc://in", "-o", "c.tar"),
+        processes("cat", "a.tar", "-o", "zrpush+ipc://out"),
     ]
-    assert happens(lambda: is_bound(place) and is_bound(other))
+    assert happens(lambda: is_bound(place) and is_bound(other) and reaches("in") and reaches("out"))
     for process in waiting:
         process.send_signal(number)
         _, said = process.communicate(timeout=5)
