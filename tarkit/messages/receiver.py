@@ -5,7 +5,7 @@ A receiver ends when it has an end frame of each sender. A sender whose connecti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
 
 from tarkit.errors import Problem, show
@@ -22,18 +22,26 @@ CLOSING = 5.0  # seconds that senders get to close their connections first, afte
 class SocketReader(GeneratedArchive):
     """A ByteReader of the archive with the samples that come through sockets.
 
+    Args:
+        address: what the URL says.
+        split: finds key and field in the name of an entry.
+        encode_value: makes bytes of values that are none.
+        tell: called with a line when senders have not come for a while.
+
     Raises:
         MissingLibrary: pyzmq or msgpack is not installed.
         TarkitError: the address cannot be bound.
     """
 
-    def __init__(self, address: SocketAddress, split: Split, encode_value: EncodeValue) -> None:
+    def __init__(
+        self, address: SocketAddress, split: Split, encode_value: EncodeValue, tell: Callable[[str], None]
+    ) -> None:
         super().__init__(address.name)
         load_encoding("msgpack", address.name, "zmq")
         self._address = address
         self._split = split
         self._encode_value = encode_value
-        self._sockets = Sockets(address)
+        self._sockets = Sockets(address, tell)
         self._ended = 0  # end frames
 
     def close(self) -> None:

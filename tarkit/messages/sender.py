@@ -26,17 +26,21 @@ PAUSE = 0.005  # seconds until pub tries again to send to a slow receiver: ZeroM
 class SocketSink(WriteOnlySink):
     """A sink of frames, one for each `write`.
 
+    Args:
+        address: what the URL says.
+        tell: called with a line when receivers have not come for a while.
+
     Raises:
         MissingLibrary: pyzmq or msgpack is not installed.
         TarkitError: the address cannot be bound; a receiver closes its connection before the end; none takes a frame
             for too long.
     """
 
-    def __init__(self, address: SocketAddress) -> None:
+    def __init__(self, address: SocketAddress, tell: Callable[[str], None]) -> None:
         self.name = address.name
         self._address = address
         self._end = load_encoding("msgpack", address.name, "zmq").pack({END: b"true"})
-        self._sockets = Sockets(address)
+        self._sockets = Sockets(address, tell)
         self._turn = 0  # the socket that is next
         self._unseen = 0  # frames since the last look
         self._ready = False  # whether all receivers are there

@@ -16,8 +16,10 @@ import os
 import re
 import socket
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from errno import ECONNREFUSED, ENOENT
+from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -29,6 +31,9 @@ from tarkit.threads import mark_native_threads
 END = "__EOF__"
 QUEUE = 100
 """Samples in the queue of a connection, at each end: a sender waits while it is full."""
+
+PATIENCE = 5.0
+"""Seconds after which a line says that peers have not come."""
 
 _SCHEME = re.compile(r"z(r?)(push|pull|pub|sub)(?:\+(tcp|ipc))?")
 _BINDING = ("pull", "pub")
@@ -149,6 +154,7 @@ class Link:
     """The socket of one address, and the events of its connections.
 
     Attributes:
+        endpoint: the address, as ZeroMQ has it.
         socket: the socket.
         joined: connections that were made; for pub, receivers that have subscribed.
         left: connections that were made and are closed.
@@ -159,6 +165,7 @@ class Link:
     def __init__(self, sockets: Sockets, endpoint: str) -> None:
         zmq, address = sockets.zmq, sockets.address
         self._zmq = zmq
+        self.endpoint = endpoint
         kinds = {"push": zmq.PUSH, "pull": zmq.PULL, "pub": zmq.XPUB, "sub": zmq.SUB}
         self.socket = socket = sockets.context.socket(kinds[address.kind])
         socket.linger = 0
@@ -213,12 +220,16 @@ class Link:
 class Sockets:
     """The sockets of a URL: one that is bound, or one for each address that is connected to.
 
+    Args:
+        address: what the URL says.
+        tell: called with a line, once, when peers have not come for a while.
+
     Raises:
         MissingLibrary: pyzmq or msgpack is not installed.
         TarkitError: an address cannot be bound, or is not valid.
     """
 
-    def __init__(self, address: SocketAddress) -> None:
+    def __init__(self, address: SocketAddress, tell: Callable[[str], None]) -> None:
         try:
             import zmq
         except ImportError:
@@ -228,6 +239,8 @@ class Sockets:
         self.context: Any = zmq.Context()
         mark_native_threads()
         self.links: list[Link] = []
+        self._tell = tell
+        self._due: float | None = monotonic() + PATIENCE  # when to look for peers that have not come
         self._file: str | None = None  # the socket of this machine that is bound
         try:
             for endpoint in address.endpoints:
@@ -265,7 +278,30 @@ class Sockets:
                 poller.register(link.monitor, self.zmq.POLLIN)
             if not link.socket.closed:  # pub could always write, but for slow receivers
                 poller.register(link.socket, self.zmq.POLLOUT if writing and not pub else self.zmq.POLLIN)
+        if self._due is not None:
+            left = max(0.0, self._due - monotonic())
+            if seconds is None or left < seconds:
+                if poller.poll(1000 * left):
+                    return True
+                seconds = None if seconds is None else seconds - left
+                self._due = None
+                self._tell_missing()
         return bool(poller.poll(None if seconds is None else 1000 * seconds))
+
+    def _tell_missing(self) -> None:
+        """Say which peers have not come, if any."""
+        address = self.address
+        for link in self.links:
+            link.look()
+        absent = [link for link in self.links if link.joined < (address.peers if address.binds else 1)]
+        if not absent:
+            return
+        missing, total = len(absent), len(self.links)
+        if address.binds:
+            missing, total = address.peers - absent[0].joined, address.peers
+        role = "receiver" if address.kind in _SENDING else "sender"
+        peers = f"a {role}" if total == 1 else f"{missing} of {total} {role}s"
+        self._tell(f"waiting for {peers} at {', '.join(link.endpoint for link in absent)}")
 
     def close(self) -> None:
         """Close all at once; what is being delivered, while this process runs, cannot be stopped.

@@ -207,8 +207,10 @@ def _open_socket(location: Location, ahead: bool, tmpdir: str | None) -> StreamS
     from tarkit.messages.sockets import parse_address
     from tarkit.samples.encoder import encode_value
 
-    address = parse_address(location.text, sends=False, ends=not connect.options_of(location.options).noeof)
-    return _stream_source(SocketReader(address, split_name, encode_value), location.name, ahead, tmpdir, "msgpack")
+    options = connect.options_of(location.options)
+    address = parse_address(location.text, sends=False, ends=not options.noeof)
+    reader = SocketReader(address, split_name, encode_value, options.tell)
+    return _stream_source(reader, location.name, ahead, tmpdir, "msgpack")
 
 
 def _messages(reader: ByteReader, name: str, form: str) -> ByteReader:

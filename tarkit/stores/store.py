@@ -145,7 +145,7 @@ class StoreOptions:
         noeof: no end frames are sent through sockets of ZeroMQ, and none heeded.
         rewrite: rules that replace the start of names of inputs.
         storage: settings of the library that serves the scheme, such as `region`; may contain secrets.
-        tell: called with lines about broken connections, and about the cache.
+        tell: called with lines about broken connections, about the cache, and about peers that have not come.
         note: called with lines about how objects are read.
 
     Raises:

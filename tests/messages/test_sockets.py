@@ -99,7 +99,7 @@ def test_pair(sends: str, receives: str, first: str, here: Path) -> None:
     for words in commands if first == "sender" else commands[::-1]:
         processes(*words)
     for process in processes.running:
-        assert processes.ends(process) == ""
+        assert all("waiting for" in line for line in processes.ends(process).splitlines())
     assert Path("b.tar").read_bytes() == Path("a.tar").read_bytes()
 
 
@@ -287,6 +287,45 @@ def test_time_out(start: Processes, data: Any) -> None:
         (["cat", "a.tar", "-o", f"zpub://{place}?receivers=3&timeout=0.3"], "not all receivers have come within 0.3 s"),
     ):
         assert what in start.ends(start(*words), 1)
+
+
+WAITING = [
+    (["cat", "zpull+ipc://s"], "waiting for a sender at ipc://s"),
+    (["cat", "zrpull+ipc://s"], "waiting for a sender at ipc://s"),
+    (["cat", "zpull+ipc://s?senders=3"], "waiting for 3 of 3 senders at ipc://s"),
+    (["cat", "zrpull+ipc://s,t"], "waiting for 2 of 2 senders at ipc://s, ipc://t"),
+    (["cat", "a.tar", "-o", "zrpush+ipc://s?receivers=2"], "waiting for 2 of 2 receivers at ipc://s"),
+    (["cat", "a.tar", "-o", "zpush+ipc://s"], "waiting for a receiver at ipc://s"),
+]
+
+
+def test_waiting(here: Path) -> None:
+    """After some seconds a line says that the other side has not come, once, and not with --quiet."""
+    for row, _ in enumerate(WAITING):
+        os.mkdir(f"{row}")
+        os.chdir(f"{row}")
+        make("a.tar", range(3))
+        os.chdir("..")
+    processes = Processes()
+    for quiet in ([], ["-q"]):
+        running = []
+        for row, (words, said) in enumerate(WAITING):
+            url = words[-1] + ("&" if "?" in words[-1] else "?") + "timeout=7"
+            running.append((processes(*quiet, *words[:-1], url, cwd=f"{row}"), said))
+        for process, said in running:
+            lines = processes.ends(process, 1).splitlines()
+            assert (lines[0] == f"tarkit: {said}") is not bool(quiet)
+            assert sum("waiting for" in line for line in lines) == (not quiet)
+
+
+def test_second_receiver(start: Processes, data: Any) -> None:
+    """A sender without `receivers=2` is done after one: the other one says that it waits."""
+    sender = start("cat", "a.tar", "-o", "zrpush+ipc://n")
+    start.ends(start("cat", "zrpull+ipc://n", "-o", "1.tar"))
+    start.ends(sender)
+    late = start("cat", "zrpull+ipc://n?timeout=7", "-o", "2.tar")
+    assert "waiting for a sender at ipc://n\n" in start.ends(late, 1)
+    assert entries("1.tar") == data
 
 
 def test_stopped_receiver(start: Processes, here: Path) -> None:
