@@ -515,6 +515,10 @@ def test_refused(start: Processes, data: Any) -> None:
     for words in (["tsv", "a.tar", "-o", url], ["cat", "a.tar", "-o", url, "--compress", "gz"]):
         assert "takes samples alone" in start.ends(start(*words), 2)
     assert "takes samples alone" in start.ends(start("cat", "a.tar", "-o", url, "--to", "cbors"), 2)
+    for words in (["split", "a.tar", "-c", "100"], ["shuffle", "a.tar", "-c", "9"], ["shard", ".", "-c", "100"]):
+        assert "shards are files or objects" in start.ends(start(*words, "-o", url), 2)
+    with pytest.raises(Usage, match="shards are files or objects"):
+        tarkit.ShardWriter(url, count=100)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", number))
         taken.listen()
