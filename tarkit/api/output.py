@@ -13,7 +13,14 @@ from tarkit.samples.sample import split_name
 from tarkit.shards.template import refuse_template
 from tarkit.stores import connect
 from tarkit.stores.store import StoreOptions, parse_options
-from tarkit.streams.codecs import MESSAGES, codec_by_suffix, message_format_by_suffix, parse_spec
+from tarkit.streams.codecs import (
+    FORMAT_ALIASES,
+    MESSAGES,
+    codec_by_suffix,
+    message_format_by_suffix,
+    mistaken_suffix,
+    parse_spec,
+)
 from tarkit.streams.fileobjects import FileObjectSink, object_name
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import EncodedSink, Sink, open_sink
@@ -154,8 +161,12 @@ class Output(NamedTuple):
         form = self.format
         if form == BY_NAME and self.location.kind == "socket":
             form = "msgpack"
-        elif form == BY_NAME:
-            form = message_format_by_suffix(text) if self.location.kind in ("path", "url") else None
+        elif form == BY_NAME and self.location.kind in ("path", "url"):
+            form = message_format_by_suffix(text)
+            if form is None and (mistaken := mistaken_suffix(text)) is not None:
+                suffix, meant = mistaken
+                hint = f"{meant.title} is {meant.suffixes[0]}, an archive .tar"
+                raise Usage(f"{self.location.name}: {suffix} is not the suffix of an output of samples", hint)
         return form if form in MESSAGES else None
 
     @property
@@ -210,7 +221,8 @@ class Output(NamedTuple):
 def check_format(format: str | None) -> str | None:
     """Return the format of an input or output of samples. Raises Usage for an unknown one."""
     if format is not None and format != "tar" and format not in MESSAGES:
-        raise Usage(f"unknown format {format!r}: one of tar, {', '.join(MESSAGES)}")
+        hint = f"did you mean {FORMAT_ALIASES[format]!r}?" if format in FORMAT_ALIASES else None
+        raise Usage(f"unknown format {format!r}: one of tar, {', '.join(MESSAGES)}", hint)
     return format
 
 

@@ -77,8 +77,8 @@ class InputArgument(click.Argument):
     """The argument for archives. The help of a command that has it says what an INPUT is."""
 
     text = (
-        "INPUT is a file, directory, URL (s3:// gs:// az:// https:// hf:// ais://), -, pipe:COMMAND, 'glob*' or "
-        "'name-{000..099}.tar'; the default is stdin."
+        "INPUT is a file, directory, URL (s3:// gs:// az:// https:// hf:// ais:// zpull://), -, pipe:COMMAND, 'glob*' "
+        "or 'name-{000..099}.tar'; the default is stdin. A file is tar, zip, .cbors or .mp."
     )
 
 

@@ -24,7 +24,7 @@ from tarkit.errors import Usage, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice, parse_slice
-from tarkit.streams.codecs.registry import CODECS, MESSAGES
+from tarkit.streams.codecs.registry import CODECS, FORMAT_ALIASES, MESSAGES
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.streams.text import split_column
 from tarkit.tar.block import EARLIEST, LATEST
@@ -217,6 +217,7 @@ FROM = choice(
     "--from",
     "source_format",
     choices="|".join(("tar", *MESSAGES)),
+    aliases=FORMAT_ALIASES,
     default=None,
     metavar="FORMAT",
     help="Read tar, cbors or msgpack.  [default: detected]",
@@ -249,6 +250,13 @@ inputs = archives(NULL)
 WRITABLE = "A URL is s3:// gs:// az:// ais://, or another that fsspec can write."
 OUT_HELP = "File, URL, - or pipe:COMMAND.  [default: -]"
 OUT = option("Output", "-o", "--output", "--outputs", metavar="OUT", help=OUT_HELP, more=WRITABLE)
+ARCHIVE_OUT = option(
+    "Output",
+    *("-o", "--output", "--outputs"),
+    metavar="OUT",
+    help=OUT_HELP,
+    more=f"{WRITABLE} zpush:// and zpub:// send samples through ZeroMQ.",
+)
 COMPRESS = option(
     "Output",
     "--compress",
@@ -288,12 +296,13 @@ TO = choice(
     "--to",
     "target_format",
     choices="|".join(("tar", *MESSAGES)),
+    aliases=FORMAT_ALIASES,
     default=None,
     metavar="FORMAT",
     help="Write tar, cbors or msgpack.  [default: by suffix]",
     more="cbors and msgpack are sequences of maps, one for each sample; their suffixes are .cbors and .mp.",
 )
-output = group("output", _archive, OUT, COMPRESS, FSYNC, TO)
+output = group("output", _archive, ARCHIVE_OUT, COMPRESS, FSYNC, TO)
 text_output = group("output", partial(_reserved, open_text), OUT, COMPRESS, FSYNC)
 mtime = group("mtime", parse_mtime, MTIME)
 

@@ -92,6 +92,8 @@ def unknown_scheme_error(url: str, writing: bool = False) -> Usage:
     known = ", ".join(f"{each}://" for each in sorted(SCHEMES))
     command = _COMMANDS.get(name, ("COMMAND", "COMMAND"))[writing]
     hint = f"use a command: 'pipe:{command} {public_name(url)}'"
+    if name.startswith("z"):
+        hint += "; ZeroMQ is zpush://, zpull://, zpub:// and zsub://"
     if find_spec("fsspec") is None:
         hint += "; fsspec may know it: pip install 'tarkit[fsspec]'"
     return Usage(f"{public_name(url)}: unknown scheme {name}:// (known: {known})", hint)

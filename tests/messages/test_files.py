@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tarkit
-from tarkit.errors import Problem, TarkitError
+from tarkit.errors import Problem, TarkitError, Usage
 from tarkit.messages import maps
 from tarkit.messages.reader import MessageReader
 from tarkit.samples.encoder import encode_value
@@ -147,6 +147,44 @@ def test_api(form: str, here: Any) -> None:
     assert [sample.key for sample in tarkit.open("other", format=form)] == ["k"]
     with pytest.raises(tarkit.TarkitError, match="unknown format"):
         tarkit.open(name, format="cbor")
+
+
+MISTAKEN = [
+    ("a.cbor", "a sequence of CBOR maps is .cbors, an archive .tar"),
+    ("a.CBOR.gz", "a sequence of CBOR maps is .cbors, an archive .tar"),
+    ("a.msg", "a sequence of MessagePack maps is .mp, an archive .tar"),
+    ("a.mpk", "a sequence of MessagePack maps is .mp, an archive .tar"),
+]
+
+
+@each_row("name,hint", MISTAKEN)
+def test_mistaken_suffix(name: str, hint: str, run: Run, archive: Archive) -> None:
+    """A suffix that is that of one map, or another program's, is refused: the output would be an archive."""
+    archive(tarred(), "a.tar")
+    for words in (["cat"], ["split", "-c", "2"], ["get", "a/2"]):
+        said = run(*words, "a.tar", "-o", name.replace("a", "a-%d", 1) if words[0] == "split" else name, exit=2).stderr
+        assert "is not the suffix of an output of samples" in said
+        assert hint in said
+    assert os.listdir() == ["a.tar"]
+    with pytest.raises(Usage, match="is not the suffix"):
+        tarkit.open("a.tar").write(name)
+    with pytest.raises(Usage, match="is not the suffix"), tarkit.TarWriter(name) as out:
+        out.write("k", {"x": b""})
+    run("cat", "a.tar", "--to", "tar", "-o", name)
+    assert entries(run("cat", name).stdout) == SAMPLES
+    assert run("get", "a/1.cls", "a.tar", "-o", "one.cbor").status == 0  # the content of a field
+
+
+def test_aliases(run: Run, archive: Archive) -> None:
+    """The suffix, and the word without s, name the formats too."""
+    archive(tarred(), "a.tar")
+    for alias, form in (("mp", "msgpack"), ("cbor", "cbors")):
+        data = run("cat", "a.tar", "--to", alias).stdout
+        assert data == run("cat", "a.tar", "--to", form).stdout
+        assert run("cat", "--from", alias, stdin=data).stdout == tarred()
+        with pytest.raises(Usage) as raised:
+            tarkit.open("a.tar", format=alias)
+        assert raised.value.hint == f"did you mean {form!r}?"
 
 
 VALUES = [

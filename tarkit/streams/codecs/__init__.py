@@ -9,6 +9,7 @@ from tarkit.streams.codecs.decode import Decoder, decoder
 from tarkit.streams.codecs.encode import Encoder, deflate_library, encoder
 from tarkit.streams.codecs.registry import (
     CODECS,
+    FORMAT_ALIASES,
     MESSAGES,
     Codec,
     codec_by_magic,
@@ -17,12 +18,14 @@ from tarkit.streams.codecs.registry import (
     legal_level,
     message_format,
     message_format_by_suffix,
+    mistaken_suffix,
     not_decoded,
     parse_spec,
 )
 
 __all__ = [
     "CODECS",
+    "FORMAT_ALIASES",
     "MESSAGES",
     "Codec",
     "Decoder",
@@ -36,6 +39,7 @@ __all__ = [
     "legal_level",
     "message_format",
     "message_format_by_suffix",
+    "mistaken_suffix",
     "not_decoded",
     "parse_spec",
 ]

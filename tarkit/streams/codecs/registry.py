@@ -8,6 +8,7 @@ A format that is only recognised, so that the error names a command that decodes
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import NamedTuple
 
@@ -124,6 +125,9 @@ MESSAGES: dict[str, MessageFormat] = {
     )
 }
 
+FORMAT_ALIASES = {"cbor": "cbors", "mp": "msgpack"}
+"""Other words for formats of messages, on the command line."""
+
 MESSAGE_SUFFIXES: dict[str, str] = {
     suffix + compressed: form.name
     for form in MESSAGES.values()
@@ -134,6 +138,9 @@ MESSAGE_SUFFIXES: dict[str, str] = {
     )
 }
 """The formats of messages by the suffixes of files, compressed ones too: `.cbors`, `.mp.zst` .."""
+
+
+_MISTAKEN = {".cbor": "cbors", ".msg": "msgpack", ".mpk": "msgpack", ".msgpk": "msgpack"}
 
 
 class Foreign(NamedTuple):
@@ -195,6 +202,14 @@ def message_format_by_suffix(path: str) -> str | None:
     """Return the name of the format of messages for the suffix of `path` (in any case), perhaps compressed, or None."""
     lower = path.lower()
     return next((name for suffix, name in MESSAGE_SUFFIXES.items() if lower.endswith(suffix)), None)
+
+
+def mistaken_suffix(path: str) -> tuple[str, MessageFormat] | None:
+    """Return a suffix that `path` has in place of that of a format of messages, perhaps compressed, and the format."""
+    root, suffix = os.path.splitext(path.lower())
+    if any(suffix in codec.suffixes for codec in DECODED.values()):
+        suffix = os.path.splitext(root)[1]
+    return (suffix, MESSAGES[_MISTAKEN[suffix]]) if suffix in _MISTAKEN else None
 
 
 def foreign_codec(head: bytes, path: str | None = None) -> Foreign | None:
