@@ -352,6 +352,31 @@ def test_noeof(start: Processes, data: Any) -> None:
     assert len(entries("b.tar")) == len(data) + 40
 
 
+def test_noeof_in_python(start: Processes, data: Any) -> None:
+    """`storage_options={"noeof": True}` is -E for one call, of a dataset and of a writer."""
+    place, options = "ipc://s", {"noeof": True}
+    receiver = start("cat", f"zpull+{place}", "-o", "b.tar")
+    tarkit.open("a.tar").write(f"zpush+{place}", storage_options=options)
+    assert "a sender has closed its connection before the end" in start.ends(receiver, 1)
+    sender = start("cat", "a.tar", "-o", f"zpush+{place}")
+    found: list[str] = []
+    url = f"zpull+{place}?timeout=2"
+    with tarkit.open(url, allow="truncated", on_problem=found.append, storage_options=options) as samples:
+        assert len([sample.key for sample in samples]) == MANY
+    start.ends(sender)
+    assert "no sample came for 2 s" in found[0]
+
+
+def test_skip_of_a_sender_that_died(start: Processes, here: Path) -> None:
+    """With --skip truncated the last sample that came is dropped as well, and --allow keeps it."""
+    make("a.tar", range(3))
+    for option, count in (("--allow", 3), ("--skip", 2)):
+        receiver = start("cat", "zpull+ipc://s", option, "truncated", "-o", f"{option}.tar")
+        start.ends(start("cat", "-E", "a.tar", "-o", "zpush+ipc://s"))
+        start.ends(receiver)
+        assert len(entries(f"{option}.tar")) == 2 * count
+
+
 @each_row("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals(number: int, here: Path) -> None:
     """A signal ends a socket that waits, at once: for a sender, for a receiver, for the end."""
