@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from multiprocessing import parent_process
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tarkit.errors import MissingLibrary
-from tarkit.loading.epochs import EpochLog
+from tarkit.loading.epochs import EpochLog, Iteration
 from tarkit.loading.loader import Loader
 from tarkit.loading.settings import LoaderOptions
 
@@ -66,11 +68,14 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch, or continue the one of a loaded position; in a worker, its part."""
-        info, loader = get_worker_info(), self._loader
-        group = -1 if info is None else info.seed - info.id  # the seed of workers that were started together
+        info, loader, parent = get_worker_info(), self._loader, parent_process()
         self._times += 1
+        if info is None or parent is None or parent.pid is None:
+            iteration = Iteration(os.getpid(), -1, self._times, -1)
+        else:  # workers that were started together have one seed
+            iteration = Iteration(parent.pid, info.seed - info.id, self._times, info.id)
         epochs, epoch = loader.remaining
-        loader.set_epoch(self._log.begin(group, self._times, epochs, epoch))
+        loader.set_epoch(self._log.begin(iteration, epochs, epoch))
         return iter(loader)
 
     def state_dict(self) -> dict[str, Any]:

@@ -117,11 +117,11 @@ class EpochReader:
         self._buffer: ShuffleBuffer[Numbered] | None = None
         self._begun = False
         self._barren = 0  # shards without a sample since the latest sample
-        if settings.shuffle and not settings.full:
+        if (settings.shuffle or progress.buffer) and not settings.full:
             random = buffer_random(settings.seed, progress.epoch, place)
             if progress.random is not None:
                 restore_random(random, progress.random)
-            size = int(settings.shuffle)
+            size = int(settings.shuffle) or 1  # without a shuffle, what was in the buffer comes between the others
             self._buffer = ShuffleBuffer(size, size if settings.initial is None else settings.initial, random)
 
     def progress(self) -> Progress:

@@ -178,8 +178,8 @@ class Loader(Iterable[Any]):
         """Continue with a position in the next iteration.
 
         Shards that were read are not read again, but for samples that were in the shuffle buffer. In open ones the
-        samples before the position are skipped by their headers. With other `interleave`, `shuffle` (not 0 or "full")
-        or batches the order differs; each remaining sample comes once.
+        samples before the position are skipped by their headers. With other `interleave`, `shuffle` (not "full") or
+        batches the order differs; each remaining sample comes once.
 
         Raises:
             Usage: it is a position in other shards, or of another seed, order, node or worker.

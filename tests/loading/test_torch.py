@@ -123,6 +123,48 @@ def one(sample: dict[str, Any]) -> dict[str, Any]:
     return {name: [value] for name, value in sample.items()}
 
 
+SEEDED = """if __name__ == "__main__":
+    import multiprocessing, os, torch, sys
+    from torch.utils.data import DataLoader
+    from tarkit.torch import TorchDataset
+
+    def train(rank, dataset):
+        os.environ.update(RANK=str(rank), WORLD_SIZE="2")
+        torch.manual_seed(rank)
+        for epoch in range(2):
+            keys = [sample["__key__"] for sample in DataLoader(dataset, batch_size=None, num_workers=2)]
+            sys.stdout.write("".join(f"{epoch} {key}\\n" for key in keys))
+            sys.stdout.flush()
+
+    dataset = TorchDataset("s-*.tar", select="cls")
+    ranks = [multiprocessing.get_context("fork").Process(target=train, args=(rank, dataset)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+"""
+
+
+def test_a_dataset_that_is_handed_to_the_processes_of_nodes(shards: str) -> None:
+    """Each of them counts its epochs, so that they divide the same ones, whatever their seeds."""
+    Path("main.py").write_text(SEEDED)
+    printed = subprocess.run([sys.executable, "main.py"], capture_output=True, text=True, check=True).stdout
+    assert sorted(printed.splitlines()) == [f"{epoch} {key}" for epoch in range(2) for key in ALL]
+
+
+def test_the_same_seed_of_torch_in_each_epoch(shards: str) -> None:
+    """The epochs advance all the same, and set_epoch holds."""
+    dataset, orders = TorchDataset(shards, select="cls", shuffle=20), []
+    for epoch in (None, None, 7, 0):
+        if epoch is not None:
+            dataset.set_epoch(epoch)
+        torch.manual_seed(0)
+        orders.append(keys(DataLoader(dataset, batch_size=8, num_workers=2)))
+    assert [sorted(order) for order in orders] == [ALL] * 4
+    assert orders[3] == orders[0]
+    assert len({tuple(order) for order in orders}) == 3
+
+
 NODE = """if __name__ == "__main__":
     import sys, torch.distributed as distributed
     from torch.utils.data import DataLoader
