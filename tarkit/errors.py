@@ -19,24 +19,65 @@ import signal
 
 
 class TarkitError(Exception):
-    """An error for the user. `hint`, if any, says what to do about it."""
+    """An error for the user. `hint`, if any, says what to do about it.
+
+    It can be pickled. Each class can also be made of one argument, the message, since a DataLoader of torch makes an
+    error of a worker anew in this way, with the traceback as its message.
+    """
 
     exit_code = 1
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
+        self._hint: str | None = None
         self.hint = hint
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it, or None. It is a note of the exception, too, so that tracebacks show it."""
+        return self._hint
+
+    @hint.setter
+    def hint(self, hint: str | None) -> None:
+        notes = getattr(self, "__notes__", [])
+        if notes and notes[0] == f"hint: {self._hint}":
+            del notes[0]
+        self._hint = hint
+        if hint is not None:
+            self.__notes__ = [f"hint: {hint}", *notes]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpickle, (type(self), self.args, vars(self))
+
+
+def _unpickle(kind: type[TarkitError], args: tuple[object, ...], state: dict[str, object]) -> TarkitError:
+    """Return an error that was pickled; the arguments of its class are not those of the exception."""
+    error = kind.__new__(kind, *args)
+    vars(error).update(state)
+    return error
 
 
 class Problem(TarkitError):
     """A defect of an archive.
 
-    `name` is one of `tarkit.problems.PROBLEMS`, `offset` a position in the (decompressed) archive in bytes.
+    `name` is one of `tarkit.problems.PROBLEMS`, `offset` a position in the (decompressed) archive in bytes. One that
+    was made of a message alone knows the name that is in it, and no other facts.
     """
 
-    def __init__(self, name: str, archive: str, offset: int | None, detail: str, hint: str | None = None) -> None:
-        where = f"{archive}: " if offset is None else f"{archive}: at {offset}: "
-        super().__init__(f"{where}{detail} [{name}]", hint)
+    def __init__(
+        self,
+        name: str,
+        archive: str = "",
+        offset: int | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        if detail is None:
+            super().__init__(name, hint)
+            name, detail = next(reversed(re.findall(r"\[([a-z-]+)\]$", name, re.MULTILINE)), ""), name
+        else:
+            where = f"{archive}: " if offset is None else f"{archive}: at {offset}: "
+            super().__init__(f"{where}{detail} [{name}]", hint)
         self.name = name
         self.archive = archive
         self.offset = offset
@@ -46,9 +87,13 @@ class Problem(TarkitError):
 class MissingLibrary(TarkitError):
     """An optional library that is needed is not installed. It ends a run even where failed samples are skipped."""
 
-    def __init__(self, what: str, library: str, extra: str, otherwise: str = "") -> None:
+    def __init__(self, what: str, library: str = "", extra: str = "", otherwise: str = "") -> None:
         """`what` needs `library`, which is part of the extra `extra`; `otherwise` is appended to the hint."""
-        super().__init__(f"{what} needs {library}, which is not installed", f"pip install 'tarkit[{extra}]'{otherwise}")
+        if not library:
+            super().__init__(what)
+        else:
+            needs = f"{what} needs {library}, which is not installed"
+            super().__init__(needs, f"pip install 'tarkit[{extra}]'{otherwise}")
 
 
 class Unsupported(TarkitError):
@@ -64,10 +109,13 @@ class MissingKey(TarkitError, KeyError):
 class CommandFailed(TarkitError):
     """A command ended with a status other than 0 (negative: a signal); `tail` is the end of its stderr."""
 
-    def __init__(self, command: str, status: int, tail: str = "", hint: str | None = None) -> None:
-        ended = f"ended with status {status}" if status >= 0 else f"was ended by {signal_name(-status)}"
-        words = f": {tail}" if tail else ""
-        super().__init__(f"command {ended}: {command}{words}", hint)
+    def __init__(self, command: str, status: int | None = None, tail: str = "", hint: str | None = None) -> None:
+        if status is None:
+            super().__init__(command, hint)
+        else:
+            ended = f"ended with status {status}" if status >= 0 else f"was ended by {signal_name(-status)}"
+            words = f": {tail}" if tail else ""
+            super().__init__(f"command {ended}: {command}{words}", hint)
         self.command = command
         self.status = status
 

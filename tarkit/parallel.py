@@ -23,7 +23,7 @@ from contextlib import closing
 from itertools import islice
 from typing import IO, Any, NamedTuple, TypeVar
 
-from tarkit.errors import CommandFailed, Interrupted, Problem, TarkitError, signal_name, spell
+from tarkit.errors import Interrupted, TarkitError, signal_name, spell
 from tarkit.signals import RAISING, catch_signals, ignore_signals
 from tarkit.streams import command
 from tarkit.streams.command import disown_commands, end_commands
@@ -36,24 +36,6 @@ from tarkit.threads import has_threads
 BUFFER = 1 << 16  # bytes
 ROOM = 1 << 12  # bytes reserved in the file, enough to report a full disk
 _NEXT, _ITEM, _FAILED = range(3)  # marks: before each job and at the end, before an item, before an error
-
-
-class RemoteError:
-    """An error in a form that can be pickled, which the exceptions themselves cannot."""
-
-    def __init__(self, error: Exception) -> None:
-        self.kind = type(error)
-        self.facts: tuple[Any, ...] = (str(error), getattr(error, "hint", None))
-        if isinstance(error, Problem):
-            self.facts = (error.name, error.archive, error.offset, error.detail, error.hint)
-        elif isinstance(error, OSError):
-            self.facts = (error.errno, error.strerror, error.filename)
-        elif isinstance(error, CommandFailed):
-            self.kind = TarkitError
-
-    def rebuild(self) -> Exception:
-        """Return the error as an exception."""
-        return self.kind(*self.facts)
 
 
 def run(
@@ -114,10 +96,10 @@ def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Temp
     except OSError as error:
         error.filename = file.name
         os.ftruncate(file.fd, ROOM)
-        os.pwrite(file.fd, bytes([_NEXT, _FAILED]) + pickle.dumps(RemoteError(error)), 0)
+        os.pwrite(file.fd, bytes([_NEXT, _FAILED]) + pickle.dumps(error), 0)
 
 
-def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Generator[tuple[int, Item | RemoteError]]:
+def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Generator[tuple[int, Item | Exception]]:
     """Yield the items of a job with their marks, and the error that ends it, if any."""
     items = work(job)
     try:
@@ -128,7 +110,7 @@ def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Generator[tuple[
             items.close()
         raise
     except (TarkitError, OSError) as error:
-        yield _FAILED, RemoteError(error)
+        yield _FAILED, error
 
 
 def results(stream: IO[bytes]) -> Iterator[Any]:
@@ -138,7 +120,7 @@ def results(stream: IO[bytes]) -> Iterator[Any]:
             raise TarkitError("a worker process exited before it had finished")
         item = pickle.load(stream)
         if mark == bytes([_FAILED]):
-            raise item.rebuild()
+            raise item
         yield item
 
 

@@ -459,7 +459,7 @@ def test_proc_is_that_of_the_command_line(command: str, archive: Archive, run: R
 def test_proc_fails(archive: Archive) -> None:
     """A status other than 0 and a timeout are failures, as those of a function."""
     source = archive({f"{key}.x": b"" for key in "abc"})
-    with pytest.raises(tarkit.TarkitError, match=r"^in\.tar: 'b' ended with status 3: words$"):
+    with pytest.raises(tarkit.TarkitError, match=r"(?m)^in\.tar: 'b' ended with status 3: words$"):
         tarkit.open(source).proc("[ $TARKIT_KEY != b ] || { echo words >&2; exit 3; }").write("out.tar")
     assert not os.path.exists("out.tar")
     messages: list[str] = []

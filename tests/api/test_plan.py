@@ -271,7 +271,7 @@ def test_shards_that_are_there(here: Path) -> None:
     planned = tarkit.plan("tree", count=4)
     names = [shard.name for shard in planned.write("a-%d.tar")]
     before = [Path(name).read_bytes() for name in names]
-    with pytest.raises(tarkit.TarkitError, match=r"^a-0\.tar and 4 more: there are shards of this name$") as error:
+    with pytest.raises(tarkit.TarkitError, match=r"(?m)^a-0\.tar and 4 more: there are shards of this name$") as error:
         planned.write("a-%d.tar")
     hint = "resume keeps those that are as planned, update packs what is new, force replaces them"
     assert error.value.hint == hint
@@ -281,7 +281,7 @@ def test_shards_that_are_there(here: Path) -> None:
     assert os.stat(names[0]).st_ino == kept
     assert [Path(name).read_bytes() for name in names] == before
     Path("a-9.tar").write_bytes(b"of an earlier plan")
-    with pytest.raises(tarkit.TarkitError, match=r"^a-9\.tar: exists, but is not in the plan$"):
+    with pytest.raises(tarkit.TarkitError, match=r"(?m)^a-9\.tar: exists, but is not in the plan$"):
         planned.write("a-%d.tar", resume=True)
     planned.write("a-%d.tar", force=True)
     assert os.stat(names[0]).st_ino != kept

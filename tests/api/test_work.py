@@ -214,7 +214,7 @@ BAD: dict[str, tuple[Callable[[tarkit.Dataset], object], type[Exception], str]] 
     "pickle": (lambda data: data.map(dict, allow_pickle=True), tarkit.Usage, "^allow_pickle requires decode$"),
     "base": (lambda data: data.proc("true", base="a.b"), tarkit.Usage, "^base 'a.b': expected a name"),
     "log": (lambda data: data.proc("true", add_log="a/b"), tarkit.Usage, "^add_log 'a/b': expected the name"),
-    "kinds": (lambda data: data.proc(":", multi=True, subdirs=True), tarkit.Usage, "^subdirs cannot .* with multi$"),
+    "kinds": (lambda data: data.proc(":", multi=True, subdirs=True), tarkit.Usage, r"^subdirs cannot .* with multi\n"),
     "limit": (lambda data: data.map(dict, max_errors="many"), tarkit.Usage, "^max_errors 'many': expected a number"),
     "share": (lambda data: data.worker("cat", max_errors=0.1), tarkit.Usage, "^max_errors '0.1': .* 1%"),  # type: ignore[arg-type]
     "end": (

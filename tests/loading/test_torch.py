@@ -327,3 +327,19 @@ def key_batch(samples: list[tarkit.Sample]) -> dict[str, list[str]]:
     """Return the keys of samples, whose fields can be read."""
     assert all(int(sample["cls"]) == int(sample.key) for sample in samples)
     return {"__key__": [sample.key for sample in samples]}
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_errors_of_workers(shards: str, context: str) -> None:
+    """They have their class, and the hint is in the text."""
+    how: dict[str, Any] = {"num_workers": 2, "multiprocessing_context": context}
+    with pytest.raises(tarkit.Usage, match=r"hint: give fewer workers or more shards"):
+        list(DataLoader(TorchDataset("s-00.tar"), **how))
+    os.truncate("s-01.tar", 2000)
+    with pytest.raises(tarkit.Problem, match=r"hint: .*skip='truncated'") as raised:
+        list(DataLoader(TorchDataset(shards), **how))
+    assert raised.value.name == "truncated"
+    state = tarkit.loader(shards, seed=1).state_dict()
+    dataset = TorchDataset(shards, seed=2)
+    with pytest.raises(tarkit.Usage, match="hint: resume with the shards, the seed"):
+        dataset.load_state_dict(state)

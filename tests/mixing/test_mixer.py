@@ -379,11 +379,11 @@ def test_a_source_without_samples(here: Path) -> None:
         for repeat in (False, True):
             [source] = stocks([size], [1])
             source = Stock("A", 1, source._begin, 1, change)
-            with pytest.raises(TarkitError, match=r"^A: no sample to draw$"):
+            with pytest.raises(TarkitError, match=r"(?m)^A: no sample to draw$"):
                 next(iter(Mix([*stocks([5], [1]), source], 1, until="all", repeat=repeat)))
     passes = iter([["x"], []])
     fickle = Stock("F", 1, lambda: iter(next(passes)))
-    with pytest.raises(TarkitError, match=r"^F: no sample to draw when it began again$"):
+    with pytest.raises(TarkitError, match=r"(?m)^F: no sample to draw when it began again$"):
         list(Mix([fickle], 1, until="never", total=3, repeat=True))
 
 
@@ -454,7 +454,7 @@ def test_choose_and_resample(shards: str) -> None:
     assert laps.shards == 3
     assert lap(laps) == "b0 b1 b0~2 b1~2 b0~3 b1~3"
     assert len(set(lap(samples(SourceSpec("s", [shards], resample=9))).split())) == 18
-    with pytest.raises(Usage, match=r"^s: choose 5 of 4 shards$"):
+    with pytest.raises(Usage, match=r"(?m)^s: choose 5 of 4 shards$"):
         samples(SourceSpec("s", [shards], choose=5))
 
 
@@ -467,7 +467,7 @@ def test_missing(shards: str) -> None:
     spec.words = ["a.tar::none.tar::file:b.tar::file:{a,b}.tar"]
     assert [location.text for location in locate(spec, said.append)] == ["a.tar", "b.tar"]
     assert said[1:] == ["s: 2 of 4 are missing, and left out"]
-    with pytest.raises(TarkitError, match=r"^s: none of its files exists$"):
+    with pytest.raises(TarkitError, match=r"(?m)^s: none of its files exists$"):
         locate(SourceSpec("s", ["{x..z}.tar"], allow_missing=True), said.append)
     with pytest.raises(TarkitError, match=r"^e.tar: No such file or directory \(2 of the 6 names of"):
         locate(SourceSpec("s", ["{a..f}.tar"]), said.append)

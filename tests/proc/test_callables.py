@@ -283,7 +283,7 @@ def test_other_processes_continue(tmp_path: Path, processes: int, size: int, bad
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_no_process_is_left(size: int) -> None:
     """If all processes have ended, the run ends with the reason of the last one."""
-    with pytest.raises(TarkitError, match=r"^samples are left, but all worker processes have died: 2$") as raised:
+    with pytest.raises(TarkitError, match=r"(?m)^samples are left, but all worker processes have died: 2$") as raised:
         together(lambda sample: os.kill(os.getpid(), signal.SIGKILL), 2, size)
     assert raised.value.hint in [f"the last one at '{number:03}': {KILLED}" for number in range(2 * size)]
 
@@ -292,7 +292,7 @@ def test_no_process_is_left(size: int) -> None:
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_copies_that_are_killed_while_they_are_idle(killed: int, size: int) -> None:
     """No sample fails as long as one process is left."""
-    with pytest.raises(TarkitError, match=r"all worker processes have died: 3$") if killed == 3 else nullcontext():
+    with pytest.raises(TarkitError, match=r"(?m)all worker processes have died: 3$") if killed == 3 else nullcontext():
         assert together(lambda sample: sample, 3, size, killed) == [(key, "") for key, _ in IN]
 
 
@@ -338,10 +338,10 @@ def test_all_processes_end(processes: int, batch: int | None) -> None:
     """If all processes end, the run ends after at least one failure for each."""
     lines: list[str] = []
     failures = FailurePolicy("skip", warn=lines.append, every=True)
-    with pytest.raises(TarkitError, match=f"^samples are left, but all worker processes have died: {processes}$"):
+    with pytest.raises(TarkitError, match=f"(?m)^samples are left, but all worker processes have died: {processes}$"):
         mapped(lambda given: os.kill(os.getpid(), signal.SIGKILL), processes, batch, failures=failures)
     assert all(KILLED in line for line in lines)
-    with pytest.raises(TarkitError, match=f"^.*'000' {KILLED}$" if batch is None else f"^.*'000' .*{KILLED}$"):
+    with pytest.raises(TarkitError, match=f"(?m)^.*'000' {KILLED}$" if batch is None else f"(?m)^.*'000' .*{KILLED}$"):
         mapped(lambda given: os.kill(os.getpid(), signal.SIGKILL), processes, batch)
 
 

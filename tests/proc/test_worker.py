@@ -263,7 +263,7 @@ def test_a_program_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_pending_samples() -> None:
     """Some pending samples are named, the others counted."""
     with pytest.raises(
-        TarkitError, match=r"pending samples: '0000', '0001', '0002', '0003', '0004' and \d+ more: oh no$"
+        TarkitError, match=r"(?m)pending samples: '0000', '0001', '0002', '0003', '0004' and \d+ more: oh no$"
     ):
         run(python("pass", "sys.stderr.write('oh no')\nsys.exit(4)"), archive(MANY))
 
@@ -371,7 +371,7 @@ def test_a_sample_that_cannot_be_read(isolate: bool, tmp_path: Path) -> None:
 
     with (
         WorkerPool(WorkerOptions(python(UPPER), "it", SampleBuilder()), RunOptions(2, stops=not isolate)) as pool,
-        pytest.raises(TarkitError, match=r"^x\.tar: the file was changed while it was read$"),
+        pytest.raises(TarkitError, match=r"(?m)^x\.tar: the file was changed while it was read$"),
     ):
         list(pool(chosen()))
 

@@ -143,7 +143,7 @@ def test_names_are_not_normalised(expression: str, expected: str | None, run: Ru
 def test_positions_are_characters() -> None:
     """Positions in messages count characters, although the parser counts bytes."""
     for expression, place in (("'\xe9' == 3j", 8), ("\xe9 and len == 3", 7), ("(\xe9 and\nlen == 3)", 8)):
-        with pytest.raises(Usage, match=f" at character {place}$"):
+        with pytest.raises(Usage, match=f"(?m) at character {place}$"):
             Where(expression)
 
 

@@ -250,7 +250,7 @@ def test_too_few_names(text: str, count: int, have: str) -> None:
 def test_secrets_of_a_url_are_not_shown() -> None:
     """The secrets are hidden in the name of one file and in a template."""
     for check in (refuse_template, parse_template):
-        with pytest.raises(Usage, match=r"^'s3://b/\{x\}': unknown placeholder \{x\}$"):
+        with pytest.raises(Usage, match=r"(?m)^'s3://b/\{x\}': unknown placeholder \{x\}$"):
             check("s3://me:secret@b/{x}")
 
 

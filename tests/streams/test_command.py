@@ -131,7 +131,7 @@ def test_writer() -> None:
 def test_a_writer_that_fails() -> None:
     """The status counts even if the command has read all input."""
     writer = CommandWriter("cat > /dev/null; echo why >&2; exit 5")
-    with pytest.raises(CommandFailed, match=r"status 5: .*: why$"):
+    with pytest.raises(CommandFailed, match=r"(?m)status 5: .*: why$"):
         writer.finish()
 
 

@@ -129,7 +129,7 @@ def test_a_file_that_was_changed_while_it_was_closed(change: Callable[[Path], No
     ]
     for call in calls:
         source.file.close()
-        with pytest.raises(TarkitError, match=r"^x\.tar: the file was changed while it was read$"):
+        with pytest.raises(TarkitError, match=r"(?m)^x\.tar: the file was changed while it was read$"):
             call()
         assert source.file.opened is None
 

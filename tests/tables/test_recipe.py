@@ -96,7 +96,7 @@ def test_bad_recipes(content: bytes, message: str) -> None:
 def test_no_pipe() -> None:
     rows = read_recipe([b"a b\n", b"a pipe:x\n", b"c d\n"], "r", pipes_allowed=False)
     assert next(rows) == Row(b"a", "path", b"b", 1, "r")
-    with pytest.raises(TarkitError, match=r"^r:2: pipe: is not allowed here$"):
+    with pytest.raises(TarkitError, match=r"(?m)^r:2: pipe: is not allowed here$"):
         next(rows)
 
 
@@ -259,7 +259,7 @@ def test_pipes_of_a_table() -> None:
 def test_an_open_quote_does_not_extend_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "CELL_LIMIT", 1000)
     lines = itertools.chain([b"a,b\n", b'1,"2\n'], itertools.repeat(b"3,4\n"))
-    with pytest.raises(TarkitError, match=r"^t:2: field larger than field limit \(1000\)$"):
+    with pytest.raises(TarkitError, match=r"(?m)^t:2: field larger than field limit \(1000\)$"):
         list(read_table(lines, "csv", "t", pipes_allowed=True))
     csv.field_size_limit(1 << 17)
 
