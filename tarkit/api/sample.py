@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 WHOLE = 1 << 20  # bytes; a sample up to this size is read as a whole
 
+UNDECODABLE = "tarkit.loader leaves such samples out with tarkit.open(..., skip='bad-field')"
+
 _REGULAR = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
 
 
@@ -139,7 +141,8 @@ class Sample(Mapping[str, bytes]):
 
         Raises:
             KeyError: the sample has no such field.
-            TarkitError: its content cannot be decoded.
+            Problem: its content cannot be decoded: `bad-field`.
+            MissingLibrary: a library is not installed.
 
         >>> import tarkit
         >>> tarkit.open("a.tar").head()[0].decode("cls")
@@ -150,14 +153,15 @@ class Sample(Mapping[str, bytes]):
         return self._decoded_by(parse_decode(how, allow_pickle), field, Sample.__getitem__(self, field))
 
     def _decoded_by(self, decoder: FieldDecoder, field: str, data: bytes) -> Any:
-        """Return the value of a field; errors name the sample."""
+        """Return the value of a field. Raises Problem, which names the sample, if it cannot be decoded."""
         try:
             return decoder.decode(field, data)
         except MissingLibrary:
             raise
         except TarkitError as error:
-            what = f"{self.shard}: at {self.offset}: {show(self._sample.key or b'')}: {error}"
-            raise TarkitError(what, error.hint) from error.__cause__
+            what = f"{show(self._sample.key or b'')}: {error}"
+            hint = error.hint or UNDECODABLE
+            raise Problem("bad-field", self.shard, self.offset, what, hint) from error.__cause__
 
     def _encode_value(self, field: str, value: object) -> bytes:
         """Return the bytes of a value for a field of this name, as `TarWriter` writes it.
@@ -294,7 +298,8 @@ class DecodedSample(Sample):
 
         Raises:
             KeyError: the sample has no such field.
-            TarkitError: the content cannot be decoded, or a library is not installed.
+            Problem: the content cannot be decoded: `bad-field`.
+            MissingLibrary: a library is not installed.
         """
         name = field if field in self._values else self._spelled(field) or field
         if name not in self._values:

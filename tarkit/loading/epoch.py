@@ -14,7 +14,8 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.order import buffer_random, drawn, shuffled
-from tarkit.loading.settings import LoaderSettings
+from tarkit.loading.records import as_record
+from tarkit.loading.settings import LoaderSettings, Record
 from tarkit.loading.state import Progress, restore_random, store_random
 from tarkit.samples.pipeline import ShuffleBuffer, keeper
 
@@ -65,7 +66,7 @@ class Shards:
         """Return the shards of a worker in an epoch, in order; a list, or without end with `resample`."""
         settings = self.settings
         if settings.full:
-            return [0]
+            return [0] if place.divide(range(self.items)) else []
         if settings.resample:
             return drawn(self.count, settings.seed, epoch, place)
         shards = shuffled(self.count, settings.seed, epoch) if settings.shuffle_shards else range(self.count)
@@ -91,12 +92,10 @@ class Shards:
         keep = keeper(run.tmpdir) if self.settings.shuffle else None
         return Cursor(self.data.only([shard]), shard, run, position, keep)
 
-    def open_index(self, epoch: int, place: WorkerPlace, start: int, size: int | None, run: Run) -> Cursor:
+    def open_index(self, epoch: int, place: WorkerPlace, start: int, run: Run) -> Cursor:
         """Open the samples of a worker in the random order of an epoch, from number `start` on."""
         assert self._index is not None
         numbers = place.divide(shuffled(len(self._index), self.settings.seed, epoch))
-        if size is not None and len(numbers) < size:
-            numbers = [*numbers, *numbers[: size - len(numbers)]]
         data = self.data.with_origin(ListedSamples(self._index, numbers[start:], self.data.locations))
         return Cursor(data, 0, run, Position(start, skip=False))
 
@@ -137,8 +136,8 @@ class EpochReader:
             random=None if buffer is None else store_random(buffer.random),
         )
 
-    def __iter__(self) -> Iterator[Sample]:
-        """Yield the samples."""
+    def __iter__(self) -> Iterator[Record]:
+        """Yield the samples as records; those that the policy leaves out are as if they were not there."""
         if self._size is not None and self._given >= self._size:
             return
         run = self._shards.data.new_run()
@@ -148,19 +147,32 @@ class EpochReader:
             for shard, number in self._start.open:
                 self._turns.append(self._open(shard, number, run))
             self._begun = True
-            for sample in self._samples(run):
+            for record in self._records(run):
                 self._given += 1
-                yield sample
+                yield record
                 if self._given == self._size:
                     break
         finally:
             for cursor in self._turns:
                 cursor.close()
 
+    def _records(self, run: Run) -> Iterator[Record]:
+        """Yield the samples as records. Raises TarkitError where an endless order has none that can be decoded."""
+        since: int | None = None  # how many shards had been opened when the samples began to be left out
+        for sample in self._samples(run):
+            record = as_record(sample, run.policy)
+            if record is not None:
+                since = None
+                yield record
+                continue
+            since = self._opened if since is None else since
+            if self._opened - since > BARREN * self._shards.count:
+                raise TarkitError(f"no samples that can be decoded in {self._opened - since} shards one after another")
+
     def _open(self, shard: int, number: int, run: Run) -> Cursor:
         """Open a shard at a sample."""
         if self._settings.full:
-            return self._shards.open_index(self._start.epoch, self._place, number, self._size, run)
+            return self._shards.open_index(self._start.epoch, self._place, number, run)
         return self._shards.open(shard, run, Position(number))
 
     def _restore(self, run: Run) -> list[Numbered]:
@@ -182,7 +194,7 @@ class EpochReader:
     def _samples(self, run: Run) -> Iterator[Sample]:
         """Return the samples of the shards that are not open yet, behind those that are."""
         shards = self._shards.order(self._start.epoch, self._place)
-        if self._settings.equal == "repeat" and not self._settings.full:
+        if self._settings.equal is not None:  # also "drop": some samples may be left out
             return self._laps(list(shards), run)
         return self._lap(islice(shards, self._opened, None), run)
 

@@ -12,7 +12,7 @@ from tarkit.api.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
 from tarkit.loading.division import WorkerPlace, find_place, find_process_group
 from tarkit.loading.epoch import EpochReader, Shards
-from tarkit.loading.records import as_record, in_batches
+from tarkit.loading.records import in_batches
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.state import Progress
 
@@ -135,7 +135,7 @@ class Loader(Iterable[Any]):
     def _epochs(self, reader: EpochReader, place: WorkerPlace) -> Iterator[Any]:
         """Yield the samples or batches of an epoch, and of those that follow in the same iteration."""
         while True:
-            yield from in_batches(map(as_record, reader), self._settings)
+            yield from in_batches(iter(reader), self._settings)
             progress = reader.progress()
             left = None if progress.epochs is None else progress.epochs - 1
             if left == 0:

@@ -7,13 +7,28 @@ from itertools import islice
 from typing import Any
 
 from tarkit.api.sample import Sample
-from tarkit.errors import TarkitError, show
+from tarkit.errors import Problem, TarkitError, show
 from tarkit.loading.settings import LoaderSettings, Record
+from tarkit.problems import Policy
+from tarkit.samples.values import MISFITS
 
 
-def as_record(sample: Sample) -> Record:
-    """Return the fields of a sample as a dict, with its key as `__key__` and the name of its shard as `__url__`."""
-    fields = (sample._small() if type(sample) is Sample else None) or dict(sample.items())
+def as_record(sample: Sample, policy: Policy) -> Record | None:
+    """Return the fields of a sample as a dict, with its key as `__key__` and the name of its shard as `__url__`.
+
+    Return None for a sample that the policy leaves out, since a field cannot be decoded or has no content.
+
+    Raises:
+        Problem: there is such a field, and the policy does not leave the sample out.
+        TarkitError: the name of a field is one of these two.
+    """
+    try:
+        fields = (sample._small() if type(sample) is Sample else None) or dict(sample.items())
+    except Problem as problem:
+        allowed = problem.name in policy.allowed  # no other value could stand in for it
+        if problem.name not in MISFITS or allowed or policy.apply(problem) == "keep":
+            raise
+        return None
     record = {"__key__": sample.key, "__url__": sample.shard, **fields}
     if len(record) != len(fields) + 2:
         what = "has a field __key__ or __url__, the names for its key and its shard"

@@ -21,7 +21,8 @@ class LoaderOptions(TypedDict, total=False):
 
     Attributes:
         select, where: fields and samples to keep, as for `Dataset.select` and `Dataset.where`.
-        decode, allow_pickle: decode the fields, as for `Dataset.decode`. Without it they are bytes.
+        decode, allow_pickle: decode the fields, as for `Dataset.decode`. Without it they are bytes. A field that cannot
+            be decoded is a problem, `bad-field`: `tarkit.open(..., skip="bad-field")` leaves its sample out.
         shuffle: the size of the buffer through which the samples of a worker are shuffled; 0 keeps their order.
             `"full"` is a random order of all samples, which looks each of them up: it needs plain archives.
         initial: how many samples are in the buffer before the first is taken; by default it is filled.

@@ -218,3 +218,16 @@ def test_map_decodes_once() -> None:
     """`decode` of `map` is for samples that are not decoded."""
     with pytest.raises(tarkit.Usage, match="the samples of this dataset are decoded already"):
         tarkit.open("a.tar", decode=True).map(lambda values: values, decode=True)
+
+
+@pytest.mark.parametrize("form", [True, "rgb8", "rgb", "pil"])
+def test_half_a_picture(form: Any) -> None:
+    """It is a problem of the dataset; the loader leaves its sample out if the dataset says so."""
+    with tarkit.TarWriter("b.tar") as out:
+        out.write("good", {"jpg": jpeg()})
+        out.write("half", {"jpg": jpeg((200, 100))[:-300]})
+    data = tarkit.open("b.tar", decode=form, skip=["bad-field"])
+    with pytest.raises(tarkit.Problem, match=r"b\.tar: at 1536: 'half': field 'jpg'.*\[bad-field\]"):
+        [dict(sample.items()) for sample in data]
+    with pytest.warns(tarkit.TarkitWarning, match=r"'half': field 'jpg'.*\[bad-field\]"):
+        assert [sample["__key__"] for sample in tarkit.loader(data)] == ["good"]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -474,3 +474,89 @@ def test_steps_that_need_all_samples(shards: str) -> None:
     with open("s-00.tar", "rb") as file, pytest.raises(tarkit.Unsupported, match="read again and again"):
         tarkit.loader(file)
     assert len(list(tarkit.loader(["pipe:cat s-00.tar", "s-01.tar"]))) == 60
+
+
+@pytest.fixture
+def broken(shards: str) -> str:
+    """Break a field of every fifth sample of the shards, and all of the shard 7; return the glob of plain shards."""
+    Path("s-03.tar.gz").unlink()
+    for name in sorted(Path().glob("s-*.tar")):
+        with tarkit.open(str(name)) as data:
+            samples = [(sample.key, dict(sample)) for sample in data]
+        with tarkit.TarWriter(name) as out:
+            for key, fields in samples:
+                bad = int(key) % 5 == 2 or name.name == "s-07.tar"
+                out.write(key, {**fields, "cls": b"x" if bad else fields["cls"]})
+    return "s-*.tar"
+
+
+GOOD = [key for key in ALL if int(key) % 5 != 2 and int(key) // EACH not in (3, 7)]
+
+
+def test_fields_that_cannot_be_decoded(broken: str) -> None:
+    """They are the problem bad-field: an error with its place and a hint, or the sample is left out with a warning."""
+    for data in (tarkit.open(broken), tarkit.open(broken, allow="all")):
+        with pytest.raises(tarkit.Problem, match=r"s-00.tar: at \d+: '00002': field 'cls'.*\[bad-field\]") as raised:
+            list(tarkit.loader(data, decode=True, shuffle_shards=False))
+        assert raised.value.hint == "tarkit.loader leaves such samples out with tarkit.open(..., skip='bad-field')"
+    with pytest.raises(tarkit.Problem, match="bad-field") as raised:
+        [sample["cls"] for sample in tarkit.open(broken, decode=True, skip="bad-field")]
+    assert (raised.value.archive, raised.value.name) == ("s-00.tar", "bad-field")
+    for skip in ("all", ["bad-field"]):
+        said: list[str] = []
+        data = tarkit.open(broken, skip=skip, decode=True, on_problem=said.append)
+        assert keys(tarkit.loader(data, shuffle_shards=False)) == GOOD
+        assert len(said) == 4
+        assert said[-1] == "more of [bad-field] follow; they are only counted"
+    data = tarkit.open("s-00.tar", maxerr=6, on_problem=said.append)
+    assert len(keys(tarkit.loader(data, decode=True))) == 24
+    with pytest.raises(tarkit.Problem, match="bad-field"):
+        list(tarkit.loader(tarkit.open("s-00.tar", maxerr=5, on_problem=said.append), decode=True))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"shuffle": 50, "interleave": 3},
+        {"shuffle": "full"},
+        {"shuffle": "full", "equal": "repeat"},
+        {"equal": "drop", "interleave": 2, "shuffle": 7},
+        {"equal": "drop", "shuffle": "full"},
+        {"equal": "repeat"},
+        {"resample": True, "length": 500, "shuffle": 10},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("batch", [None, 7])
+def test_positions_with_samples_that_are_left_out(broken: str, options: dict[str, Any], batch: int | None) -> None:
+    """The rest is the same, wherever the position is; with `equal` each worker gives as many samples as before."""
+
+    def made(worker: int = 0, decode: bool = True) -> tarkit.Loader:
+        data = tarkit.open(broken, skip="bad-field", on_problem=lambda line: None)
+        data = data.decode() if decode else data
+        return tarkit.loader(data, seed=3, worker=worker, workers=2, batch=batch, **options)
+
+    loader = made()
+    expected = keys(loader)
+    assert set(expected) <= set(GOOD)
+    if "equal" in options or "length" in options:
+        assert len(expected) == len(keys(made(1))) == len(keys(made(decode=False)))
+    else:
+        assert sorted(expected + keys(made(1))) == GOOD
+    for stop in (0, 1, 5, 23):
+        loader = made()
+        samples = iter(loader)
+        first = keys(islice(samples, stop))
+        state = json.loads(json.dumps(loader.state_dict()))
+        again = made()
+        again.load_state_dict(state)
+        assert first + keys(again) == expected
+
+
+@pytest.mark.parametrize("options", [{"resample": True, "shuffle": 10}, {"equal": "repeat"}, {"epochs": None}], ids=str)
+def test_nothing_can_be_decoded(broken: str, options: dict[str, Any]) -> None:
+    """An order without end ends with an error."""
+    data = tarkit.open("s-07.tar", skip="bad-field", on_problem=lambda line: None)
+    with pytest.raises(tarkit.TarkitError, match="no samples"):
+        list(tarkit.loader(data, decode=True, **options))
