@@ -20,13 +20,13 @@ def check_text(**arguments: str) -> None:
 
 
 def check_number(**arguments: float) -> None:
-    """Raise TypeError for a value that is not a number."""
-    _require("a number", lambda value: hasattr(value, "__float__"), arguments)
+    """Raise TypeError for a value that is not a number; a bool is none."""
+    _require("a number", lambda value: hasattr(value, "__float__") and not isinstance(value, bool), arguments)
 
 
 def check_whole(**arguments: int) -> None:
-    """Raise TypeError for a value that is not a whole number."""
-    _require("a whole number", lambda value: hasattr(value, "__index__"), arguments)
+    """Raise TypeError for a value that is not a whole number; a bool is none."""
+    _require("a whole number", lambda value: hasattr(value, "__index__") and not isinstance(value, bool), arguments)
 
 
 def check_function(**arguments: object) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from tarkit.api.arguments import check_whole
 from tarkit.errors import Usage
 
 Item = TypeVar("Item")
@@ -73,6 +74,7 @@ def _pair(name: str, number: int | None, total: str, count: int | None) -> tuple
         return None
     if number is None or count is None:
         raise Usage(f"{name} and {total} belong together: give both or neither")
+    check_whole(**{name: number, total: count})
     if not 0 <= number < count:
         raise Usage(f"{name}={number}, {total}={count}: {name} is from 0 to {total} - 1")
     return number, count

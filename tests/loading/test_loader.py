@@ -429,7 +429,7 @@ def test_a_run_that_is_killed(tmp_path: Path, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shuffle": "some"}, "shuffle='some': it is a number of samples, or 'full'"),
+        ({"shuffle": "some"}, "shuffle='some': it is the number of samples in a buffer"),
         ({"shuffle": -1}, "shuffle=-1: it is at least 0"),
         ({"batch": 0}, "batch=0: it is at least 1"),
         ({"epochs": 0}, "epochs=0: it is at least 1"),
@@ -560,3 +560,19 @@ def test_nothing_can_be_decoded(broken: str, options: dict[str, Any]) -> None:
     data = tarkit.open("s-07.tar", skip="bad-field", on_problem=lambda line: None)
     with pytest.raises(tarkit.TarkitError, match="no samples"):
         list(tarkit.loader(data, decode=True, **options))
+
+
+@each_row("name", ["initial", "seed", "interleave", "length", "batch", "epochs", "rank", "worker"])
+def test_a_bool_is_no_number(name: str, shards: str) -> None:
+    """A bool where a number is meant is an error that names the argument."""
+    pair = {"rank": {"world": 2}, "worker": {"workers": 2}}.get(name, {})
+    for flag in (True, False):
+        with pytest.raises(TypeError, match=f"{name}={flag}: a whole number is needed, not bool"):
+            tarkit.loader(shards, **{name: flag, **pair})  # type: ignore[arg-type]
+
+
+@each_row("value", [True, False, "all"])
+def test_no_size_of_a_buffer(value: Any, shards: str) -> None:
+    """`shuffle=True` says what to give."""
+    with pytest.raises(tarkit.Usage, match=r"shuffle=.*such as 1000, or 'full'"):
+        tarkit.loader(shards, shuffle=value)
