@@ -244,6 +244,9 @@ class CallFunction(SampleWork):
         if not isinstance(self.function, str):
             check_function(function=self.function)
         check_at_least(1, batch=self.batch)
+        if not isinstance(self.decode, bool):
+            hint = f"for other forms: tarkit.open(..., decode={self.decode!r}).map(...), whose function gets a sample"
+            raise Usage(f"decode={self.decode!r}: map takes True, which gives the function a dict of values", hint)
         if self.decode and self.view is not Sample:
             raise Usage(
                 f"{spell('decode')} of map cannot be used here: the samples of this dataset are decoded already"

@@ -231,3 +231,19 @@ def test_half_a_picture(form: Any) -> None:
         [dict(sample.items()) for sample in data]
     with pytest.warns(tarkit.TarkitWarning, match=r"'half': field 'jpg'.*\[bad-field\]"):
         assert [sample["__key__"] for sample in tarkit.loader(data)] == ["good"]
+
+
+def test_map_takes_no_form_of_pictures() -> None:
+    """It would be taken for True; the hint says what gives other forms."""
+    for how in ("rgb8", "nonsense", {"jpg": len}, None, 1):
+        with pytest.raises(tarkit.Usage, match=r"map takes True[^$]*hint: .*tarkit.open\(..., decode="):
+            tarkit.open("a.tar").map(dict, decode=how)  # type: ignore[arg-type]
+    found = tarkit.open("a.tar", decode="rgb8").map(lambda sample: {"shape.json": list(sample["jpg"].shape)})
+    assert found.decode().head()[0]["shape.json"] == [10, 20, 3]
+
+
+def test_a_field_with_another_name() -> None:
+    """It is decoded by its new name, or by a rule for that."""
+    data = tarkit.open("a.tar", decode=True).select("label:cls")
+    assert data.head()[0]["label"] == b"0\n"
+    assert data.decode({"label": int}).head()[0]["label"] == 0
