@@ -200,6 +200,11 @@ def spell(name: str, value: object = True) -> str:
     return f"{option} {value}" if _PLAIN(str(value)) else f"{option} '{value}'"
 
 
+def spell_open(name: str, value: object) -> str:
+    """Return an argument of `tarkit.open`, which commands have as an option, as the caller writes it."""
+    return spell(name, value) if command_line else f"tarkit.open(..., {spell(name, value)})"
+
+
 def respell(text: str | None) -> str | None:
     """Return a text of a table, which names options, as a hint for the caller. Command lines in it stay."""
     if text is None or command_line:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import Literal, NamedTuple
 
-from tarkit.errors import Problem, TarkitError, Usage, show, spell
+from tarkit import errors
+from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.problems import Policy
 from tarkit.samples.reader import duplicate_entries
 from tarkit.samples.sample import Part, TarSample, key_of, split_name
@@ -19,6 +20,7 @@ from tarkit.tar.header import rename
 from tarkit.tar.reader import Entry
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
+
 
 SMALL = 1 << 14  # bytes of a sample that are copied through memory when names change
 
@@ -175,7 +177,7 @@ class Fields:
                 found = next((by_field[name.lower()] for name in choice.old if name.lower() in by_field), None)
                 if found is not None:
                     chosen.append((found, found.name if choice.new is None else sample.key + b"." + choice.new))
-                elif not self._missing(sample, choice.old, policy):
+                elif not self._missing(sample, choice.old, policy, _hint_of_choice()):
                     return None
         for names in self.require:
             if not any(name.lower() in by_field for name in names) and not self._missing(sample, names, policy):
@@ -203,9 +205,18 @@ class Fields:
                 renamed.append((entry, name[:skip] + new))
         return renamed
 
-    def _missing(self, sample: TarSample, names: tuple[bytes, ...], policy: Policy) -> bool:
+    def _missing(self, sample: TarSample, names: tuple[bytes, ...], policy: Policy, hint: str | None = None) -> bool:
         """Whether a sample that lacks a field is kept."""
-        return pass_missing(missing_field(sample, names), self.on_missing, policy)
+        problem = missing_field(sample, names)
+        problem.hint = hint
+        return pass_missing(problem, self.on_missing, policy)
+
+
+def _hint_of_choice() -> str | None:
+    """Return the hint for a chosen field that is missing: the command has an option, `select` no argument."""
+    if errors.command_line:
+        return None
+    return f"{spell_open('skip', 'missing-field')} leaves such samples out"
 
 
 def pass_missing(problem: Problem, on_missing: OnMissing, policy: Policy) -> bool:

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tarkit.errors import Problem, Usage, show, spell
+from tarkit.errors import Problem, Usage, show, spell, spell_open
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import NO_TEXT, Name, View, is_unicode
@@ -221,7 +221,8 @@ class Where:
     @staticmethod
     def _hint(problem: Problem) -> str | None:
         if problem.name == "missing-field":
-            return f"has.NAME and ... tests for it first; {spell('skip', 'missing-field')} leaves such samples out"
+            skip = spell_open("skip", "missing-field")
+            return f"has.NAME and ... tests for it first; {skip} leaves such samples out"
         return None
 
     def lookup(self, name: str) -> Any:

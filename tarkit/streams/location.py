@@ -29,6 +29,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tarkit import errors
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.stores import connect, rewrite, schemes
 from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, MESSAGE_SUFFIXES, ZIP
@@ -447,7 +448,10 @@ def _paths(word: str, texts: list[str]) -> list[Location]:
     return locations
 
 
-def _written(name: str) -> str:
+def _written(name: str) -> str | None:
+    """Return the hint of a command about a missing input that may be the name of an output; functions only read."""
+    if not errors.command_line:
+        return None
     return f"shards are written with {spell('template')}: {spell('template')} {show(name)}"
 
 

@@ -55,7 +55,16 @@ ERRORS: dict[str, tuple[Call, str, str]] = {
     ),
     "allow": (lambda data: list(tarkit.open("a.tar", allow="nix")), "allow nix: unknown problem", ""),
     "syntax of where": (lambda data: data.where("cls ="), "where 'cls =': ", ""),
-    "where": (lambda data: list(data.where("nix == 1")), "has no field 'nix'", "; skip='missing-field' leaves"),
+    "where": (
+        lambda data: list(data.where("nix == 1")),
+        "has no field 'nix'",
+        "; tarkit.open(..., skip='missing-field') leaves",
+    ),
+    "select": (
+        lambda data: list(tarkit.loader(data, select="txt jpg")),
+        "has no field 'jpg'",
+        "tarkit.open(..., skip='missing-field') leaves such samples out",
+    ),
     "value of where": (
         lambda data: list(data.where("txt > 1")),
         "where 'txt > 1' for '00': ",
@@ -112,7 +121,7 @@ ERRORS: dict[str, tuple[Call, str, str]] = {
     "missing inputs": (
         lambda data: list(tarkit.open("nix-{0..3}.tar")),
         "4 of the 4 names",
-        "shards are written with template: template 'nix-{0..3}.tar'",
+        "",
     ),
     "table": (lambda data: data.table("t.zip"), "refusing to write text to a zip", "compress='none', or another name"),
     "indexes": (lambda data: tarkit.index(["a.tar", "a.tar"], "dali", "x"), "output x: there will be several", ""),
