@@ -624,7 +624,8 @@ class Dataset(Chain):
         """Read all headers, for `len` and access by number and key.
 
         Raises:
-            Unsupported: a shard that is compressed or a stream, or steps that change samples.
+            Unsupported: a shard that is compressed or a stream, or a dataset with steps other than `decode`: which
+                samples there are, and what is in them, is that of the archives.
 
         >>> import tarkit
         >>> data = tarkit.open("train-*.tar").indexed()
@@ -637,11 +638,12 @@ class Dataset(Chain):
         return IndexedDataset(self.locations, self.new_run())
 
     def _check_indexed(self) -> None:
-        """Raise Unsupported if steps change samples."""
+        """Raise Unsupported if there are steps, or not all samples are read."""
         if not self.unchanged:
-            raise Unsupported(
-                "samples are looked up in archives as they are", "write the dataset first, then open that"
-            )
+            what = "indexed looks samples up in archives as they are"
+            steps = ", ".join(step.name for step in self._steps)
+            done = f", not behind steps: {steps}" if steps else ""
+            raise Unsupported(f"{what}{done}", "write the dataset first, then open that")
 
     def get(self, key: str) -> Sample:
         """Return the first sample with a key. An index next to a shard finds it, else the archives are read up to it.

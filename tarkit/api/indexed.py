@@ -9,7 +9,7 @@ import os
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from operator import index as as_index
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, NoReturn, overload
 
 from tarkit.api.chain import Chain
 from tarkit.api.output import Output, refuse_overwrite
@@ -51,7 +51,8 @@ class IndexedDataset(Sequence[Sample]):
     that send parts; of an object an index beside it is read instead if it can be trusted (see
     `tarkit.indexing.lookup`). It takes about 150 bytes of memory a sample. Looking a sample up reads its bytes alone.
 
-    It can be pickled, for workers in other processes: the shards are opened again, and must not have changed.
+    It can be pickled, for workers in other processes: the shards are opened again, and must not have changed. To decode
+    the samples is a matter of the dataset: `tarkit.open(..., decode=True).indexed()`.
     """
 
     def __init__(
@@ -139,6 +140,16 @@ class IndexedDataset(Sequence[Sample]):
 
     def __iter__(self) -> Iterator[Sample]:
         return map(self._sample, range(len(self)))
+
+    if not TYPE_CHECKING:  # which would take any name for an attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError: methods of a dataset come before `indexed`, and of these `decode` alone."""
+            if name == "decode":
+                what = "decode comes before indexed: tarkit.open(..., decode=True).indexed()"
+            else:
+                what = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(what, name=name, obj=self)
 
     def keys(self) -> list[str]:
         """The keys, in the order of the samples; of a key that comes back, once."""

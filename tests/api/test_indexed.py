@@ -317,3 +317,15 @@ def test_indexes_that_cannot_be(archive: Archive) -> None:
         with pytest.raises(tarkit.TarkitError):
             tarkit.index(name, format="dali")
     assert sorted(os.listdir()) == before
+
+
+def test_steps_before_and_after(archive: Archive) -> None:
+    """The message names the steps; `decode` comes before."""
+    archive({"a.txt": b"1"}, "in.tar")
+    with pytest.raises(tarkit.Unsupported, match="not behind steps: where"):
+        tarkit.open("in.tar").where("txt == 1").indexed()
+    with pytest.raises(tarkit.Unsupported, match="looks samples up in archives as they are\nhint"):
+        tarkit.open("in.tar", shard_slice=slice(1)).indexed()
+    with pytest.raises(AttributeError, match=r"decode comes before indexed: tarkit\.open"):
+        tarkit.open("in.tar").indexed().decode(True)  # type: ignore[attr-defined]
+    assert not hasattr(tarkit.open("in.tar").indexed(), "select")
