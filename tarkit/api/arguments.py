@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import get_args
+from functools import wraps
+from typing import ParamSpec, TypeVar, get_args
 
 from tarkit.errors import Usage
 from tarkit.tar.block import EARLIEST, LATEST
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 
 def check_text(**arguments: str) -> None:
@@ -100,6 +104,26 @@ def parse_slice(given: slice | None) -> tuple[int, int | None, int] | None:
     if min(start, step - 1, start if stop is None else stop) < 0:
         raise Usage(f"{given}: a slice counts from the start, with a step of at least 1")
     return start, stop, step
+
+
+def suggest_arguments(what: str, **names: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
+    """Return a decorator for a function, called `what`, for users of another package.
+
+    Args:
+        what: the name of the function in the message.
+        names: arguments that others call so, each with its name here. Giving one is a TypeError that says so.
+    """
+
+    def decorate(function: Callable[Given, Result]) -> Callable[Given, Result]:
+        @wraps(function)
+        def checked(*args: Given.args, **arguments: Given.kwargs) -> Result:
+            for name in arguments.keys() & names.keys():
+                raise TypeError(f"{what}() got an unexpected keyword argument {name!r}: it is {names[name]}=")
+            return function(*args, **arguments)
+
+        return checked
+
+    return decorate
 
 
 def _require(what: str, fits: Callable[[object], bool], arguments: Mapping[str, object]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Self
 from weakref import finalize
 
+from tarkit.api.arguments import suggest_arguments
 from tarkit.api.output import Output
 from tarkit.api.run import Run
 from tarkit.api.split import SplitOptions
@@ -19,6 +20,8 @@ from tarkit.stores.store import parse_options
 from tarkit.streams.ranges import HeldRange
 from tarkit.tar.reader import Entry
 from tarkit.tar.writer import EntryWriter
+
+_NO_FIELDS: Mapping[str, Value] = MappingProxyType({})  # so that a dict in place of a key is an error that says so
 
 
 class _SampleWriter:
@@ -33,7 +36,7 @@ class _SampleWriter:
         self._failed = False
         self._unclosed = finalize(self, _abort, target, os.getpid())
 
-    def write(self, key: str, fields: Mapping[str, Value]) -> None:
+    def write(self, key: str, fields: Mapping[str, Value] = _NO_FIELDS) -> None:
         """Append a sample. After a TarkitError or TypeError nothing of it is written, and the next one can follow.
 
         Raises:
@@ -165,6 +168,7 @@ class ShardWriter(_SampleWriter):
     [('new-0000.tar', 2), ('new-0001.tar', 2), ('new-0002.tar', 1)]
     """
 
+    @suggest_arguments("tarkit.ShardWriter", maxcount="count", maxsize="size", start_shard="start")
     def __init__(
         self,
         template: str | os.PathLike[str],

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tarkit.api.arguments import check_at_least
+from tarkit.api.arguments import check_at_least, suggest_arguments
 from tarkit.api.dataset import Dataset
 from tarkit.api.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
@@ -61,9 +61,14 @@ class Loader(Iterable[Any]):
     True
     """
 
+    @suggest_arguments(
+        "tarkit.loader", batch_size="batch", collate_fn="collate", num_workers="workers", world_size="world"
+    )
     def __init__(self, inputs: Input | Iterable[Input] | Dataset, **options: Unpack[LoaderOptions]) -> None:
         """Look up the names of the shards; with `equal` and `shuffle="full"` read the headers of all."""
         given: dict[str, Any] = dict(options)
+        for name in given.keys() - LoaderOptions.__annotations__.keys():
+            raise TypeError(f"tarkit.loader() got an unexpected keyword argument {name!r}: see tarkit.LoaderOptions")
         select, where = given.pop("select", None), given.pop("where", None)
         decode, allow_pickle = given.pop("decode", None), given.pop("allow_pickle", False)
         storage = given.pop("storage_options", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -23,6 +24,9 @@ _TEXT_OF_NUMBERS = frozenset(("txt", "text", "transcript", "cls", "cls2", "class
 """Fields of the table of codecs that hold a number as its decimal text."""
 
 
+_NUMBERS = frozenset(("text", "integer", "json", "lines"))  # kinds of fields that take numbers of numpy as Python's
+
+
 class SampleEncoder:
     """An encoder of samples: from a key and values to the bytes of an archive."""
 
@@ -36,6 +40,8 @@ class SampleEncoder:
 
         Raises TarkitError for a name that no field or key can have, and TypeError for a value that has no encoding.
         """
+        if isinstance(key, Mapping):
+            raise TypeError("a sample is written as its key and its fields: write(sample['__key__'], {'txt': ...})")
         raw = _name_bytes("key", key)
         if not isinstance(fields, Mapping):
             raise TypeError(f"fields are a dict of names and values, not {type(fields).__name__}")
@@ -74,9 +80,9 @@ _CODER = Coder()
 def encode_value(field: str, value: Value, coder: Coder = _CODER) -> bytes:
     """Return the bytes of a value for a field of this name.
 
-    bytes are taken as they are, str is UTF-8, int and float are decimal text. Other values are encoded by the name of
-    the field: json, npy, npz, pictures and so on. All but bytes are compressed for a name that ends in `.gz`. A `coder`
-    that writes pickles is for those who asked for them.
+    bytes are taken as they are, str is UTF-8, int and float, those of numpy too, are decimal text. Other values are
+    encoded by the name of the field: json, npy, npz, pictures and so on. All but bytes are compressed for a name that
+    ends in `.gz`. A `coder` that writes pickles is for those who asked for them.
 
     Raises:
         TypeError: a value that has no encoding.
@@ -87,6 +93,9 @@ def encode_value(field: str, value: Value, coder: Coder = _CODER) -> bytes:
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     kind = coder.kind(field)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and (kind is None or kind.name in _NUMBERS) and isinstance(value, numpy.number):
+        value = value.item()  # the equal number of Python
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if number and (kind is None or extension(field) in _TEXT_OF_NUMBERS):
         value = (int if isinstance(value, int) else float).__repr__(value)  # whatever a subclass prints

@@ -10,6 +10,7 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -392,3 +393,34 @@ def test_where_it_cannot_be_written(here: Path) -> None:
         out.write("k", {"x": b""})
     with pytest.raises(tarkit.Usage, match="the name of the output is empty"):
         tarkit.TarWriter("")
+
+
+def test_numbers_of_numpy(tmp_path: Path) -> None:
+    """They are written as the equal numbers of Python; bools are refused, and arrays of a number too."""
+    numpy = pytest.importorskip("numpy")
+    name = str(tmp_path / "n.tar")
+    with tarkit.TarWriter(name) as out:
+        out.write("a", {"score": numpy.float32(0.5), "n": numpy.int64(-7), "cls": numpy.uint8(3), "txt": numpy.int8(1)})
+        out.write("b", {"json": numpy.float32(0.5), "npy": numpy.float32(0.5)})
+        for bad in (numpy.bool_(True), numpy.array([1.5]), numpy.complex64(1)):
+            with pytest.raises(TypeError, match="has no encoding here"):
+                out.write("c", {"score": bad})
+    first, second = tarkit.open(name).head(2)
+    assert dict(first) == {"score": b"0.5", "n": b"-7", "cls": b"3", "txt": b"1"}
+    assert (second["json"], second.decode("npy").dtype) == (b"0.5", numpy.dtype("float32"))
+
+
+def test_names_of_other_packages(tmp_path: Path) -> None:
+    """An argument that others call otherwise is an error that gives its name here."""
+    calls: dict[str, Callable[[], object]] = {
+        "ShardWriter() got .* 'maxcount': it is count=": lambda: tarkit.ShardWriter("x-%d.tar", maxcount=3),  # type: ignore[call-arg]
+        "loader() got .* 'batch_size': it is batch=": lambda: tarkit.loader("x", batch_size=3),  # type: ignore[call-arg]
+        "loader() got .* 'bach': see": lambda: tarkit.loader("x", bach=3),  # type: ignore[call-arg]
+    }
+    for message, call in calls.items():
+        with pytest.raises(TypeError, match=message.replace("()", r"\(\)")):
+            call()
+    with tarkit.TarWriter(str(tmp_path / "n.tar")) as out:
+        with pytest.raises(TypeError, match=r"its key and its fields: write\(sample\['__key__'\]"):
+            out.write({"__key__": "a", "txt": "b"})  # type: ignore[arg-type]
+        out.write("a", {"txt": "b"})
