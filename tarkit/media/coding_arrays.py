@@ -11,19 +11,29 @@ from typing import Any
 from tarkit.errors import MissingLibrary, TarkitError, spell
 from tarkit.media.equality import equal_arrays
 
+_BEGINNINGS = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")  # of npy, of zips and of empty ones
 
-def load_numpy(what: str = "arrays") -> Any:
-    """Return the library, to decode `what`; raise MissingLibrary if it is not installed."""
+
+def load_numpy(what: str = "arrays", extra: str = "numpy", *, encode: bool = False) -> Any:
+    """Return the library, to decode or to encode `what`; raise MissingLibrary if it is not installed."""
     try:
         import numpy
     except ImportError:
-        raise MissingLibrary(f"{spell('decode')} of {what}", "numpy", "numpy") from None
+        raise MissingLibrary(coding_of(what, encode), "numpy", extra) from None
     return numpy
+
+
+def coding_of(what: str, encode: bool) -> str:
+    """Return what a library is missing for, for a message."""
+    return f"to encode {what}" if encode else f"{spell('decode')} of {what}"
 
 
 def decode(data: bytes, pickles: bool = False) -> Any:
     """Return the array, for npz a dict of arrays. Raises TarkitError without numpy, else numpy's exceptions."""
-    loaded = load_numpy().load(io.BytesIO(data), allow_pickle=pickles)
+    numpy = load_numpy()
+    if not pickles and not data.startswith(_BEGINNINGS):  # which numpy takes for a pickle
+        raise TarkitError("the content is no npy and no npz")
+    loaded = numpy.load(io.BytesIO(data), allow_pickle=pickles)
     if hasattr(loaded, "files"):
         with loaded:
             return {name: loaded[name] for name in loaded.files}
@@ -32,7 +42,7 @@ def decode(data: bytes, pickles: bool = False) -> Any:
 
 def encode(name: str, value: Any, pickles: bool = False) -> bytes:
     """Return the bytes of an array, or of a dict of arrays if `name` is npz. Raises TarkitError for other values."""
-    numpy = load_numpy()
+    numpy = load_numpy(encode=True)
     file = io.BytesIO()
     if name == "npz":
         if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):

@@ -8,33 +8,38 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError, spell
+from tarkit.errors import MissingLibrary, TarkitError
+from tarkit.media.coding_arrays import coding_of
 
 
-def _load_msgpack() -> Any:
+def _load_msgpack(*, encode: bool = False) -> Any:
     try:
         import msgpack
     except ImportError:
-        raise MissingLibrary(f"{spell('decode')} of msgpack", "msgpack", "msgpack") from None
+        raise MissingLibrary(coding_of("msgpack", encode), "msgpack", "msgpack") from None
     return msgpack
 
 
-def _load_cbor() -> Any:
+def _load_cbor(*, encode: bool = False) -> Any:
     try:
         import cbor2
     except ImportError:
-        raise MissingLibrary(f"{spell('decode')} of CBOR", "cbor2", "cbor") from None
+        raise MissingLibrary(coding_of("CBOR", encode), "cbor2", "cbor") from None
     return cbor2
 
 
 def decode_msgpack(data: bytes) -> Any:
-    """Return the value. Raises the exceptions of msgpack, also for data after the value."""
-    return _load_msgpack().unpackb(data, strict_map_key=False)
+    """Return the value. Raises the exceptions of msgpack, also for data after the value, and TarkitError."""
+    msgpack = _load_msgpack()
+    try:
+        return msgpack.unpackb(data, strict_map_key=False)
+    except msgpack.FormatError:  # which says nothing
+        raise TarkitError("the content is no MessagePack") from None
 
 
 def encode_msgpack(name: str, value: Any) -> bytes:
     """Return the bytes of a value; tuples become arrays."""
-    packed: bytes = _load_msgpack().packb(value)
+    packed: bytes = _load_msgpack(encode=True).packb(value)
     return packed
 
 
@@ -50,5 +55,5 @@ def decode_cbor(data: bytes) -> Any:
 
 def encode_cbor(name: str, value: Any) -> bytes:
     """Return the bytes of a value; tuples become arrays."""
-    packed: bytes = _load_cbor().dumps(value)
+    packed: bytes = _load_cbor(encode=True).dumps(value)
     return packed

@@ -8,8 +8,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError, spell
-from tarkit.media.coding_arrays import load_numpy
+from tarkit.errors import MissingLibrary, TarkitError
+from tarkit.media.coding_arrays import coding_of, load_numpy
 
 _FORMATS = {"wav": "WAV", "flac": "FLAC", "mp3": "MP3"}
 _TYPES = {
@@ -19,17 +19,17 @@ _TYPES = {
 }
 
 
-def _load_soundfile() -> Any:
+def _load_soundfile(*, encode: bool = False) -> Any:
     try:
         import soundfile
     except (ImportError, OSError):  # OSError: without libsndfile
-        raise MissingLibrary(f"{spell('decode')} of sound", "soundfile", "sound") from None
+        raise MissingLibrary(coding_of("sound", encode), "soundfile", "sound") from None
     return soundfile
 
 
 def decode(data: bytes) -> tuple[Any, int]:
     """Return an array of float32, frames x channels, with values from -1 to 1, and the number of frames a second."""
-    load_numpy("sound")
+    load_numpy("sound", "sound")
     samples, rate = _load_soundfile().read(io.BytesIO(data), dtype="float32", always_2d=True)
     return samples, int(rate)
 
@@ -43,7 +43,7 @@ def encode(name: str, value: Any) -> bytes:
     Raises:
         TarkitError: another value; ogg, which has a random number in it, so that its bytes would differ each time.
     """
-    numpy, soundfile = load_numpy("sound"), _load_soundfile()
+    numpy, soundfile = load_numpy("sound", "sound", encode=True), _load_soundfile(encode=True)
     if name not in _FORMATS:
         raise TarkitError(f"{name} is not written, since its bytes would differ each time", "write wav, flac or bytes")
     if not isinstance(value, (tuple, list)) or len(value) != 2 or not isinstance(value[0], numpy.ndarray):
@@ -56,8 +56,8 @@ def encode(name: str, value: Any) -> bytes:
         raise TarkitError(f"an array of {samples.dtype} with {samples.ndim} dimensions is not sound for {name}")
     if type(rate) is bool or not hasattr(type(rate), "__index__") or rate < 1:
         raise TarkitError(f"the rate is a number of frames a second, not {rate!r}")
-    if samples.dtype == numpy.float32 and name != "wav" and samples.size and not abs(samples).max() <= 1:
-        raise TarkitError(f"values of sound must be from -1 to 1, which {name} would cut off")
+    if samples.dtype == numpy.float32 and samples.size and not abs(samples).max() <= 1:
+        raise TarkitError("values of sound must be from -1 to 1: programs cut off others", "divide by the largest")
     file = io.BytesIO()
     soundfile.write(file, samples, rate.__index__(), format=_FORMATS[name], subtype=types[str(samples.dtype)])
     return _without_time(file.getvalue())

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarkit.errors import TarkitError
+from tarkit.errors import MissingLibrary, TarkitError
 from tarkit.media.coding import KINDS, Coded, Coder
 from tests._tools import each_row
 
@@ -64,7 +64,7 @@ def test_messages_of_other_programs() -> None:
         ("mp", b"", "field 'mp' cannot be decoded: "),
         ("mp", b"\x81", "field 'mp' cannot be decoded: "),
         ("mp", b"\x01\x02", "field 'mp' cannot be decoded: ExtraData"),
-        ("mp", b"\xc1", "field 'mp' cannot be decoded: "),
+        ("mp", b"\xc1", "field 'mp': the content is no MessagePack"),
         ("mp", b"\xdd\xff\xff\xff\xff", "field 'mp' cannot be decoded: "),
         ("mp", b"\x91" * 100_000, "field 'mp' cannot be decoded: "),
         ("cbor", b"", "field 'cbor' cannot be decoded: "),
@@ -166,8 +166,8 @@ def test_sound_that_cannot_be_written_twice_alike() -> None:
         ("wav", (wave().reshape(2, 2, -1), 8000), "an array of float32 with 3 dimensions is not sound for wav"),
         ("wav", (wave().astype("uint8"), 8000), "an array of uint8 with 2 dimensions is not sound for wav"),
         ("flac", (wave(2, "int32"), 8000), "an array of int32 with 2 dimensions is not sound for flac"),
-        ("flac", (wave() * 2, 8000), "values of sound must be from -1 to 1, which flac would cut off"),
-        ("mp3", (wave() * numpy.nan, 8000), "values of sound must be from -1 to 1, which mp3 would cut off"),
+        ("flac", (wave() * 2, 8000), "values of sound must be from -1 to 1"),
+        ("mp3", (wave() * numpy.nan, 8000), "values of sound must be from -1 to 1"),
     ],
 )
 def test_values_that_are_no_sound(field: str, value: object, said: str) -> None:
@@ -220,3 +220,29 @@ def error_of(function: Callable[[], object]) -> str | None:
     except TarkitError as error:
         return str(error)
     return None
+
+
+def test_content_of_another_kind() -> None:
+    """The message says what the content is not."""
+    for field, said in (("mp", "the content is no MessagePack"), ("npy", "the content is no npy and no npz")):
+        with pytest.raises(TarkitError, match=f"field '{field}': {said}"):
+            Coder().decode(field, b"\xc1 other")
+
+
+def test_sound_out_of_range() -> None:
+    """It is refused for all formats."""
+    for value in (3, -1.5, float("nan")):
+        with pytest.raises(TarkitError, match="values of sound must be from -1 to 1"):
+            Coder().encode("wav", (numpy.full((4, 1), value, "f4"), 8000))
+    assert Coder().encode("wav", (numpy.full((4, 1), -1, "f4"), 8000))
+
+
+def test_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says whether it is needed to encode, and names the extra."""
+    for name in ("numpy", "soundfile", "msgpack", "cbor2"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for field, extra in (("wav", "sound"), ("mp", "msgpack"), ("cbor", "cbor"), ("npy", "numpy")):
+        with pytest.raises(MissingLibrary, match=rf"to encode .* needs [^$]*tarkit\[{extra}\]"):
+            Coder().encode(field, 1)
+    with pytest.raises(MissingLibrary, match=r"decode of sound needs [^$]*tarkit\[sound\]"):
+        Coder().decode("wav", b"")
