@@ -32,13 +32,15 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]
     A sample is a dict: `__key__` and `__url__` (the name of the shard) as str, and the fields as bytes, or as values
     with `decode`. Each node and each worker reads its shards, so that each sample comes once in an epoch:
 
-        dataset = TorchDataset("train-{000..099}.tar", decode=True, shuffle=1000, seed=7)
+        dataset = TorchDataset("train-{000..099}.tar", decode="torchrgb", shuffle=1000, seed=7)
         for batch in DataLoader(dataset, batch_size=32, num_workers=4):
             ...
 
     The number of the epoch advances with each iteration, also in workers that are started again for each, or that
     stay (`persistent_workers`). A position is stored and loaded by torchdata's StatefulDataLoader; without workers also
     by `state_dict` and `load_state_dict`.
+
+    With `decode=True` pictures are Pillow images, which a DataLoader cannot put into batches.
 
     For random access give `tarkit.open(...).indexed()` to a DataLoader in its place.
     """

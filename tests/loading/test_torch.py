@@ -343,3 +343,22 @@ def test_errors_of_workers(shards: str, context: str) -> None:
     dataset = TorchDataset(shards, seed=2)
     with pytest.raises(tarkit.Usage, match="hint: resume with the shards, the seed"):
         dataset.load_state_dict(state)
+
+
+def test_the_guide(shards: str, tmp_path: Path) -> None:
+    """Pictures become batches with `torchrgb`, and a position that `torch.save` wrote is loaded, as the guide has it."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    pytest.importorskip("PIL")
+    with tarkit.ShardWriter("p-%d.tar", count=10) as out:
+        for number in range(40):
+            out.write(f"{number:05d}", {"png": numpy.full((4, 4, 3), number, "u1"), "cls": number})
+    how = {"decode": "torchrgb", "shuffle": 10, "seed": 7}
+    loader = stateful(TorchDataset("p-*.tar", **how), batch_size=4, num_workers=2)
+    batches = iter(loader)
+    first = next(batches)
+    assert first["png"].shape == (4, 3, 4, 4)
+    torch.save(loader.state_dict(), tmp_path / "loader.pt")
+    rest = keys(batches)
+    again = stateful(TorchDataset("p-*.tar", **how), batch_size=4, num_workers=2)
+    again.load_state_dict(torch.load(tmp_path / "loader.pt"))
+    assert keys(again) == rest
