@@ -346,7 +346,7 @@ def test_errors_of_workers(shards: str, context: str) -> None:
 
 
 def test_the_guide(shards: str, tmp_path: Path) -> None:
-    """Pictures become batches with `torchrgb`, and a position that `torch.save` wrote is loaded, as the guide has it."""
+    """Pictures become batches with `torchrgb`, and a position that `torch.save` wrote is loaded."""
     stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
     pytest.importorskip("PIL")
     with tarkit.ShardWriter("p-%d.tar", count=10) as out:
