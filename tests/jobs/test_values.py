@@ -39,7 +39,7 @@ def test_expand(here: Path, words: list[str], expected: list[str]) -> None:
 def test_a_list_has_a_value_a_line(here: Path) -> None:
     """Each line of a list is expanded; an error names its line."""
     (here / "list").write_text("{1..2}\nx\n\n*.tar\n")
-    with pytest.raises(TarkitError, match=r"^list:4: '\*\.tar': matches nothing$"):
+    with pytest.raises(TarkitError, match=r"(?m)^list:4: '\*\.tar': matches nothing$"):
         expand_values([], ["list"])
     (here / "list").write_text("{1..2}\nx\n")
     assert expand_values(["0"], ["list"]) == ["0", "1", "2", "x"]
