@@ -202,6 +202,7 @@ COMMANDS_ONLY = {  # options without an argument, of pages and of commands
     "--load takes one argument, a list of inputs, not ",
     " more: --json has all",
     " DIRECTORY --repo-type ",
+    "--report=/dev/fd/",  # of the command lines of jobs
 }
 
 
