@@ -44,6 +44,8 @@ def map_to_entries(item: object, split: Split, encode_value: EncodeValue) -> Tar
     """Return the entries of the sample that a map is. Raises MalformedMap."""
     if not isinstance(item, dict):
         raise MalformedMap(f"this is {_kind(item)}, not a map")
+    if KEY in item and KEY.encode() in item:
+        raise MalformedMap(f"the map has {KEY} twice, as text and as bytes")
     key = item.get(KEY, item.get(KEY.encode()))
     if key is None:
         raise MalformedMap(f"the map has no {KEY}", "is it a sample at all?")

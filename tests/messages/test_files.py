@@ -210,6 +210,7 @@ GOOD = {"__key__": b"g", "x": b"1"}
 BAD = [
     ([1, 2], "a list, not a map"),
     ({"x": b"1"}, "no __key__"),
+    ({"__key__": b"a", b"__key__": b"b", "x": b"1"}, "__key__ twice"),
     ({"__key__": 3, "x": b"1"}, "the key is of type int"),
     ({"__key__": b"", "x": b"1"}, "would be read as another sample"),
     ({"__key__": b"a.b", "x": b"1"}, "would be read as another sample"),
