@@ -247,7 +247,7 @@ EDGE = {
     "obstore": lambda name: name in ("tarkit.stores.objects", "tarkit.stores.buckets"),
     "torch": lambda name: name in ("tarkit.media.coding_torch", "tarkit.media.equality", "tarkit.torch"),
     "tarfile": lambda name: False,
-    "zipfile": lambda name: False,
+    "zipfile": lambda name: name == "tarkit.media.coding_arrays",
     "logging": lambda name: False,
     "importlib.metadata": lambda name: False,
     **dict.fromkeys(

@@ -8,10 +8,11 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError, spell
+from tarkit.errors import MissingLibrary, TarkitError, show, spell
 from tarkit.media.equality import equal_arrays
 
 _BEGINNINGS = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")  # of npy, of zips and of empty ones
+_ENDING = ".npy"  # of the entries of npz
 
 
 def load_numpy(what: str = "arrays", extra: str = "numpy", *, encode: bool = False) -> Any:
@@ -36,7 +37,13 @@ def decode(data: bytes, pickles: bool = False) -> Any:
     loaded = numpy.load(io.BytesIO(data), allow_pickle=pickles)
     if hasattr(loaded, "files"):
         with loaded:
-            return {name: loaded[name] for name in loaded.files}
+            arrays = {}
+            for entry in loaded.zip.namelist():  # `files` has names without .npy, which may be those of other entries
+                name = entry.removesuffix(_ENDING)
+                if name in arrays:
+                    raise TarkitError(f"two arrays are called {show(name)}")
+                arrays[name] = loaded[entry]
+            return arrays
     return loaded
 
 
@@ -47,20 +54,43 @@ def encode(name: str, value: Any, pickles: bool = False) -> bytes:
     if name == "npz":
         if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
             raise TarkitError(f"it takes a dict of arrays, not {type(value).__name__}")
-        for each in value.values():
-            _check_array(numpy, each, pickles)
-        numpy.savez(file, **value)
+        _write_npz(numpy, file, value, pickles)
     else:
         _check_array(numpy, value, pickles)
         numpy.save(file, value, allow_pickle=pickles)
     return file.getvalue()
 
 
+def _write_npz(numpy: Any, file: io.BytesIO, arrays: dict[str, Any], pickles: bool) -> None:
+    """Write what numpy.savez writes, which has arguments of its own among the names."""
+    import zipfile
+
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            if "\0" in name:
+                raise TarkitError(f"the name {show(name)} of an array has a NUL, which a zip cannot hold")
+            if name + _ENDING in arrays:
+                raise TarkitError(
+                    f"numpy.load would read the array {show(name)} under the name {show(name + _ENDING)} too",
+                    "rename one of them",
+                )
+            _check_array(numpy, array, pickles)
+            with archive.open(name + _ENDING, "w", force_zip64=True) as entry:
+                numpy.lib.format.write_array(entry, numpy.asanyarray(array), allow_pickle=pickles)
+
+
 def _check_array(numpy: Any, value: Any, pickles: bool) -> None:
     if not isinstance(value, (numpy.ndarray, numpy.generic)):
         raise TarkitError(f"it takes a numpy array, not {type(value).__name__}", "numpy.asarray() makes one of it")
+    refuse_mask(value)
     if value.dtype.hasobject and not pickles:
         raise TarkitError("an array of Python objects would be a pickle", f"{spell('allow_pickle')} writes it")
+
+
+def refuse_mask(array: Any) -> None:
+    """Raise TarkitError for a masked array: what it is written to has the values alone."""
+    if hasattr(array, "mask") and hasattr(array, "filled"):
+        raise TarkitError("a masked array would lose its mask", "filled() makes a plain array of it")
 
 
 def same(value: Any, original: bytes, pickles: bool = False) -> bool:

@@ -9,7 +9,7 @@ import io
 from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError
-from tarkit.media.coding_arrays import coding_of, load_numpy
+from tarkit.media.coding_arrays import coding_of, load_numpy, refuse_mask
 
 _FORMATS = {"wav": "WAV", "flac": "FLAC", "mp3": "MP3"}
 _TYPES = {
@@ -49,6 +49,7 @@ def encode(name: str, value: Any) -> bytes:
     if not isinstance(value, (tuple, list)) or len(value) != 2 or not isinstance(value[0], numpy.ndarray):
         raise TarkitError("it takes an array and a rate: (array of frames x channels, 44100)")
     samples, rate = value
+    refuse_mask(samples)
     if samples.dtype == numpy.float64:
         samples = samples.astype(numpy.float32)
     types = _TYPES[name]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tarkit.errors import TarkitError, show
-from tarkit.media.coding_arrays import load_numpy
+from tarkit.media.coding_arrays import load_numpy, refuse_mask
 
 MAGIC = b"~TenBin~"
 _TYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
@@ -47,6 +47,7 @@ def encode(name: str, value: Any) -> bytes:
     for array in arrays:
         if not isinstance(array, (numpy.ndarray, numpy.generic)):
             raise TarkitError(f"it takes a list of numpy arrays, not {type(array).__name__}")
+        refuse_mask(array)
         code = f"{array.dtype.kind}{array.dtype.itemsize}"
         if code not in _TYPES:
             what = f"tenbin has no arrays of {array.dtype}, only float16 to float64, int8 to int64, uint8 to uint64"

@@ -30,10 +30,12 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def equal_arrays(a: Any, b: Any) -> bool:
-    """Whether two arrays of numpy have the same type, shape and bytes; False for arrays of Python objects."""
+    """Whether two arrays of numpy have the same type, shape and bytes; False for masked ones and Python objects."""
     import numpy
 
     if not isinstance(a, (numpy.ndarray, numpy.generic)) or a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if isinstance(a, numpy.ma.MaskedArray) or isinstance(b, numpy.ma.MaskedArray):
         return False
     return not a.dtype.hasobject and bool(a.tobytes() == b.tobytes())
 
