@@ -292,7 +292,8 @@ def _picture(fields: str, format: str) -> ValueKind:
         "Pillow image; its pixels are decoded when they are read. `decode=` has other forms of pictures",
         "Pillow image; numpy array, height x width x 1, 3 or 4, or torch tensor, 1, 3 or 4 x height x width: of uint8, "
         "or of numbers from 0 to 1; arrays of uint16 for png. JPEG and WebP have quality 95",
-        "other content than JPEG, PNG, WebP, GIF, BMP, TIFF and PPM; modes that the format lacks; changed animations",
+        "other content than JPEG, PNG, WebP, GIF, BMP, TIFF and PPM; several channels of more than 8 "
+        "bits, which Pillow cannot hold; modes that the format lacks; changed animations",
         "images",
     )
 
@@ -346,7 +347,7 @@ KINDS = (
         arrays.same,
         "numpy array, with the shape and type that it was stored with",
         "numpy array or scalar",
-        "arrays of Python objects, unless pickles are allowed",
+        "masked arrays; arrays of Python objects, unless pickles are allowed",
         "numpy",
     ),
     ValueKind(
@@ -357,7 +358,7 @@ KINDS = (
         arrays.same,
         "dict of numpy arrays",
         "the same",
-        "as for npy",
+        "as for npy; names with NUL; the name `a` beside `a.npy`, which numpy would mistake for each other",
         "numpy",
     ),
     ValueKind(
@@ -367,7 +368,8 @@ KINDS = (
         tenbin.encode,
         value="list of numpy arrays",
         takes="list or tuple of numpy arrays, or one; written as little-endian",
-        refused="types other than float16 to float64, int8 to int64, uint8 to uint64; more than 9 dimensions",
+        refused="masked arrays; types other than float16 to float64, int8 to int64, uint8 to uint64; more than 9 "
+        "dimensions",
         extra="numpy",
     ),
     ValueKind(

@@ -11,10 +11,29 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tarkit.errors import MissingLibrary, TarkitError, Usage, show, spell
+from tarkit.media.coding_arrays import load_numpy, refuse_mask
 
 _FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"]  # of Pillow's, those that start no other program
-_SETTINGS: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95}, "WEBP": {"quality": 95}}
-_MODES = {"pbm": ("1",), "pgm": ("L", "I", "I;16"), "ppm": ("RGB",)}  # Pillow writes any of them under each name
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "JPEG": {"quality": 95},
+    "WEBP": {"quality": 95},
+    "GIF": {"optimize": False},  # else the colours of a palette, which may be classes, are numbered anew
+}
+MODES = {
+    "JPEG": ("1", "L", "RGB", "CMYK", "YCbCr"),
+    "PNG": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I;16B"),
+    "WEBP": ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "YCbCr"),
+    "GIF": ("1", "L", "P"),
+    "BMP": ("1", "L", "P", "RGB"),
+    "TIFF": ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "I", "I;16", "I;16L", "I;16B", "F"),
+    "PPM": ("1", "L", "RGB", "I", "I;16", "F"),
+    "pbm": ("1",),
+    "pgm": ("L", "I", "I;16"),
+    "ppm": ("RGB",),
+}
+"""The modes that each format keeps, or the field of this name; but for loss in JPEG and WebP. Pillow writes others too,
+and drops alpha, colours or bits."""
+
 _LARGE = 1 << 19  # bytes of pixels; larger pictures become arrays strip by strip
 _STRIP = 1 << 16  # bytes of a strip
 _DEEP = ("I", "F")  # the first letter of modes whose values are not bytes: to convert them would cut the values off
@@ -61,8 +80,32 @@ def _pillow() -> Any:
 
 
 def decode(data: bytes) -> Any:
-    """Return a Pillow image in the format of the content, whose pixels are decoded when they are first read."""
-    return _pillow().open(io.BytesIO(data), formats=_FORMATS)
+    """Return a Pillow image in the format of the content, whose pixels are decoded when they are first read.
+
+    Raises:
+        TarkitError: a picture with several channels of more than 8 bits, which Pillow would cut to 8.
+        Exception: whatever Pillow raises for content that is no picture.
+    """
+    image = _pillow().open(io.BytesIO(data), formats=_FORMATS)
+    bits = _stored_bits(image, data)
+    if bits > 8 and not image.mode.startswith(_DEEP):
+        raise TarkitError(
+            f"a picture of mode {image.mode} with {bits} bits a channel, which Pillow would cut to 8",
+            f"{spell('decode')} with a function for this field, or None for its bytes",
+        )
+    return image
+
+
+def _stored_bits(image: Any, data: bytes) -> int:
+    """Return the bits of a channel in the content of an image whose pixels were not decoded yet."""
+    if image.format == "PNG":
+        return data[24]  # IHDR is the first chunk
+    if image.format == "TIFF":
+        return int(max(image.tag_v2.get(258, (1,))))  # BitsPerSample
+    if image.format == "PPM" and image.mode == "RGB":
+        arguments = image.tile[0][3]  # the raw mode, with the largest value where that is not 255
+        return int(arguments[1]).bit_length() if isinstance(arguments, tuple) else 8
+    return 8
 
 
 def check_form(name: str) -> None:
@@ -87,8 +130,6 @@ def decode_as(name: str, data: bytes) -> Any:
         image = image.convert(mode)
     if library == "pil":
         return image
-    from tarkit.media.coding_arrays import load_numpy
-
     numpy = load_numpy("pictures as arrays")
     torch = None
     if library == "torch":
@@ -133,11 +174,18 @@ def encode(format: str, name: str, value: Any) -> bytes:
         raise TarkitError(
             f"the picture has {image.n_frames} frames, and was changed", "return bytes, or a copy() of one frame"
         )
-    if image.mode not in _MODES.get(name, (image.mode,)):
+    modes = MODES.get(name, MODES[format])
+    if image.mode not in modes:
         raise TarkitError(
-            f"a picture of mode {image.mode}, where {name} has {' or '.join(_MODES[name])}",
-            "convert() changes the mode",
+            f"a picture of mode {image.mode}, where {name} has {' or '.join(modes)}", "convert() changes the mode"
         )
+    if format == "PPM" and image.mode == "I":
+        low, high = image.getextrema()
+        if low < 0 or high > 65535:
+            raise TarkitError(
+                f"the values of pixels are from {low} to {high}, where {name} has 0 to 65535",
+                "convert() changes the mode; tif keeps mode I",
+            )
     known = {key: image.info[key] for key in ("icc_profile", "exif") if image.info.get(key)}
     file = io.BytesIO()
     image.save(file, format, **{**_SETTINGS.get(format, {}), **known})
@@ -185,6 +233,7 @@ def _image(value: Any) -> Any:
         kind = type(value)
     if kind.__module__.partition(".")[0] != "numpy" or not hasattr(value, "dtype"):
         raise TarkitError(f"it takes a Pillow image, a numpy array or a tensor, not {kind.__name__}")
+    refuse_mask(value)
     if value.dtype.kind == "f":
         if value.size and not (value.min() >= 0 and value.max() <= 1):
             raise TarkitError("the values of pixels must be from 0 to 1, or of type uint8")
