@@ -179,6 +179,8 @@ def encode(format: str, name: str, value: Any) -> bytes:
         raise TarkitError(
             f"a picture of mode {image.mode}, where {name} has {' or '.join(modes)}", "convert() changes the mode"
         )
+    if image.mode == "P" and image.has_transparency_data and not _keeps_transparency(format, image):
+        raise TarkitError(f"the palette has transparent colours, which {name} lacks", "convert() changes the mode")
     if format == "PPM" and image.mode == "I":
         low, high = image.getextrema()
         if low < 0 or high > 65535:
@@ -190,6 +192,11 @@ def encode(format: str, name: str, value: Any) -> bytes:
     file = io.BytesIO()
     image.save(file, format, **{**_SETTINGS.get(format, {}), **known})
     return file.getvalue()
+
+
+def _keeps_transparency(format: str, image: Any) -> bool:
+    """Whether a format keeps the transparency of a palette; GIF has one colour that is fully transparent."""
+    return format in ("PNG", "WEBP") or (format == "GIF" and isinstance(image.info.get("transparency"), int))
 
 
 def same(value: Any, original: bytes) -> bool:

@@ -125,6 +125,31 @@ def test_refused(field: str, value: object, said: str) -> None:
     assert str(raised.value).startswith(f"field '{field}': {said}")
 
 
+def palette(transparency: object, field: str = "png") -> Any:
+    """Return a picture with a palette, in which some colours are transparent, from a file."""
+    image = Image.fromarray(numpy.arange(16, dtype="uint8").reshape(4, 4)).convert("P")
+    file = io.BytesIO()
+    image.save(file, FORMATS[field], transparency=transparency)
+    return Image.open(file)
+
+
+@each_row("field", ["png", "webp", "gif", "bmp", "tif"])
+def test_transparent_colours(field: str) -> None:
+    """The transparency of a palette is kept, or the picture refused; GIF has one transparent colour."""
+    for transparency, kept in ((3, ("png", "webp", "gif")), (bytes([0, 128]), ("png", "webp"))):
+        image = palette(transparency)
+        image.load()
+        alpha = image.convert("RGBA").getchannel("A").tobytes()
+        if field in kept:
+            back = Image.open(io.BytesIO(Coder().encode(field, image))).convert("RGBA")
+            assert back.getchannel("A").tobytes() == alpha
+        else:
+            with pytest.raises(TarkitError, match=f"the palette has transparent colours, which {field} lacks"):
+                Coder().encode(field, image)
+    one = palette(3, "gif")
+    assert Image.open(io.BytesIO(Coder().encode("gif", one.copy()))).info["transparency"] == 3
+
+
 @each_row("field", ["npy", "npz", "ten"])
 def test_a_mask_over_an_unchanged_array(field: str) -> None:
     """A masked array does not equal the array that it covers."""
