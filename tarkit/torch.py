@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from multiprocessing import parent_process
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tarkit.errors import MissingLibrary
@@ -70,6 +69,8 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch, or continue the one of a loaded position; in a worker, its part."""
+        from multiprocessing import parent_process
+
         info, loader, parent = get_worker_info(), self._loader, parent_process()
         self._times += 1
         if info is None or parent is None or parent.pid is None:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.samples.fields import stem
 from tarkit.stores import listing
 from tarkit.stores.schemes import is_listed, public_name, scheme_of
@@ -112,7 +112,7 @@ def parse_part(word: str) -> tuple[int, int]:
     """Return K and N of `K/N`, the K-th of N parts, counted from 0. Raises Usage for anything else."""
     found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", word)
     if found is None or int(found[1]) >= int(found[2]):
-        raise Usage(f"--shard-index {show(word)}: expected K/N, where K is from 0 to N-1", "for example 0/16")
+        raise Usage(f"{spell('shard_index')} {show(word)}: expected K/N, where K is from 0 to N-1", "for example 0/16")
     return int(found[1]), int(found[2])
 
 
