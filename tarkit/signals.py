@@ -97,6 +97,13 @@ def release_signals() -> None:
         os.kill(os.getpid(), _again)
 
 
+def raise_delayed() -> None:
+    """Raise a signal now that the timer would send again; the error that the caller handles came after it."""
+    if _again is not None and not _ending:
+        ignore_signals()
+        raise Interrupted(_again)
+
+
 def restart_in_copy() -> None:
     """In a copy of a process: end `uninterrupted` blocks of the original, and raise what was delayed in them."""
     delayed = _shield.kept[:]

@@ -19,7 +19,7 @@ from tarkit import __version__, errors
 from tarkit.cli.command import common_options, write_sections
 from tarkit.cli.messages import say
 from tarkit.errors import Interrupted, Problem, TarkitError, system_hint
-from tarkit.signals import catch_signals, clean_up, die, release_signals
+from tarkit.signals import catch_signals, clean_up, die, raise_delayed, release_signals
 from tarkit.threads import has_threads
 
 COMMANDS = {
@@ -114,7 +114,11 @@ class Commands(click.Group):
 def guarded(function: Callable[..., int], *args: Any) -> int:
     """Call a function that returns an exit status; turn the errors of tarkit and of the system into one."""
     try:
-        return function(*args)
+        try:
+            return function(*args)
+        except Exception:  # perhaps of an input that ended together with this process
+            raise_delayed()
+            raise
     except TarkitError as error:
         say(str(error), error.hint or usual_repair(error))
         return error.exit_code

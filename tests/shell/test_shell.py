@@ -24,6 +24,7 @@ import pytest
 
 from tarkit import signals
 from tarkit.cli import app
+from tarkit.errors import TarkitError
 from tarkit.streams import source
 from tarkit.tar.writer import EntryWriter
 from tests import conftest
@@ -743,6 +744,16 @@ def test_a_pending_signal_before_an_exception() -> None:
         raise KeyError("x")
 
     assert tarkit("cat", "a.tar", exit=-TERM, first=lambda: setattr(app, "group", broken)).stderr == b""
+
+
+def test_a_pending_signal_before_an_error_of_the_input() -> None:
+    """An input that ends together with this process, which is importing at that moment, is not an error of its own."""
+
+    def ended(*_: object) -> None:
+        signals._send_again(TERM)
+        raise TarkitError("in.tar: truncated")
+
+    assert tarkit("cat", "a.tar", exit=-TERM, first=lambda: setattr(app.Commands, "invoke", ended)).stderr == b""
 
 
 # ---- limits
