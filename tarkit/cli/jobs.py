@@ -27,7 +27,7 @@ HALTS = ["soon", "now", "never"]
 PIECE = 1 << 20  # bytes of a job's stdout that are passed on at a time
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class JobOptions:
     """The options of a run of jobs."""
 

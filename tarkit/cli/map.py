@@ -84,7 +84,8 @@ class MappedCommand(Command):
         super().__init__(*args, **settings)
         self.maps = maps
         self.also = tuple(also)
-        self.params += job_options(detail=True)
+        self._job_options = job_options(detail=True)
+        self.params += self._job_options
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words; if the output has a placeholder, keep those of each option."""
@@ -99,16 +100,15 @@ class MappedCommand(Command):
 
     def run(self, ctx: click.Context) -> Any:
         """Run the command, or a job for each input."""
-        given = JobOptions.given(ctx)
         written = ctx.meta.pop("tarkit.written", None)
         if written is not None:
-            _Mapping(self, ctx, written).run(given)
+            _Mapping(self, ctx, written).run(JobOptions.given(ctx))
             return None
-        if given != JobOptions():
-            name = next(each for each in job_options() if f"tarkit.{each.name}" in ctx.meta)
+        given = next((each for each in self._job_options if f"tarkit.{each.name}" in ctx.meta), None)
+        if given is not None:
             option = next(each for each in self.params if each.name == self.maps)
             raise Usage(
-                f"{_name(name)} is for jobs, one for each input",
+                f"{_name(given)} is for jobs, one for each input",
                 f"name their outputs with a placeholder: {option.opts[0]} 'out/{{stem}}.tar'",
             )
         return super().run(ctx)

@@ -22,7 +22,7 @@ from math import prod
 from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
-from tarkit.stores.schemes import SOCKET, is_listed, public_name, scheme_of
+from tarkit.stores.schemes import is_listed, is_socket, public_name, scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
@@ -188,7 +188,7 @@ def parse_template(text: str, kind: Notation = "auto", hint: str | None = AS_IT_
         raise Usage(f"invalid template {_shown(text)}", "for example 'out-%06d.tar'")
     if text == "-":
         raise Usage("shards cannot go to stdout", "name a template such as 'out-%06d.tar'")
-    if SOCKET.match(text):
+    if is_socket(text):
         raise Usage(f"{_shown(text)}: shards are files or objects", "tarkit cat -o URL sends all samples")
     if text.startswith("pipe:"):
         literals, spans = _printf(text, text)

@@ -44,15 +44,12 @@ SCHEMES: dict[str, Scheme] = {
 OTHER = Scheme("tarkit.stores.other", threads=True)
 """The row of all schemes that are not in the table. Its module has `knows(scheme) -> bool` as well; it needs fsspec."""
 
-SOCKET = re.compile(r"zr?(?:push|pull|pub|sub)(?:\+[a-z]+)?://", re.IGNORECASE)
-"""The start of an address of ZeroMQ, which is no URL of a store: `tarkit.messages.sockets` has what these mean."""
-
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LOGIN = re.compile(r"(://)[^/?#]+@")
 SECRET = "sig|token|secret|pass|pwd|key|credential|auth(?!ors?(?![a-z]))|jwt|(?<![a-z])code(?![a-z])"
 """The regular expression of what names of secrets contain, in any case."""
 
-_SECRET = re.compile(rf"([?&;#][^=?&;#]*(?:{SECRET})[^=?&;#]*=)[^&#]*", re.IGNORECASE)
+_SECRET = rf"(?i)([?&;#][^=?&;#]*(?:{SECRET})[^=?&;#]*=)[^&#]*"
 _COMMANDS = {"hdfs": ("hdfs dfs -cat", "hdfs dfs -put -")}  # that read to stdout, and write from stdin, for hints
 
 
@@ -105,7 +102,12 @@ def refuse_url(word: str | None, argument: str) -> None:
         raise Usage(f"{public_name(word)}: {spell(argument)} is a local path, not a URL")
 
 
+def is_socket(url: str) -> bool:
+    """Return whether this is an address of ZeroMQ, which is no URL of a store; see `tarkit.messages.sockets`."""
+    return re.match(r"(?i)zr?(?:push|pull|pub|sub)(?:\+[a-z]+)?://", url) is not None
+
+
 def public_name(url: str) -> str:
     """Return `url` for a message: without login, with `***` for secrets in parameters, printable and on one line."""
-    name = _SECRET.sub(r"\1***", _LOGIN.sub(r"\1", url, count=1))
+    name = re.sub(_SECRET, r"\1***", _LOGIN.sub(r"\1", url, count=1))
     return name if name.isprintable() else show(name)

@@ -182,7 +182,7 @@ class StoreOptions:
     @property
     def plain(self) -> dict[str, object]:
         """The settings that are no secrets, by their names."""
-        return {name: value for name, value in self.storage.items() if not _SECRET.search(name)}
+        return {name: value for name, value in self.storage.items() if not re.search(SECRET, name, re.IGNORECASE)}
 
     def without_secrets(self, text: str) -> str:
         """Return a text for a message, with `***` for secret settings."""
@@ -190,8 +190,6 @@ class StoreOptions:
             text = text.replace(str(self.storage[name]) or "\0", "***")
         return text
 
-
-_SECRET = re.compile(SECRET, re.IGNORECASE)
 
 _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "endpoint_url": ("a str", (str,)),

@@ -409,7 +409,7 @@ def _urls(url: str, options: StoreOptions | None) -> list[Location]:
 
     In URLs of web servers `?` and `*` are ordinary characters.
     """
-    if schemes.SOCKET.match(url) or not (url.endswith("/") or _MAGIC.search(url)) or not schemes.is_listed(url):
+    if schemes.is_socket(url) or not (url.endswith("/") or _MAGIC.search(url)) or not schemes.is_listed(url):
         return [_url(url, options)]
     from tarkit.stores import listing
 
@@ -489,7 +489,7 @@ def _pipe(command: str) -> Location:
 
 
 def _url(url: str, options: StoreOptions | None, writing: bool = False) -> Location:
-    if schemes.SOCKET.match(url):
+    if schemes.is_socket(url):
         return Location("socket", url, schemes.public_name(url), options=options)
     if schemes.find_scheme(url) is None:
         raise schemes.unknown_scheme_error(url, writing)
