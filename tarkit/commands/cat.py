@@ -95,10 +95,10 @@ def cat(
     data = data.change(fields)
 
     def each(position: int) -> None:
-        if log and run.samples % log == 0:
+        if run.samples % log == 0:
             run.tell(f"{run.samples} samples, {position} bytes")
 
-    write_archive(data, output, run, each)
+    write_archive(data, output, run, each if log else None)
     if not run.samples and not data.unchanged:
         run.warn("no sample is left: the output is an archive without any")
     run.finish()
