@@ -91,6 +91,15 @@ def each(values: tuple[str, ...], files_from: tuple[str, ...], null: bool) -> No
     texts = expand_values(values, files_from, null)
     template = _LineTemplate(ctx, line)
     template.check(make_values(texts), len(texts))
+    if given.emit is not None:
+        from tarkit.cli.emit import ValueWords, emit
+
+        def expand(words: Sequence[str], lists: Sequence[str]) -> list[str]:
+            return expand_values(words, lists, null)
+
+        inputs = ValueWords(values, files_from, null, texts, expand)
+        emit(ctx, given, inputs, [], ["--", *line], map(template.job, make_values(texts)))
+        return
     part = given.part()
     chosen = range(len(texts))[part]
     jobs = (template.job(value) for value in make_values(texts) if value.index in chosen)
