@@ -210,7 +210,7 @@ def makefile(command: str, jobs: Iterable[ValueJob], retries: int, timeout: floa
     """
     options = ["--job-retries", str(retries)] if retries else []
     options += ["--job-timeout", f"{timeout:g}"] if timeout else []
-    return _MAKEFILE.format(command=command) + "".join(_rule(command, job, options) for job in jobs)
+    return _MAKEFILE.format(command=command) + "".join(dict.fromkeys(_rule(command, job, options) for job in jobs))
 
 
 _MAKEFILE = """\

@@ -242,6 +242,7 @@ def test_usage(here: Path, words: list[str], expected: str) -> None:
     Path("aa").touch()
     ran = tarkit("each", "a", "--emit", *words, "--", "cat", "{}", "-o", "{}.tar", exit=2)
     assert (ran.stderr.decode().startswith(f"tarkit: {expected}"), ran.stdout) == (True, b""), ran.stderr
+    assert b"hidden" not in ran.stderr
     assert sorted(os.listdir()) == ["aa", "list"]
 
 
@@ -386,6 +387,14 @@ def test_stamps(here: Path, path: None, words: list[str], done: int) -> None:
             exit=done < 3,
         )
     assert found == written("whole")
+
+
+def test_values_that_are_there_twice(here: Path, path: None) -> None:
+    """A value that is there twice has one rule."""
+    make_shards("ab")
+    Path("Makefile").write_text(emitted("make", "each", "a", "b", "a", "--", "bash", "-c", "echo $1 >> n", "-", "{}"))
+    assert run_make().count("tarkit each") == 2
+    assert sorted(Path("n").read_text().split()) == ["a", "b"]
 
 
 def test_retries_for_make(here: Path, path: None) -> None:
