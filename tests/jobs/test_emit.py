@@ -23,31 +23,15 @@ from tests._tools import TARKIT, each_row, happens, program, tarkit
 from tests.conftest import tar
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ODD = [
-    "a b",
-    "$HOME",
-    "$(x)",
-    "$$x",
-    "100%",
-    "%s",
-    "é",
-    "it's",
-    '"q"',
-    "c=d",
-    "#e",
-    "f:g",
-    "*",
-    "?[h]",
-    "a|b",
-]
+ODD = ["a b", "$HOME", "$(x)", "100%", "é's", '"q"#e', "c=d:e", "*", "?[h]", "a|b"]
 
 
-def make_shards(names: Sequence[str]) -> None:
+def make_shards(names: Sequence[str], samples: int = 3) -> None:
     """Make shards in in/ whose samples are not in order, and directories for outputs."""
     for name in ("in", "out", "whole"):
         os.mkdir(name)
     for number, name in enumerate(names):
-        fields = {f"{number}/{at}.txt": b"%d" % at for at in (2, 0, 1)}
+        fields = {f"{number}/{at}.txt": b"%d" % at for at in (2, 0, 1)[:samples]}
         Path(f"in/{name}.tar").write_bytes(tar(fields))
 
 
@@ -120,7 +104,7 @@ ARRAYS = {"slurm": elements_of_slurm, "k8s": elements_of_k8s}
 @each_row("engine", ARRAYS)
 def test_arrays(here: Path, path: None, engine: str) -> None:
     """The elements of an array do each value once, and write what one run writes; again, they do what is left."""
-    make_shards([*ODD, "-x", "last"])
+    make_shards([*ODD, "-x", "last"], 1)
     Path("in/new\nline.tar").write_bytes(Path("in/last.tar").read_bytes())
     command = 'printf "%s" "$TARKIT_KEY$(date +%Y)\'é"\t>sample.is; ls *.txt | wc -l >> sample.is'
     line = ["proc", "-c", f"true\n{command}", "in/", "-j", "2"]
@@ -163,10 +147,10 @@ def test_arrays_of_each(here: Path, path: None, engine: str) -> None:
         "-o",
         "out/{index}",
     ]
-    text = emitted(engine, *line)
+    text = emitted(f"{engine}:2", *line)
     assert text.count("{a..e}") == text.count("list") == 1
     statuses = [subprocess.run(words, check=False, stderr=-3).returncode for words in ARRAYS[engine](text)]
-    assert statuses == [0] * 7 + [1]
+    assert statuses == [0, 1]
     tarkit(*line[:-1], "whole/{index}", exit=1)
     assert sorted(set(written())) == list("0123456")
     assert {name: data for name, data in written("whole").items() if name != "7"} == written()
@@ -263,7 +247,7 @@ def test_too_many_names(here: Path) -> None:
 
 def test_words_for_a_shell() -> None:
     """Bash reads every word as it was."""
-    words = [*ODD, "", "-n", "a\nb\t\x01\x7f\\", "\\x41'\n", "~", "!x", "a\udcffb\n", "`x`", "\r", "\x010"]
+    words = [*ODD, "", "-n", "a\nb\t\x01\x7f\\", "\\x41'\n", "~", "!x", "a\udcffb\n", "`x`", "\r", "\x010", "$$x", "%s"]
     line = f"printf '%s\\0' {' '.join(map(shell_word, words))}"
     assert "\n" not in line
     ran = subprocess.run(["bash", "-c", os.fsencode(line)], capture_output=True, check=True)
@@ -340,7 +324,7 @@ def test_make_is_killed(here: Path, path: None) -> None:
 
 def test_names_for_make(here: Path, path: None) -> None:
     """Names and commands with signs of make and of shells are what they were."""
-    make_shards([*ODD, "-x", "year=1 $@%*", "(a).b"])
+    make_shards([*ODD, "-x", "year=1 $@%*", "(a).b"], 1)
     Path("in/aXb.tar").write_bytes(tar({"0/0.txt": b"0"}))  # which a|b and * must not be taken for
     command = "printf '%s' \"$$ $(echo x) %\" \\\n | tr -d 0-9 >sample.is # é"
     line = ["proc", "-c", command, "in/", "-o"]
@@ -358,33 +342,33 @@ def test_names_for_make(here: Path, path: None) -> None:
 @each_row(
     "words,done",
     [
-        (["cat", "in/{}.tar", "+", "sort", "-o", "out/{}.tar"], 3),
-        (["extract", "in/{}.tar", "-C", "out/{}"], 3),
-        (["split", "in/{}.tar", "-c", "1", "-o", "out/{}-%d.tar"], 3),
-        (["bash", "-c", 'yes "$1" | cat | head -n 1 > "$2"', "-", "{{$}}", "out/{}"], 3),
-        (["cat", "in/{}.tar", "-o", "/dev/null"], 3),
-        (["bash", "-c", "[ {} != b ]", "+", "cat", "in/{}.tar", "-o", "out/{}.tar"], 2),
-        (["yes", "+", "head", "-n", "1"], 3),
+        (["cat", "in/{}.tar", "+", "sort", "-o", "out/{}.tar"], 2),
+        (["extract", "in/{}.tar", "-C", "out/{}"], 2),
+        (["split", "in/{}.tar", "-c", "1", "-o", "out/{}-%d.tar"], 2),
+        (["bash", "-c", 'yes "$1" | cat | head -n 1 > "$2"', "-", "{{$}}", "out/{}"], 2),
+        (["cat", "in/{}.tar", "-o", "/dev/null"], 2),
+        (["bash", "-c", "[ {} != b ]", "+", "cat", "in/{}.tar", "-o", "out/{}.tar"], 1),
+        (["yes", "+", "head", "-n", "1"], 2),
     ],
 )
 def test_stamps(here: Path, path: None, words: list[str], done: int) -> None:
     """What does not write one file whole is done when it has succeeded."""
-    make_shards("abc")
-    Path("Makefile").write_text(emitted("make", "each", "{a..c}", "--", *words))
-    run_make("-k", exit=0 if done == 3 else 2)
+    make_shards("ab")
+    Path("Makefile").write_text(emitted("make", "each", "{a,b}", "--", *words))
+    run_make("-k", exit=0 if done == 2 else 2)
     assert len(os.listdir("tarkit-each.done")) == done
     left = run_make("-n", "-k").count("tarkit each")
-    assert left == 3 - done
+    assert left == 2 - done
     found = written()
     for name in ("whole",):
         tarkit(
             "each",
-            "{a..c}",
+            "{a,b}",
             "--halt",
             "never",
             "--",
             *(word.replace("out/", f"{name}/") for word in words),
-            exit=done < 3,
+            exit=done < 2,
         )
     assert found == written("whole")
 
