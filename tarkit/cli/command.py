@@ -7,7 +7,7 @@ Input, Output, those of the command itself, Select, Fields, Problems, Jobs, URLs
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -21,6 +21,7 @@ Decorator = Callable[[Function], Function]
 FIRST = ("Input", "Output")  # then the sections of the command itself
 LAST = ("Select", "Fields", "Problems", "Jobs", "URLs", "Messages")
 URL_OPTIONS = ("endpoint_url", "anonymous", "net_retries", "net_timeout", "cache", "cache_size", "noeof", "rewrite")
+WHOLE_RUN = ("progress", "report", "help_all")  # common options that are for a whole run of jobs
 _WHOLE = "tarkit.whole_help"  # in the context: the help is printed by --help-all
 
 
@@ -247,6 +248,26 @@ def common_options() -> list[Option]:
             help="Show all details, as the man page does.",
         ),
     ]
+
+
+def long_name(param: click.Option) -> str:
+    """Return the name of an option that begins with two dashes, if it has one."""
+    return next((name for name in param.opts if name.startswith("--")), param.opts[0])
+
+
+def given_words(ctx: click.Context, options: Iterable[Option], but: Sequence[str]) -> list[str]:
+    """Return the words of those of these options that are given, wherever they were, but for some."""
+    words: list[str] = []
+    for each in options:
+        value = ctx.meta.get(f"tarkit.{each.name}")
+        if value is None or value is False or value == () or each.name in but:
+            continue
+        if each.is_flag:
+            words.append(long_name(each))
+        else:
+            for one in value if isinstance(value, tuple) else (value,):
+                words += [long_name(each), str(one)]
+    return words
 
 
 class Word(click.types.StringParamType):

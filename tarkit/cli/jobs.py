@@ -14,7 +14,7 @@ from tarkit.api.arguments import parse_processes
 from tarkit.cli.command import AliasedChoice, Option, common
 from tarkit.cli.console import ConsoleRun, current, make_bar
 from tarkit.cli.messages import bars, bars_hidden, say
-from tarkit.errors import TarkitError, Usage, printable
+from tarkit.errors import TarkitError, Usage, printable, spell
 from tarkit.stores.schemes import public_name
 from tarkit.streams.sink import Sink, open_sink
 
@@ -39,6 +39,7 @@ class JobOptions:
     journal: str | None = None
     resume: bool = False
     shard_index: str | None = None
+    emit: str | None = None
 
     @classmethod
     def given(cls, ctx: click.Context) -> JobOptions:
@@ -47,7 +48,19 @@ class JobOptions:
         options = cls(**{name: ctx.meta[f"tarkit.{name}"] for name in names if f"tarkit.{name}" in ctx.meta})
         if options.resume and options.journal is None:
             raise Usage("--resume requires --journal FILE")
+        if options.emit is not None:
+            options.check_emit()
         return options
+
+    def check_emit(self) -> None:
+        """Raise Usage for options that a script cannot have."""
+        make = (self.emit or "").startswith("make")
+        allowed = {"emit", "job_retries", "job_timeout", *(() if make else ("jobs", "halt", "journal"))}
+        hints = {"jobs": "make -j N", "halt": "make -k goes on after failures", "journal": "make compares times"}
+        for each in fields(self):
+            if each.name not in allowed and getattr(self, each.name) != each.default:
+                hint = hints.get(each.name) if make else "what it prints has --shard-index and --resume itself"
+                raise Usage(f"{spell('emit', self.emit)} does not go with {spell(each.name)}", hint)
 
     def part(self) -> slice:
         """Return which of the values are done. Raises Usage for an invalid --shard-index."""
@@ -109,6 +122,14 @@ def job_options(detail: bool = False) -> list[Option]:
             metavar="K/N",
             help="Only the K-th of N parts of the jobs, from 0.",
             more="For array jobs: a part has every N-th of the values.",
+        ),
+        option(
+            "--emit",
+            metavar="ENGINE",
+            help="Print a script for slurm, k8s or make, and run nothing.",
+            more="An array script of Slurm, an indexed Job of Kubernetes, a Makefile. The values are those that are "
+            "found now. An array has an element for each N values, of -j N, and at most 1000; slurm:50: at most 50. "
+            "Each element has a journal of its own, which has its number after the name.",
         ),
     ]
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tarkit.cli.command import Command, Option, common_options
+from tarkit.cli.command import WHOLE_RUN, Command, Option, common_options, given_words, long_name
 from tarkit.cli.jobs import JobOptions, job_options, run_all
 from tarkit.cli.options import draw_seed, find_inputs
-from tarkit.errors import Usage, show
+from tarkit.errors import Usage, show, spell
 from tarkit.shards.template import split_last, template_sign
 from tarkit.stores import connect
 from tarkit.stores.rewrite import rewritten
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tarkit.jobs.values import Value
 
 INPUTS = ("words", "files_from", "null", "load")
-OWN = ("progress", "report", "help_all")  # common options that are for the whole run
 SIGNS = ("{stem", "{name", "{dir", "{index")
 
 
@@ -64,12 +63,8 @@ def spelled(option: Written) -> list[str]:
     param = option.param
     assert isinstance(param, click.Option)
     if option.word is None:
-        return [param.secondary_opts[0] if option.flag is False and param.secondary_opts else _name(param)]
-    return [_name(param), option.word]
-
-
-def _name(param: click.Option) -> str:
-    return next((name for name in param.opts if name.startswith("--")), param.opts[0])
+        return [param.secondary_opts[0] if option.flag is False and param.secondary_opts else long_name(param)]
+    return [long_name(param), option.word]
 
 
 class MappedCommand(Command):
@@ -108,7 +103,7 @@ class MappedCommand(Command):
         if given is not None:
             option = next(each for each in self.params if each.name == self.maps)
             raise Usage(
-                f"{_name(given)} is for jobs, one for each input",
+                f"{long_name(given)} is for jobs, one for each input",
                 f"name their outputs with a placeholder: {option.opts[0]} 'out/{{stem}}.tar'",
             )
         return super().run(ctx)
@@ -131,7 +126,7 @@ class _Mapping:
         self.written = [each for each in written if each.param.name not in {*INPUTS, *common, command.maps}]
         self.template = next(each.word or "" for each in written if each.param.name == command.maps)
         self.words = ["tarkit", self.name]
-        self.common = tuple(_common_words(ctx))
+        self.common = tuple(given_words(ctx, common_options(), WHOLE_RUN))
         given = {each.param.name for each in written}
         self.series = "notation" in self._names() and bool(given & {"count", "size", "epochs"})
 
@@ -152,8 +147,34 @@ class _Mapping:
         texts = [each.text for each in inputs]
         jobs = list(zip(make_values(texts), inputs, strict=True))
         check_outputs(self.template, jobs)
+        if options.emit is not None:
+            self._emit(options, jobs)
+            return
         some = jobs[options.part()]
         run_all((self._job(value, location) for value, location in some), len(some), options)
+
+    def _emit(self, options: JobOptions, jobs: Sequence[tuple[Value, Location]]) -> None:
+        from tarkit.cli.emit import ValueWords, emit
+        from tarkit.streams.location import expand_inputs
+
+        params = self.ctx.params
+        words, lists = params.get("words") or (), params.get("files_from") or ()
+        if params.get("load"):
+            words, lists = (), (*words, *lists)
+        nul = bool(params.get("null"))
+
+        def expand(words: Sequence[str], lists: Sequence[str]) -> list[str]:
+            return [_input_word(each) for each in expand_inputs(words, lists, nul)] if words or lists else []
+
+        inputs = ValueWords(words, lists, nul, [_input_word(location) for _, location in jobs], expand)
+        after = [*(word for each in self.written for word in spelled(each)), self._option(), self.template]
+        emit(self.ctx, options, inputs, after, [], (self._job(*each) for each in jobs))
+
+    def _option(self) -> str:
+        """Return the name of the option that has the template."""
+        option = next(each for each in self.command.params if each.name == self.command.maps)
+        assert isinstance(option, Option)
+        return long_name(option)
 
     def _check_template(self) -> None:
         from tarkit.jobs.values import without_placeholders
@@ -178,8 +199,9 @@ class _Mapping:
         random = random or "__random__" in given.get("sort_field", "")
         if not random or "seed" not in self._names() or "seed" in given:
             return
-        if options.journal is not None:
-            raise Usage("--journal requires --seed S", "a run that is resumed writes the same bytes")
+        for name, value in (("emit", options.emit), ("journal", options.journal)):
+            if value is not None:
+                raise Usage(f"{spell(name)} requires --seed S", "a run that is resumed writes the same bytes")
         self.words += ["--seed", str(draw_seed(None))]
 
     def _output(self, value: Value) -> str:
@@ -201,9 +223,7 @@ class _Mapping:
                 words += spelled(each._replace(word=filled))
             else:
                 words += spelled(each)
-        option = next(each for each in self.command.params if each.name == self.command.maps)
-        assert isinstance(option, Option)
-        words += [_name(option), output, _input_word(location)]
+        words += [self._option(), output, _input_word(location)]
         above = parents_of(outputs)
         files = (location.text,) if location.kind in ("path", "url") else ()
         return ValueJob(
@@ -235,18 +255,3 @@ def known_outputs(words: Sequence[str]) -> tuple[str, ...]:
             series = template_sign(location.text.rpartition("/")[2]) is not None and not word.startswith("file:")
             found += [] if series else [location.text]
     return tuple(found)
-
-
-def _common_words(ctx: click.Context) -> list[str]:
-    """Return the words of the common options, wherever they were given."""
-    words: list[str] = []
-    for each in common_options():
-        value = ctx.meta.get(f"tarkit.{each.name}")
-        if value is None or value is False or value == () or each.name in OWN:
-            continue
-        if each.is_flag:
-            words.append(_name(each))
-        else:
-            for one in value if isinstance(value, tuple) else (value,):
-                words += [_name(each), str(one)]
-    return words

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -90,11 +90,18 @@ def each(values: tuple[str, ...], files_from: tuple[str, ...], null: bool) -> No
         raise Usage("there are no values", "tarkit each '{0..9}' -- COMMAND, or -T LIST")
     texts = expand_values(values, files_from, null)
     template = _LineTemplate(ctx, line)
-    template.check(make_values(texts), len(texts))
+    template.check(texts)
+    if given.emit is not None:
+        from tarkit.cli.emit import ValueWords, emit
+
+        def expand(words: Sequence[str], lists: Sequence[str]) -> list[str]:
+            return expand_values(words, lists, null)
+
+        inputs = ValueWords(values, files_from, null, texts, expand)
+        emit(ctx, given, inputs, [], ["--", *line], map(template.job, make_values(texts)))
+        return
     part = given.part()
-    chosen = range(len(texts))[part]
-    jobs = (template.job(value) for value in make_values(texts) if value.index in chosen)
-    run_all(jobs, len(chosen), given)
+    run_all(map(template.job, make_values(texts, part)), len(range(len(texts))[part]), given)
 
 
 class _LineTemplate:
@@ -126,19 +133,18 @@ class _LineTemplate:
         self.inputs += rest
         self.outputs += [option.word for option in written if option.word and option.param.name in OUTPUTS]
 
-    def check(self, values: Iterator[Value], total: int) -> None:
+    def check(self, texts: Sequence[str]) -> None:
         """Raise Usage for unknown placeholders, and for an output that two jobs would write."""
-        from tarkit.jobs.values import fill
+        from tarkit.jobs.values import fill, is_unique, make_values
 
+        for value in make_values(texts[:1]):
+            self.job(value)
         tarkit = [word for step in self.steps if step[0] == "tarkit" for word in step]
         outputs = [word for word in self.outputs if word in tarkit]
-        if total < 2 or not outputs:
-            value = next(values, None)
-            if value is not None:
-                self.job(value)
+        if not outputs or (len(outputs) == 1 and is_unique(outputs[0])):
             return
         seen: dict[str, str] = {}
-        for value in values:
+        for value in make_values(texts):
             for word in known_outputs([fill(word, value) for word in outputs]):
                 if not scheme_of(word) and os.path.exists(word) and not os.path.isfile(word):
                     continue  # a directory or a device

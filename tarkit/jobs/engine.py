@@ -7,7 +7,6 @@ the jobs, each as a whole when it has succeeded.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
@@ -134,8 +133,7 @@ class _JobRun:
         self._halt = halt
         self._journal = journal
         self._emit = emit
-        self._order: deque[int] = deque()  # of jobs whose output was not passed on
-        self._outputs: dict[int, Printed | None] = {}
+        self._outputs: dict[int, Printed | None] = {}  # not passed on, by number in order; None of jobs that run
         self._held = 0
 
     def start(self) -> bool:
@@ -151,7 +149,7 @@ class _JobRun:
                     return True  # so that progress is shown
                 continue
             looked = True
-            self._order.append(job.value.index)
+            self._outputs[job.value.index] = None
             self._submit(job, 1)
         return looked
 
@@ -180,8 +178,11 @@ class _JobRun:
             return
         else:
             self._fail(job, outcome)
-        self._outputs[job.value.index] = outcome.output
-        self._held += outcome.output is not None
+        if outcome.output is None:
+            del self._outputs[job.value.index]
+        else:
+            self._outputs[job.value.index] = outcome.output
+            self._held += 1
         self._pass_on()
 
     def _fail(self, job: ValueJob, outcome: JobOutcome) -> None:
@@ -198,8 +199,10 @@ class _JobRun:
 
     def _pass_on(self) -> None:
         """Pass on the outputs of all jobs before the first that still runs."""
-        while self._order and self._order[0] in self._outputs:
-            output = self._outputs.pop(self._order.popleft())
-            if output is not None:
-                self._held -= 1
-                self._emit(output)
+        while self._outputs:
+            number, output = next(iter(self._outputs.items()))
+            if output is None:
+                return
+            del self._outputs[number]
+            self._held -= 1
+            self._emit(output)

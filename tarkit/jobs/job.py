@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from shlex import join
 from typing import Any
 
 from tarkit.errors import TarkitError, signal_name, system_hint
+from tarkit.jobs.quoting import shell_word
 from tarkit.jobs.values import Value
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.streams import command
@@ -72,10 +72,10 @@ class ValueJob:
     name: str = ""
 
     def shown(self) -> str:
-        """Return the command line for a shell, without secrets of URLs."""
+        """Return the command line for bash, on one line, without secrets of URLs."""
         whole = ((*step[:1], *self.common, *step[1:]) if step[0] == "tarkit" else step for step in self.steps)
-        lines = (join([public_name(word) if scheme_of(word) else word for word in step]) for step in whole)
-        return " | ".join(lines) if self.steps else self.name
+        words = (map(shell_word, (public_name(word) if scheme_of(word) else word for word in step)) for step in whole)
+        return " | ".join(map(" ".join, words)) if self.steps else self.name
 
 
 @dataclass

@@ -77,15 +77,27 @@ def _matched(name: str) -> list[str]:
     return found
 
 
-def make_values(texts: Sequence[str]) -> Iterator[Value]:
-    """Yield the values of these texts."""
+def make_values(texts: Sequence[str], part: slice = slice(None)) -> Iterator[Value]:
+    """Yield the values of these texts, or of a part of them."""
+    known: dict[str, list[str]] = {}
+
+    def directory(text: str) -> list[str]:
+        tail = text.rpartition("/")[2]
+        if tail in ("", ".", "..") or scheme_of(text):
+            return _directory(text)
+        start = text[: len(text) - len(tail)]
+        if start not in known:
+            known[start] = _directory(text)
+        return known[start]
+
     common: list[str] | None = None
     for text in texts:
-        parts = _directory(text)
+        parts = directory(text)
         common = parts if common is None else _beginning(common, parts)
-    for index, text in enumerate(texts):
+    for index in range(len(texts))[part]:
+        text = texts[index]
         name = _path(text).rpartition("/")[2]
-        below = _directory(text)[len(common or ()) :]
+        below = directory(text)[len(common or ()) :]
         yield Value(text, index, stem(name), name, "/".join(below) or ".")
 
 
@@ -146,6 +158,12 @@ def has_placeholder(word: str) -> bool:
 def fill_name(word: str, value: Value) -> str:
     """Return the name of an output with the value in place of its placeholders; other braces stay."""
     return _ANY.sub(lambda found: _part(found, value), word)
+
+
+def is_unique(word: str) -> bool:
+    """Return whether a word has another text for each other value: `{}` or `{index}` is the one placeholder in it."""
+    found = {piece for piece in _PIECES.findall(word) if piece not in ("{{", "}}")}
+    return len(found) == 1 and next(iter(found)).startswith(("{}", "{index"))
 
 
 def without_placeholders(word: str) -> str:

@@ -29,6 +29,7 @@ _SUFFIXES = sorted(
     key=len,
     reverse=True,
 )
+_ENDINGS = tuple(_SUFFIXES)
 
 
 class FieldChoice(NamedTuple):
@@ -281,7 +282,10 @@ def _change(sample: TarSample, chosen: list[tuple[Entry, bytes]], policy: Policy
 def stem(name: str) -> str:
     """Return a shard's name without directories and archive suffixes."""
     base = os.path.basename(name)
-    ending = next((suffix for suffix in _SUFFIXES if base.lower().endswith(suffix)), "")
+    lower = base.lower()
+    if not lower.endswith(_ENDINGS):
+        return base
+    ending = next(suffix for suffix in _SUFFIXES if lower.endswith(suffix))
     return base[: len(base) - len(ending)] or base
 
 

@@ -192,7 +192,13 @@ def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert errors.spell("fix", "clean-%06d.tar") == "--fix 'clean-%06d.tar'"
 
 
-TABLES = ("errors.py", "problems.py", "checking/findings.py", "checking/dataset.py")
+TABLES = (
+    "errors.py",
+    "problems.py",
+    "checking/findings.py",
+    "checking/dataset.py",
+    "jobs/emit.py",
+)  # the last writes command lines
 COMMAND_LINE = re.compile(r"\b(tar|tarkit|check|zip|hf) .*--")
 COMMANDS_ONLY = {  # options without an argument, of pages and of commands
     "--parts or --folds",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.jobs.values import Value, expand_values, fill, fill_name, make_values, parse_part
+from tarkit.jobs.values import Value, expand_values, fill, fill_name, is_unique, make_values, parse_part
 from tests._tools import each_row
 
 VALUE = Value("d/a.v1.tar.gz", 7, "a.v1", "a.v1.tar.gz", "d")
@@ -100,3 +100,29 @@ def test_parts_of_the_values(word: str) -> None:
     assert parse_part("1/2") == (1, 2)
     with pytest.raises(Usage):
         parse_part(word)
+
+
+def test_a_part_of_the_values() -> None:
+    """The values of a part are the same as among all."""
+    texts = ["a/b/x.tar", "a/c.tgz", "a/b/..", "a/b/y", "/", "s3://b/k.tar", "z.tar.gz", "/z"]
+    for use in (texts, texts[:4], texts[3:4] * 2):
+        for step in (1, 2, 3):
+            assert list(make_values(use, slice(1, None, step))) == list(make_values(use))[1::step]
+
+
+@each_row(
+    "word,expected",
+    [
+        ("out-{}.tar", True),
+        ("{index:04d}", True),
+        ("{{a}}{}{}", True),
+        ("{}{stem}", False),
+        ("{stem}", False),
+        ("{name}{index}", False),
+        ("{}-{0..3}", False),
+        ("x", False),
+    ],
+)
+def test_words_that_are_unique(word: str, expected: bool) -> None:
+    """A word is certainly another one for each value if it has the value itself, or the number, alone."""
+    assert is_unique(word) == expected

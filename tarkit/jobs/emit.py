@@ -1,0 +1,286 @@
+"""Scripts that have another engine do the work of a command: an array of Slurm, a Job of Kubernetes, a Makefile.
+
+Slurm (sbatch) and Kubernetes (batch/v1 Job, completionMode Indexed) start a number of elements, and tell each its
+number. Each runs the whole command line with `--shard-index` and a journal of its own, so that it does its part of the
+values, and after a break what is left of it. A Makefile (GNU make) has a rule for each job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from tarkit.errors import Usage, show, spell
+from tarkit.jobs.job import ValueJob
+from tarkit.jobs.journal import identity
+from tarkit.jobs.quoting import shell_word
+from tarkit.stores.schemes import public_name, scheme_of
+
+ENGINES = ("slurm", "k8s", "make")
+ELEMENTS = 1000  # MaxArraySize of Slurm is 1001 where it is not set: the highest number is 1000
+WORDS = 1 << 20  # bytes of a command line; etcd keeps objects of up to 1.5 MiB, and Linux starts programs with 2 MiB
+SERIES = ("extract", "split", "shard")  # commands that write more than one file
+TRIES = 2  # more attempts of an element that Kubernetes makes
+
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # which JSON has as they are
+_NO_FILE = re.compile(r"[;\\\x00-\x1f\x7f]|^~|[ &]$|\(.*\)$")  # names that GNU make 4.3 cannot be told of
+_MANY = re.compile(r"[*?[]|::")
+_PLAIN = re.compile(r"[\w.:/@%+=][\w.:/@%+=-]*")
+_MAKE = str.maketrans({"$": "$$", "=": "$(EQUALS)", **{sign: f"\\{sign}" for sign in " #:*?["}})
+
+
+@dataclass(frozen=True)
+class JobArray:
+    """The work of one command line, divided among the elements of an array.
+
+    Attributes:
+        command: the command of tarkit.
+        words: what follows it; values are the same wherever and whenever it runs.
+        total: the number of values.
+        elements: at most so many.
+        slots: jobs at a time in an element; 0 for one per CPU.
+        journal: the file that the journals of the elements are named after; None for the name of the work.
+        directory: where the elements run.
+    """
+
+    command: str
+    words: tuple[str, ...]
+    total: int
+    elements: int
+    slots: int
+    journal: str | None
+    directory: str
+
+    @property
+    def parts(self) -> int:
+        """The number of elements: each has as many values as it does at a time, or more."""
+        return max(1, min(self.elements, -(-self.total // (self.slots or 1))))
+
+    @property
+    def name(self) -> str:
+        """A name of the work, which another command line does not have."""
+        told = json.dumps([self.command, self.words, self.parts]).encode()
+        return f"tarkit-{self.command}-{blake2b(told, digest_size=4).hexdigest()}"
+
+    def own_words(self, number: str, spelled: Callable[[str], str]) -> list[str]:
+        """Return the words that an element has for itself: its part, its journal.
+
+        Args:
+            number: what stands for its number.
+            spelled: returns a piece of a word for the engine.
+        """
+        start, suffix = os.path.splitext(self.journal or f"{self.name}.jsonl")
+        words = [("--shard-index",), ("", f"/{self.parts}"), ("--journal",), (f"{start}-", suffix), ("--resume",)]
+        return [number.join(spelled(piece) if piece else "" for piece in word) for word in words]
+
+    def about(self) -> str:
+        """Return a sentence on what each element does."""
+        least, most = self.total // self.parts, -(-self.total // self.parts)
+        share = f"{most}" if least == most else f"{least} or {most}"
+        return f"{self.parts} parts of the work, each with {share} of {self.total} values"
+
+
+def parse_engine(word: str) -> tuple[str, int]:
+    """Return the engine, and the number of elements at most, of `ENGINE` or `ENGINE:N`. Raises Usage for others."""
+    engine, sign, number = word.partition(":")
+    counted = re.fullmatch("[1-9][0-9]{0,5}", number) is not None and engine != "make"
+    if engine not in ENGINES or (sign and not counted):
+        raise Usage(f"{spell('emit')} {show(word)}: expected slurm, k8s or make", "slurm:50 has at most 50 elements")
+    return engine, int(number) if sign else ELEMENTS
+
+
+def _check_words(words: Iterable[str]) -> None:
+    """Raise Usage for words that a script must not or cannot hold."""
+    for word in words:
+        if scheme_of(word) and public_name(word) != word:
+            raise Usage(
+                f"{public_name(word)}: the script would hold the secrets of this URL",
+                "leave them to the environment, or name the URLs in a file, -T FILE",
+            )
+    if sum(len(os.fsencode(word)) + 1 for word in words) > WORDS:
+        raise Usage(
+            "the names are too many for one command line", "put them in a file that all elements see, with -T FILE"
+        )
+
+
+# ---- Slurm
+
+
+def slurm_script(array: JobArray) -> str:
+    """Return a script for sbatch."""
+    _check_words(array.words)
+    own = " ".join(array.own_words('"$SLURM_ARRAY_TASK_ID"', shell_word))
+    cpus = f"#SBATCH --cpus-per-task={array.slots}\n" if array.slots else ""
+    return f"""\
+#!/usr/bin/env bash
+#SBATCH --job-name=tarkit-{array.command}
+#SBATCH --array=0-{array.parts - 1}
+{cpus}#SBATCH --requeue
+# {array.about()}.
+# sbatch FILE starts all, sbatch --array=K FILE starts part K again: it does what is left of it.
+# sbatch --array=0-{array.parts - 1}%16 FILE runs 16 at a time. For another number of parts, emit another script.
+#
+# Yours: options of the cluster above (#SBATCH --partition, --time, --mem), and here its PATH.
+
+cd -- {shell_word(array.directory)} || exit
+exec tarkit {array.command} {own} \\
+    {" ".join(map(shell_word, array.words))}
+"""
+
+
+# ---- Kubernetes
+
+
+def k8s_job(array: JobArray) -> str:
+    """Return an indexed Job, as YAML."""
+    _check_words(array.words)
+    own = array.own_words("$(JOB_COMPLETION_INDEX)", _k8s_word)
+    words = ["tarkit", array.command, *own, *map(_k8s_word, array.words)]
+    command = "".join(f"            - {_yaml(word)}\n" for word in words)
+    directory = _yaml(array.directory)
+    return f"""\
+# {array.about()}.
+# kubectl create -f FILE starts them. What is started again does what is left of its part.
+# For another number of parts, emit another Job: completions alone must not be changed.
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {_yaml(array.name)}
+spec:
+  completionMode: Indexed
+  completions: {array.parts}
+  parallelism: {array.parts} # pods at a time
+  backoffLimitPerIndex: {TRIES} # more attempts of each part
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+        - name: tarkit
+          workingDir: {directory}
+          command:
+{command}          resources:
+            requests:
+              cpu: {array.slots or 1}
+          # Yours from here on: an image that has tarkit, and the volume with the files and the journals.
+          image: REPLACE-image-with-tarkit
+          volumeMounts:
+            - name: data
+              mountPath: {directory}
+      volumes:
+        - name: data
+          persistentVolumeClaim:
+            claimName: REPLACE-claim
+"""
+
+
+def _k8s_word(word: str) -> str:
+    """Return a word of a container's command; Kubernetes replaces $(NAME) in it, and $$ by $."""
+    return word.replace("$", "$$")
+
+
+def _yaml(word: str) -> str:
+    """Return a word as a double-quoted string of YAML. Raises Usage if it is no text."""
+    if re.search("[\ud800-\udfff]", word):
+        raise Usage(f"{show(word)}: YAML cannot represent a name that is not UTF-8", "rename it, or use -T FILE")
+    quoted = json.dumps(word, ensure_ascii=False)
+    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
+
+
+# ---- make
+
+
+def makefile(command: str, jobs: Iterable[ValueJob], retries: int, timeout: float | None) -> str:
+    """Return a Makefile.
+
+    A job of one step of tarkit has its output as target, if it writes one file. Any other job has a file that is made
+    when it has succeeded; its name tells the job from all others.
+
+    Args:
+        command: the command of tarkit.
+        jobs: the jobs, each of which has a rule.
+        retries: how often a job that failed is tried again.
+        timeout: seconds after which a job is ended.
+
+    Raises:
+        Usage: make cannot be told the name of a file.
+    """
+    options = ["--job-retries", str(retries)] if retries else []
+    options += ["--job-timeout", f"{timeout:g}"] if timeout else []
+    return _MAKEFILE.format(command=command) + "".join(dict.fromkeys(_rule(command, job, options) for job in jobs))
+
+
+_MAKEFILE = """\
+# The jobs of tarkit {command}, for GNU make.
+# make -j 2 -f FILE does what is left; make -n -f FILE prints the command lines; make -k -f FILE goes on after failures.
+SHELL := bash
+EQUALS := =
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.PHONY: tarkit-jobs
+tarkit-jobs:
+"""
+
+
+def _rule(command: str, job: ValueJob, options: Sequence[str]) -> str:
+    target = _target(job)
+    made = target or f"tarkit-{command}.done/{identity(job).hex()}"
+    _check_words(word for step in job.steps for word in step)
+    directories = dict.fromkeys([*job.directories, *([] if target else [os.path.dirname(made)])])
+    lines = [f"@mkdir -p -- {' '.join(map(shell_word, directories))}"] if directories else []
+    lines += [_plain_line(job) if _is_plain(job) and not options else _each_line(job, options)]
+    lines += [] if target else ["@touch $@"]
+    needed = "".join(f" {_make_name(name)}" for name in _prerequisites(job))
+    rule = f"{_make_name(made, target=True)}:{needed}\n"
+    return f"\ntarkit-jobs: {_make_name(made)}\n{rule}" + "".join(f"\t{line}\n" for line in lines)
+
+
+def _is_plain(job: ValueJob) -> bool:
+    """Return whether a job is one step of tarkit."""
+    return len(job.steps) == 1 and job.steps[0][0] == "tarkit"
+
+
+def _target(job: ValueJob) -> str | None:
+    """Return the file that a job writes, and that is whole if it is there; None if there is none, or more."""
+    if not _is_plain(job) or job.steps[0][1] in SERIES or len(job.outputs) != 1:
+        return None
+    [name] = job.outputs
+    usual = os.path.isfile(name) or not (os.path.lexists(name) or name.endswith("/"))
+    return name if usual and not scheme_of(name) else None
+
+
+def _prerequisites(job: ValueJob) -> Iterator[str]:
+    """Yield the files among the inputs of a job."""
+    for word in job.inputs:
+        name = word.removeprefix("file:")
+        if scheme_of(name) is None and (os.path.isfile(name) or not (os.path.exists(name) or _MANY.search(name))):
+            yield name
+
+
+def _plain_line(job: ValueJob) -> str:
+    [(program, *words)] = job.steps
+    return _recipe([program, *job.common, *words]) + ("" if job.inputs else " </dev/null")
+
+
+def _each_line(job: ValueJob, options: Sequence[str]) -> str:
+    text = job.value.text
+    words = ["tarkit", "each", text if _PLAIN.fullmatch(text) else str(job.value.index), *options]
+    for number, step in enumerate(job.steps):
+        whole = [*step[:1], *job.common, *step[1:]] if step[0] == "tarkit" else step
+        words += ["+" if number else "--", *(word.replace("{", "{{").replace("}", "}}") for word in whole)]
+    return _recipe(words)
+
+
+def _recipe(words: Iterable[str]) -> str:
+    return " ".join(map(shell_word, words)).replace("$", "$$")
+
+
+def _make_name(name: str, target: bool = False) -> str:
+    """Return the name of a file, as a target or a prerequisite. Raises Usage if there is no way to write it."""
+    if _NO_FILE.search(name):
+        raise Usage(f"{show(name)}: make cannot have a file of this name", f"rename it, or use {spell('emit')} slurm")
+    return name.translate(_MAKE | {ord("%" if target else "|"): "\\%" if target else "\\|"})

@@ -1,0 +1,80 @@
+"""The engine of jobs: memory does not grow with the number of jobs that are done, and outputs come in order."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+
+from tarkit.jobs.engine import run_jobs
+from tarkit.jobs.job import Counts, JobOutcome, ValueJob, run_job
+from tarkit.jobs.values import Value
+from tests._tools import each_row
+
+
+class HereExecutor:
+    """Runs jobs in this process, one after the other; those that wait end last first, and `last` at the end of all."""
+
+    def __init__(self, slots: int, last: int = -1, prints: int = 0) -> None:
+        self.slots = slots
+        self.last = last
+        self.prints = prints
+        self.waiting: list[tuple[ValueJob, int]] = []
+
+    def submit(self, job: ValueJob, attempt: int) -> None:
+        """Take a job."""
+        self.waiting.append((job, attempt))
+
+    def wait(self, seconds: float) -> list[tuple[ValueJob, JobOutcome]]:
+        """Run all jobs that wait; `last` only when it is alone."""
+        now = [each for each in self.waiting if each[0].value.index != self.last] or self.waiting
+        self.waiting = [each for each in self.waiting if each not in now]
+        return [(job, self.run(job, attempt)) for job, attempt in reversed(now)]
+
+    def run(self, job: ValueJob, attempt: int) -> JobOutcome:
+        """Run a job."""
+        outcome = run_job(job, attempt=attempt)
+        if self.prints and job.value.index % self.prints == 0:
+            outcome.output = b"%d" % job.value.index
+        return outcome
+
+    def cancel(self) -> None:
+        """There is nothing to end."""
+
+
+def nothing() -> Counts:
+    """Do nothing."""
+    return 1, 2
+
+
+def fails() -> Counts:
+    """Fail."""
+    raise ValueError("no")
+
+
+def jobs(count: int) -> Iterator[ValueJob]:
+    """Yield jobs for numbers; every fourth fails."""
+    for index in range(count):
+        text = str(index)
+        yield ValueJob(Value(text, index, text, text, "."), call=nothing if index % 4 else fails)
+
+
+@each_row("last,many", [(-1, 20_000), (0, 200_000)])
+def test_memory_of_many_jobs(last: int, many: int) -> None:
+    """200 000 jobs take no more memory than a few, even while the first of them runs."""
+    peaks = []
+    for count in (2000, many):
+        tracemalloc.start()
+        summary = run_jobs(jobs(count), HereExecutor(16, last), retries=1, halt="never")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert (summary.done, summary.failed, summary.retried) == (count * 3 // 4, count // 4, count // 4)
+        assert (summary.samples, len(summary.failures)) == (count * 3 // 4, 100)
+    assert peaks[1] < peaks[0] + 100_000
+
+
+@each_row("last,prints", [(-1, 1), (0, 3), (5, 2), (9, 3)])
+def test_outputs_in_order(last: int, prints: int) -> None:
+    """What jobs print comes in their order, whatever order they end in; some fail, and some print nothing."""
+    found: list[int] = []
+    run_jobs(jobs(1000), HereExecutor(8, last, prints), halt="never", emit=lambda output: found.append(int(output)))
+    assert found == list(range(0, 1000, prints))
