@@ -87,7 +87,7 @@ venv() {
     for group in "$@"; do
         stamp=$VENV/.has-$group
         # the checkout and the requirements of the last installation
-        if ! { printf '%s\n' "$ROOT"; cat -- "$ROOT/pyproject.toml"; } | cmp -s - "$stamp"; then
+        if ! recipe | cmp -s - "$stamp"; then
             if [[ $group == tarkit ]]; then
                 say "installing tarkit into ${VENV##*/}"
                 requirements=(--editable "$ROOT")
@@ -97,7 +97,7 @@ venv() {
                 while read -r line; do requirements+=("$line"); done < <(wanted "$group")
             fi
             ${limit:+timeout "$limit"} "$VENV/bin/python" -m pip install -qq --disable-pip-version-check --no-input "${requirements[@]}" >&2 || return
-            { printf '%s\n' "$ROOT"; cat -- "$ROOT/pyproject.toml"; } >"$stamp"
+            recipe >"$stamp"
         fi
     done
     export VIRTUAL_ENV=$VENV PATH=$VENV/bin:$PATH
