@@ -295,7 +295,7 @@ WORLD = {
 
 @each_row("name", MODULES)
 def test_side_effects_are_at_the_edge(name: str) -> None:
-    """No print, no sys.exit, and no access to the environment but in five packages, and where the accelerator is loaded."""
+    """No print, no sys.exit, and no access to the environment but in five packages, and for the accelerator."""
     for node in nodes(name):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in ("print", "input", "exit", "quit", "breakpoint", "eval", "exec"), name
