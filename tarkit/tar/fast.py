@@ -12,8 +12,12 @@ from typing import Any, Final
 FindSamples = Callable[[bytes | memoryview, int, int, int], list[tuple[bytes, list[Any]]]]
 
 
+def _is_off() -> bool:
+    return os.environ.get("TARKIT_PURE", "0") not in ("", "0")
+
+
 def _load() -> FindSamples | None:
-    if os.environ.get("TARKIT_PURE", "0") not in ("", "0"):
+    if _is_off():
         return None
     try:
         from tarkit.tar._fast import samples  # type: ignore[import-not-found]
@@ -28,3 +32,10 @@ find_samples: Final = _load()
 The last one is before the first sample that is not plain, or whose end is not in `data`. `base` is the offset of `data`
 in the archive, `whole` the length of the archive. None without the accelerator.
 """
+
+
+def used() -> str:
+    """Return whether the accelerator is used, for `tarkit --version -v`."""
+    if find_samples is not None:
+        return "used"
+    return "turned off by TARKIT_PURE" if _is_off() else "not compiled; tarkit does the same without it, slower"
