@@ -75,6 +75,13 @@ for name in sys.argv[2:]:
 PYTHON
 }
 
+# recipe GROUP: print what an installation depends on: the checkout, the requirements, and what is compiled.
+recipe() {
+    printf '%s\n' "$ROOT"
+    cat -- "$ROOT/pyproject.toml"
+    [[ $1 != tarkit ]] || cat -- "$ROOT/hatch_build.py" "$ROOT/tarkit/tar/_fast.c"
+}
+
 # venv tarkit GROUP...: see above. $limit: seconds that an installation may take.
 venv() {
     local python requirements line stamp group
@@ -86,8 +93,7 @@ venv() {
     fi
     for group in "$@"; do
         stamp=$VENV/.has-$group
-        # the checkout and the requirements of the last installation
-        if ! { printf '%s\n' "$ROOT"; cat -- "$ROOT/pyproject.toml"; } | cmp -s - "$stamp"; then
+        if ! recipe "$group" | cmp -s - "$stamp"; then
             if [[ $group == tarkit ]]; then
                 say "installing tarkit into ${VENV##*/}"
                 requirements=(--editable "$ROOT")
@@ -97,7 +103,7 @@ venv() {
                 while read -r line; do requirements+=("$line"); done < <(wanted "$group")
             fi
             ${limit:+timeout "$limit"} "$VENV/bin/python" -m pip install -qq --disable-pip-version-check --no-input "${requirements[@]}" >&2 || return
-            { printf '%s\n' "$ROOT"; cat -- "$ROOT/pyproject.toml"; } >"$stamp"
+            recipe "$group" >"$stamp"
         fi
     done
     export VIRTUAL_ENV=$VENV PATH=$VENV/bin:$PATH

@@ -111,7 +111,7 @@ class ShardCheck:
         """Check all samples, and yield findings and samples in batches."""
         groups, survey = EntryGroups(), self._survey
         while True:
-            for key, entries, plain in groups.read(survey):
+            for key, entries, plain in groups.read(survey, ahead=survey.plain_samples):
                 self._check(key, entries, plain)
                 if self._found or len(self._batch) >= BATCH:
                     yield from self._found

@@ -10,7 +10,7 @@ from tarkit.samples.reader import find_beyond
 from tarkit.samples.sample import key_of
 from tarkit.streams.source import Source
 from tarkit.tar import block as blocks
-from tarkit.tar.reader import Raw, TarReader, find_header, is_header
+from tarkit.tar.reader import PlainSamples, Raw, TarReader, find_header, is_header
 
 
 class Damage(NamedTuple):
@@ -104,6 +104,10 @@ class Survey:
                 return
         if self.source.failure is not None and not self._reported:
             self.damage = self._truncation(self.source.failure, self.end)
+
+    def plain_samples(self, entry: Raw) -> PlainSamples:
+        """Read the plain samples from `entry` on, the last one that was yielded; see `TarReader.plain_samples`."""
+        return self._reader.plain_samples(entry) if self._each is None else []
 
     def _one_by_one(self) -> Iterator[Raw]:
         for entry in self._reader.raw():

@@ -12,7 +12,7 @@ from tarkit.samples.sample import KEYLESS, Recent, TarSample, is_safe, key_of
 from tarkit.streams import source as streams
 from tarkit.streams.source import Source
 from tarkit.tar import block, pax
-from tarkit.tar.reader import Entry, Raw, TarReader, find_entry
+from tarkit.tar.reader import Entry, PlainSamples, Raw, TarReader, find_entry
 
 # ---- Checks on the entries of a sample: duplicate names, unsafe names, links outside the sample
 
@@ -172,6 +172,12 @@ LARGE = 16 << 20  # bytes; a larger sample of a stream is yielded before its end
 FEW = 64  # entries of a sample up to which names are compared one by one
 
 _NO_LIMIT = 1 << 62
+
+
+def _no_samples(entry: Raw) -> PlainSamples:
+    return []
+
+
 _NAME = itemgetter(0)
 _PLAIN = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
 
@@ -224,11 +230,14 @@ class EntryGroups:
         """Bytes from the start of the incomplete sample to the end of its last entry."""
         return self.entries[-1][4] - self.entries[0][1] if self.entries else 0
 
-    def read(self, entries: Iterable[Raw], limit: int = _NO_LIMIT) -> Iterator[tuple[bytes, list[Raw], bool]]:
+    def read(
+        self, entries: Iterable[Raw], limit: int = _NO_LIMIT, ahead: Callable[[Raw], PlainSamples] = _no_samples
+    ) -> Iterator[tuple[bytes, list[Raw], bool]]:
         """Yield (key, entries, plain) of each sample that is complete because the next one begins.
 
         `plain`: all entries have the key and follow each other, their names differ, all are regular files. Reading
         stops at the end of `entries`, at an error in them, or as soon as the incomplete sample exceeds `limit` bytes.
+        Called with the first entry of a sample, `ahead` returns plain samples from it on, and `entries` goes on after.
         """
         key, sample, keyless = self.key, self.entries, self.keyless
         edge = (sample[0][1] if sample else 0) + limit  # the offset that a sample may reach
@@ -264,6 +273,11 @@ class EntryGroups:
                         sample = [*keyless, entry]
                         edge = sample[0][1] + limit
                         self._severed = False
+                        if not keyless and (found := ahead(entry)):
+                            for plain_sample in found:
+                                yield *plain_sample, True
+                            key, sample, length = None, [], 0
+                            continue
                     keyless.clear()
                 if entry[4] > edge:
                     return
@@ -371,7 +385,7 @@ class SampleReader:
         """Yield samples up to the end, to damage, or to a sample that is yielded before its end is known."""
         source, reader, release, is_repeated = self.source, self._reader, self.source.release, self._is_repeated
         limit = LARGE if self._early and not self._damaged else _NO_LIMIT
-        for key, entries, plain in self._groups.read(self._entries, limit):
+        for key, entries, plain in self._groups.read(self._entries, limit, self._reader.plain_samples):
             sample = TarSample(key, source, entries, entries[0][1], entries[-1][4])
             repeated = is_repeated(key)
             plain = plain and not reader.nul

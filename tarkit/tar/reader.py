@@ -25,6 +25,7 @@ from tarkit.errors import Problem, TarkitError, Unsupported, show
 from tarkit.tar import block as blocks
 from tarkit.tar import pax
 from tarkit.tar.block import BLOCK
+from tarkit.tar.fast import find_samples
 
 EXTENSION_LIMIT = 16 << 20  # bytes of the extension headers of one entry, and of all global ones together
 TAILS_KEPT = 64  # distinct header tails that are cached
@@ -54,6 +55,7 @@ class Entry(NamedTuple):
 
 
 Raw = tuple[bytes, int, int, int, int, bytes, bytes, int]  # the fields of an Entry
+PlainSamples = list[tuple[bytes, list[Raw]]]  # keys and entries of samples that are plain: see `EntryGroups.read`
 
 
 class HeaderSource(Protocol):
@@ -100,6 +102,8 @@ class TarReader:
         self._globals: dict[bytes, bytes] = {}  # records of the global PAX headers so far
         self._globals_length = 0  # of their payloads
         self._learned = _TAILS
+        self._chunk: tuple[bytes | memoryview, int] = b"", 0  # what `raw` has in memory, and the offset of its end
+        self._passed: Raw | None = None  # the entry after which `raw` continues
 
     def restart(self, pos: int) -> TarReader:
         """Return a reader of the entries from `pos` on, after damage; the global PAX headers so far still apply."""
@@ -131,6 +135,7 @@ class TarReader:
             if pos + BLOCK > limit:
                 chunk = peek(pos, BLOCK)
                 base, limit = pos, pos + len(chunk)
+                self._chunk = chunk, limit
                 if limit - base < BLOCK:
                     raise self._ends(pos, limit, entry)
             head, stored, tail = unpack(chunk, pos - base)
@@ -166,12 +171,31 @@ class TarReader:
                 following = special
                 stop = special.stop
                 limit = pos  # `chunk` is not valid any more
+                self._chunk = b"", 0
                 long_name = known = b""
             if stop > whole:
                 raise self._overruns(following)
             entry = following
-            start = pos = stop
             yield entry
+            if self._passed is not None:
+                entry, self._passed = self._passed, None
+                stop = entry[4]
+            start = pos = stop
+
+    def plain_samples(self, entry: Raw) -> PlainSamples:
+        """Read the plain samples from `entry` on, the last one that `raw` has yielded, which continues after them.
+
+        These are the samples up to the first that is not plain, or whose end is not in memory: none without the
+        accelerator.
+        """
+        chunk, end = self._chunk
+        if find_samples is None or not chunk or not self._learned.plain:
+            return []
+        base = end - len(chunk)
+        found = find_samples(chunk, entry[1] - base, base, self.source.size or NO_END)
+        if found:
+            self._passed = found[-1][1][-1]
+        return found
 
     def _slow(self, start: int, block: bytes) -> Entry | None:
         """Read any entry at `start`, with its extension headers; return None at the end-of-archive marker."""

@@ -35,6 +35,7 @@ from tarkit.errors import (
 )
 from tarkit.problems import PROBLEMS
 from tarkit.stores.schemes import SCHEMES
+from tarkit.tar.fast import find_samples
 from tests._served import served
 from tests._tools import PATIENT, TARKIT, archive, at_terminal, each_row, program, tarkit
 
@@ -262,6 +263,26 @@ def test_module() -> None:
     """`python -m tarkit` is the same program."""
     done = subprocess.run([*TARKIT, "--version"], capture_output=True, check=True)
     assert done.stdout.decode() == f"tarkit {__version__}\n"
+
+
+@each_row(("pure", "says"), [("1", "turned off"), ("", "used" if find_samples else "not compiled")])
+def test_version_with_details(pure: str, says: str) -> None:
+    """`--version -v` says whether the accelerator is used."""
+    env = {**os.environ, "TARKIT_PURE": pure}
+    done = subprocess.run([*TARKIT, "--version", "-v"], capture_output=True, check=True, text=True, env=env)
+    first, python, accelerator = done.stdout.splitlines()
+    assert first == f"tarkit {__version__}"
+    assert python.startswith("Python 3.")
+    assert accelerator.startswith(f"accelerator: {says}")
+
+
+def test_version_that_cannot_be_printed() -> None:
+    """A full disk and a closed stdout are errors."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*TARKIT, "--version"], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"tarkit: No space left on device\n")
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *TARKIT, "--version"], capture_output=True, check=False)
+    assert done.returncode == 1
 
 
 # ---- usage errors

@@ -666,7 +666,7 @@ def test_interrupted_during_imports() -> None:
         "    def find_spec(self, name, *rest):\n"
         "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())\n"
-        "sys.argv = ['tarkit', '--version']\n"
+        "sys.argv = ['tarkit', '--help']\n"
         "runpy.run_module('tarkit', run_name='__main__')\n"
     )
     for first, status in (("signal.default_int_handler", -INT), ("signal.SIG_IGN", 0)):

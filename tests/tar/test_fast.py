@@ -1,0 +1,242 @@
+"""The accelerator finds what the plain reader finds: the same samples, problems and bytes, in any archive."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+
+from tarkit.errors import TarkitError
+from tarkit.problems import Policy
+from tarkit.samples.reader import EntryGroups, SampleReader
+from tarkit.streams.source import FileSource, StreamSource
+from tarkit.tar import fast, pax, reader
+from tarkit.tar import header as headers
+from tarkit.tar.reader import TarReader
+from tests._tools import MARKER, Peeked, each_row, member, on_disk, process, stream, with_field
+
+if fast.find_samples is None:
+    pytest.skip("the accelerator is not compiled, or TARKIT_PURE=1", allow_module_level=True)
+
+DATA = sorted((Path(__file__).parents[1] / "data").glob("*.tar"))
+POLICIES: list[dict[str, list[str]]] = [{}, {"allow": ["all"]}, {"skip": ["all"]}, {"allow": ["bad-header"]}]
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Return a function that calls another one with and without the accelerator, and compares what they return."""
+
+    def compare(call: Callable[[], object]) -> None:
+        found = call()
+        with monkeypatch.context() as patch:
+            patch.setattr(reader, "find_samples", None)
+            assert found == call()
+
+    return compare
+
+
+def samples(data: bytes, source: FileSource | StreamSource, policy: Policy, partial: bool) -> list[object]:
+    """Return all that the reader of samples finds: samples, warnings, counts, and how it ends."""
+    found: list[object] = []
+    policy.warn = found.append
+    reading = SampleReader(source, policy)
+    reading.partial = partial
+    try:
+        for sample in reading:
+            sample.complete()
+            found.append((sample.key, sample.entries, sample.start, sample.stop, sample.parts and len(sample.parts)))
+    except TarkitError as error:
+        found.append((type(error), str(error), error.hint))
+    return [*found, policy.counts, policy.dropped, reading.dropped, reading.zeros, reading.marker]
+
+
+def groups(data: bytes, ahead: int, hidden: bool) -> list[object]:
+    """Return the samples of the plain loop over the headers, with what the reader says at its end."""
+    entries, grouping = TarReader(Peeked(data, ahead, hidden)), EntryGroups()
+    found: list[object] = []
+    try:
+        found += grouping.read(entries.raw(), ahead=entries.plain_samples)
+    except TarkitError as error:
+        found.append((type(error), str(error), error.hint))
+    found += [grouping.key, grouping.entries, grouping.keyless]
+    return [*found, entries.broken, entries.resume, entries.end, entries.cut, entries.nul, entries.sparse]
+
+
+# ---- archives that are made at random
+
+NAMES = [
+    "a.x", "a.y", "a.z", "b.x", "b.y.z", "c.x", "README", ".x", "d/a.x", "d/a.y", "d.1/a.x", "e/", "../a.x",
+    "/a.x", "a.", "é.x", "n" * 99 + ".x", "n" * 96 + ".x", "p" * 90 + "/" + "q" * 60 + ".x", "l" * 300 + ".x",
+]  # fmt: skip
+RECORDS = [
+    (b"mtime", b"1700000000.25"), (b"mtime", b""), (b"comment", b"a=b\n9 k=v\n"), (b"path", b"p" * 120 + b".txt"),
+    (b"path", b"a.p"), (b"path", b""), (b"path", b"a\0b"), (b"path", b"w" * 1100 + b".x"), (b"linkpath", b"t"),
+    (b"size", b"0"), (b"size", b"x"), (b"GNU.sparse.size", b"7"), (b"GNU.sparse.name", b"s.txt"),
+    (b"GNU.sparsely", b"1"), (b"hdrcharset", b"BINARY"), (b"SCHILY.xattr.user.x", bytes(700)), (b"uid", b"7"),
+    (b"pathx", b"a.x"),
+]  # fmt: skip
+
+
+def extension(kind: bytes, payload: bytes) -> bytes:
+    """Return an extension header of any kind with its payload."""
+    return with_field(member("././@Extension", payload), 156, kind)
+
+
+def odd_member(pick: random.Random) -> bytes:
+    """Return an entry, or another piece of an archive, of any form."""
+    name = pick.choice(NAMES)
+    entry = member(name, bytes(pick.choice([0, 1, 511, 512, 513, 2000])), typeflag=pick.choice([b"0"] * 9 + [b"7"]))
+    records = pax.format_records([pick.choice(RECORDS) for _ in range(pick.randint(0, 3))])
+    odd: list[Callable[[], bytes]] = [
+        lambda: entry,
+        lambda: entry,
+        lambda: entry,
+        lambda: extension(b"x", records) + entry,
+        lambda: extension(pick.choice([b"x", b"g", b"L", b"K", b"X"]), records) + entry,
+        lambda: extension(b"L", pick.choice([b"l" * 130 + b".x\0", b"", b"\0x", b"a.s", b"L" * 1022 + b".x"])) + entry,
+        lambda: extension(b"x", records[: pick.randint(0, len(records))]) + entry,
+        lambda: extension(b"x", records + bytes(pick.randint(1, 600))) + entry,
+        lambda: with_field(entry, 156, pick.choice([b"0", b"1", b"2", b"5", b"7", b"\0", b"S", b"V", b"A", b"M"])),
+        lambda: with_field(
+            entry, 124, pick.choice([b"%011o " % 1, b"%12o" % 1, b"\x80" + bytes(10) + b"\1", bytes(12)])
+        ),
+        lambda: with_field(entry, 257, pick.choice([bytes(8), b"ustar  \0", b"ustar\00000"])),
+        lambda: with_field(entry, 345, pick.choice([b"dir", b"dir\0x", b"d" * 155, b"d" * 131 + bytes(20) + b"tar"])),
+        lambda: with_field(with_field(entry, 345, b"d" * 131), 508, b"tar\0"),
+        lambda: with_field(entry, 0, pick.choice([b"\xff\xfe.x\0", b"\0", b"f" * 100])),
+        lambda: entry[:148] + pick.choice([b"%06o \0", b"%07o\0", b"%6o\0 "]) % checksum(entry) + entry[156:],
+        lambda: entry[:148] + b"%06o\0 " % (checksum(entry) - 256) + entry[156:],
+        lambda: bytes(512),
+        lambda: MARKER,
+        lambda: entry[: pick.randint(0, len(entry))],
+    ]
+    return pick.choice(odd)()
+
+
+def checksum(entry: bytes) -> int:
+    """Return the sum of the bytes of the first header."""
+    return sum(entry[:148]) + sum(entry[156:512]) + 8 * 32
+
+
+def odd_archive(seed: int) -> bytes:
+    """Return an archive whose entries, and damage, depend on a number."""
+    pick = random.Random(seed)
+    plain = [member(f"{number:03}.{field}", b"x" * pick.randint(0, 700)) for number in range(9) for field in "ba"]
+    odd = [odd_member(pick) for _ in range(pick.randint(0, 6))]
+    parts = plain[: pick.randint(0, 18)]
+    for part in odd:
+        parts.insert(pick.randint(0, len(parts)), part)
+    data = bytearray(b"".join(parts) + pick.choice([MARKER, MARKER, MARKER, b"", bytes(512)]))
+    for _ in range(pick.choice([0, 0, 0, 1, 3])):
+        if data:
+            data[pick.randrange(len(data))] = pick.randrange(256)
+    return bytes(data[: len(data) - pick.choice([0, 0, 0, 0, pick.randint(0, 3000)])] if data else data)
+
+
+def all_of(data: bytes, seed: int) -> Iterator[object]:
+    """Yield what each way of reading an archive finds."""
+    pick = random.Random(seed)
+    yield groups(data, 1 << 20, False)
+    yield groups(data, pick.randint(0, 9000), bool(pick.getrandbits(1)))
+    settings, partial = pick.choice(POLICIES), bool(pick.getrandbits(1))
+    source = on_disk(data) if pick.getrandbits(1) else stream(data, pick.choice([100, 1000, 1 << 20]))
+    yield samples(data, source, Policy(**settings), partial)  # type: ignore[arg-type]
+
+
+# ---- the tests
+
+
+def test_it_is_used() -> None:
+    """Plain samples are found in C, which stops before one that is not plain."""
+    data = b"".join(member(f"{number}.{field}", b"abc") for number in range(3) for field in "yx") + member("README")
+    assert fast.find_samples is not None
+    found = fast.find_samples(data, 0, 1024, 1 << 40)
+    assert [(key, [entry[:5] for entry in entries]) for key, entries in found] == [
+        (b"0", [(b"0.y", 1024, 1536, 3, 2048), (b"0.x", 2048, 2560, 3, 3072)]),
+        (b"1", [(b"1.y", 3072, 3584, 3, 4096), (b"1.x", 4096, 4608, 3, 5120)]),
+    ]
+    assert fast.find_samples(data, 0, 0, 3000) == [], "the archive is shorter than its entries say"
+    assert [key for key, _ in fast.find_samples(data[:-512] + member("3.x"), 0, 0, 1 << 40)] == [b"0", b"1", b"2"]
+
+
+def test_arguments() -> None:
+    """Positions outside of the data are no samples, and other types are errors."""
+    assert fast.find_samples is not None
+    data = member("a.x") + member("b.x")
+    for at in (-1, -(1 << 62), 513, 1024, 1025, 1 << 62):
+        assert fast.find_samples(data, at, 0, 1 << 40) == []
+    assert fast.find_samples(b"", 0, 0, 0) == []
+    with pytest.raises(TypeError):
+        fast.find_samples("text", 0, 0, 0)  # type: ignore[arg-type]
+
+
+@each_row("path", DATA)
+def test_golden(path: Path, both: Callable[[Callable[[], object]], None]) -> None:
+    """Archives by other programs, whole, cut, and with any byte of their first headers changed."""
+    data = path.read_bytes()
+    pick = random.Random(path.name)
+    cut = [data[: pick.randrange(len(data))] for _ in range(10)]
+    flipped = [bytearray(data) for _ in range(30)]
+    for each in flipped:
+        each[pick.randrange(min(len(data), 5000))] ^= 1 << pick.randrange(8)
+    for seed, case in enumerate([data, *cut, *map(bytes, flipped)]):
+        both(lambda: list(all_of(case, seed)))  # noqa: B023
+
+
+@each_row("begin", range(0, 2000, 100))
+def test_odd_archives(begin: int, both: Callable[[Callable[[], object]], None]) -> None:
+    """Archives of entries of all forms, with damage."""
+    for seed in range(begin, begin + 100):
+        data = odd_archive(seed)
+        both(lambda: list(all_of(data, seed)))  # noqa: B023
+
+
+@each_row("count", [1, 63, 64, 65, 200])
+def test_many_entries_in_a_sample(count: int, both: Callable[[Callable[[], object]], None]) -> None:
+    """Samples of many entries, with names in any order, and with one name twice."""
+    names = [f"a.{number:03}" for number in range(count)]
+    for order in (names, names[::-1], [*names, names[0]], [*names[::-1], names[-1]]):
+        data = b"".join(map(member, order)) + member("b.x") + member("c.x") + MARKER
+        both(lambda: list(all_of(data, count)))  # noqa: B023
+
+
+@each_row("name", [b"a" * length + b".x" for length in (97, 98, 99, 255, 1000, 1020, 1021, 1022, 1023, 2000)])
+def test_long_names(name: bytes, both: Callable[[Callable[[], object]], None]) -> None:
+    """Names of any length, in each form."""
+    long = extension(b"L", name + b"\0") + member("a.x")
+    directory = b"d" * 100 + b"/" + name[-90:]
+    for data in (headers.encode(name, 0), headers.encode(directory, 0), long, extension(b"L", name) + member("a.x")):
+        archive = data + member("b.x") + member("c.x") + MARKER
+        both(lambda: list(all_of(archive, 1)))  # noqa: B023
+
+
+COMMANDS = [
+    ["cat", "in.tar", "-o", "-"],
+    ["cat", "in.tar", "--allow", "all", "-o", "-"],
+    ["cat", "in.tar", "--skip", "all", "-o", "-"],
+    ["cat", "-", "--skip", "all", "-o", "-"],
+    ["sort", "in.tar", "--allow", "all", "-o", "-"],
+    ["stats", "in.tar", "--json"],
+    ["stats", "in.tar", "--json", "--allow", "all"],
+    ["check", "in.tar", "--json"],
+    ["check", "-", "--json"],
+    ["index", "in.tar", "--allow", "all", "-o", "-"],
+]
+
+
+@each_row("words", COMMANDS)
+def test_commands(words: list[str], here: Path, both: Callable[[Callable[[], object]], None]) -> None:
+    """Commands print the same bytes and messages, and exit with the same status."""
+    for seed in range(12):
+        data = odd_archive(seed)
+        Path("in.tar").write_bytes(data)
+
+        def call() -> object:
+            with process(*words, "-q", stdin=PIPE, stdout=PIPE, stderr=PIPE) as started:
+                out, err = started.communicate(data if "-" in words[1:2] else b"")  # noqa: B023
+            return started.returncode, out, err
+
+        both(call)
