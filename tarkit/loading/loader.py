@@ -140,15 +140,21 @@ class Loader(Iterable[Any]):
     def _epochs(self, reader: EpochReader, place: WorkerPlace) -> Iterator[Any]:
         """Yield the samples or batches of an epoch, and of those that follow in the same iteration."""
         while True:
-            yield from in_batches(iter(reader), self._settings)
+            for item in in_batches(iter(reader), self._settings):
+                reader.give()
+                yield item
+            reader.give()
             progress = reader.progress()
             left = None if progress.epochs is None else progress.epochs - 1
             if left == 0:
                 return
             if left is None and not progress.given:
                 raise TarkitError("no samples: an iteration without end has nothing to give")
-            self._epoch = max(self._epoch, progress.epoch + 2) if left is None else self._epoch
-            reader = self._reader = EpochReader(self._shards, place, Progress(progress.epoch + 1, left))
+            following = EpochReader(self._shards, place, Progress(progress.epoch + 1, left))
+            if self._reader is reader:  # no other iteration has begun since
+                self._reader = following
+                self._epoch = max(self._epoch, progress.epoch + 2) if left is None else self._epoch
+            reader = following
 
     def __len__(self) -> int:
         """The number of samples or batches of an iteration of this worker, where it is known.
@@ -167,7 +173,10 @@ class Loader(Iterable[Any]):
         return sum((size + (batch - 1) * settings.partial) // batch for size in sizes if size is not None)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position as values of JSON: that behind the latest sample or batch.
+        """Return the position as values of JSON: that behind the latest sample or batch of the latest iteration.
+
+        Samples count when they are given: where decoding or `collate` fails, those of the batch come again. Iterations
+        that began before the latest one, and go on, have no position any more.
 
         At the end of an epoch it is its end: the rest of the epoch is empty, and the iteration after that is the next.
         It has a few numbers for each open shard and for each sample of the shuffle buffer, which is read again when the

@@ -292,6 +292,76 @@ def test_a_position_continues_at_the_very_sample(options: dict[str, Any], here: 
         assert keys(again) == keys(after)  # the next epoch
 
 
+def until_error(loader: tarkit.Loader, message: str) -> list[str]:
+    """Return the keys of what a loader gives before an error with this message."""
+    found: list[str] = []
+    with pytest.raises((ValueError, tarkit.TarkitError), match=message):
+        found.extend(key for item in loader for key in keys([item]))
+    return found
+
+
+@each_row("options", [{key: value for key, value in way.items() if key != "select"} for way in WAYS])
+def test_a_position_after_an_error(options: dict[str, Any], here: Path) -> None:
+    """Samples that were taken and not given, since one could not be decoded or put in a batch, come again, in order."""
+    write_shards()
+    whole = keys(tarkit.loader("s-*.tar", **options))
+    for number in (0, 1, 40, len(whole) - 1):
+        bad = f"text {int(whole[number])}"
+
+        def decode(data: bytes, bad: str = bad) -> str:
+            if data.decode() == bad:
+                raise ValueError("bad luck")
+            return data.decode()
+
+        def collate(records: list[dict[str, Any]], bad: str = bad) -> dict[str, Any]:
+            if bad in [record["txt"] for record in records]:
+                raise ValueError("bad luck")
+            return {"__key__": [record["__key__"] for record in records]}
+
+        batch = {"batch": 5, "collate": collate, **{key: options[key] for key in options if key == "batch"}}
+        for how in ({**options, "decode": {"txt": decode}}, {**options, **batch, "decode": {"txt": bytes.decode}}):
+            loader = tarkit.loader("s-*.tar", **how)
+            first = until_error(loader, "bad luck")
+            state = json.loads(json.dumps(loader.state_dict()))
+            assert first == whole[: len(first)]
+            assert len(first) <= number
+            loader.load_state_dict(state)
+            assert until_error(loader, "bad luck") == []
+            assert loader.state_dict() == state
+            again = tarkit.loader("s-*.tar", **options)
+            again.load_state_dict(state)
+            assert first + keys(again) == whole
+
+
+def test_a_position_after_an_error_of_a_step(shards: str) -> None:
+    """A sample for which a condition fails comes again."""
+    with tarkit.TarWriter("a.tar") as out:
+        for number in range(9):
+            out.write(f"{number}", {"json": {"n": number} if number != 5 else b"{"})
+    loader = tarkit.loader("a.tar", where="json.n != 3")
+    assert until_error(loader, "JSON") == ["0", "1", "2", "4"]
+    assert loader.state_dict()["open"] == [[0, 5]]
+
+
+def test_two_iterations(shards: str) -> None:
+    """The position is that of the latest; one that began before goes on, and says nothing more."""
+    loader = tarkit.loader(shards, epochs=2)
+    first = iter(loader)
+    next(first)
+    second = iter(loader)
+    next(second)
+    state = loader.state_dict()
+    assert (state["epoch"], state["given"]) == (2, 1)
+    assert len(list(first)) == 719
+    assert loader.state_dict() == state
+    assert loader.epoch == 4
+    list(islice(second, 400))
+    assert (loader.state_dict()["epoch"], loader.state_dict()["given"]) == (3, 41)
+    list(islice(iter(loader), 1))
+    list(second)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["given"]) == (4, 1)
+
+
 def test_a_position_twice(shards: str) -> None:
     """A run that was resumed can be resumed again."""
     options: dict[str, Any] = {"shuffle": 60, "interleave": 2}
