@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tarkit.api.arguments import check_at_least, suggest_arguments
 from tarkit.api.dataset import Dataset
 from tarkit.api.dataset import open as open_dataset
+from tarkit.api.steps import digest
 from tarkit.errors import TarkitError, Usage
 from tarkit.loading.division import WorkerPlace, find_place, find_process_group
 from tarkit.loading.epoch import EpochReader, Shards
@@ -191,12 +192,16 @@ class Loader(Iterable[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue with a position in the next iteration.
 
+        It is one in the same shards, perhaps moved to another directory together, of the same samples: `where` and
+        other steps that leave samples out must be the same, and functions of `map` have the same names. Fields,
+        decoding and the treatment of problems may be others.
+
         Shards that were read are not read again, but for samples that were in the shuffle buffer. In open ones the
         samples before the position are skipped by their headers. With other `interleave`, `shuffle` (not "full") or
         batches the order differs; each remaining sample comes once.
 
         Raises:
-            Usage: it is a position in other shards, or of another seed, order, node or worker.
+            Usage: it is a position in other shards or samples, or of another seed, order, node or worker.
         """
         self._loaded = Progress.of_json(state, self._identity())
         self._loaded_for = self._find_place()
@@ -210,6 +215,7 @@ class Loader(Iterable[Any]):
             "shards": self._shards.count,
             "contents": self._contents,
             "order": "full" if settings.full else "drawn" if settings.resample else order,
+            "filter": self._shards.data.choice,
             "seed": settings.seed,
             "equal": settings.equal,
             **place._asdict(),
@@ -227,13 +233,16 @@ class Loader(Iterable[Any]):
 
 
 def _digest(locations: Iterable[Location]) -> str:
-    """Return a hash of the names of shards, and of the sizes of files. Files may be moved to another directory."""
-    from hashlib import sha256
+    """Return a hash of the names of shards, and of the sizes of files.
 
-    found = sha256()
+    The directory that all files are in does not count, as they may be moved.
+    """
+    paths = [os.path.abspath(location.text) for location in locations if location.kind == "path"]
+    common = os.path.commonpath(map(os.path.dirname, paths)) if paths else ""
+    found = []
     for location in locations:
         name, size = location.text, -1
         if location.kind == "path":
-            name, size = os.path.basename(name), os.stat(name).st_size
-        found.update(b"%d %d " % (len(os.fsencode(name)), size) + os.fsencode(name))
-    return found.hexdigest()[:16]
+            name, size = os.path.relpath(name, common), os.stat(name).st_size
+        found.append(b"%d %d %s" % (len(os.fsencode(name)), size, os.fsencode(name)))
+    return digest(b"".join(found))

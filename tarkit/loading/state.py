@@ -56,7 +56,7 @@ class Progress(NamedTuple):
             if (other := state.get(name)) != own:
                 raise Usage(
                     f"the state is that of another loader: its {name} is {other!r}, not {own!r}",
-                    "resume with the shards, the seed and the numbers of nodes and workers that it was made with",
+                    "resume with the shards, steps, seed and numbers of nodes and workers that it was made with",
                 )
         try:
             found = cls(**{name: state[name] for name in cls._fields})

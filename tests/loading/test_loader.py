@@ -418,6 +418,7 @@ def test_a_position_in_something_else(shards: str) -> None:
         ({"worker": 1, "workers": 2}, "its worker is 0, not 1"),
         ({"rank": 0, "world": 2}, "its world is 1, not 2"),
         ({"equal": "drop"}, "its equal is None, not 'drop'"),
+        ({"where": "cls == 1"}, """its filter is '', not "where='cls == 1'\""""),
     ):
         with pytest.raises(tarkit.Usage, match=what):
             tarkit.loader(shards, **options).load_state_dict(state)
@@ -430,6 +431,56 @@ def test_a_position_in_something_else(shards: str) -> None:
     for damaged in ({}, None, {**loader.state_dict(), "open": 3}, {**loader.state_dict(), "random": "x"}):
         with pytest.raises(tarkit.Usage, match="state"):
             loader.load_state_dict(damaged)  # type: ignore[arg-type]
+
+
+CHOICES = [
+    lambda data: data.where("cls == 1"),
+    lambda data: data.where("cls == 2"),
+    lambda data: data.match("1"),
+    lambda data: data.keys(["00001"]),
+    lambda data: data.keys(["00001", "00002"]),
+    lambda data: data.require("txt", on_missing="skip"),
+    lambda data: data.map(len),
+    lambda data: data.map(sorted),
+    lambda data: data.proc("true"),
+    lambda data: data.proc("false"),
+    lambda data: data.worker("cat"),
+    lambda data: tarkit.open("s-*", shard_slice=slice(3)),
+    lambda data: tarkit.open("s-*", shard_slice=slice(4)),
+]
+
+
+def test_a_position_in_other_samples(shards: str) -> None:
+    """What chooses samples belongs to the position; fields, decoding and the treatment of problems do not."""
+    data = tarkit.open(shards)
+    states = [tarkit.loader(choose(data)).state_dict() for choose in [lambda data: data, *CHOICES]]
+    assert len({state["filter"] for state in states}) == len(states)
+    for state in states[1:]:
+        with pytest.raises(tarkit.Usage, match="its filter is"):
+            tarkit.loader(data).load_state_dict(state)
+    for same in (
+        data.select("cls"),
+        data.drop("txt"),
+        data.rekey("x/{key}"),
+        data.decode(),
+        tarkit.open(shards, skip="all"),
+    ):
+        tarkit.loader(same).load_state_dict(states[0])
+
+
+def test_a_position_in_other_directories(here: Path) -> None:
+    """The same names in other directories are other shards, unless all were moved together."""
+    for name in ("a/0.tar", "b/0.tar"):
+        Path(name).parent.mkdir()
+        with tarkit.TarWriter(name) as out:
+            out.write(name[0], {"txt": "x"})
+    state = tarkit.loader(["a/0.tar", "b/0.tar"]).state_dict()
+    with pytest.raises(tarkit.Usage, match="its contents is"):
+        tarkit.loader(["b/0.tar", "a/0.tar"]).load_state_dict(state)
+    Path("c").mkdir()
+    for name in ("a", "b"):
+        Path(name).rename(f"c/{name}")
+    tarkit.loader(["c/a/0.tar", "c/b/0.tar"]).load_state_dict(state)
 
 
 def test_moved_shards(shards: str, tmp_path: Path) -> None:
