@@ -341,7 +341,7 @@ def test_errors_of_workers(shards: str, context: str) -> None:
     assert raised.value.name == "truncated"
     state = tarkit.loader(shards, seed=1).state_dict()
     dataset = TorchDataset(shards, seed=2)
-    with pytest.raises(tarkit.Usage, match="hint: resume with the shards, the seed"):
+    with pytest.raises(tarkit.Usage, match="hint: resume with the shards, steps, seed"):
         dataset.load_state_dict(state)
 
 
