@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import tarkit
 from tarkit.errors import Problem, TarkitError, Usage
+from tarkit.media.coding_gzip import compress
 from tarkit.messages import maps
 from tarkit.messages.reader import MessageReader
 from tarkit.samples.encoder import encode_value
@@ -196,6 +197,10 @@ VALUES = [
     ("json", '{"a":1}', b'{"a":1}'),
     ("x", "text", b"text"),
     ("x", 7, b"7"),
+    ("json.gz", "[1]", compress(b"[1]")),
+    ("json.gz", [1], compress(b"[1]")),
+    ("x.gz", "text", compress(b"text")),
+    ("x.gz", b"text", b"text"),
 ]
 
 
