@@ -118,6 +118,17 @@ def test_equal_numbers(shards: str, equal: Any) -> None:
     assert (max(total.values()), len(total)) == ((1, 100) if equal == "drop" else (2, 175))
 
 
+@pytest.mark.parametrize("equal", ["drop", "repeat"])
+def test_number_of_batches(shards: str, equal: Any) -> None:
+    """A DataLoader has no length; the loader of one worker says how many batches there are."""
+    for workers in (1, 2, 3):
+        made = DataLoader(TorchDataset(shards, equal=equal), batch_size=4, num_workers=workers)
+        with pytest.raises(TypeError, match="object of type 'TorchDataset' has no len"):
+            len(made)
+        one_of = tarkit.loader(shards, equal=equal, batch=4, worker=0, workers=workers)
+        assert len(list(made)) == workers * len(one_of)
+
+
 def one(sample: dict[str, Any]) -> dict[str, Any]:
     """Return a sample as a batch of one."""
     return {name: [value] for name, value in sample.items()}
