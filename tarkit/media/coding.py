@@ -299,8 +299,8 @@ def _picture(fields: str, format: str) -> ValueKind:
         "Pillow image; its pixels are decoded when they are read. `decode=` has other forms of pictures",
         "Pillow image; numpy array, height x width x 1, 3 or 4, or torch tensor, 1, 3 or 4 x height x width: of uint8, "
         "or of numbers from 0 to 1; arrays of uint16 for png. JPEG and WebP have quality 95",
-        "other content than JPEG, PNG, WebP, GIF, BMP, TIFF and PPM; several channels of more than 8 "
-        "bits, which Pillow cannot hold; modes that the format lacks; changed animations",
+        "other content than JPEG, PNG, WebP, GIF, BMP, TIFF and PPM; several channels of more than 8 bits, and values "
+        "that Pillow would scale; modes and transparent colours that the format lacks; changed animations",
         "images",
     )
 
