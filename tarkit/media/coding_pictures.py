@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tarkit.errors import MissingLibrary, TarkitError, Usage, show, spell
-from tarkit.media.coding_arrays import load_numpy, refuse_mask
+from tarkit.media.coding_arrays import coding_of, load_numpy, refuse_mask
 
 _FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"]  # of Pillow's, those that start no other program
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -71,11 +71,11 @@ FORMS = {
 width, both without the channels where there is one; uint8, or float32 from 0 to 1."""
 
 
-def _pillow() -> Any:
+def _pillow(*, encode: bool = False) -> Any:
     try:
         from PIL import Image
     except ImportError:
-        raise MissingLibrary(f"{spell('decode')} of pictures", "Pillow", "images") from None
+        raise MissingLibrary(coding_of("pictures", encode), "Pillow", "images") from None
     return Image
 
 
@@ -239,7 +239,7 @@ def _unread(Image: Any, value: Any, original: bytes) -> bool:
 
 
 def _image(value: Any) -> Any:
-    Image = _pillow()
+    Image = _pillow(encode=True)
     if isinstance(value, Image.Image):
         return value
     kind = type(value)

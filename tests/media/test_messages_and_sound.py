@@ -287,9 +287,17 @@ def test_sound_out_of_range() -> None:
 
 def test_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says whether it is needed to encode, and names the extra."""
-    for name in ("numpy", "soundfile", "msgpack", "cbor2"):
+    for name in ("numpy", "soundfile", "msgpack", "cbor2", "PIL", "torch"):
         monkeypatch.setitem(sys.modules, name, None)
-    for field, extra in (("wav", "sound"), ("mp", "msgpack"), ("cbor", "cbor"), ("npy", "numpy")):
+    for field, extra in (
+        ("wav", "sound"),
+        ("mp", "msgpack"),
+        ("cbor", "cbor"),
+        ("npy", "numpy"),
+        ("ten", "numpy"),
+        ("jpg", "images"),
+        ("pth", "torch"),
+    ):
         with pytest.raises(MissingLibrary, match=rf"to encode .* needs [^$]*tarkit\[{extra}\]"):
             Coder().encode(field, 1)
     with pytest.raises(MissingLibrary, match=r"decode of sound needs [^$]*tarkit\[sound\]"):
