@@ -118,16 +118,17 @@ def test_epochs(shards: str, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": 10, "interleave": 2}, {"shuffle_shards": False}])
-@pytest.mark.parametrize(("world", "workers"), [(1, 2), (2, 1), (2, 3)])
+@pytest.mark.parametrize(("world", "workers"), [(1, 2), (2, 1), (2, 2), (2, 3)])
 def test_workers_share_the_samples(shards: str, options: dict[str, Any], world: int, workers: int) -> None:
-    """All of them together have each sample once in each epoch."""
+    """All of them together have each sample once in each epoch, in other orders unless that of shards is given."""
     loaders = [
         tarkit.loader(shards, rank=rank, world=world, worker=worker, workers=workers, **options)
         for rank in range(world)
         for worker in range(workers)
     ]
-    for _ in range(2):
-        assert sorted(key for loader in loaders for key in keys(loader)) == ALL
+    epochs = [[key for loader in loaders for key in keys(loader)] for _ in range(3)]
+    assert [sorted(epoch) for epoch in epochs] == [ALL] * 3
+    assert len({tuple(epoch) for epoch in epochs}) == (1 if options == {"shuffle_shards": False} else 3)
 
 
 def test_more_workers_than_shards(shards: str) -> None:
