@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
+from typing import Any
 
 from tarkit.api.dataset import Dataset
 from tarkit.api.indexed import IndexedDataset
@@ -14,8 +15,8 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.order import buffer_random, drawn, shuffled
-from tarkit.loading.records import as_record
-from tarkit.loading.settings import LoaderSettings, Record
+from tarkit.loading.records import as_record, collate_lists
+from tarkit.loading.settings import LoaderSettings
 from tarkit.loading.state import Progress, restore_random, store_random
 from tarkit.samples.pipeline import ShuffleBuffer, keeper
 
@@ -111,8 +112,7 @@ class EpochReader:
         self._settings = settings = shards.settings
         self._size = shards.size(progress.epoch, place)
         self._given = progress.given
-        self._read = progress.given  # how many `__iter__` has given; the latest may be in a batch that is not complete
-        self._taken: list[tuple[int, int]] = []  # the places of these
+        self._taken: list[tuple[int, int]] = []  # the places of samples that are not given yet, as of a batch
         self._again: deque[Numbered] = deque()  # those that an earlier run has taken and not given
         self._opened = progress.opened
         self._turns: deque[Cursor] = deque()
@@ -140,14 +140,12 @@ class EpochReader:
             taken=(*self._taken, *((shard, number) for shard, number, _ in self._again)),
         )
 
-    def give(self) -> None:
-        """Take note that all samples so far are given; others would come again from the position."""
-        self._given = self._read
-        self._taken.clear()
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the samples as records, or batches of them. Those that the policy leaves out are as if not there.
 
-    def __iter__(self) -> Iterator[Record]:
-        """Yield the samples as records; those that the policy leaves out are as if they were not there."""
-        if self._size is not None and self._read >= self._size:
+        Raises TarkitError where an endless order has none that can be decoded.
+        """
+        if self._size is not None and self._given >= self._size:
             return
         run = self._shards.data.new_run()
         try:
@@ -157,29 +155,49 @@ class EpochReader:
             for shard, number in self._start.open:
                 self._turns.append(self._open(shard, Position(number, skip=not self._settings.full), run))
             self._begun = True
-            for record in self._records(run):
-                self._read += 1
-                yield record
-                if self._read == self._size:
-                    break
+            yield from self._items(run)
         finally:
             for cursor in self._turns:
                 cursor.close()
 
-    def _records(self, run: Run) -> Iterator[Record]:
-        """Yield the samples as records. Raises TarkitError where an endless order has none that can be decoded."""
+    def _items(self, run: Run) -> Iterator[Any]:
+        batch, size, collate = [], self._settings.batch, self._settings.collate or collate_lists
+        taken, policy, read = self._taken, run.policy, self._given
         since: int | None = None  # how many shards had been opened when the samples began to be left out
         for shard, number, sample in chain(self._taken_before(), self._samples(run)):
-            self._taken.append((shard, number))
-            record = as_record(sample, run.policy)
-            if record is not None:
-                since = None
-                yield record
+            try:
+                item: Any = as_record(sample, policy)
+            except BaseException:
+                taken.append((shard, number))
+                raise
+            if item is None:
+                since = self._opened if since is None else since
+                if self._opened - since > BARREN * self._shards.count:
+                    what = f"{self._opened - since} shards one after another"
+                    raise TarkitError(f"no samples that can be decoded in {what}")
                 continue
-            self._taken.pop()
-            since = self._opened if since is None else since
-            if self._opened - since > BARREN * self._shards.count:
-                raise TarkitError(f"no samples that can be decoded in {self._opened - since} shards one after another")
+            since = None
+            read += 1
+            if size is None:
+                self._given = read
+                yield item
+            else:
+                batch.append(item)
+                taken.append((shard, number))
+                if len(batch) == size:
+                    item, batch = collate(batch), []
+                    taken.clear()
+                    self._given = read
+                    yield item
+            if read == self._size:
+                break
+        if batch and self._settings.partial:
+            item = collate(batch)
+            taken.clear()
+            self._given = read
+            yield item
+        taken.clear()
+        self._given = read
 
     def _taken_before(self) -> Iterator[Numbered]:
         while self._again:
@@ -249,9 +267,9 @@ class EpochReader:
             cursor = turns[0]
             shard, position = cursor.shard, cursor.position
             for sample in cursor.samples:
-                self._barren = 0
-                cursor.next = position.number
-                yield shard, cursor.next - 1, sample
+                cursor.next = number = position.number
+                yield shard, number - 1, sample
+            self._barren = 0 if cursor.next else self._barren
             turns.popleft()
 
     def _in_turns(self, order: Iterator[int], run: Run) -> Iterator[Numbered]:

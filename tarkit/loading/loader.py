@@ -13,7 +13,6 @@ from tarkit.api.steps import digest
 from tarkit.errors import TarkitError, Usage
 from tarkit.loading.division import WorkerPlace, find_place, find_process_group
 from tarkit.loading.epoch import EpochReader, Shards
-from tarkit.loading.records import in_batches
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.state import Progress
 
@@ -141,10 +140,7 @@ class Loader(Iterable[Any]):
     def _epochs(self, reader: EpochReader, place: WorkerPlace) -> Iterator[Any]:
         """Yield the samples or batches of an epoch, and of those that follow in the same iteration."""
         while True:
-            for item in in_batches(iter(reader), self._settings):
-                reader.give()
-                yield item
-            reader.give()
+            yield from reader
             progress = reader.progress()
             left = None if progress.epochs is None else progress.epochs - 1
             if left == 0:
