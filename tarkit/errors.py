@@ -215,7 +215,8 @@ def respell(text: str | None) -> str | None:
         option, value = found.groups()
         if option is None:
             return found[0]
-        return spell(arguments.get(option) or option[2:].replace("-", "_"), value.strip("'") if value else True)
+        name, given = arguments.get(option) or option[2:].replace("-", "_"), value.strip("'") if value else True
+        return spell_open(name, given) if name in ("allow", "skip") and value else spell(name, given)
 
     values = "'[^']*'|truncated|skip|[a-z]+-[a-z-]+"  # most names of problems have a hyphen
     return re.sub(rf"\btar(?:kit)?\b[^;]*|(--[a-z-]+)(?: ({values}))?", spelled, text)

@@ -39,6 +39,9 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]
     stay (`persistent_workers`). A position is stored and loaded by torchdata's StatefulDataLoader; without workers also
     by `state_dict` and `load_state_dict`.
 
+    It has no length: each worker has a part of the samples, and `len(tarkit.loader(..., worker=0, workers=4))` says how
+    many where that is set, as with `equal`.
+
     With `decode=True` pictures are Pillow images, which a DataLoader cannot put into batches.
 
     For random access give `tarkit.open(...).indexed()` to a DataLoader in its place.

@@ -236,6 +236,14 @@ class Chain:
         return not self._origin.whole or any(isinstance(step, SampleFilter) for step in self._steps)
 
     @property
+    def choice(self) -> str:
+        """What decides which samples come, as text; empty where it is all, or those without problems."""
+        found = [step.choice for step in self._steps if step.choice]
+        if isinstance(self._origin, Archives) and self._origin.shard_slice is not None:
+            found.insert(0, f"shard_slice={self._origin.shard_slice!r}")
+        return ", ".join(found)
+
+    @property
     def keeps_all(self) -> bool:
         """Whether all samples come out as they are, perhaps in another order: about as many bytes as are read."""
         return self._keeps_all(len(self._steps))

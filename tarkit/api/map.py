@@ -21,7 +21,7 @@ from tarkit.api.chain import locate
 from tarkit.api.output import Output, total_size
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample
-from tarkit.api.steps import Flow, Step
+from tarkit.api.steps import Flow, Step, digest
 from tarkit.errors import Usage, show, spell
 from tarkit.proc.engine import Finished, Job, Runner, RunOptions
 from tarkit.proc.policy import FailurePolicy, OnError, merge_rejects, parse_limit
@@ -152,6 +152,16 @@ class SampleWork(Step):
         return bool(self.redo) or self.rejects is not None
 
     @property
+    def choice(self) -> str:
+        """The code, which may make no sample of one, or several."""
+        return f"{self.name}={self.code!r}"
+
+    @property
+    def code(self) -> str:
+        """What recognises the code that is run."""
+        raise NotImplementedError
+
+    @property
     def extra_inputs(self) -> Sequence[Location]:
         """The archives that it reads besides the inputs of the dataset."""
         return self.redo
@@ -254,6 +264,17 @@ class CallFunction(SampleWork):
         if self.allow_pickle and not self.decode:
             raise Usage(f"{spell('allow_pickle')} requires {spell('decode')}")
 
+    @property
+    def code(self) -> str:
+        """The name of the function, or of the type of a callable without one."""
+        called = self.function
+        if isinstance(called, str):
+            return called
+        while isinstance(called, partial):
+            called = called.func
+        named = called if hasattr(called, "__qualname__") else type(called)
+        return f"{named.__module__}.{named.__qualname__}"
+
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that calls the function."""
         from tarkit.proc.call import FunctionOptions
@@ -305,6 +326,11 @@ class RunCommand(SampleWork):
         if log is not None and (not log or "/" in log or log == "__key__"):
             raise Usage(f"{spell('add_log')} {show(log)}: expected the name of a field, without slashes")
 
+    @property
+    def code(self) -> str:
+        """A hash of the command or script, in which there may be passwords."""
+        return digest(os.fsencode(self.command or self.script or ""))
+
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that starts the command for each sample."""
         from tarkit.proc.shell import command_runner
@@ -331,6 +357,11 @@ class RunProgram(SampleWork):
 
     command: str
     name = "worker"
+
+    @property
+    def code(self) -> str:
+        """A hash of the command, in which there may be passwords."""
+        return digest(os.fsencode(self.command))
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that starts the programs."""

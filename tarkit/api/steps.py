@@ -6,6 +6,7 @@ shuffle through a buffer are here; `order` has those that order all samples, `ma
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -153,6 +154,11 @@ class Step:
         return False
 
     @property
+    def choice(self) -> str:
+        """What decides which samples come out, as text; empty where all do, or those without problems."""
+        return ""
+
+    @property
     def keeps_all(self) -> bool:
         """Whether all samples come out as they are, perhaps in another order."""
         return False
@@ -194,6 +200,20 @@ class SampleFilter(Step):
     def counts(self) -> bool:
         """Whether the choice depends on how many samples come before."""
         return self.select.slice is not None or self.select.sample is not None or self.select.count is not None
+
+    @property
+    def choice(self) -> str:
+        """The options that choose."""
+        select = self.select
+        named: dict[str, object] = {
+            "where": select.where and select.where.text,
+            "match": select.match,
+            "sample": select.sample,
+        }
+        named |= {"seed": select.seed, "slice": select.slice, "count": select.count}
+        if select.keys is not None:
+            named["keys"] = digest(b"\0".join(sorted(select.keys.wanted)))
+        return ", ".join(f"{name}={value!r}" for name, value in named.items() if value is not None)
 
     def apart(self) -> SampleFilter:
         """Return the filter for a run over some of the archives."""
@@ -238,6 +258,12 @@ class Change(Step):
         """Whether new keys have the number of the sample."""
         return self.fields.numbers_keys
 
+    @property
+    def choice(self) -> str:
+        """The fields that samples must have not to be left out."""
+        required = " ".join(os.fsdecode(b"|".join(each)) for each in self.fields.require)
+        return f"require={required!r}" if required and self.fields.on_missing == "skip" else ""
+
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples with their new fields and keys."""
         if self.fields.rekey is not None:
@@ -263,6 +289,13 @@ class BufferShuffle(Step):
         """Return the samples, locally mixed."""
         flow.is_earlier = None
         return buffer_shuffle(samples, self.size, self.initial, self.seed, flow.inputs.tmpdir)
+
+
+def digest(data: bytes) -> str:
+    """Return a short hash, by which a setting is recognised that is long or not to be shown."""
+    from hashlib import sha256
+
+    return sha256(data).hexdigest()[:16]
 
 
 def _used(options: Select | Fields, *names: str) -> str:

@@ -254,7 +254,7 @@ ARCHIVE_OUT = option(
     "Output",
     *("-o", "--output", "--outputs"),
     metavar="OUT",
-    help=OUT_HELP,
+    help="File, URL, zpush://, pipe:COMMAND.  [default: -]",
     more=f"{WRITABLE} zpush:// and zpub:// send samples through ZeroMQ.",
 )
 COMPRESS = option(

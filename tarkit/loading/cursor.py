@@ -20,6 +20,7 @@ class Position(Step):
 
     Attributes:
         number: the number of the next sample.
+        only: the numbers of the samples that pass; None for all from `number` on.
     """
 
     by_headers = True
@@ -29,27 +30,27 @@ class Position(Step):
 
         Args:
             start: the number of the first sample that passes.
-            only: in place of this, the numbers of the samples that pass.
+            only: in place of this, the numbers of the samples that pass, none below `start`.
             skip: whether the samples before `start` come, too.
         """
         self.number = start
-        self._only = only
+        self.only = only
         self._skip = skip
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples from the position on."""
-        return self._from_start(samples) if self._only is None else self._chosen(samples, self._only)
-
-    def _from_start(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
         for _ in range(self.number if self._skip else 0):
             next(samples, None)
+        return self._from_start(samples) if self.only is None else self._chosen(samples, self.only)
+
+    def _from_start(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
         for sample in samples:
             self.number += 1
             yield sample
 
     def _chosen(self, samples: Iterator[TarSample], only: Collection[int]) -> Iterator[TarSample]:
         left = len(only)
-        for number, sample in enumerate(samples):
+        for number, sample in enumerate(samples, self.number):
             if number in only:
                 self.number, left = number + 1, left - 1
                 yield sample
@@ -67,6 +68,7 @@ class Cursor:
         shard: the number of the shard.
         position: the position.
         samples: the samples from the position on; an iterator.
+        next: the number of the sample behind the latest that was taken of these.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Cursor:
         """
         self.shard = shard
         self.position = position
+        self.next = position.number
         chain = data.then(position) if data.runs_code else data.first(position)
         found, self._flow = chain.samples(run, moves=False)
         self.samples = self._read(found, data, keep)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
 
 from tarkit.api.dataset import Dataset
 from tarkit.api.indexed import IndexedDataset
@@ -14,8 +15,8 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.order import buffer_random, drawn, shuffled
-from tarkit.loading.records import as_record
-from tarkit.loading.settings import LoaderSettings, Record
+from tarkit.loading.records import as_record, collate_lists
+from tarkit.loading.settings import LoaderSettings
 from tarkit.loading.state import Progress, restore_random, store_random
 from tarkit.samples.pipeline import ShuffleBuffer, keeper
 
@@ -87,17 +88,17 @@ class Shards:
             raise Usage(idle, "give fewer workers or more shards, or allow_idle=True")
         return min(totals) if drop else max(totals)
 
-    def open(self, shard: int, run: Run, position: Position) -> Cursor:
+    def open(self, shard: int, position: Position, run: Run) -> Cursor:
         """Open a shard at a position."""
-        keep = keeper(run.tmpdir) if self.settings.shuffle else None
+        keep = keeper(run.tmpdir) if self.settings.shuffle or position.only is not None else None
         return Cursor(self.data.only([shard]), shard, run, position, keep)
 
-    def open_index(self, epoch: int, place: WorkerPlace, start: int, run: Run) -> Cursor:
-        """Open the samples of a worker in the random order of an epoch, from number `start` on."""
+    def open_index(self, epoch: int, place: WorkerPlace, position: Position, run: Run) -> Cursor:
+        """Open the samples of a worker in the random order of an epoch, from a position on."""
         assert self._index is not None
         numbers = place.divide(shuffled(len(self._index), self.settings.seed, epoch))
-        data = self.data.with_origin(ListedSamples(self._index, numbers[start:], self.data.locations))
-        return Cursor(data, 0, run, Position(start, skip=False))
+        data = self.data.with_origin(ListedSamples(self._index, numbers[position.number :], self.data.locations))
+        return Cursor(data, 0, run, position)
 
 
 class EpochReader:
@@ -111,6 +112,8 @@ class EpochReader:
         self._settings = settings = shards.settings
         self._size = shards.size(progress.epoch, place)
         self._given = progress.given
+        self._taken: list[tuple[int, int]] = []  # the places of samples that are not given yet, as of a batch
+        self._again: deque[Numbered] = deque()  # those that an earlier run has taken and not given
         self._opened = progress.opened
         self._turns: deque[Cursor] = deque()
         self._buffer: ShuffleBuffer[Numbered] | None = None
@@ -124,94 +127,126 @@ class EpochReader:
             self._buffer = ShuffleBuffer(size, size if settings.initial is None else settings.initial, random)
 
     def progress(self) -> Progress:
-        """Return the position behind the latest sample."""
+        """Return the position behind the latest sample that was given."""
         if not self._begun:
             return self._start
         buffer = self._buffer
         return self._start._replace(
             given=self._given,
             opened=self._opened,
-            open=tuple((cursor.shard, cursor.position.number) for cursor in self._turns),
+            open=tuple((cursor.shard, cursor.next) for cursor in self._turns),
             buffer=() if buffer is None else tuple((shard, number) for shard, number, _ in buffer.items),
             random=None if buffer is None else store_random(buffer.random),
+            taken=(*self._taken, *((shard, number) for shard, number, _ in self._again)),
         )
 
-    def __iter__(self) -> Iterator[Record]:
-        """Yield the samples as records; those that the policy leaves out are as if they were not there."""
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the samples as records, or batches of them. Those that the policy leaves out are as if not there.
+
+        Raises TarkitError where an endless order has none that can be decoded.
+        """
         if self._size is not None and self._given >= self._size:
             return
         run = self._shards.data.new_run()
         try:
+            self._again += self._restore(self._start.taken, run)
             if self._buffer is not None:
-                self._buffer.items += self._restore(run)
+                self._buffer.items += self._restore(self._start.buffer, run)
             for shard, number in self._start.open:
-                self._turns.append(self._open(shard, number, run))
+                self._turns.append(self._open(shard, Position(number, skip=not self._settings.full), run))
             self._begun = True
-            for record in self._records(run):
-                self._given += 1
-                yield record
-                if self._given == self._size:
-                    break
+            yield from self._items(run)
         finally:
             for cursor in self._turns:
                 cursor.close()
 
-    def _records(self, run: Run) -> Iterator[Record]:
-        """Yield the samples as records. Raises TarkitError where an endless order has none that can be decoded."""
+    def _items(self, run: Run) -> Iterator[Any]:
+        batch, size, collate = [], self._settings.batch, self._settings.collate or collate_lists
+        taken, policy, read = self._taken, run.policy, self._given
         since: int | None = None  # how many shards had been opened when the samples began to be left out
-        for sample in self._samples(run):
-            record = as_record(sample, run.policy)
-            if record is not None:
-                since = None
-                yield record
+        for shard, number, sample in chain(self._taken_before(), self._samples(run)):
+            try:
+                item: Any = as_record(sample, policy)
+            except BaseException:
+                taken.append((shard, number))
+                raise
+            if item is None:
+                since = self._opened if since is None else since
+                if self._opened - since > BARREN * self._shards.count:
+                    what = f"{self._opened - since} shards one after another"
+                    raise TarkitError(f"no samples that can be decoded in {what}")
                 continue
-            since = self._opened if since is None else since
-            if self._opened - since > BARREN * self._shards.count:
-                raise TarkitError(f"no samples that can be decoded in {self._opened - since} shards one after another")
+            since = None
+            read += 1
+            if size is None:
+                self._given = read
+                yield item
+            else:
+                batch.append(item)
+                taken.append((shard, number))
+                if len(batch) == size:
+                    item, batch = collate(batch), []
+                    taken.clear()
+                    self._given = read
+                    yield item
+            if read == self._size:
+                break
+        if batch and self._settings.partial:
+            item = collate(batch)
+            taken.clear()
+            self._given = read
+            yield item
+        taken.clear()
+        self._given = read
 
-    def _open(self, shard: int, number: int, run: Run) -> Cursor:
-        """Open a shard at a sample."""
+    def _taken_before(self) -> Iterator[Numbered]:
+        while self._again:
+            yield self._again.popleft()
+
+    def _open(self, shard: int, position: Position, run: Run) -> Cursor:
+        """Open a shard at a position."""
         if self._settings.full:
-            return self._shards.open_index(self._start.epoch, self._place, number, run)
-        return self._shards.open(shard, run, Position(number))
+            return self._shards.open_index(self._start.epoch, self._place, position, run)
+        return self._shards.open(shard, position, run)
 
-    def _restore(self, run: Run) -> list[Numbered]:
-        """Return the samples that were in the buffer. Of each of their shards, headers are read as far as needed."""
+    def _restore(self, places: Collection[tuple[int, int]], run: Run) -> list[Numbered]:
+        """Return the samples at these places. Of each of their shards, headers are read as far as needed."""
         numbers: dict[int, set[int]] = {}
-        for shard, number in self._start.buffer:
+        for shard, number in places:
             numbers.setdefault(shard, set()).add(number)
         found: dict[tuple[int, int], Sample] = {}
         for shard, wanted in numbers.items():
-            cursor = self._shards.open(shard, run, Position(only=wanted))
+            start = Position(min(wanted), wanted, skip=False) if self._settings.full else Position(0, wanted)
+            cursor = self._open(shard, start, run)
             for sample in cursor.samples:
                 found[shard, cursor.position.number - 1] = sample
-        if lost := next((place for place in self._start.buffer if place not in found), None):
+        if lost := next((place for place in places if place not in found), None):
             name = self._shards.data.locations[lost[0]].name
-            what = f"{name}: sample {lost[1]}, which was in the shuffle buffer, is not found"
+            what = f"{name}: sample {lost[1]}, which had been read and not given, is not found"
             raise TarkitError(what, "resume with the shards and the steps that the state was made with")
-        return [(*place, found[place]) for place in self._start.buffer]
+        return [(*place, found[place]) for place in places]
 
-    def _samples(self, run: Run) -> Iterator[Sample]:
+    def _samples(self, run: Run) -> Iterator[Numbered]:
         """Return the samples of the shards that are not open yet, behind those that are."""
         shards = self._shards.order(self._start.epoch, self._place)
         if self._settings.equal is not None:  # also "drop": some samples may be left out
             return self._laps(list(shards), run)
         return self._lap(islice(shards, self._opened, None), run)
 
-    def _laps(self, shards: Sequence[int], run: Run) -> Iterator[Sample]:
+    def _laps(self, shards: Sequence[int], run: Run) -> Iterator[Numbered]:
         """Yield the samples of the shards again and again; the buffer is empty between two laps, so none is missing."""
         while shards:
             busy = bool(self._turns or (self._buffer and self._buffer.items))  # then it is not the end of a lap
             begun = (self._opened - busy) // len(shards) * len(shards)
             yield from self._lap(islice(shards, self._opened - begun, None), run)
 
-    def _lap(self, order: Iterator[int], run: Run) -> Iterator[Sample]:
+    def _lap(self, order: Iterator[int], run: Run) -> Iterator[Numbered]:
         """Return the samples of shards in turns, through the buffer."""
         if self._buffer is not None:
-            return (sample for _, _, sample in self._buffer.shuffle(self._in_turns(order, run)))
+            return self._buffer.shuffle(self._in_turns(order, run))
         if self._settings.interleave == 1 and len(self._turns) <= 1:
             return self._one_by_one(order, run)
-        return (sample for _, _, sample in self._in_turns(order, run))
+        return self._in_turns(order, run)
 
     def _open_next(self, order: Iterator[int], run: Run) -> bool:
         """Open the next shard; return False at the end. Raises TarkitError after many shards without a sample."""
@@ -220,18 +255,21 @@ class EpochReader:
             return False
         if self._barren > BARREN * self._shards.count:
             raise TarkitError(f"no samples in {self._barren} shards that were read one after another")
-        self._turns.append(self._open(shard, 0, run))
+        self._turns.append(self._open(shard, Position(0, skip=not self._settings.full), run))
         self._opened += 1
         self._barren += 1
         return True
 
-    def _one_by_one(self, order: Iterator[int], run: Run) -> Iterator[Sample]:
+    def _one_by_one(self, order: Iterator[int], run: Run) -> Iterator[Numbered]:
         """Yield the samples of one shard after another: `_in_turns` for one at a time, at the speed of the samples."""
         turns = self._turns
         while turns or self._open_next(order, run):
-            for sample in turns[0].samples:
-                self._barren = 0
-                yield sample
+            cursor = turns[0]
+            shard, position = cursor.shard, cursor.position
+            for sample in cursor.samples:
+                cursor.next = number = position.number
+                yield shard, number - 1, sample
+            self._barren = 0 if cursor.next else self._barren
             turns.popleft()
 
     def _in_turns(self, order: Iterator[int], run: Run) -> Iterator[Numbered]:
@@ -246,10 +284,11 @@ class EpochReader:
             shard, position = cursor.shard, cursor.position
             for sample in cursor.samples:
                 self._barren = 0
+                cursor.next = position.number
                 if len(turns) > 1:
                     turns.rotate(-1)
-                    yield shard, position.number - 1, sample
+                    yield shard, cursor.next - 1, sample
                     break
-                yield shard, position.number - 1, sample  # no other shard is open: it is its turn again
+                yield shard, cursor.next - 1, sample  # no other shard is open: it is its turn again
             else:
                 turns.popleft()

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tarkit.api.arguments import check_at_least, suggest_arguments
 from tarkit.api.dataset import Dataset
 from tarkit.api.dataset import open as open_dataset
+from tarkit.api.steps import digest
 from tarkit.errors import TarkitError, Usage
 from tarkit.loading.division import WorkerPlace, find_place, find_process_group
 from tarkit.loading.epoch import EpochReader, Shards
-from tarkit.loading.records import in_batches
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.state import Progress
 
@@ -140,15 +140,18 @@ class Loader(Iterable[Any]):
     def _epochs(self, reader: EpochReader, place: WorkerPlace) -> Iterator[Any]:
         """Yield the samples or batches of an epoch, and of those that follow in the same iteration."""
         while True:
-            yield from in_batches(iter(reader), self._settings)
+            yield from reader
             progress = reader.progress()
             left = None if progress.epochs is None else progress.epochs - 1
             if left == 0:
                 return
             if left is None and not progress.given:
                 raise TarkitError("no samples: an iteration without end has nothing to give")
-            self._epoch = max(self._epoch, progress.epoch + 2) if left is None else self._epoch
-            reader = self._reader = EpochReader(self._shards, place, Progress(progress.epoch + 1, left))
+            following = EpochReader(self._shards, place, Progress(progress.epoch + 1, left))
+            if self._reader is reader:  # no other iteration has begun since
+                self._reader = following
+                self._epoch = max(self._epoch, progress.epoch + 2) if left is None else self._epoch
+            reader = following
 
     def __len__(self) -> int:
         """The number of samples or batches of an iteration of this worker, where it is known.
@@ -167,7 +170,10 @@ class Loader(Iterable[Any]):
         return sum((size + (batch - 1) * settings.partial) // batch for size in sizes if size is not None)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position as values of JSON: that behind the latest sample or batch.
+        """Return the position as values of JSON: that behind the latest sample or batch of the latest iteration.
+
+        Samples count when they are given: where decoding or `collate` fails, those of the batch come again. Iterations
+        that began before the latest one, and go on, have no position any more.
 
         At the end of an epoch it is its end: the rest of the epoch is empty, and the iteration after that is the next.
         It has a few numbers for each open shard and for each sample of the shuffle buffer, which is read again when the
@@ -182,12 +188,16 @@ class Loader(Iterable[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue with a position in the next iteration.
 
+        It is one in the same shards, perhaps moved to another directory together, of the same samples: `where` and
+        other steps that leave samples out must be the same, and functions of `map` have the same names. Fields,
+        decoding and the treatment of problems may be others.
+
         Shards that were read are not read again, but for samples that were in the shuffle buffer. In open ones the
         samples before the position are skipped by their headers. With other `interleave`, `shuffle` (not "full") or
         batches the order differs; each remaining sample comes once.
 
         Raises:
-            Usage: it is a position in other shards, or of another seed, order, node or worker.
+            Usage: it is a position in other shards or samples, or of another seed, order, node or worker.
         """
         self._loaded = Progress.of_json(state, self._identity())
         self._loaded_for = self._find_place()
@@ -201,6 +211,7 @@ class Loader(Iterable[Any]):
             "shards": self._shards.count,
             "contents": self._contents,
             "order": "full" if settings.full else "drawn" if settings.resample else order,
+            "filter": self._shards.data.choice,
             "seed": settings.seed,
             "equal": settings.equal,
             **place._asdict(),
@@ -218,13 +229,16 @@ class Loader(Iterable[Any]):
 
 
 def _digest(locations: Iterable[Location]) -> str:
-    """Return a hash of the names of shards, and of the sizes of files. Files may be moved to another directory."""
-    from hashlib import sha256
+    """Return a hash of the names of shards, and of the sizes of files.
 
-    found = sha256()
+    The directory that all files are in does not count, as they may be moved.
+    """
+    paths = [os.path.abspath(location.text) for location in locations if location.kind == "path"]
+    common = os.path.commonpath(map(os.path.dirname, paths)) if paths else ""
+    found = []
     for location in locations:
         name, size = location.text, -1
         if location.kind == "path":
-            name, size = os.path.basename(name), os.stat(name).st_size
-        found.update(b"%d %d " % (len(os.fsencode(name)), size) + os.fsencode(name))
-    return found.hexdigest()[:16]
+            name, size = os.path.relpath(name, common), os.stat(name).st_size
+        found.append(b"%d %d %s" % (len(os.fsencode(name)), size, os.fsencode(name)))
+    return digest(b"".join(found))

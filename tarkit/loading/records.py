@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from tarkit.api.sample import Sample
 from tarkit.errors import Problem, TarkitError, show
-from tarkit.loading.settings import LoaderSettings, Record
+from tarkit.loading.settings import Record
 from tarkit.problems import Policy
 from tarkit.samples.values import MISFITS
 
@@ -45,15 +43,3 @@ def collate_lists(records: list[Record]) -> dict[str, list[Any]]:
             what = f"{show(first['__key__'])} and {show(record['__key__'])} cannot be in one batch"
             raise TarkitError(f"{what}: one of them lacks {differ}", "select the fields that all have, or give collate")
     return {field: [record[field] for record in records] for field in first}
-
-
-def in_batches(records: Iterator[Record], settings: LoaderSettings) -> Iterator[Any]:
-    """Return the records, or batches of them."""
-    return records if settings.batch is None else _batches(records, settings, settings.batch)
-
-
-def _batches(records: Iterator[Record], settings: LoaderSettings, size: int) -> Iterator[Any]:
-    collate = settings.collate or collate_lists
-    while batch := list(islice(records, size)):
-        if len(batch) == size or settings.partial:
-            yield collate(batch)

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, Self
 
 from tarkit.errors import Usage
 
-VERSION = 1
+VERSION = 2
 
+_PAIRS = ("open", "buffer", "taken")
 _WORDS = "<625I"  # the state of the Mersenne Twister
 
 
@@ -22,6 +23,8 @@ class Progress(NamedTuple):
         epoch: the number of the epoch.
         epochs: how many epochs the iteration has from this one on; None for no end.
         given: how many samples were given.
+        taken: samples that were taken from the others but not given, since the batch or the decoding of one failed:
+            shard and number. They come first.
         opened: how many shards of the order of the epoch were opened.
         open: the shards that are open, in the order of their turns, each with the number of its next sample.
         buffer: the samples in the shuffle buffer: shard and number.
@@ -35,11 +38,13 @@ class Progress(NamedTuple):
     open: tuple[tuple[int, int], ...] = ()
     buffer: tuple[tuple[int, int], ...] = ()
     random: str | None = None
+    taken: tuple[tuple[int, int], ...] = ()
 
     def as_json(self, identity: Mapping[str, Any]) -> dict[str, Any]:
         """Return the position as values of JSON; `identity` says what it is a position in."""
         values = self._asdict()
-        values["open"], values["buffer"] = list(map(list, self.open)), list(map(list, self.buffer))
+        for name in _PAIRS:
+            values[name] = list(map(list, values[name]))
         return {"version": VERSION, **identity, **values}
 
     @classmethod
@@ -51,14 +56,16 @@ class Progress(NamedTuple):
             if (other := state.get(name)) != own:
                 raise Usage(
                     f"the state is that of another loader: its {name} is {other!r}, not {own!r}",
-                    "resume with the shards, the seed and the numbers of nodes and workers that it was made with",
+                    "resume with the shards, steps, seed and numbers of nodes and workers that it was made with",
                 )
         try:
             found = cls(**{name: state[name] for name in cls._fields})
-            pairs = [tuple((int(shard), int(number)) for shard, number in part) for part in (found.open, found.buffer)]
+            pairs: dict[str, Any] = {
+                name: tuple((int(shard), int(number)) for shard, number in getattr(found, name)) for name in _PAIRS
+            }
             if found.random is not None:
                 restore_random(Random(), found.random)
-            return found._replace(open=pairs[0], buffer=pairs[1])
+            return found._replace(**pairs)
         except (KeyError, TypeError, ValueError) as error:
             raise Usage(f"the state of a loader is damaged: {error!r}") from None
 

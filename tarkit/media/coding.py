@@ -27,6 +27,7 @@ from tarkit.media.coding_gzip import compress, expand
 from tarkit.media.equality import equal
 
 MOST_NAMES = 1000  # of fields, whose functions are remembered: archives have few
+_SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _INTEGER = re.compile(rb"\s*[-+]?[0-9]+\s*")
 
 
@@ -210,9 +211,15 @@ def _encode_json(name: str, value: Any) -> bytes:
     import json
 
     _check_keys(value)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        return text.encode()
     except UnicodeEncodeError:  # a lone surrogate, which only an escape can represent
+        if pair := _SURROGATES.search(text):
+            raise TarkitError(
+                f"text has the surrogates {pair[0]!a} one after another, which JSON has for one character",
+                r"text.encode('utf-16', 'surrogatepass').decode('utf-16') makes it one",
+            ) from None
         return json.dumps(value, allow_nan=False).encode()
 
 
@@ -277,7 +284,7 @@ def _dumped(value: Any) -> str | None:
     import json
 
     try:
-        return json.dumps(value)
+        return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
         return None
 
@@ -292,8 +299,8 @@ def _picture(fields: str, format: str) -> ValueKind:
         "Pillow image; its pixels are decoded when they are read. `decode=` has other forms of pictures",
         "Pillow image; numpy array, height x width x 1, 3 or 4, or torch tensor, 1, 3 or 4 x height x width: of uint8, "
         "or of numbers from 0 to 1; arrays of uint16 for png. JPEG and WebP have quality 95",
-        "other content than JPEG, PNG, WebP, GIF, BMP, TIFF and PPM; several channels of more than 8 "
-        "bits, which Pillow cannot hold; modes that the format lacks; changed animations",
+        "other content than JPEG, PNG, WebP, GIF, BMP, TIFF and PPM; several channels of more than 8 bits, and values "
+        "that Pillow would scale; modes and transparent colours that the format lacks; changed animations",
         "images",
     )
 
@@ -327,7 +334,7 @@ KINDS = (
         _same_json,
         "dict, list, str, int, float, bool, None",
         "the same, and tuples",
-        "NaN and keys that are no str, when it is encoded",
+        "NaN, keys that are no str, and pairs of surrogates in text, when it is encoded",
     ),
     ValueKind(
         "lines",
@@ -399,7 +406,8 @@ KINDS = (
         messages.encode_cbor,
         value="dict, list, str, bytes, int, float, bool, None, and what the tags of CBOR stand for",
         takes="the same; a tuple is a list",
-        refused="data after the value",
+        refused="data after the value; values that would come back as others: frozenset, flags of patterns, times in "
+        "named zones, Decimal NaN",
         extra="cbor",
     ),
     ValueKind(

@@ -10,6 +10,7 @@ from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError
 from tarkit.media.coding_arrays import coding_of
+from tarkit.media.equality import equal
 
 
 def _load_msgpack(*, encode: bool = False) -> Any:
@@ -54,6 +55,33 @@ def decode_cbor(data: bytes) -> Any:
 
 
 def encode_cbor(name: str, value: Any) -> bytes:
-    """Return the bytes of a value; tuples become arrays."""
-    packed: bytes = _load_cbor(encode=True).dumps(value)
+    """Return the bytes of a value; tuples become arrays. Raises TarkitError for what cbor2 would read otherwise."""
+    cbor2 = _load_cbor(encode=True)
+    packed: bytes = cbor2.dumps(value)
+    _check_kept(value, cbor2)
     return packed
+
+
+_PLAIN = (str, bytes, bytearray, int, float, type(None))
+
+
+def _check_kept(value: Any, cbor2: Any) -> None:
+    """Raise TarkitError for a value in this one that comes back as another: NaN as Decimal, flags of a pattern."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if not isinstance(key, _PLAIN) and not equal(next(iter(cbor2.loads(cbor2.dumps({key: None})))), key):
+                raise _not_kept("the key", key)
+            _check_kept(each, cbor2)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            _check_kept(each, cbor2)
+    elif not isinstance(value, _PLAIN):
+        found = cbor2.loads(cbor2.dumps(value))
+        if isinstance(value, cbor2.CBORTag) and type(found) is type(value):
+            _check_kept(value.value, cbor2)
+        elif not equal(found, value):
+            raise _not_kept(f"{type(value).__name__}", value, f", but {found!r}"[:100])
+
+
+def _not_kept(what: str, value: object, found: str = "") -> TarkitError:
+    return TarkitError(f"CBOR would not give back {what} {value!r:.80}{found}", "give it as text, or in another form")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tarkit.errors import MissingLibrary, TarkitError, Usage, show, spell
-from tarkit.media.coding_arrays import load_numpy, refuse_mask
+from tarkit.media.coding_arrays import coding_of, load_numpy, refuse_mask
 
 _FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"]  # of Pillow's, those that start no other program
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -71,11 +71,11 @@ FORMS = {
 width, both without the channels where there is one; uint8, or float32 from 0 to 1."""
 
 
-def _pillow() -> Any:
+def _pillow(*, encode: bool = False) -> Any:
     try:
         from PIL import Image
     except ImportError:
-        raise MissingLibrary(f"{spell('decode')} of pictures", "Pillow", "images") from None
+        raise MissingLibrary(coding_of("pictures", encode), "Pillow", "images") from None
     return Image
 
 
@@ -83,29 +83,34 @@ def decode(data: bytes) -> Any:
     """Return a Pillow image in the format of the content, whose pixels are decoded when they are first read.
 
     Raises:
-        TarkitError: a picture with several channels of more than 8 bits, which Pillow would cut to 8.
+        TarkitError: a picture, or a later frame of it, whose values Pillow would change: several channels of more than
+            8 bits, which it cuts to 8, and a largest value of PPM and PGM to which it scales.
         Exception: whatever Pillow raises for content that is no picture.
     """
     image = _pillow().open(io.BytesIO(data), formats=_FORMATS)
-    bits = _stored_bits(image, data)
-    if bits > 8 and not image.mode.startswith(_DEEP):
-        raise TarkitError(
-            f"a picture of mode {image.mode} with {bits} bits a channel, which Pillow would cut to 8",
-            f"{spell('decode')} with a function for this field, or None for its bytes",
-        )
+    if image.format == "PNG":
+        _check_bits(image, data[24])  # IHDR is the first chunk
+    elif image.format == "TIFF":
+        for frame in range(image.n_frames - 1, -1, -1):
+            image.seek(frame)
+            _check_bits(image, int(max(image.tag_v2.get(258, (1,)))))  # BitsPerSample
+    elif image.format == "PPM" and image.mode != "F" and isinstance(arguments := image.tile[0][3], tuple):
+        largest = int(arguments[-1])  # behind the raw mode; the plain format has it always
+        _check_bits(image, largest.bit_length())
+        if largest != (scale := 65535 if image.mode == "I" else 255):
+            raise _changed(f"a picture with values from 0 to {largest}, which Pillow would scale to {scale}")
     return image
 
 
-def _stored_bits(image: Any, data: bytes) -> int:
-    """Return the bits of a channel in the content of an image whose pixels were not decoded yet."""
-    if image.format == "PNG":
-        return data[24]  # IHDR is the first chunk
-    if image.format == "TIFF":
-        return int(max(image.tag_v2.get(258, (1,))))  # BitsPerSample
-    if image.format == "PPM" and image.mode == "RGB":
-        arguments = image.tile[0][3]  # the raw mode, with the largest value where that is not 255
-        return int(arguments[1]).bit_length() if isinstance(arguments, tuple) else 8
-    return 8
+def _check_bits(image: Any, bits: int) -> None:
+    """Raise TarkitError for more bits of a channel than the mode of an image has."""
+    if bits > 8 and not image.mode.startswith(_DEEP):
+        what = f"frame {image.tell()}, a picture" if image.tell() else "a picture"
+        raise _changed(f"{what} of mode {image.mode} with {bits} bits a channel, which Pillow would cut to 8")
+
+
+def _changed(what: str) -> TarkitError:
+    return TarkitError(what, f"{spell('decode')} with a function for this field, or None for its bytes")
 
 
 def check_form(name: str) -> None:
@@ -179,8 +184,11 @@ def encode(format: str, name: str, value: Any) -> bytes:
         raise TarkitError(
             f"a picture of mode {image.mode}, where {name} has {' or '.join(modes)}", "convert() changes the mode"
         )
-    if image.mode == "P" and image.has_transparency_data and not _keeps_transparency(format, image):
-        raise TarkitError(f"the palette has transparent colours, which {name} lacks", "convert() changes the mode")
+    if not image.mode.endswith("A") and image.has_transparency_data and not _keeps_transparency(format, image):
+        raise TarkitError(
+            f"the {'palette' if image.mode == 'P' else 'picture'} has transparent colours, which {name} lacks",
+            "convert('RGBA') makes it alpha, del image.info['transparency'] drops it",
+        )
     if format == "PPM" and image.mode == "I":
         low, high = image.getextrema()
         if low < 0 or high > 65535:
@@ -195,8 +203,9 @@ def encode(format: str, name: str, value: Any) -> bytes:
 
 
 def _keeps_transparency(format: str, image: Any) -> bool:
-    """Whether a format keeps the transparency of a palette; GIF has one colour that is fully transparent."""
-    return format in ("PNG", "WEBP") or (format == "GIF" and isinstance(image.info.get("transparency"), int))
+    """Whether a format keeps the transparency of a palette or of a colour; GIF has one that is fully transparent."""
+    known = format == "WEBP" or (format == "GIF" and isinstance(image.info.get("transparency"), int))
+    return format == "PNG" or (known and image.mode in ("L", "P"))
 
 
 def same(value: Any, original: bytes) -> bool:
@@ -230,7 +239,7 @@ def _unread(Image: Any, value: Any, original: bytes) -> bool:
 
 
 def _image(value: Any) -> Any:
-    Image = _pillow()
+    Image = _pillow(encode=True)
     if isinstance(value, Image.Image):
         return value
     kind = type(value)

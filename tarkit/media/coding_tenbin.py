@@ -41,7 +41,7 @@ def decode(data: bytes) -> list[Any]:
 
 def encode(name: str, value: Any) -> bytes:
     """Return the bytes of a list of arrays, or of one array. Raises TarkitError for other values, and other types."""
-    numpy = load_numpy()
+    numpy = load_numpy(encode=True)
     arrays = value if isinstance(value, (list, tuple)) else [value]
     pieces: list[bytes] = []
     for array in arrays:

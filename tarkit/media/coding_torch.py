@@ -9,14 +9,15 @@ import io
 from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError, spell
+from tarkit.media.coding_arrays import coding_of
 
 
-def load_torch(what: str = "pth") -> Any:
-    """Return the library, to decode `what`; raise MissingLibrary if it is not installed."""
+def load_torch(what: str = "pth", *, encode: bool = False) -> Any:
+    """Return the library, to decode or to encode `what`; raise MissingLibrary if it is not installed."""
     try:
         import torch
     except ImportError:
-        raise MissingLibrary(f"{spell('decode')} of {what}", "torch", "torch") from None
+        raise MissingLibrary(coding_of(what, encode), "torch", "torch") from None
     return torch
 
 
@@ -37,7 +38,7 @@ def decode(data: bytes, pickles: bool = False) -> Any:
 def encode(name: str, value: Any, pickles: bool = False) -> bytes:
     """Return what `torch.save` writes. Raises TarkitError for objects that could not be read without pickles."""
     file = io.BytesIO()
-    load_torch().save(value, file)
+    load_torch(encode=True).save(value, file)
     data = file.getvalue()
     if not pickles:
         decode(data)  # the objects that weights_only takes are known to torch alone

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-_PLAIN = ("cbor2", "msgpack", "datetime", "decimal", "fractions", "uuid", "ipaddress")  # their values show all they are
+_PLAIN = (
+    "cbor2",
+    "msgpack",
+    "datetime",
+    "decimal",
+    "fractions",
+    "uuid",
+    "ipaddress",
+    "re",
+)  # their values show all they are
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -19,6 +28,8 @@ def equal(a: Any, b: Any) -> bool:
         return repr(a) == repr(b)
     if a is None or isinstance(a, (str, bytes, int, complex)):
         return bool(a == b)
+    if isinstance(a, (set, frozenset)):
+        return a == b and sorted(map(repr, a)) == sorted(map(repr, b))
     library = type(a).__module__.partition(".")[0]
     if library in _PLAIN:
         return repr(a) == repr(b) and bool(a == b)

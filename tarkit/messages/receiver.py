@@ -1,6 +1,7 @@
 """Read what comes through sockets of ZeroMQ as a stream of the tar archive with these samples.
 
-A receiver ends when it has an end frame of each sender. A sender whose connection closes before that is an error.
+A receiver ends when it has an end frame of each sender: of as many as the URL says, and as have connected to a socket
+that is bound. A sender whose connection closes before that is an error.
 """
 
 from __future__ import annotations
@@ -69,15 +70,20 @@ class SocketReader(GeneratedArchive):
         except MalformedMap as error:
             what = f"sample {count + 1} cannot be read: {error}"
             raise Problem("bad-data", self.name, None, what, error.hint) from None
-        self._let_senders_close()
+        self._sockets.stop()
+        if self._address.ends and self._sockets.peers > self._ended:
+            what = (
+                "a sender has connected after the end of the others, while this socket was closed: its samples are lost"
+            )
+            raise Problem("truncated", self.name, None, what, "senders=2 waits for the end of 2 senders")
         self._sockets.close()
 
     def _items(self) -> Iterator[tuple[object] | None]:
         """Yield the items up to the end, and None before it waits."""
         sockets, address = self._sockets, self._address
         since = monotonic()
-        while self._ended < address.peers:
-            came = False
+        while not self._is_end():
+            came, ended = False, self._ended
             for link in list(sockets.links):
                 for item in self._waiting(link):
                     came = True
@@ -85,7 +91,7 @@ class SocketReader(GeneratedArchive):
                 if link.ended and len(address.endpoints) > 1:  # it has one sender, which waits for this
                     sockets.links.remove(link)
                     link.close()
-            if came or self._ended == address.peers:
+            if came or self._ended > ended:
                 since = monotonic()
                 continue
             yield None
@@ -99,8 +105,22 @@ class SocketReader(GeneratedArchive):
                 what = f"no sample came for {address.timeout:g} s{self._so_far()}"
                 raise Problem("truncated", self.name, None, what, "do the senders run, with this address?")
 
+    def _is_end(self) -> bool:
+        """Return whether the end of each sender has come; then they have closed their connections, or had the time to.
+
+        A sender that connects takes a connection that closes before its own end for a receiver that died; one that
+        binds waits until the receivers close theirs.
+        """
+        until = monotonic() + CLOSING
+        while self._ended >= self._sockets.peers:
+            left = until - monotonic()
+            if not self._address.binds or self._sockets.left >= self._ended or left <= 0:
+                return True
+            self._sockets.wait(left)
+        return False
+
     def _so_far(self) -> str:
-        peers = self._address.peers
+        peers = self._sockets.peers
         return f" ({self._ended} of {peers} senders are done)" if peers > 1 and self._address.ends else ""
 
     def _waiting(self, link: Link) -> Iterator[object]:
@@ -126,13 +146,3 @@ class SocketReader(GeneratedArchive):
         for link in self._sockets.links:
             poller.register(link.socket, zmq.POLLIN)
         return bool(poller.poll(1000 * GRACE))
-
-    def _let_senders_close(self) -> None:
-        """Wait a little until the senders have closed their connections.
-
-        A sender that connects takes a connection that closes before its own end for a receiver that died; one that
-        binds waits until the receivers close theirs.
-        """
-        until = monotonic() + CLOSING
-        while self._address.binds and self._sockets.left < self._address.peers and monotonic() < until:
-            self._sockets.wait(until - monotonic())

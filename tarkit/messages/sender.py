@@ -2,7 +2,8 @@
 
 The side that connects closes first. A sender that is bound sends an end frame, waits until a receiver closes its
 connection, and sends the next one: so each receiver gets one. A sender that connects has a socket for each receiver; it
-closes them when the system has taken all frames. So a connection that is closed before that is a receiver that died.
+closes them when the system has taken all frames, on this machine when the receiver has. So a connection that is closed
+before that is a receiver that died.
 
 What a receiver that dies has not read is lost: the protocol has no acknowledgements. It is an error here, unless the
 system had taken the last frame already.
@@ -16,11 +17,10 @@ from time import monotonic
 
 from tarkit.errors import TarkitError
 from tarkit.messages.maps import load_encoding
-from tarkit.messages.sockets import END, SocketAddress, Sockets
+from tarkit.messages.sockets import END, PAUSE, SocketAddress, Sockets
 from tarkit.streams.sink import WriteOnlySink
 
 OFTEN = 64  # frames between two looks at the connections
-PAUSE = 0.005  # seconds until pub tries again to send to a slow receiver: ZeroMQ does not say when it can
 
 
 class SocketSink(WriteOnlySink):
@@ -44,6 +44,7 @@ class SocketSink(WriteOnlySink):
         self._turn = 0  # the socket that is next
         self._unseen = 0  # frames since the last look
         self._ready = False  # whether all receivers are there
+        self._tell = tell
 
     def write(self, data: bytes | memoryview) -> None:
         """Send a frame; wait until there is room for it."""
@@ -93,7 +94,7 @@ class SocketSink(WriteOnlySink):
             left = None if timeout is None else max(0.0, timeout - (monotonic() - since))
             if left == 0:
                 raise self._too_long("no receiver took a sample for")
-            pause = PAUSE if self._address.kind == "pub" else left
+            pause = PAUSE if self._address.kind == "pub" else left  # pub has no event for room in a slow receiver
             self._sockets.wait(pause, writing=True)
             self._look(allowed)
 
@@ -105,6 +106,7 @@ class SocketSink(WriteOnlySink):
         """Wait until all receivers are there, so that push serves all, and none misses the start of pub."""
         if not self._ready:
             self._watch(self._have_joined, "not all receivers have come within")
+            self._sockets.admit_no_more()
             self._ready = True
 
     def _have_joined(self) -> bool:
@@ -116,17 +118,27 @@ class SocketSink(WriteOnlySink):
         self._unseen = 0
         left = self._sockets.left
         if left > allowed:
-            what = "a receiver has closed its connection before the end: samples that were sent to it may be lost"
-            raise TarkitError(f"{self.name}: {what}", "see what it printed, and run all again")
+            raise self._receiver_left()
         return left
+
+    def _receiver_left(self) -> TarkitError:
+        what = "a receiver has closed its connection before the end: samples that were sent to it may be lost"
+        return TarkitError(f"{self.name}: {what}", "see what it printed, and run all again")
 
     def _end_one_by_one(self) -> None:
         """Send an end frame to each receiver in turn, which then closes its connection."""
-        peers, to_all = self._address.peers, self._address.kind == "pub"
-        for number in range(1, peers + 1):
+        (link,), to_all = self._sockets.links, self._address.kind == "pub"
+        if link.late:
+            enough = self._address.peers + link.late
+            self._tell(
+                f"{link.late} of {enough} receivers came after the start, and get nothing: receivers={enough} waits"
+            )
+        number = 0
+        while number < link.joined:
+            number += 1
             if number == 1 or not to_all:
                 self._send(self._end, [0], number - 1)
-            self._watch(partial(self._have_left, number, peers if to_all else number))
+            self._watch(partial(self._have_left, number, link.joined if to_all else number))
 
     def _have_left(self, number: int, allowed: int) -> bool:
         return self._look(allowed) >= number
@@ -139,12 +151,14 @@ class SocketSink(WriteOnlySink):
             for _ in range(copies if self._address.ends else 0):
                 self._send(self._end, [number])
             link.finish()
+        self._watch(self._have_taken_all)
 
-        def flushed() -> bool:
-            self._look()
-            return all(link.flushed for link in links)
-
-        self._watch(flushed)
+    def _have_taken_all(self) -> bool:
+        self._look()
+        try:
+            return all(link.delivered for link in self._sockets.links)
+        except ConnectionResetError:
+            raise self._receiver_left() from None
 
     def _watch(self, done: Callable[[], bool], late: str = "the last samples were not taken within") -> None:
         """Wait until something is done. Raises TarkitError, with `late` in it, after the time-out."""

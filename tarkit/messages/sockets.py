@@ -16,9 +16,13 @@ import os
 import re
 import socket
 import stat
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from errno import ECONNREFUSED, ENOENT
+from fcntl import ioctl
+from struct import unpack
+from termios import TIOCOUTQ
 from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -34,6 +38,9 @@ QUEUE = 100
 
 PATIENCE = 5.0
 """Seconds after which a line says that peers have not come."""
+
+PAUSE = 0.005
+"""Seconds until to try again what ZeroMQ gives no event for."""
 
 _SCHEME = re.compile(r"z(r?)(push|pull|pub|sub)(?:\+(tcp|ipc))?")
 _BINDING = ("pull", "pub")
@@ -156,10 +163,13 @@ class Link:
     Attributes:
         endpoint: the address, as ZeroMQ has it.
         socket: the socket.
+        came: where it is bound, connections that were accepted, but for those that are none of ZeroMQ.
         joined: connections that were made; for pub, receivers that have subscribed.
+        late: for pub, receivers that have subscribed after `admits` was unset, and get nothing.
+        admits: for pub, whether receivers that subscribe get what is sent.
         left: connections that were made and are closed.
         ended: end frames that came.
-        flushed: after `finish`, whether all frames were given to the system.
+        stopped: whether the socket is closed; after `finish`, that all frames were given to the system.
     """
 
     def __init__(self, sockets: Sockets, endpoint: str) -> None:
@@ -172,16 +182,21 @@ class Link:
         socket.sndhwm = socket.rcvhwm = address.queue
         socket.immediate = 1  # nothing is queued for a receiver that is not there
         socket.maxmsgsize = LARGEST + (1 << 20)
+        socket.handshake_ivl = 5000  # milliseconds until a connection that says nothing is none of ZeroMQ
         if address.kind == "pub":  # wait for slow receivers, and hear of each
             socket.setsockopt(zmq.XPUB_NODROP, 1)
-            socket.setsockopt(zmq.XPUB_VERBOSER, 1)
+            socket.setsockopt(zmq.XPUB_MANUAL, 1)
         if address.kind == "sub":
             socket.subscribe(b"")
-        self.joined = self.left = self.ended = 0
-        self.flushed = self._finished = False
+        self.came = self.joined = self.late = self.left = self.ended = 0
+        self.admits = True
+        self.stopped = self._finished = False
         self._subscribes = address.kind == "pub"
         self._failed = False  # the last event: a connection that was never made
-        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        self._failures = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+        self._binds = address.binds
+        self._held = _HeldConnection() if address.kind in _SENDING and endpoint.startswith("ipc:") else None
+        events = zmq.EVENT_CONNECTED | zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | sum(self._failures)
         events |= zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
         self._place = f"inproc://monitor-{id(self)}"
         socket.monitor(self._place, events)
@@ -192,15 +207,25 @@ class Link:
 
     def look(self) -> None:
         """Take note of the events so far."""
+        zmq = self._zmq
         while self.monitor.poll(0):
-            event = int.from_bytes(self.monitor.recv_multipart()[0][:2], "little")
-            if event == self._zmq.EVENT_DISCONNECTED and not self._failed:
+            event, value = unpack("<HI", self.monitor.recv_multipart()[0])
+            failed = event in self._failures
+            if event == zmq.EVENT_DISCONNECTED and not self._failed:
                 self.left += 1
-            self.joined += event == self._zmq.EVENT_HANDSHAKE_SUCCEEDED and not self._subscribes
-            self._failed = event == self._zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-            self.flushed = self.flushed or event == self._zmq.EVENT_MONITOR_STOPPED
-        while self._subscribes and not self.socket.closed and self.socket.poll(0, self._zmq.POLLIN):
-            self.joined += self.socket.recv()[:1] == b"\1"
+            if event == zmq.EVENT_CONNECTED and self._held is not None:
+                self._held.hold(value)
+            self.came += (event == zmq.EVENT_ACCEPTED) - (failed and self._binds)
+            self.joined += event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not self._subscribes
+            self._failed = failed
+            self.stopped = self.stopped or event == zmq.EVENT_MONITOR_STOPPED
+        while self._subscribes and not self.socket.closed and self.socket.poll(0, zmq.POLLIN):
+            if self.socket.recv()[:1] != b"\1":
+                continue
+            if self.admits:
+                self.socket.subscribe(b"")  # the receiver whose message was read
+            self.joined += self.admits
+            self.late += not self.admits
 
     def finish(self) -> None:
         """Close the socket once all frames were given to the system; `look` says when."""
@@ -210,11 +235,58 @@ class Link:
     @property
     def delivering(self) -> bool:
         """Whether it is finished, and there are frames that the system has not taken."""
-        return self._finished and not self.flushed
+        return self._finished and not self.stopped
+
+    @property
+    def delivered(self) -> bool:
+        """Whether all frames were given to the system, and a receiver on this machine has read them."""
+        return self.stopped and (self._held is None or self._held.is_read())
 
     def close(self) -> None:
         """Close the socket at once."""
         self.socket.close(linger=0)
+
+    def let_go(self) -> None:
+        """Let go of the connection that is held."""
+        if self._held is not None:
+            self._held.close()
+
+
+class _HeldConnection:
+    """A second descriptor of a connection on this machine, which keeps it open until the receiver has read all.
+
+    Where a connection of a Unix socket closes while the queue of the receiver is full, ZeroMQ drops what is still in
+    the buffer of the system: of those, but not of TCP, poll(2) tells a hangup before the data was read.
+    """
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+
+    def hold(self, descriptor: int) -> None:
+        """Hold a connection that has been made, and no longer an earlier one."""
+        self.close()
+        with suppress(OSError):  # it is closed already, and so the sender fails
+            self._socket = socket.fromfd(descriptor, socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def is_read(self) -> bool:
+        """Return whether the receiver has read all; also where the system does not say (unix(7), SIOCOUTQ of Linux).
+
+        Raises ConnectionResetError: it has closed the connection before.
+        """
+        if self._socket is None:
+            return True
+        if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise ConnectionResetError
+        try:
+            return not int.from_bytes(ioctl(self._socket, TIOCOUTQ, bytes(4)), sys.byteorder)
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
 
 class Sockets:
@@ -265,6 +337,19 @@ class Sockets:
             link.look()
         return sum(link.left for link in self.links)
 
+    @property
+    def peers(self) -> int:
+        """How many peers there are: as many as the URL says, or as have come to a socket that is bound."""
+        for link in self.links:
+            link.look()
+        return max(self.address.peers, *(link.came for link in self.links), 0)
+
+    def admit_no_more(self) -> None:
+        """Give nothing to receivers of pub that come from now on: they would miss the start, and not know it."""
+        for link in self.links:
+            link.look()
+            link.admits = False
+
     def wait(self, seconds: float | None, writing: bool = False) -> bool:
         """Wait until something happens. Returns whether it did.
 
@@ -273,8 +358,10 @@ class Sockets:
             writing: wait until a frame can be sent, and not until one has come.
         """
         poller, pub = self.zmq.Poller(), self.address.kind == "pub"
+        if any(link.stopped for link in self.links):  # nothing tells that a receiver has read what the system has taken
+            seconds = PAUSE if seconds is None else min(seconds, PAUSE)
         for link in self.links:
-            if not link.flushed:
+            if not link.stopped:
                 poller.register(link.monitor, self.zmq.POLLIN)
             if not link.socket.closed:  # pub could always write, but for slow receivers
                 poller.register(link.socket, self.zmq.POLLOUT if writing and not pub else self.zmq.POLLIN)
@@ -303,16 +390,29 @@ class Sockets:
         peers = f"a {role}" if total == 1 else f"{missing} of {total} {role}s"
         self._tell(f"waiting for {peers} at {', '.join(link.endpoint for link in absent)}")
 
-    def close(self) -> None:
-        """Close all at once; what is being delivered, while this process runs, cannot be stopped.
+    def stop(self) -> None:
+        """Close all, and wait until no event can come any more: `peers` is final."""
+        self._remove_file()
+        for link in self.links:
+            link.close()
+        while not all(link.stopped for link in self.links):
+            self.wait(None)
+            for link in self.links:
+                link.look()
 
-        The file of a socket is removed first: while it is bound, no other process binds it.
-        """
-        if self._file is not None:
-            path, self._file = self._file, None
-            with suppress(OSError):
-                os.unlink(path)
+    def close(self) -> None:
+        """Close all at once; what is being delivered, while this process runs, cannot be stopped."""
+        self._remove_file()
+        for link in self.links:
+            link.let_go()
         if any(link.delivering for link in self.links):
             _delivering.append(self.context)
         else:
             self.context.destroy(linger=0)
+
+    def _remove_file(self) -> None:
+        """Remove the file of a socket, before the socket is closed: while it is bound, no other process binds it."""
+        if self._file is not None:
+            path, self._file = self._file, None
+            with suppress(OSError):
+                os.unlink(path)

@@ -26,7 +26,7 @@ from itertools import accumulate
 from math import lcm
 from typing import NamedTuple
 
-from tarkit.errors import Problem, TarkitError, Usage, show, spell
+from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.problems import Policy
 from tarkit.samples.sample import KEYLESS, TarSample, split_name
 from tarkit.samples.values import Name, View
@@ -189,7 +189,7 @@ class FieldValue:
         try:
             value = self._name.words(View(sample, complete=self._name.needs_entries))
         except Problem as problem:
-            skip, allow = spell("skip", problem.name), spell("allow")
+            skip, allow = spell_open("skip", problem.name), spell("allow")
             problem.hint = f"{skip} leaves such samples out, {allow} puts them into one group"
             return b"" if self._policy.apply(problem) == "keep" else None
         if not isinstance(value, str):

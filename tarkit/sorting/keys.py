@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from tarkit.errors import Problem, TarkitError, show, spell
+from tarkit.errors import Problem, TarkitError, show, spell, spell_open
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.samples.values import MISFITS, Name, Number, View
@@ -106,7 +106,7 @@ class SortKey:
                     return None
             except Problem as problem:
                 if problem.name != "sparse-entry":
-                    skip, allow = spell("skip", problem.name), spell("allow", problem.name)
+                    skip, allow = spell_open("skip", problem.name), spell("allow", problem.name)
                     problem.hint = f"{skip} leaves such samples out, {allow} puts them before the others"
                 raise
         return rank

@@ -47,7 +47,11 @@ def plan(**arguments: Any) -> Any:
 
 # what is called, the text of the error, and its hint; each is a part
 ERRORS: dict[str, tuple[Call, str, str]] = {
-    "truncated": (lambda data: list(tarkit.open("cut.tar")), "[truncated]", "; skip='truncated' keeps the whole"),
+    "truncated": (
+        lambda data: list(tarkit.open("cut.tar")),
+        "[truncated]",
+        "; tarkit.open(..., skip='truncated') keeps the whole",
+    ),
     "allow and skip": (
         lambda data: list(tarkit.open("a.tar", allow="truncated", skip="truncated")),
         "allow and skip both name truncated",
@@ -68,7 +72,7 @@ ERRORS: dict[str, tuple[Call, str, str]] = {
     "value of where": (
         lambda data: list(data.where("txt > 1")),
         "where 'txt > 1' for '00': ",
-        "skip='bad-field' drops such samples",
+        "tarkit.open(..., skip='bad-field') drops such samples",
     ),
     "match": (lambda data: data.match("("), "match '(': ", ""),
     "template of keys": (lambda data: data.rekey("{nix}"), "rekey '{nix}': ", ""),
@@ -78,7 +82,7 @@ ERRORS: dict[str, tuple[Call, str, str]] = {
     "sort": (
         lambda data: data.sort("nix").write("o.tar"),
         "[missing-field]",
-        "skip='missing-field' leaves such samples out, allow='missing-field' puts them before",
+        "tarkit.open(..., skip='missing-field') leaves such samples out, allow='missing-field' puts them before",
     ),
     "order_file": (lambda data: data.sort(order_file="keys").write("o.tar"), "is not in keys", "that are: keys keys"),
     "map": (

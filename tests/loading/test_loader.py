@@ -118,16 +118,17 @@ def test_epochs(shards: str, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": 10, "interleave": 2}, {"shuffle_shards": False}])
-@pytest.mark.parametrize(("world", "workers"), [(1, 2), (2, 1), (2, 3)])
+@pytest.mark.parametrize(("world", "workers"), [(1, 2), (2, 1), (2, 2), (2, 3)])
 def test_workers_share_the_samples(shards: str, options: dict[str, Any], world: int, workers: int) -> None:
-    """All of them together have each sample once in each epoch."""
+    """All of them together have each sample once in each epoch, in other orders unless that of shards is given."""
     loaders = [
         tarkit.loader(shards, rank=rank, world=world, worker=worker, workers=workers, **options)
         for rank in range(world)
         for worker in range(workers)
     ]
-    for _ in range(2):
-        assert sorted(key for loader in loaders for key in keys(loader)) == ALL
+    epochs = [[key for loader in loaders for key in keys(loader)] for _ in range(3)]
+    assert [sorted(epoch) for epoch in epochs] == [ALL] * 3
+    assert len({tuple(epoch) for epoch in epochs}) == (1 if options == {"shuffle_shards": False} else 3)
 
 
 def test_more_workers_than_shards(shards: str) -> None:
@@ -292,6 +293,76 @@ def test_a_position_continues_at_the_very_sample(options: dict[str, Any], here: 
         assert keys(again) == keys(after)  # the next epoch
 
 
+def until_error(loader: tarkit.Loader, message: str) -> list[str]:
+    """Return the keys of what a loader gives before an error with this message."""
+    found: list[str] = []
+    with pytest.raises((ValueError, tarkit.TarkitError), match=message):
+        found.extend(key for item in loader for key in keys([item]))
+    return found
+
+
+@each_row("options", [{key: value for key, value in way.items() if key != "select"} for way in WAYS])
+def test_a_position_after_an_error(options: dict[str, Any], here: Path) -> None:
+    """Samples that were taken and not given, since one could not be decoded or put in a batch, come again, in order."""
+    write_shards()
+    whole = keys(tarkit.loader("s-*.tar", **options))
+    for number in (0, 1, 40, len(whole) - 1):
+        bad = f"text {int(whole[number])}"
+
+        def decode(data: bytes, bad: str = bad) -> str:
+            if data.decode() == bad:
+                raise ValueError("bad luck")
+            return data.decode()
+
+        def collate(records: list[dict[str, Any]], bad: str = bad) -> dict[str, Any]:
+            if bad in [record["txt"] for record in records]:
+                raise ValueError("bad luck")
+            return {"__key__": [record["__key__"] for record in records]}
+
+        batch = {"batch": 5, "collate": collate, **{key: options[key] for key in options if key == "batch"}}
+        for how in ({**options, "decode": {"txt": decode}}, {**options, **batch, "decode": {"txt": bytes.decode}}):
+            loader = tarkit.loader("s-*.tar", **how)
+            first = until_error(loader, "bad luck")
+            state = json.loads(json.dumps(loader.state_dict()))
+            assert first == whole[: len(first)]
+            assert len(first) <= number
+            loader.load_state_dict(state)
+            assert until_error(loader, "bad luck") == []
+            assert loader.state_dict() == state
+            again = tarkit.loader("s-*.tar", **options)
+            again.load_state_dict(state)
+            assert first + keys(again) == whole
+
+
+def test_a_position_after_an_error_of_a_step(shards: str) -> None:
+    """A sample for which a condition fails comes again."""
+    with tarkit.TarWriter("a.tar") as out:
+        for number in range(9):
+            out.write(f"{number}", {"json": {"n": number} if number != 5 else b"{"})
+    loader = tarkit.loader("a.tar", where="json.n != 3")
+    assert until_error(loader, "JSON") == ["0", "1", "2", "4"]
+    assert loader.state_dict()["open"] == [[0, 5]]
+
+
+def test_two_iterations(shards: str) -> None:
+    """The position is that of the latest; one that began before goes on, and says nothing more."""
+    loader = tarkit.loader(shards, epochs=2)
+    first = iter(loader)
+    next(first)
+    second = iter(loader)
+    next(second)
+    state = loader.state_dict()
+    assert (state["epoch"], state["given"]) == (2, 1)
+    assert len(list(first)) == 719
+    assert loader.state_dict() == state
+    assert loader.epoch == 4
+    list(islice(second, 400))
+    assert (loader.state_dict()["epoch"], loader.state_dict()["given"]) == (3, 41)
+    list(islice(iter(loader), 1))
+    list(second)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["given"]) == (4, 1)
+
+
 def test_a_position_twice(shards: str) -> None:
     """A run that was resumed can be resumed again."""
     options: dict[str, Any] = {"shuffle": 60, "interleave": 2}
@@ -348,6 +419,7 @@ def test_a_position_in_something_else(shards: str) -> None:
         ({"worker": 1, "workers": 2}, "its worker is 0, not 1"),
         ({"rank": 0, "world": 2}, "its world is 1, not 2"),
         ({"equal": "drop"}, "its equal is None, not 'drop'"),
+        ({"where": "cls == 1"}, """its filter is '', not "where='cls == 1'\""""),
     ):
         with pytest.raises(tarkit.Usage, match=what):
             tarkit.loader(shards, **options).load_state_dict(state)
@@ -360,6 +432,56 @@ def test_a_position_in_something_else(shards: str) -> None:
     for damaged in ({}, None, {**loader.state_dict(), "open": 3}, {**loader.state_dict(), "random": "x"}):
         with pytest.raises(tarkit.Usage, match="state"):
             loader.load_state_dict(damaged)  # type: ignore[arg-type]
+
+
+CHOICES = [
+    lambda data: data.where("cls == 1"),
+    lambda data: data.where("cls == 2"),
+    lambda data: data.match("1"),
+    lambda data: data.keys(["00001"]),
+    lambda data: data.keys(["00001", "00002"]),
+    lambda data: data.require("txt", on_missing="skip"),
+    lambda data: data.map(len),
+    lambda data: data.map(sorted),
+    lambda data: data.proc("true"),
+    lambda data: data.proc("false"),
+    lambda data: data.worker("cat"),
+    lambda data: tarkit.open("s-*", shard_slice=slice(3)),
+    lambda data: tarkit.open("s-*", shard_slice=slice(4)),
+]
+
+
+def test_a_position_in_other_samples(shards: str) -> None:
+    """What chooses samples belongs to the position; fields, decoding and the treatment of problems do not."""
+    data = tarkit.open(shards)
+    states = [tarkit.loader(choose(data)).state_dict() for choose in [lambda data: data, *CHOICES]]
+    assert len({state["filter"] for state in states}) == len(states)
+    for state in states[1:]:
+        with pytest.raises(tarkit.Usage, match="its filter is"):
+            tarkit.loader(data).load_state_dict(state)
+    for same in (
+        data.select("cls"),
+        data.drop("txt"),
+        data.rekey("x/{key}"),
+        data.decode(),
+        tarkit.open(shards, skip="all"),
+    ):
+        tarkit.loader(same).load_state_dict(states[0])
+
+
+def test_a_position_in_other_directories(here: Path) -> None:
+    """The same names in other directories are other shards, unless all were moved together."""
+    for name in ("a/0.tar", "b/0.tar"):
+        Path(name).parent.mkdir()
+        with tarkit.TarWriter(name) as out:
+            out.write(name[0], {"txt": "x"})
+    state = tarkit.loader(["a/0.tar", "b/0.tar"]).state_dict()
+    with pytest.raises(tarkit.Usage, match="its contents is"):
+        tarkit.loader(["b/0.tar", "a/0.tar"]).load_state_dict(state)
+    Path("c").mkdir()
+    for name in ("a", "b"):
+        Path(name).rename(f"c/{name}")
+    tarkit.loader(["c/a/0.tar", "c/b/0.tar"]).load_state_dict(state)
 
 
 def test_moved_shards(shards: str, tmp_path: Path) -> None:

@@ -118,6 +118,32 @@ def test_equal_numbers(shards: str, equal: Any) -> None:
     assert (max(total.values()), len(total)) == ((1, 100) if equal == "drop" else (2, 175))
 
 
+@pytest.mark.parametrize("equal", ["drop", "repeat"])
+def test_number_of_batches(shards: str, equal: Any) -> None:
+    """A DataLoader has no length; the loader of one worker says how many batches there are."""
+    for workers in (1, 2, 3):
+        made = DataLoader(TorchDataset(shards, equal=equal), batch_size=4, num_workers=workers)
+        with pytest.raises(TypeError, match="object of type 'TorchDataset' has no len"):
+            len(made)
+        one_of = tarkit.loader(shards, equal=equal, batch=4, worker=0, workers=workers)
+        assert len(list(made)) == workers * len(one_of)
+
+
+@pytest.mark.parametrize("workers", [WORKERS[1], WORKERS[4]], ids=str)
+def test_nodes_and_workers(shards: str, workers: dict[str, Any]) -> None:
+    """Two nodes with two workers: each sample comes once in each epoch, in other orders, to other workers."""
+    nodes = [
+        DataLoader(TorchDataset(shards, shuffle=20, seed=5, rank=rank, world=2), batch_size=4, **workers)
+        for rank in range(2)
+    ]
+    epochs = [[keys(node) for node in nodes] for _ in range(3)]
+    for parts in epochs:
+        assert sorted(parts[0] + parts[1]) == ALL
+    for rank in range(2):
+        assert len({tuple(parts[rank]) for parts in epochs}) == 3
+        assert len({frozenset(parts[rank]) for parts in epochs}) > 1
+
+
 def one(sample: dict[str, Any]) -> dict[str, Any]:
     """Return a sample as a batch of one."""
     return {name: [value] for name, value in sample.items()}
@@ -237,6 +263,31 @@ def test_a_position_of_all_workers(shards: str, workers: dict[str, Any], stop: i
         assert sorted(sum(rest, [])) in ([], ALL)  # noqa: RUF017
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"resample": True, "length": 60, "shuffle": 10},
+        {"equal": "drop", "shuffle": 10},
+        {"equal": "repeat", "interleave": 2},
+    ],
+    ids=str,
+)
+def test_a_position_with_a_set_number_of_samples(shards: str, options: dict[str, Any]) -> None:
+    """Each worker continues where it was, and gives as many samples in all as the others."""
+    names = "s-0[0-6].tar"  # one of two workers has four shards, the other three
+    kind = {"num_workers": 2, "multiprocessing_context": "spawn", "persistent_workers": True}
+    whole = [batch["__key__"] for batch in stateful(TorchDataset(names, **options), num_workers=2)]
+    assert len(sum(whole, [])) == 2 * len(tarkit.loader(names, worker=0, workers=2, **options))  # noqa: RUF017
+    loader = stateful(TorchDataset(names, **options), num_workers=2)
+    batches = iter(loader)
+    first = [next(batches)["__key__"] for _ in range(9)]
+    state = loader.state_dict()
+    del batches, loader
+    again = stateful(TorchDataset(names, **options), **kind)
+    again.load_state_dict(state)
+    assert first + [batch["__key__"] for batch in again] == whole
+
+
 def test_another_interleave(shards: str) -> None:
     """Each remaining sample comes once."""
     for before, behind in ((1, 3), (4, 1)):
@@ -341,7 +392,7 @@ def test_errors_of_workers(shards: str, context: str) -> None:
     assert raised.value.name == "truncated"
     state = tarkit.loader(shards, seed=1).state_dict()
     dataset = TorchDataset(shards, seed=2)
-    with pytest.raises(tarkit.Usage, match="hint: resume with the shards, the seed"):
+    with pytest.raises(tarkit.Usage, match="hint: resume with the shards, steps, seed"):
         dataset.load_state_dict(state)
 
 

@@ -328,3 +328,18 @@ def test_two_fields_that_decode_to_one_object() -> None:
         "index": b"003",
         "json": b"3",
     }
+
+
+def test_surrogates_in_json() -> None:
+    """A lone surrogate is kept; two that JSON has for one character are refused, and are not that character."""
+    coder = Coder()
+    for text in ("\ud83d", "\ude00\ud83d", "\ud83dx\ude00", "\U0001f600"):
+        assert coder.decode("json", coder.encode("json", [text])) == [text]
+    for value in ("\ud83d\ude00", {"\ud83d\ude00": 1}):
+        with pytest.raises(TarkitError, match=r"field 'json': text has the surrogates '\\ud83d\\ude00'"):
+            coder.encode("json", value)
+    sample = Coded(coder, {"json": b'"\\ud83d\\ude00"', "jsonl": b'"\\ud83d\\ude00"\n'})
+    assert sample.encode("json", "\U0001f600") == b'"\\ud83d\\ude00"'
+    for field, value in (("json", "\ud83d\ude00"), ("jsonl", ["\ud83d\ude00"])):
+        with pytest.raises(TarkitError, match="surrogates"):
+            sample.encode(field, value)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import io
+import re
 import sys
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -56,6 +61,49 @@ def test_messages_of_other_programs() -> None:
     assert sample.encode("cbor", [1]) == odd
     assert sample.encode("cbor", [1, 2]) == b"\x82\x01\x02"
     assert Coder().encode("mp", (1, 2)) == b"\x92\x01\x02"
+
+
+PLAIN: list[Any] = [
+    {1, 2},
+    re.compile("a"),
+    Decimal("1.10"),
+    Fraction(1, 3),
+    datetime.date(2020, 1, 2),
+    datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC),
+    {(1, 2): 3},
+    {frozenset([1]): 2},
+    cbor2.undefined,
+    cbor2.CBORSimpleValue(99),
+    cbor2.CBORTag(6000, "x"),
+]
+
+
+@each_row("value", PLAIN)
+def test_values_of_cbor(value: object) -> None:
+    """What the tags of CBOR stand for comes back as it was."""
+    found = Coder().decode("cbor", Coder().encode("cbor", [value]))
+    assert repr(found) == repr([value])
+    assert found == [value]
+
+
+OTHER: list[Any] = [
+    frozenset([1]),
+    re.compile("a", re.IGNORECASE),
+    Decimal("NaN"),
+    Decimal("-0"),
+    datetime.datetime(2020, 1, 2, tzinfo=ZoneInfo("Europe/Paris")),
+    range(3),
+    cbor2.CBORTag(6000, [frozenset([1])]),
+    {Decimal("NaN"): 1},
+]
+
+
+@each_row("value", OTHER)
+def test_values_that_cbor_does_not_keep(value: object) -> None:
+    """What would come back as another value is an error, wherever it is."""
+    for inside in (value, [value], {"a": (value,)}):
+        with pytest.raises(TarkitError, match="field 'cbor': CBOR would not give back"):
+            Coder().encode("cbor", inside)
 
 
 @each_row(
@@ -239,9 +287,17 @@ def test_sound_out_of_range() -> None:
 
 def test_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says whether it is needed to encode, and names the extra."""
-    for name in ("numpy", "soundfile", "msgpack", "cbor2"):
+    for name in ("numpy", "soundfile", "msgpack", "cbor2", "PIL", "torch"):
         monkeypatch.setitem(sys.modules, name, None)
-    for field, extra in (("wav", "sound"), ("mp", "msgpack"), ("cbor", "cbor"), ("npy", "numpy")):
+    for field, extra in (
+        ("wav", "sound"),
+        ("mp", "msgpack"),
+        ("cbor", "cbor"),
+        ("npy", "numpy"),
+        ("ten", "numpy"),
+        ("jpg", "images"),
+        ("pth", "torch"),
+    ):
         with pytest.raises(MissingLibrary, match=rf"to encode .* needs [^$]*tarkit\[{extra}\]"):
             Coder().encode(field, 1)
     with pytest.raises(MissingLibrary, match=r"decode of sound needs [^$]*tarkit\[sound\]"):

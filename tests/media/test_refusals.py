@@ -150,6 +150,41 @@ def test_transparent_colours(field: str) -> None:
     assert Image.open(io.BytesIO(Coder().encode("gif", one.copy()))).info["transparency"] == 3
 
 
+TRANSPARENT = [
+    ("L", 75, ("png", "webp", "gif")),
+    ("RGB", (75, 80, 85), ("png",)),
+    ("1", 255, ("png",)),
+    ("I;16", 300, ("png",)),
+]
+
+
+@each_row("mode,colour,kept", TRANSPARENT)
+def test_one_transparent_colour(mode: str, colour: Any, kept: tuple[str, ...]) -> None:
+    """A colour without alpha that is transparent, as PNG has it, is kept, or the picture refused."""
+    plane = numpy.arange(48, dtype="uint8").reshape(4, 4, 3) * 5
+    arrays = {"L": plane[..., 0], "RGB": plane, "1": plane[..., 0] > 100, "I;16": plane[..., 0].astype("uint16") * 4}
+    file = io.BytesIO()
+    Image.fromarray(arrays[mode]).save(file, "PNG", transparency=colour)
+    image = Image.open(file)
+    assert image.mode == mode
+    assert image.info["transparency"] == colour
+    for field in FIELDS:
+        if mode not in MODES.get(field, MODES[FORMATS.get(field, "PPM")]):
+            continue
+        if field in kept:
+            back = Image.open(io.BytesIO(Coder().encode(field, image.copy())))
+            if mode == "I;16":
+                assert back.info == image.info
+            else:
+                assert back.convert("RGBA").getchannel("A").tobytes() == image.convert("RGBA").getchannel("A").tobytes()
+            continue
+        with pytest.raises(TarkitError, match=f"the picture has transparent colours, which {field} lacks"):
+            Coder().encode(field, image.copy())
+        plain = image.copy()
+        del plain.info["transparency"]
+        assert Coder().encode(field, plain)
+
+
 @each_row("field", ["npy", "npz", "ten"])
 def test_a_mask_over_an_unchanged_array(field: str) -> None:
     """A masked array does not equal the array that it covers."""
@@ -173,23 +208,31 @@ def deep_png(colour: int, bands: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixel) + chunk(b"IEND", b"")
 
 
-def deep_tiff() -> bytes:
-    """Return a TIFF of one RGB pixel with 16 bits a channel."""
+def deep_tiff(before: bytes = b"II*\0") -> bytes:
+    """Return a TIFF of one RGB pixel with 16 bits a channel, as a frame behind others where `before` is a TIFF."""
+    start = max(len(before), 8)
     tags = [
         (256, 3, 1, 1),
         (257, 3, 1, 1),
-        (258, 3, 3, 8),
+        (258, 3, 3, start),
         (259, 3, 1, 1),
         (262, 3, 1, 2),
-        (273, 4, 1, 14),
+        (273, 4, 1, start + 6),
         (277, 3, 1, 3),
         (278, 3, 1, 1),
         (279, 4, 1, 6),
     ]
     content = struct.pack("<3H", 16, 16, 16) + bytes(range(6))
+    if len(before) > 4:
+        image = Image.open(io.BytesIO(before))
+        directory = struct.unpack("<I", before[4:8])[0]
+        end = directory + 2 + 12 * struct.unpack("<H", before[directory : directory + 2])[0]
+        assert image.n_frames == 1
+        before = before[:end] + struct.pack("<I", start + 12) + before[end + 4 :]
+    else:
+        before += struct.pack("<I", start + 12)
     return (
-        b"II*\0"
-        + struct.pack("<I", 20)
+        before
         + content
         + struct.pack("<H", len(tags))
         + b"".join(struct.pack("<HHII", *tag) for tag in tags)
@@ -205,6 +248,7 @@ DEEP = {
     "ten.ppm": b"P6 # ten bits\n1 1 1023\n" + bytes(6),
     "plain.ppm": b"P3 1 1 65535 1 2 65535\n",
     "tiff": deep_tiff(),
+    "frames.tiff": deep_tiff(Coder().encode("tiff", Image.new("RGB", (1, 1)))),
 }
 
 
@@ -225,11 +269,32 @@ def test_channels_of_16_bits(field: str) -> None:
         (b"P5 1 1 65535\n\x01\x02", [[258]]),
         (b"P6 1 1 255\n\x01\x02\x03", [[[1, 2, 3]]]),
         (b"P3 1 1 255 1 2 3\n", [[[1, 2, 3]]]),
+        (b"P2 2 1 65535 1 300\n", [[1, 300]]),
+        (b"P4 1 1\n\x80", [[False]]),
+        (b"P1 2 1 1 0\n", [[False, True]]),
     ],
 )
 def test_pictures_that_pillow_holds(data: bytes, expected: object) -> None:
     """One channel of 16 bits, and several of 8, are kept."""
     assert numpy.asarray(decode_as("image", data)).tolist() == expected
+
+
+SCALED = [
+    (b"P5 2 1 100\n\x01\x64", [[3, 255]], 255),
+    (b"P5 2 1 1000\n\x00\x01\x03\xe8", [[66, 65535]], 65535),
+    (b"P2 2 1 3 1 3\n", [[85, 255]], 255),
+    (b"P6 1 1 31\n\x01\x02\x1f", [[[8, 16, 255]]], 255),
+]
+
+
+@each_row("data,scaled,most", SCALED)
+def test_values_that_pillow_scales(data: bytes, scaled: object, most: int) -> None:
+    """A largest value that is neither 255 nor 65535 is refused, since Pillow, and so webdataset, changes the values."""
+    assert numpy.asarray(Image.open(io.BytesIO(data))).tolist() == scaled
+    for field in ("pnm", "pgm", "png"):
+        with pytest.raises(TarkitError, match=f"from 0 to [0-9]+, which Pillow would scale to {most}"):
+            Coder().decode(field, data)
+    assert parse_decode({"pgm": None}).decode("pgm", data) == data
 
 
 def test_names_of_arrays_in_npz() -> None:

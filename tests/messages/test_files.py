@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import random
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import cbor2
@@ -18,6 +21,7 @@ from hypothesis import strategies as st
 
 import tarkit
 from tarkit.errors import Problem, TarkitError, Usage
+from tarkit.media.coding_gzip import compress
 from tarkit.messages import maps
 from tarkit.messages.reader import MessageReader
 from tarkit.samples.encoder import encode_value
@@ -119,6 +123,26 @@ def test_of_the_library(form: str, run: Run, archive: Archive) -> None:
 
 
 @each_row("form", FORMS)
+def test_concatenated(form: str, run: Run, archive: Archive) -> None:
+    """Files of maps one after another are one, also where each was compressed; so is what `cat` makes of several."""
+    parts = [packed(form, {"__key__": key, "x": b"1"}, {"__key__": key + b"2", "x": b"2"}) for key in (b"a", b"b")]
+    expected = read(form, b"".join(parts))
+    members = [f"{key}.x" for key in ("a", "a2", "b", "b2")]
+    archive(parts[0], f"a{SUFFIX[form]}")
+    archive(parts[1], f"b{SUFFIX[form]}")
+    assert [name for name, _ in entries(expected)] == members
+    for compress_part, suffix in ((bytes, ""), (gzip.compress, ".gz"), (bz2.compress, ".bz2"), (lzma.compress, ".xz")):
+        archive(b"".join(map(compress_part, parts)), f"both{SUFFIX[form]}{suffix}")
+        assert run("cat", f"both{SUFFIX[form]}{suffix}").stdout == expected
+    for suffix in ("", ".gz", ".zst", ".lz4", ".xz"):
+        name = f"c{SUFFIX[form]}{suffix}"
+        run("cat", f"a{SUFFIX[form]}", f"b{SUFFIX[form]}", "-o", name)
+        assert run("cat", name).stdout == expected
+        archive(Path(name).read_bytes()[:-6], f"cut{SUFFIX[form]}{suffix}")
+        assert "[truncated]" in run("cat", f"cut{SUFFIX[form]}{suffix}", exit=1).stderr
+
+
+@each_row("form", FORMS)
 def test_commands(form: str, run: Run, archive: Archive) -> None:
     """Other commands write them too: compressed, several shards, sorted, one sample."""
     archive(tarred(), "a.tar")
@@ -196,6 +220,10 @@ VALUES = [
     ("json", '{"a":1}', b'{"a":1}'),
     ("x", "text", b"text"),
     ("x", 7, b"7"),
+    ("json.gz", "[1]", compress(b"[1]")),
+    ("json.gz", [1], compress(b"[1]")),
+    ("x.gz", "text", compress(b"text")),
+    ("x.gz", b"text", b"text"),
 ]
 
 

@@ -225,6 +225,104 @@ def test_two_senders(sends: str, receives: str, here: Path) -> None:
     assert total("c.tar") == sorted(sent)
 
 
+@each_row("transport", ["ipc", "tcp"])
+def test_more_senders_than_named(transport: str, here: Path) -> None:
+    """A receiver waits for the end of each sender that has connected, also without `senders=2`."""
+    place = "ipc://s" if transport == "ipc" else f"tcp://127.0.0.1:{port()}"
+    processes = Processes()
+    receiver = processes("cat", f"zpull+{place}", "-o", "b.tar")
+    with zmq.Context() as context, context.socket(zmq.PUSH) as first, context.socket(zmq.PUSH) as second:
+        for number, sender in enumerate((first, second)):
+            sender.linger, sender.immediate = 5000, 1
+            sender.connect(place)
+            sender.send(msgpack.packb({"__key__": f"k{number}", "x": b"1"}))
+        first.send(msgpack.packb({"__EOF__": b"true"}))
+        first.close()
+        with pytest.raises(subprocess.TimeoutExpired):
+            receiver.wait(1.5)
+        second.send(msgpack.packb({"__key__": "l", "x": b"1"}))
+        second.send(msgpack.packb({"__EOF__": b"true"}))
+        second.close()
+        processes.ends(receiver)
+    assert sorted(name for name, _ in entries("b.tar")) == ["k0.x", "k1.x", "l.x"]
+
+
+def test_senders_at_random(here: Path) -> None:
+    """Of three senders at once, all samples of those that succeed arrive where the receiver does; others say so."""
+    names = ["a.tar", "b.tar", "c.tar"]
+    for number, name in enumerate(names):
+        make(name, range(50 * number, 50 * number + 50))
+    for _ in range(5):
+        processes = Processes()
+        receiver = processes("cat", "zpull+ipc://s", "-o", "o.tar")
+        senders = [processes("cat", name, "-o", "zpush+ipc://s?timeout=3") for name in names]
+        for process in processes.running:
+            process.communicate(timeout=60)
+        assert receiver.returncode == 0
+        sent = [name for name, sender in zip(names, senders, strict=True) if sender.returncode == 0]
+        assert total("o.tar") == total(*sent)
+
+
+def test_slow_receiver(start: Processes, here: Path) -> None:
+    """The end of a sender waits until a receiver on this machine has read all from the system."""
+    make("a.tar", range(150), 200)
+    make("b.tar", range(150, 200), 200)
+    receiver = start("proc", "-p", "1", "-c", "sleep 0.004", "zpull+ipc://s?senders=2&queue=2", "-o", "o.tar")
+    for process in [start("cat", name, "-o", "zpush+ipc://s") for name in ("a.tar", "b.tar")]:
+        start.ends(process)
+    start.ends(receiver)
+    assert total("o.tar") == total("a.tar", "b.tar")
+
+
+def test_more_receivers_than_named(start: Processes, here: Path) -> None:
+    """A sender that is bound gives an end to each receiver of push that has come; to those of pub that came in time."""
+    sent = make("a.tar", range(300), 100_000)
+    slow = ("proc", "-p", "1", "-c", f"touch {here}/begun; sleep 0.01")
+    sender = start("cat", "a.tar", "-o", "zrpush+ipc://s?queue=2")
+    first = start(*slow, "zrpull+ipc://s?queue=2", "-o", "1.tar")
+    assert happens(lambda: Path("begun").exists())
+    second = start("cat", "zrpull+ipc://s?queue=2", "-o", "2.tar")
+    for process in (sender, first, second):
+        start.ends(process)
+    assert total("1.tar", "2.tar") == sorted(sent)
+    assert len(entries("2.tar")) > 0
+
+    Path("begun").unlink()
+    sender = start("cat", "a.tar", "-o", "zpub+ipc://s?queue=2")
+    first = start(*slow, "zsub+ipc://s?queue=2", "-o", "3.tar")
+    assert happens(lambda: Path("begun").exists())
+    late = start("cat", "zsub+ipc://s?queue=2", "-o", "4.tar")
+    assert "1 of 2 receivers came after the start, and get nothing: receivers=2 waits" in start.ends(sender)
+    start.ends(first)
+    assert "before the end of its samples [truncated]" in start.ends(late, 1)
+    assert entries("3.tar") == sent
+    assert not os.path.exists("4.tar")
+
+
+def test_restarts(start: Processes, here: Path) -> None:
+    """A side that is started again in the middle gets no whole stream: it says so, as the other one does."""
+    make("a.tar", range(300), 100_000)
+    slow = ("proc", "-p", "1", "-c", f"touch {here}/begun; sleep 0.01", "zpull+ipc://s?queue=2")
+    first = start(*slow, "-o", "1.tar")
+    sender = start("cat", "a.tar", "-o", "zpush+ipc://s?queue=2")
+    assert happens(lambda: Path("begun").exists())
+    first.kill()
+    first.wait()
+    second = start("cat", "zpull+ipc://s?timeout=3", "-o", "2.tar")
+    assert "a receiver has closed its connection before the end" in start.ends(sender, 1)
+    assert "[truncated]" in start.ends(second, 1)
+    Path("begun").unlink()
+
+    receiver = start(*slow, "-o", "3.tar")
+    sender = start("cat", "a.tar", "-o", "zpush+ipc://s?queue=2")
+    assert happens(lambda: Path("begun").exists())
+    sender.kill()
+    make("b.tar", range(300, 310))
+    start("cat", "b.tar", "-o", "zpush+ipc://s?queue=2&timeout=3")
+    assert "a sender has closed its connection before the end" in start.ends(receiver, 1)
+    assert not [name for name in os.listdir() if name in ("1.tar", "2.tar", "3.tar")]
+
+
 def test_receiver_dies(start: Processes, here: Path) -> None:
     """Where a receiver dies before the end, the sender fails: what it has not read is lost."""
     make("a.tar", range(100), 1_000_000)

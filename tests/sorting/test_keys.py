@@ -290,7 +290,7 @@ def test_bad_fields(field: str, members: Members, message: str) -> None:
     with pytest.raises(Problem, match=f"{message}.* \\[bad-field\\]") as raised:
         order(members, SortKey([field], reverse=True))
     assert raised.value.hint == (
-        "skip='bad-field' leaves such samples out, allow='bad-field' puts them before the others"
+        "tarkit.open(..., skip='bad-field') leaves such samples out, allow='bad-field' puts them before the others"
     )
     assert order(members, SortKey([field]), Policy(skip=["bad-field"])) == "b"
     assert order(members, SortKey([field]), Policy(allow=["bad-field"])) == "a b"
