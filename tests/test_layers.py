@@ -247,6 +247,9 @@ EDGE = {
     "fsspec": lambda name: name == "tarkit.stores.other",
     "obstore": lambda name: name in ("tarkit.stores.objects", "tarkit.stores.buckets"),
     "torch": lambda name: name in ("tarkit.media.coding_torch", "tarkit.media.equality", "tarkit.torch"),
+    "distributed": lambda name: name in ("tarkit.jobs.dask", "tarkit.jobs.dask_worker"),
+    "dask": lambda name: name == "tarkit.jobs.dask",
+    "cloudpickle": lambda name: name == "tarkit.jobs.dask",
     "tarfile": lambda name: False,
     "zipfile": lambda name: name == "tarkit.media.coding_arrays",
     "logging": lambda name: False,
@@ -269,7 +272,7 @@ def test_libraries_have_one_place(name: str) -> None:
 
 LAZY = """
     zstandard lz4 isal tqdm rich PIL filetype numpy pyarrow yaml simpleeval subprocess multiprocessing sqlite3
-    zipfile msgpack cbor2 soundfile torch
+    zipfile msgpack cbor2 soundfile torch distributed dask cloudpickle
 """
 
 

@@ -19,7 +19,7 @@ from tarkit.stores.schemes import public_name
 from tarkit.streams.sink import Sink, open_sink
 
 if TYPE_CHECKING:
-    from tarkit.jobs.engine import JobFailure, JobSummary
+    from tarkit.jobs.engine import JobExecutor, JobFailure, JobSummary
     from tarkit.jobs.job import Printed, ValueJob
     from tarkit.jobs.journal import JobJournal
 
@@ -39,6 +39,8 @@ class JobOptions:
     journal: str | None = None
     resume: bool = False
     shard_index: str | None = None
+    dask: str | None = None
+    dask_resources: tuple[str, ...] = ()
     emit: str | None = None
 
     @classmethod
@@ -48,6 +50,8 @@ class JobOptions:
         options = cls(**{name: ctx.meta[f"tarkit.{name}"] for name in names if f"tarkit.{name}" in ctx.meta})
         if options.resume and options.journal is None:
             raise Usage("--resume requires --journal FILE")
+        if options.dask_resources and options.dask is None:
+            raise Usage("--dask-resources requires --dask ADDRESS")
         if options.emit is not None:
             options.check_emit()
         return options
@@ -88,7 +92,12 @@ def job_options(detail: bool = False) -> list[Option]:
 
     return [
         option(
-            "-j", "--jobs", type=click.IntRange(0), metavar="N", help="N jobs at a time.  [default: 0, one per CPU]"
+            "-j",
+            "--jobs",
+            type=click.IntRange(0),
+            metavar="N",
+            help="N jobs at a time.  [default: 0, one per CPU]",
+            more="With --dask ADDRESS: how many are handed out, by default two for each thread of a worker.",
         ),
         option("--job-retries", type=click.IntRange(0), metavar="N", help="Try a job that failed up to N times more."),
         option(
@@ -131,6 +140,29 @@ def job_options(detail: bool = False) -> list[Option]:
             "found now. An array has an element for each N values, of -j N, and at most 1000; slurm:50: at most 50. "
             "Each element has a journal of its own, which has its number after the name.",
         ),
+        *_dask_options(detail),
+    ]
+
+
+def _dask_options(detail: bool) -> list[Option]:
+    return [
+        common(
+            "--dask",
+            section="Jobs",
+            detail=detail,
+            metavar="ADDRESS",
+            help="Run jobs on a Dask cluster: tcp://HOST:8786, or local.",
+            more="ADDRESS is its scheduler's; local starts workers here. A path must be the same file on all machines.",
+        ),
+        common(
+            "--dask-resources",
+            section="Jobs",
+            multiple=True,
+            detail=True,
+            metavar="NAME=N",
+            help="What a job takes of a worker of Dask: GPU=1.",
+            more="May be repeated, or be a list with commas. Workers offer it with dask worker --resources GPU=1.",
+        ),
     ]
 
 
@@ -160,18 +192,9 @@ def _run(
     run: ConsoleRun, jobs: Iterable[ValueJob], total: int, given: JobOptions, journal: JobJournal | None
 ) -> JobSummary:
     from tarkit.jobs.engine import run_jobs
-    from tarkit.jobs.local import LocalExecutor
 
-    slots = min(parse_processes(given.jobs), max(1, total))
-    group = click.get_current_context().find_root().command
-    executor = LocalExecutor(
-        slots,
-        timeout=given.job_timeout,
-        run=partial(_run_words, group),
-        relay=_relay,
-        tmpdir=run.scratch(None),
-    )
     output = _Stdout()
+    executor = _make_executor(run, total, given)
     try:
         summary = run_jobs(
             jobs,
@@ -186,6 +209,21 @@ def _run(
         executor.close()
     output.close()
     return summary
+
+
+def _make_executor(run: ConsoleRun, total: int, given: JobOptions) -> JobExecutor:
+    settings: dict[str, Any] = {"timeout": given.job_timeout, "relay": _relay, "tmpdir": run.scratch(None)}
+    if given.dask is not None:
+        from tarkit.jobs.dask import DaskExecutor, connect, parse_resources
+
+        resources = parse_resources(given.dask_resources)
+        cluster = connect(given.dask, jobs=given.jobs, warn=run.warn)
+        return DaskExecutor(cluster, jobs=given.jobs, resources=resources, **settings)
+    from tarkit.jobs.local import LocalExecutor
+
+    group = click.get_current_context().find_root().command
+    slots = min(parse_processes(given.jobs), max(1, total))
+    return LocalExecutor(slots, run=partial(_run_words, group), **settings)
 
 
 def _run_words(group: Any, words: Sequence[str]) -> int:

@@ -10,16 +10,17 @@ import gc
 import json
 import os
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
 from tarkit.errors import Interrupted, TarkitError, printable
-from tarkit.jobs.job import Counts
+from tarkit.jobs.job import Counts, PickledCall, python_words
 from tarkit.signals import catch_signals, clean_up, die, restart_in_copy
 from tarkit.streams.command import PATIENCE, disown_commands, lives, send
-from tarkit.streams.process import ForkedChild
+from tarkit.streams.process import ForkedChild, Program
 from tarkit.streams.sink import unfinished
 
 RunWords = Callable[[Sequence[str]], int]
@@ -68,7 +69,8 @@ def _main(work: Callable[[], int], fds: Sequence[int], close: Iterable[int]) -> 
     status = 1
     try:
         try:
-            os.setpgid(0, 0)
+            if os.getpgid(0) != os.getpid():
+                os.setpgid(0, 0)
             for place, fd in enumerate(fds):
                 os.dup2(fd if fd >= 0 else os.open(os.devnull, os.O_RDWR), place)
             for fd in close:
@@ -86,6 +88,20 @@ def _main(work: Callable[[], int], fds: Sequence[int], close: Iterable[int]) -> 
         os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
     finally:
         os._exit(status)
+
+
+def call_input(report: int, path: list[str]) -> NoReturn:
+    """Call what is pickled in stdin, with this search path, and end the process; counts are written to `report`."""
+    sys.path[:] = path
+    fd = os.dup(0)
+    os.set_inheritable(report, False)
+
+    def work() -> int:
+        with open(fd, "rb") as file:
+            data = file.read()
+        return _reported(PickledCall(data), report)
+
+    _main(work, (-1, 1, 2), ())
 
 
 def _reported(call: Callable[[], Counts], report: int) -> int:
@@ -106,27 +122,31 @@ class ProcessGuard:
 
     It reads from a pipe which processes run, and sees that the pipe is closed.
 
+    Args:
+        copy: whether it is a copy of this process, which has no threads then; else a new process.
+
     Attributes:
         fd: the end of the pipe that is written; a copy of this process closes it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, copy: bool = True) -> None:
         read, self.fd = os.pipe()
-        pid = os.fork()
-        if pid == 0:
+        self._child: ForkedChild | Program
+        if not copy:
+            self._child = Program(python_words("tarkit.jobs.copies", "guard_input"), stdin=read)
+        elif (pid := os.fork()) == 0:
             try:
                 os.close(self.fd)
                 os.setpgid(0, 0)  # a signal to the group of the parent is not for it
                 for fd in range(3):
                     os.dup2(os.open(os.devnull, os.O_RDWR), fd)
-                for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                    signal.signal(signum, signal.SIG_IGN)
                 gc.freeze()
                 _guard(read)
             finally:
                 os._exit(0)
+        else:
+            self._child = ForkedChild(pid)
         os.close(read)
-        self._child = ForkedChild(pid)
 
     def began(self, pid: int) -> None:
         """Take note of a process, which leads its group."""
@@ -148,7 +168,14 @@ class ProcessGuard:
         self._child.wait()
 
 
+def guard_input() -> None:
+    """Guard the processes that stdin tells, in a process of its own."""
+    _guard(0)
+
+
 def _guard(fd: int) -> None:
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
     running: set[int] = set()
     with open(fd, "rb") as lines:
         for line in lines:

@@ -40,6 +40,9 @@ class JobExecutor(Protocol):
     def cancel(self) -> None:
         """End all jobs that run; `wait` does not return them."""
 
+    def close(self) -> None:
+        """End all jobs that run, and what was started for them."""
+
 
 class JobFailure(NamedTuple):
     """A job that failed, and how its last attempt ended."""

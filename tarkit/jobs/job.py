@@ -32,20 +32,40 @@ from tarkit.streams.tempfile import TemporaryFile
 TAIL = 2000  # bytes of stderr that an outcome keeps
 LINE = 1 << 16  # bytes; a longer line of stderr is passed on in pieces
 PRINTED = 1 << 26  # bytes of stdout that `run_job` returns
+PULSE = 0.2  # seconds between two calls of `watch`
 NOT_STARTED, TIMED_OUT = 127, 124  # statuses, as of a shell and of timeout(1)
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_START = (
-    f"import sys; sys.path.insert(0, {_ROOT!r}); from tarkit.__main__ import main; sys.path.remove({_ROOT!r}); main()"
-)
-# -P: tarkit is imported before what is in the current directory.
-PYTHON = (sys.executable, "-P", "-c", _START)
+
+
+def python_words(module: str, function: str, *arguments: object) -> tuple[str, ...]:
+    """Return the words of a command line that calls a function of tarkit in a new process of Python."""
+    call = f"from {module} import {function}; sys.path.remove({_ROOT!r}); {function}{arguments!r}"
+    # -P: tarkit is imported before what is in the current directory
+    return sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {_ROOT!r}); {call}"
+
+
+PYTHON = python_words("tarkit.__main__", "main")
 
 Printed = TemporaryFile | bytes
 """What a job wrote to stdout."""
 Counts = tuple[int, int]
 """Samples and bytes that a job has written."""
 Relay = Callable[["ValueJob", bytes], None]
+
+
+@dataclass(frozen=True)
+class PickledCall:
+    """A call of a job as it is sent to another machine."""
+
+    data: bytes
+
+    def __call__(self) -> Counts:
+        """Call it."""
+        import pickle  # 2 ms of start-up, only for those that are sent
+
+        counts: Counts = pickle.loads(self.data)()
+        return counts
 
 
 @dataclass(frozen=True)
@@ -111,24 +131,33 @@ class JobOutcome:
 
 
 def run_job(
-    job: ValueJob, timeout: float | None = None, attempt: int = 1, relay: Relay | None = None, tmpdir: str | None = None
+    job: ValueJob,
+    timeout: float | None = None,
+    attempt: int = 1,
+    relay: Relay | None = None,
+    tmpdir: str | None = None,
+    directory: str | None = None,
+    watch: Callable[[RunningJob], None] = lambda running: None,
 ) -> JobOutcome:
     """Run a job in new processes, and return how it ended; what it wrote to stdout is in memory.
 
     Args:
-        job: the job; a call is called in this process, where `timeout` has no effect.
+        job: the job; a call that is no `PickledCall` is called in this process, where `timeout` has no effect.
         timeout: seconds after which it is ended.
         attempt: the number of the attempt.
         relay: called with each line of its stderr.
         tmpdir: directory of temporary files.
+        directory: its working directory.
+        watch: called several times a second while it runs; an exception ends it.
     """
-    if job.call is not None:
+    if job.call is not None and not isinstance(job.call, PickledCall):
         return _call_here(job, attempt)
     poll = select.poll()
-    running = RunningJob(job, poll, timeout=timeout, attempt=attempt, relay=relay, tmpdir=tmpdir)
+    running = RunningJob(job, poll, timeout=timeout, attempt=attempt, relay=relay, tmpdir=tmpdir, directory=directory)
     try:
         while (outcome := running.advance()) is None:
-            poll.poll(running.patience() * 1000)
+            watch(running)
+            poll.poll(min(PULSE, running.patience()) * 1000)
     except BaseException:
         running.end()
         raise
@@ -137,7 +166,9 @@ def run_job(
         outcome.output = printed
         if len(printed) > PRINTED:
             outcome.status, outcome.output = 1, None
-            outcome.tail = f"the job wrote more than {PRINTED >> 20} MiB to stdout: let it write a file"
+            outcome.tail = f"tarkit: the job wrote more than {PRINTED >> 20} MiB to stdout: let it write a file"
+            if relay is not None:
+                relay(job, outcome.tail.encode())
     return outcome
 
 
@@ -154,10 +185,10 @@ def _call_here(job: ValueJob, attempt: int) -> JobOutcome:
     return JobOutcome(status, time.monotonic() - begun, samples, size, attempt, start=start, tail=tail)
 
 
-def make_directories(job: ValueJob) -> None:
-    """Make the directories of a job's outputs."""
+def make_directories(job: ValueJob, working: str | None = None) -> None:
+    """Make the directories of a job's outputs; `working` is its working directory, if it is another than here."""
     for directory in job.directories:
-        os.makedirs(directory, exist_ok=True)
+        os.makedirs(os.path.join(working or "", directory), exist_ok=True)
 
 
 def _now() -> str:
@@ -211,6 +242,7 @@ class RunningJob:
     Args:
         copy: starts a step of tarkit, or a call, in a copy of this process: called with the descriptor for the counts
             of samples and bytes, it returns what has the form of `subprocess.Popen`. None: steps are new processes.
+        directory: its working directory; None is that of this process.
     """
 
     def __init__(
@@ -223,8 +255,10 @@ class RunningJob:
         relay: Relay | None = None,
         tmpdir: str | None = None,
         copy: Callable[..., Any] | None = None,
+        directory: str | None = None,
     ) -> None:
         self.job = job
+        self._directory = directory
         self._poll = poll
         self._attempt = attempt
         self._relay = relay or (lambda job, line: None)
@@ -238,9 +272,9 @@ class RunningJob:
         self._watched: list[Program] = []
         self._stderr, self._report = _Pipe(poll), _Pipe(poll)
         try:
-            make_directories(job)
+            make_directories(job, directory)
             self._output = TemporaryFile(tmpdir)
-            self._start_steps(copy)
+            self._start_steps(copy, tmpdir)
         except (TarkitError, OSError) as error:
             self._fail(NOT_STARTED if isinstance(error, TarkitError) else 1, error)
         except BaseException:
@@ -249,9 +283,11 @@ class RunningJob:
         self._stderr.started()
         self._report.started()
 
-    def _start_steps(self, copy: Callable[..., Any] | None) -> None:
+    def _start_steps(self, copy: Callable[..., Any] | None, tmpdir: str | None) -> None:
         steps: Sequence[Sequence[str]] = self.job.steps or ((self.job.name,),)
         stdin, last = DEVNULL, len(steps) - 1
+        if isinstance(self.job.call, PickledCall):
+            stdin = _content_of(self.job.call, tmpdir)
         for number, words in enumerate(steps):
             after, stdout = os.pipe() if number < last else (-1, self._output.fd)
             popen: Callable[..., Any] | None = None
@@ -262,11 +298,19 @@ class RunningJob:
                 kept = (self._report.end,)
                 if copy is not None:
                     popen = partial(copy, self.job.call, self._report.end)
+                elif self.job.call is not None:
+                    words = python_words("tarkit.jobs.copies", "call_input", self._report.end, sys.path)
                 else:
                     words = [*PYTHON, *words[1:]]
             try:
                 program = Program(
-                    words, stdin=stdin, stdout=stdout, stderr=self._stderr.end, pass_fds=kept, popen=popen
+                    words,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=self._stderr.end,
+                    directory=self._directory,
+                    pass_fds=kept,
+                    popen=popen,
                 )
             except BaseException:
                 if after >= 0:
@@ -370,6 +414,14 @@ class RunningJob:
             self._line = b""
         for line in lines:
             self._relay(self.job, line)
+
+
+def _content_of(call: PickledCall, tmpdir: str | None) -> int:
+    """Return a descriptor of a file with a call."""
+    file = TemporaryFile(tmpdir)
+    file.write(call.data)
+    os.lseek(file.fd, 0, os.SEEK_SET)
+    return os.dup(file.fd)
 
 
 def _status_of(statuses: Sequence[int]) -> int:

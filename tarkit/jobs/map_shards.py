@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tarkit.api.arguments import check_at_least, check_choice, check_function, check_text, parse_processes, split_names
 from tarkit.api.chain import Archives, locate
@@ -13,7 +15,7 @@ from tarkit.api.dataset import Dataset
 from tarkit.api.output import Output
 from tarkit.api.run import RunPlan
 from tarkit.errors import TarkitError, Usage, printable, show
-from tarkit.jobs.engine import Halt, JobSummary, run_jobs
+from tarkit.jobs.engine import Halt, JobExecutor, JobSummary, run_jobs
 from tarkit.jobs.job import Counts, ValueJob
 from tarkit.jobs.journal import JobJournal
 from tarkit.jobs.local import LocalExecutor
@@ -56,6 +58,8 @@ def map_shards(
     function: Change,
     *,
     jobs: int = 0,
+    dask: Any = None,
+    dask_resources: Mapping[str, float] | None = None,
     retries: int = 0,
     halt: Halt = "soon",
     journal: str | os.PathLike[str] | None = None,
@@ -67,7 +71,7 @@ def map_shards(
     storage_options: Mapping[str, object] | None = None,
     progress: Callable[[JobSummary], None] | None = None,
 ) -> JobSummary:
-    """Make an archive of each archive, several at a time, in copies of this process.
+    """Make an archive of each archive, several at a time, in copies of this process or on a cluster.
 
     While this process has other threads, as in a notebook, it cannot be copied, and does the work itself. Lines that a
     job writes to stderr are printed after the name of its input.
@@ -77,7 +81,10 @@ def map_shards(
         output: the names of the outputs, with `{stem}` (the name of the input without directory and suffixes),
             `{name}`, `{dir}` (below the directory that all inputs have in common) or `{index:05d}`.
         function: takes the dataset of one archive, and returns the one that is written.
-        jobs: how many at a time; 0 is one per CPU.
+        jobs: how many at a time; 0 is one per CPU, or two for each thread of the workers of `dask`.
+        dask: the address of the scheduler of a Dask cluster that does the work, `"local"`, or a `distributed.Client`.
+            Workers must have tarkit of this version, the same Python, and this working directory.
+        dask_resources: what a job takes of a worker of Dask, such as `{"GPU": 1}`.
         retries: how often a job that failed is tried again.
         halt: after a failure: `"soon"` ends when the running jobs are done, `"now"` ends these, `"never"` goes on.
         journal: a file that records each job.
@@ -127,19 +134,37 @@ def map_shards(
             yield ValueJob(value, (), files, (target,), parents_of([target]), call=call, name=name)
 
     opened = None if journal is None else JobJournal(os.fspath(journal), resume)
-    executor = LocalExecutor(parse_processes(jobs), relay=_relay, tmpdir=tmpdir)
+    executor: JobExecutor | None = None
     try:
+        executor = _make_executor(jobs, dask, dask_resources, tmpdir)
         watch = progress or (lambda summary: None)
         summary = run_jobs(each_job(), executor, retries=retries, halt=halt, journal=opened, progress=watch)
     finally:
-        executor.close()
+        if executor is not None:
+            executor.close()
         if opened is not None:
             opened.close()
     if summary.failed:
-        job, outcome = summary.failures[0]
-        said = outcome.tail.removeprefix("tarkit: ").partition("\n")[0] or outcome.words()
-        raise TarkitError(f"{summary.failed} of {len(pairs)} jobs failed; {public_name(job.value.text)}: {said}")
+        raise _failed(summary, len(pairs))
     return summary
+
+
+def _failed(summary: JobSummary, total: int) -> TarkitError:
+    job, outcome = summary.failures[0]
+    lines = outcome.tail.splitlines() or [outcome.words()]
+    said = next((line for line in lines if line.startswith("tarkit: ")), lines[-1]).removeprefix("tarkit: ")
+    return TarkitError(f"{summary.failed} of {total} jobs failed; {public_name(job.value.text)}: {said}")
+
+
+def _make_executor(jobs: int, dask: Any, resources: Mapping[str, float] | None, tmpdir: str | None) -> JobExecutor:
+    if dask is None:
+        if resources is not None:
+            raise Usage("dask_resources requires dask=ADDRESS")
+        return LocalExecutor(parse_processes(jobs), relay=_relay, tmpdir=tmpdir)
+    from tarkit.jobs.dask import DaskExecutor, connect
+
+    cluster = connect(dask, jobs=jobs, warn=partial(warnings.warn, stacklevel=2))
+    return DaskExecutor(cluster, jobs=jobs, resources=resources, relay=_relay, tmpdir=tmpdir)
 
 
 def _relay(job: ValueJob, line: bytes) -> None:

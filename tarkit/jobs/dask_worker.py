@@ -1,0 +1,172 @@
+"""What runs on a worker of Dask: jobs as processes of their own, and tasks in a thread of the worker.
+
+Dask does not end a function that runs. So a job looks several times a second whether its result is still wanted: the
+client may have cancelled it or be gone, and the worker may be closing. If not, its processes are ended. When the
+worker itself is killed, a guard ends them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import platform
+import sys
+import threading
+import time
+from collections import Counter, deque
+from typing import Any
+
+from tarkit.errors import TarkitError
+from tarkit.jobs.copies import ProcessGuard
+from tarkit.jobs.job import JobOutcome, RunningJob, ValueJob, run_job
+
+SAID = 1 << 20  # bytes of a job's stderr that are sent to the client
+DRAIN = 5.0  # seconds that jobs have to end
+PYTHON = ".".join(platform.python_version_tuple()[:2])
+VERSION = str(sys.modules["tarkit"].__version__)
+
+
+class WorkerMismatch(TarkitError):
+    """A worker cannot do the work: its tarkit is of another version, or it lacks a directory."""
+
+
+class _Unwanted(Exception):
+    """Nobody wants the result of this job any more."""
+
+
+_running: Counter[str] = Counter()  # jobs of each run on this worker
+_lock = threading.Lock()
+_guards: list[ProcessGuard] = []
+
+
+def run_pickled(data: bytes) -> Any:
+    """Call a function: `data` has the versions of the client, the function and its arguments, pickled twice."""
+    version, python, inner = pickle.loads(data)
+    if version != VERSION:
+        raise WorkerMismatch(*mismatch(_place(), VERSION, version))
+    if python not in (None, PYTHON):
+        raise WorkerMismatch(*other_python(_place(), PYTHON, python))
+    function, arguments = pickle.loads(inner)
+    return function(*arguments)
+
+
+def pickled(function: bytes, calls: bool = False) -> bytes:
+    """Return the argument of `run_pickled` for a function and its arguments, which are pickled.
+
+    With `calls` there are functions of the caller in them, which another version of Python cannot read.
+    """
+    return pickle.dumps((VERSION, PYTHON if calls else None, function))
+
+
+def mismatch(place: str, found: str, wanted: str) -> tuple[str, str]:
+    """Return the message and the hint for a worker that has another version of tarkit."""
+    return f"{place} has tarkit {found}, and this is {wanted}", f"there: pip install tarkit=={wanted}"
+
+
+def other_python(place: str, found: str, wanted: str) -> tuple[str, str]:
+    """Return the message and the hint for a worker that has another version of Python."""
+    return (
+        f"{place} has Python {found}, and this is {wanted}: it cannot read the function",
+        "the same Python there and here, or command lines in place of a function",
+    )
+
+
+def _place() -> str:
+    from distributed import get_worker
+
+    return f"the worker {get_worker().address} on {os.uname().nodename}"
+
+
+def run_on_worker(
+    run: str, job: ValueJob, timeout: float | None, attempt: int, directory: str
+) -> tuple[JobOutcome, list[bytes]]:
+    """Run a job as processes of this machine; return how it ended, and the lines that it wrote to stderr.
+
+    Args:
+        run: which run of jobs it belongs to.
+        job: the job.
+        timeout: seconds after which it is ended.
+        attempt: the number of the attempt.
+        directory: its working directory.
+
+    Raises:
+        WorkerMismatch: there is no such directory here.
+    """
+    from distributed import get_worker
+
+    if not os.path.isdir(directory):
+        raise WorkerMismatch(*no_directory(_place(), directory))
+    worker = get_worker()
+    key = worker.get_current_task()
+    said = _Said()
+    pids: list[int] = []
+    guard = _guard()
+
+    def watch(running: RunningJob) -> None:
+        if not pids:
+            pids.extend(running.pids)
+            for pid in pids:
+                guard.began(pid)
+        task = worker.state.tasks.get(key)
+        if task is None or task.state != "executing" or worker.status.name in ("closing", "closed", "failed"):
+            raise _Unwanted(f"the job of {job.value.text} was cancelled")
+
+    with _lock:
+        _running[run] += 1
+    try:
+        outcome = run_job(job, timeout, attempt, said.take, worker.local_directory, directory, watch)
+    finally:
+        for pid in pids:
+            guard.ended(pid)
+        with _lock:
+            _running[run] -= 1
+            if not _running[run]:
+                del _running[run]
+    return outcome, said.lines()
+
+
+def no_directory(place: str, directory: str) -> tuple[str, str]:
+    """Return the message and the hint for a worker that does not have the working directory of the client."""
+    return (
+        f"{place} has no directory {directory}, where the jobs work",
+        "share it, or start in a directory that all have: cd / if jobs read and write URLs alone",
+    )
+
+
+def _guard() -> ProcessGuard:
+    with _lock:
+        if not _guards:
+            _guards.append(ProcessGuard(copy=False))
+        return _guards[0]
+
+
+async def wait_for_end(run: str) -> None:
+    """Wait until no job of a run, which has been cancelled, runs on this worker; a few seconds at most."""
+    limit = time.monotonic() + DRAIN
+    while _running[run] and time.monotonic() < limit:
+        await asyncio.sleep(0.02)
+
+
+class _Said:
+    """The lines that a job writes to stderr: the first and the last ones, if there are too many."""
+
+    def __init__(self) -> None:
+        self._first: list[bytes] = []
+        self._last: deque[bytes] = deque()
+        self._sizes = [0, 0]
+        self._left = 0
+
+    def take(self, job: ValueJob, line: bytes) -> None:
+        """Take a line."""
+        second = bool(self._last) or self._sizes[0] + len(line) >= SAID // 2
+        (self._last if second else self._first).append(line)
+        self._sizes[second] += len(line) + 1
+        while self._sizes[1] > SAID // 2:
+            self._sizes[1] -= len(self._last.popleft()) + 1
+            self._left += 1
+
+    def lines(self) -> list[bytes]:
+        """Return the lines."""
+        middle = [b"... %d lines are left out ..." % self._left] if self._left else []
+        return [*self._first, *middle, *self._last]
