@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import select
@@ -26,7 +27,15 @@ from tarkit.proc.engine import (
     status_words,
 )
 from tarkit.proc.result import FieldContent, SampleBuilder
-from tarkit.proc.workdir import FileNames, SampleCollector, WorkDirectory, write_fields
+from tarkit.proc.workdir import (
+    FULL,
+    FileNames,
+    SampleCollector,
+    WorkDirectories,
+    WorkDirectory,
+    free_space,
+    write_fields,
+)
 from tarkit.streams.command import DEVNULL
 from tarkit.streams.process import Program
 from tarkit.streams.tempfile import TemporaryFile
@@ -140,14 +149,14 @@ class CommandExecutor:
 
     lost = False
 
-    def __init__(self, directory: WorkDirectory, options: CommandOptions) -> None:
-        self.directory = directory
+    def __init__(self, directories: WorkDirectories, options: CommandOptions) -> None:
+        self.directories = directories
         self.options = options
         self.collect = SampleCollector(options.base, options.mode, options.builder)
         self._lock = threading.Lock()
         self._cancelled = False
         self._program: Program | None = None
-        self._output = _Output(directory.path)
+        self._output = _Output(directories.disk.path)
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Run the command for each job, one after the other."""
@@ -172,10 +181,24 @@ class CommandExecutor:
         self._output.close()
 
     def _run(self, job: Job) -> Outcome:
+        """Run the command in memory if the sample is small, and on disk if that memory is full afterwards."""
+        memory = self.directories.memory(job.sample.size)
+        if memory is not None:
+            try:
+                outcome = self._run_in(memory, job)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+            else:
+                if free_space(memory.path) > FULL:
+                    return outcome
+        return self._run_in(self.directories.disk, job)
+
+    def _run_in(self, parent: WorkDirectory, job: Job) -> Outcome:
         options = self.options
         started = time.monotonic()
         names = FileNames(options.base, job.inputs())
-        directory = self.directory.subdirectory(b"%09d" % job.index)
+        directory = parent.subdirectory(b"%09d" % job.index)
         try:
             write_fields(job, directory, names)
             status, late = self._command(job, directory.path)
@@ -396,6 +419,7 @@ def command_runner(
     timeout: float | None = None,
     mtime: int | None = 0,
     tmpdir: str | None = None,
+    memory: str | None = None,
     keep: Callable[[str], None] | None = None,
 ) -> Iterator[Runner]:
     """Yield what runs a command for each job.
@@ -407,6 +431,7 @@ def command_runner(
         base, mode, add_log, timeout: as in `CommandOptions`.
         mtime: time of new entries, in seconds since 1970; None: that of the file.
         tmpdir: where the directories of the samples are made.
+        memory: a file system in memory, where those of small samples are made.
         keep: leave these directories; called with their path at the end.
 
     Raises:
@@ -433,14 +458,14 @@ def command_runner(
         redirects,
         alternative,
     )
-    directory = WorkDirectory(tmpdir, keep is not None)
+    directories = WorkDirectories(tmpdir, keep is not None, memory)
     try:
-        with Engine(lambda: CommandExecutor(directory, options), run) as engine:
+        with Engine(lambda: CommandExecutor(directories, options), run) as engine:
             yield engine
     finally:
-        directory.close()
+        directories.close()
         if keep is not None:
-            keep(directory.path)
+            keep(directories.disk.path)
 
 
 def _program(command: str, script: bool, shell: str | None, path: str) -> tuple[str, list[str]]:
