@@ -202,6 +202,7 @@ TABLES = (
     "checking/findings.py",
     "checking/dataset.py",
     "jobs/emit.py",
+    "jobs/dask.py",  # options of a program of Dask
 )  # the last writes command lines
 COMMAND_LINE = re.compile(r"\b(tar|tarkit|check|zip|hf) .*--")
 COMMANDS_ONLY = {  # options without an argument, of pages and of commands

@@ -294,7 +294,7 @@ def test_filters_and_augmentation(run: Run, archive: Archive, here: Path) -> Non
         ("PIL", ["fun.py:same", "--on-error", "skip"], "--decode of pictures needs Pillow", "images"),
         ("PIL", ["fun.py:same", "--rejects", "r.tar", "-p", "2"], "--decode of pictures needs Pillow", "images"),
         ("PIL", ["fun.py:batch", "--batch", "2"], "--decode of pictures needs Pillow", "images"),
-        ("PIL", ["fun.py:picture", "--on-error", "keep", "-f", "cls"], "--decode of pictures needs Pillow", "images"),
+        ("PIL", ["fun.py:picture", "--on-error", "keep", "-f", "cls"], "to encode pictures needs Pillow", "images"),
         ("numpy", ["fun.py:same", "--on-error", "skip"], "--decode of arrays needs numpy", "numpy"),
         ("numpy", ["fun.py:array"], "to encode arrays needs numpy", "numpy"),
     ],
