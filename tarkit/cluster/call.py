@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -15,8 +15,6 @@ from tarkit.cluster.spill import Spill
 from tarkit.parallel import Tasks
 from tarkit.problems import Policy, PolicyCounts
 from tarkit.samples.select import Slice
-from tarkit.stores import connect
-from tarkit.stores.store import StoreOptions, silent
 from tarkit.streams.location import Location
 
 Item = TypeVar("Item")
@@ -73,11 +71,3 @@ class PassRunner:
 def chain_of(locations: tuple[Location, ...], shard_slice: Slice | None, steps: tuple[Step, ...], run: Run) -> Chain:
     """Return some archives with steps, for the run of a task."""
     return Chain(Archives(locations, shard_slice), lambda: run, steps)
-
-
-def portable_options(options: StoreOptions | None) -> StoreOptions:
-    """Return options of URLs for other machines: those of this process for None, without its functions.
-
-    A cache is a directory of this machine, so there is none.
-    """
-    return replace(connect.options_of(options), tell=silent, note=silent, cache=None, cache_size=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +11,11 @@ from math import isqrt
 from tarkit.api.chain import Archives, Chain
 from tarkit.api.order import Order
 from tarkit.api.steps import Change, SampleFilter, Step
-from tarkit.cluster.call import portable_options
 from tarkit.cluster.scan import InputFigures, ScanResult
 from tarkit.errors import Usage, spell
 from tarkit.problems import Policy
 from tarkit.sorting.keys import SortKey
-from tarkit.streams.location import Location
+from tarkit.streams.location import portable_location
 
 BLOCK = 16_000_000
 """Bytes of a block that one task writes for another, about: a request for less costs more than its bytes."""
@@ -171,20 +169,11 @@ def _portable(origin: Archives) -> Archives:
     known: set[str] = set()
     found = []
     for location in origin.locations:
-        if location.kind not in ("path", "url", "pipe"):
-            raise Usage(f"{location.name}: other machines cannot read it", "name files or URLs")
         if location.name in known:
             raise Usage(f"{location.name} is named more than once", "on a cluster each input is read once")
         known.add(location.name)
         found.append(portable_location(location))
     return replace(origin, locations=tuple(found), prefetch=0, spool=False)
-
-
-def portable_location(location: Location) -> Location:
-    """Return a file or URL as other machines find it."""
-    text = os.path.abspath(location.text) if location.kind == "path" else location.text
-    options = portable_options(location.options) if location.kind == "url" else None
-    return location._replace(text=text, options=options)
 
 
 def choose_bounds(scans: Sequence[ScanResult], count: int) -> list[bytes]:

@@ -29,7 +29,7 @@ from tarkit.api.write import SeriesOpening, ShardsOutput
 from tarkit.cluster.call import PassRunner
 from tarkit.cluster.cut import ShardStart, find_starts
 from tarkit.cluster.order import KeyPlace, KeysItem, OrderItem, SpanFigures, compare_keys, order_span
-from tarkit.cluster.plan import DRAWN, Division, Ordering, choose_bounds, portable_location
+from tarkit.cluster.plan import DRAWN, Division, Ordering, choose_bounds
 from tarkit.cluster.records import GroupTable, pack_bounds
 from tarkit.cluster.scan import InputFigures, ScanItem, ScanResult, scan_inputs
 from tarkit.cluster.scatter import GroupFigures, SampleSums, ScatterItem, random_bounds, scatter_group
@@ -42,6 +42,7 @@ from tarkit.shards.series import SeriesSpec
 from tarkit.shards.writer import Shard
 from tarkit.stores import connect
 from tarkit.stores.schemes import scheme_of
+from tarkit.streams.location import portable_location
 from tarkit.streams.sink import short_name
 from tarkit.tar.writer import EntryWriter
 
