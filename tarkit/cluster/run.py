@@ -197,7 +197,8 @@ class _Passes:
             name = self.locations[place.input].name
             what = f"the key {show(place.key)} is also in {self.locations[place.before].name}"
             policy.apply(Problem("repeated-key", name, place.start, what))
-        policy.counts["repeated-key"] += repeated - len(shown)
+        if repeated > len(shown):
+            policy.counts["repeated-key"] += repeated - len(shown)
 
     def _refuse_neighbour(self, place: KeyPlace) -> None:
         """Raise Problem for two samples of one key that would be neighbours, or parts of one sample."""
