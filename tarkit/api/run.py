@@ -185,8 +185,8 @@ class Run:
             Exception: a TarkitError or OSError of a job, after the results that precede it.
         """
         if self.tasks is not None:
-            found = self.tasks.run_tasks(partial(_call_job, work, errors.command_line), jobs)
-            return map(_raise_at_end, found)
+            named = (_NamedJob(job) for job in jobs)
+            return map(_raise_at_end, self.tasks.run_tasks(partial(_call_job, work, errors.command_line), named))
         if processes > 1:
             from tarkit.parallel import in_order  # not loaded for one process
 
@@ -241,14 +241,24 @@ def _judged(work: Callable[[Job, Policy], Result], policy: Policy, job: Job) -> 
     yield result
 
 
+class _NamedJob(NamedTuple):
+    """A job for a cluster, whose representation is the name of its input: messages have it, and no secrets."""
+
+    job: Any
+
+    def __repr__(self) -> str:
+        parts = (self.job,) if isinstance(self.job, Location) else self.job
+        return next((part.name for part in parts if isinstance(part, Location)), type(self.job).__name__)
+
+
 def _call_job(
-    work: Callable[[Job], Iterator[Item]], command_line: bool, job: Job
+    work: Callable[[Any], Iterator[Item]], command_line: bool, named: _NamedJob
 ) -> tuple[list[Item], Exception | None]:
     """Do a job on a worker of a cluster; return its results, and the error that ended it."""
     errors.command_line = command_line
     results: list[Item] = []
     try:
-        results.extend(work(job))
+        results.extend(work(named.job))
     except (TarkitError, OSError) as error:
         return results, error
     return results, None

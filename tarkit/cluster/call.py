@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from socket import gethostname
 from typing import TypeVar
 
 from tarkit import errors
@@ -12,6 +13,7 @@ from tarkit.api.chain import Archives, Chain
 from tarkit.api.run import Run
 from tarkit.api.steps import Step
 from tarkit.cluster.spill import Spill
+from tarkit.errors import TarkitError
 from tarkit.parallel import Tasks
 from tarkit.problems import Policy, PolicyCounts
 from tarkit.samples.select import Slice
@@ -49,8 +51,17 @@ def call_task(
     context.spill.check()
     run, policy = Run(tmpdir=context.tmpdir), Policy(context.allow, context.skip).fork()
     run.policy = policy
-    value = function(item, context, run)
+    try:
+        value = function(item, context, run)
+    except OSError as error:  # of this machine, and not of Dask
+        where = error.filename if isinstance(error.filename, str) else f"{item}"
+        raise TarkitError(f"{where}: {error.strerror or error}, on {gethostname()}") from error
     return policy.found, value
+
+
+def describe(locations: Sequence[Location]) -> str:
+    """Return the names of inputs, for the representation of a task in messages: without secrets."""
+    return locations[0].name + (f" and {len(locations) - 1} more" if len(locations) > 1 else "") if locations else ""
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,9 @@ class CutItem(NamedTuple):
     opened: OpenShard
     limits: Limits
 
+    def __repr__(self) -> str:
+        return f"range {self.span} of the order"
+
 
 class CutResult(NamedTuple):
     """The shards that begin in a range, and the one that is open at its end."""

@@ -35,6 +35,9 @@ class OrderItem(NamedTuple):
     groups: Blob
     joins: bool
 
+    def __repr__(self) -> str:
+        return f"range {self.span} of the order"
+
 
 class KeyPlace(NamedTuple):
     """A key that comes again: the number of its input, its position there, and the input where it was before."""

@@ -11,7 +11,7 @@ from zlib import crc32
 from tarkit.api.order import Order
 from tarkit.api.run import Run
 from tarkit.api.steps import Flow, Step
-from tarkit.cluster.call import TaskContext, chain_of
+from tarkit.cluster.call import TaskContext, chain_of, describe
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Slice
 from tarkit.streams.location import Location
@@ -27,6 +27,9 @@ class ScanItem(NamedTuple):
     before: tuple[Step, ...]
     order: Order
     draw: int
+
+    def __repr__(self) -> str:
+        return f"scan of {describe(self.locations)}"
 
 
 class InputFigures(NamedTuple):

@@ -12,7 +12,7 @@ from zlib import crc32
 from tarkit.api.order import Order
 from tarkit.api.run import Run
 from tarkit.api.steps import Flow, Step
-from tarkit.cluster.call import TaskContext, chain_of
+from tarkit.cluster.call import TaskContext, chain_of, describe
 from tarkit.cluster.records import (
     DIGEST,
     KEY_SIZE,
@@ -61,6 +61,9 @@ class ScatterItem(NamedTuple):
     samples: int
     bounds: Blob
     parts: int
+
+    def __repr__(self) -> str:
+        return f"group {self.group}, {describe(self.locations)}"
 
 
 @dataclass
@@ -214,7 +217,7 @@ class _Scattering:
         sorter = self.order.sorted
         if sorter is None or sorter.taken != item.samples:
             taken = sorter.taken if sorter is not None else 0
-            where = item.locations[0].name + (f" and {len(item.locations) - 1} more" * (len(item.locations) > 1))
+            where = describe(item.locations)
             raise TarkitError(f"{where}: {item.samples} samples were counted, but {taken} read: an input has changed")
         if strays.samples and item.after:
             what = "entries without a key, of which fields are chosen or names changed, are not sorted on a cluster"

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from socket import gethostname
 from typing import NamedTuple
 from zlib import crc32
 
@@ -72,9 +73,7 @@ class Spill:
     def check(self) -> None:
         """Raise TarkitError on a worker that does not see the directory of the spill."""
         if not self.remote and not os.path.exists(self.path(MARK)):
-            import socket
-
-            what = f"{socket.gethostname()} does not see the directory {self.place}, or it was removed"
+            what = f"{gethostname()} does not see the directory {self.place}, or it was removed"
             raise TarkitError(what, f"{spell('spill')} needs a directory that all workers share, or a URL")
 
     def path(self, name: str) -> str:

@@ -74,6 +74,9 @@ class WriteItem(NamedTuple):
     series: SeriesSpec | None = None
     opening: SeriesOpening | None = None
 
+    def __repr__(self) -> str:
+        return f"shards from number {self.first} on" if self.shards else f"part {self.number} of the output"
+
 
 @dataclass
 class Written:
