@@ -63,9 +63,9 @@ class SpillOptions:
             write_here(data, target, run)
             return
         from tarkit.cluster.ordered import parse_task_size, write_ordered
-        from tarkit.cluster.plan import Division
+        from tarkit.cluster.plan import TaskDivision
 
-        division = Division(parse_task_size(self.task_size))
+        division = TaskDivision(parse_task_size(self.task_size))
         with on_cluster(run):
             tasks, run.tasks = run.tasks, None
             assert tasks is not None

@@ -14,7 +14,7 @@ from tarkit.api.output import Output, archives_output
 from tarkit.api.run import Run
 from tarkit.api.write import ShardsOutput
 from tarkit.cluster.call import PassRunner, TaskContext
-from tarkit.cluster.plan import MEMORY, Division, plan_ordering
+from tarkit.cluster.plan import MEMORY, TaskDivision, plan_ordering
 from tarkit.cluster.run import ClusterOutcome, order_on_cluster
 from tarkit.cluster.spill import new_spill
 from tarkit.errors import Usage, spell
@@ -64,7 +64,7 @@ def write_ordered(
     spill: str,
     *,
     memory: int | None = None,
-    division: Division | None = None,
+    division: TaskDivision | None = None,
     storage: StoreOptions | None = None,
 ) -> ClusterOutcome:
     """Write a dataset that is sorted or shuffled by tasks; see `write_on_cluster`.
@@ -92,7 +92,7 @@ def write_ordered(
         None if run.tmpdir is None else os.path.abspath(run.tmpdir),
         errors.command_line,
     )
-    return order_on_cluster(ordering, output, PassRunner(tasks, context, run), division or Division())
+    return order_on_cluster(ordering, output, PassRunner(tasks, context, run), division or TaskDivision())
 
 
 def parse_task_size(text: str | int | None) -> int | None:
@@ -171,7 +171,7 @@ def write_on_cluster(
             tasks,
             os.fspath(spill),
             memory=memory,
-            division=Division(parse_task_size(task_size)),
+            division=TaskDivision(parse_task_size(task_size)),
             storage=options,
         )
     if isinstance(opened, ShardsOutput):

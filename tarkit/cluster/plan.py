@@ -37,7 +37,7 @@ DRAWN = 200_000
 
 
 @dataclass(frozen=True)
-class Division:
+class TaskDivision:
     """How the work is divided.
 
     Attributes:

@@ -29,12 +29,12 @@ from tarkit.api.write import SeriesOpening, ShardsOutput
 from tarkit.cluster.call import PassRunner
 from tarkit.cluster.cut import ShardStart, find_starts
 from tarkit.cluster.order import KeyPlace, KeysItem, OrderItem, SpanFigures, compare_keys, order_span
-from tarkit.cluster.plan import DRAWN, Division, Ordering, choose_bounds
+from tarkit.cluster.plan import DRAWN, Ordering, TaskDivision, choose_bounds
 from tarkit.cluster.records import GroupTable, pack_bounds
 from tarkit.cluster.scan import InputFigures, ScanItem, ScanResult, scan_inputs
 from tarkit.cluster.scatter import GroupFigures, SampleSums, ScatterItem, random_bounds, scatter_group
 from tarkit.cluster.spill import Blob, Spill
-from tarkit.cluster.write import OrderedPart, WriteItem, Written, write_samples
+from tarkit.cluster.write import OrderedPart, WriteItem, WriteResult, write_samples
 from tarkit.errors import Problem, TarkitError, Unsupported, show, spell
 from tarkit.problems import ONE_ARCHIVE
 from tarkit.shards.limits import Limits
@@ -62,7 +62,7 @@ class ClusterOutcome:
 
 
 def order_on_cluster(
-    ordering: Ordering, output: Output | ShardsOutput, passes: PassRunner, division: Division
+    ordering: Ordering, output: Output | ShardsOutput, passes: PassRunner, division: TaskDivision
 ) -> ClusterOutcome:
     """Sort or shuffle a dataset, and write it. The spill is removed at the end, also after an error."""
     spill = passes.context.spill
@@ -90,7 +90,7 @@ class _Passes:
     """One run: the figures that each pass leaves for the next."""
 
     def __init__(
-        self, ordering: Ordering, output: Output | ShardsOutput, passes: PassRunner, division: Division
+        self, ordering: Ordering, output: Output | ShardsOutput, passes: PassRunner, division: TaskDivision
     ) -> None:
         self.ordering, self.output, self.passes, self.division = ordering, output, passes, division
         self.spill, self.reports = passes.context.spill, passes.run
@@ -321,7 +321,7 @@ class _Passes:
         self.reports.samples += self.outcome.samples
         self.reports.bytes += writer.position
 
-    def _written(self, items: Sequence[WriteItem]) -> list[Written]:
+    def _written(self, items: Sequence[WriteItem]) -> list[WriteResult]:
         """Write everything; return what each task has written."""
         run, total, done = self.reports, self.outcome.sums.size, SampleSums()
         found = self._timed("write", len(items), self.passes.results(write_samples, items))

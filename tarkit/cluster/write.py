@@ -79,7 +79,7 @@ class WriteItem(NamedTuple):
 
 
 @dataclass
-class Written:
+class WriteResult:
     """What was written: the sums of the samples and of the entries without a key, and the shards, or the piece."""
 
     sums: SampleSums = field(default_factory=SampleSums)
@@ -185,7 +185,7 @@ class BlockSource:
 class _Blocks:
     """The samples of a task, block after block, each with its number in the order."""
 
-    def __init__(self, item: WriteItem, context: TaskContext, run: Run, written: Written) -> None:
+    def __init__(self, item: WriteItem, context: TaskContext, run: Run, written: WriteResult) -> None:
         self.item, self.spill, self.run = item, context.spill, run
         self.written = written
         self.current = b""  # the rank of the sample that was yielded last
@@ -273,9 +273,9 @@ def _unpack(record: bytes) -> _Wanted:
     return _Wanted(*_PLACE.unpack_from(record), *_REST.unpack_from(record, _PLACE.size))
 
 
-def write_samples(item: WriteItem, context: TaskContext, run: Run) -> Written:
+def write_samples(item: WriteItem, context: TaskContext, run: Run) -> WriteResult:
     """Write the samples of a task to shards, or to a piece of the spill."""
-    written = Written()
+    written = WriteResult()
     blocks = _Blocks(item, context, run, written)
     sorter = Sorter(iter(blocks), blocks.rank, context.memory, tmpdir=run.tmpdir)
     samples = _noted(neighbours(iter(sorter), run.policy, run.tmpdir), written)
@@ -286,7 +286,7 @@ def write_samples(item: WriteItem, context: TaskContext, run: Run) -> Written:
     return written
 
 
-def _noted(samples: Iterator[TarSample], written: Written) -> Iterator[TarSample]:
+def _noted(samples: Iterator[TarSample], written: WriteResult) -> Iterator[TarSample]:
     for sample in samples:
         if sample.key is not None:
             written.first = sample.key if not written.samples else written.first
@@ -296,7 +296,7 @@ def _noted(samples: Iterator[TarSample], written: Written) -> Iterator[TarSample
 
 
 def _write_shards(
-    item: WriteItem, opening: SeriesOpening, run: Run, samples: Iterator[TarSample], written: Written
+    item: WriteItem, opening: SeriesOpening, run: Run, samples: Iterator[TarSample], written: WriteResult
 ) -> None:
     assert item.series is not None
     writer = opening.open(run, [item.series], [item.first], Limits(), iter(item.shards))
@@ -313,7 +313,7 @@ def _write_shards(
         raise AssertionError(f"shards of {item.shards} samples were planned, {written.shards} written")
 
 
-def _write_piece(item: WriteItem, context: TaskContext, samples: Iterator[TarSample], written: Written) -> None:
+def _write_piece(item: WriteItem, context: TaskContext, samples: Iterator[TarSample], written: WriteResult) -> None:
     name = piece_name(item.number)
     with context.spill.create(name) as sink:
         piece = _Piece(sink)

@@ -15,7 +15,7 @@ from tarkit.api.run import Run
 from tarkit.api.write import ShardsOutput
 from tarkit.cluster.call import call_task
 from tarkit.cluster.ordered import write_ordered
-from tarkit.cluster.plan import Division
+from tarkit.cluster.plan import TaskDivision
 from tarkit.cluster.run import ClusterOutcome
 from tarkit.parallel import LocalTasks, Tasks
 from tarkit.shards.limits import Limits
@@ -23,7 +23,7 @@ from tarkit.shards.series import SeriesSpec
 from tarkit.shards.template import parse_template
 from tests.conftest import tar
 
-SMALL = Division(task_size=8000, span=5, scans=4)
+SMALL = TaskDivision(task_size=8000, span=5, scans=4)
 
 
 class Between(LocalTasks):
@@ -60,7 +60,7 @@ def order(
     limits: Limits | None = None,
     *,
     tasks: Tasks | None = None,
-    division: Division = SMALL,
+    division: TaskDivision = SMALL,
     memory: int = 1_000_000,
     force: bool = False,
     run: Run | None = None,

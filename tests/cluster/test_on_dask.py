@@ -204,7 +204,7 @@ BETWEEN = """
     import tarkit
     from tarkit.cluster.ordered import connected
     from tarkit.cluster.write import write_samples
-    from tarkit.cluster.plan import Division
+    from tarkit.cluster.plan import TaskDivision
     from tarkit.shards.limits import Limits
     from tests.cluster import test_order
     from tests.cluster._tools import Between, order
@@ -217,7 +217,7 @@ BETWEEN = """
 
     with connected(sys.argv[1]) as tasks:
         try:
-            how = {"tasks": OnCluster(), "division": Division(task_size=1_000_000)}
+            how = {"tasks": OnCluster(), "division": TaskDivision(task_size=1_000_000)}
             order(tarkit.open("in-*.tar").shuffle(7), "b-%03d.tar", Limits(count=20), **how)
         except tarkit.TarkitError as error:
             print(error)

@@ -17,7 +17,7 @@ import tarkit
 from tarkit.api.run import Run
 from tarkit.cluster.cut import cut_span
 from tarkit.cluster.order import compare_keys, order_span
-from tarkit.cluster.plan import Division, plan_ordering
+from tarkit.cluster.plan import TaskDivision, plan_ordering
 from tarkit.cluster.scan import scan_inputs
 from tarkit.cluster.scatter import scatter_group
 from tarkit.cluster.write import write_samples
@@ -86,8 +86,8 @@ def test_the_bytes_of_shards(here: Path, name: str, limits: Limits) -> None:
     compare_shards(ORDERS[name](tarkit.open("in-*.tar")), limits)
 
 
-@each_row("division", [Division(), Division(1), Division(10**9, 1), Division(20000, 10**6, 1)])
-def test_any_division_of_the_work(here: Path, division: Division) -> None:
+@each_row("division", [TaskDivision(), TaskDivision(1), TaskDivision(10**9, 1), TaskDivision(20000, 10**6, 1)])
+def test_any_division_of_the_work(here: Path, division: TaskDivision) -> None:
     inputs(6)
     compare_shards(tarkit.open("in-*.tar").shuffle(1), Limits(size=20480), division=division)
     tarkit.open("in-*.tar").sort("cls").write("c.tar")
@@ -114,7 +114,7 @@ def test_samples_larger_than_memory_and_than_one_read(here: Path) -> None:
     for number in range(3):
         sizes = [(f"{number}{at}.bin", draw.randbytes(draw.choice([9, 700_000, 5_000_000]))) for at in range(5)]
         Path(f"in-{number}.tar").write_bytes(tar(dict(sizes)))
-    compare_shards(tarkit.open("in-*.tar").shuffle(2), Limits(size=6_000_000), division=Division(4_000_000, 4))
+    compare_shards(tarkit.open("in-*.tar").shuffle(2), Limits(size=6_000_000), division=TaskDivision(4_000_000, 4))
 
 
 # ---- Steps around the order
@@ -145,9 +145,9 @@ def test_entries_without_a_key_come_first(here: Path) -> None:
             tar({"README": b"%d" % number, f"{number}/a.txt": b"x", f"{number}/b.txt": b"y", ".end": b"z"})
         )
     for limits in (Limits(count=2), Limits(size=10240)):
-        compare_shards(tarkit.open("in-*.tar").shuffle(1), limits, division=Division(1, 2))
+        compare_shards(tarkit.open("in-*.tar").shuffle(1), limits, division=TaskDivision(1, 2))
     tarkit.open("in-*.tar").sort().write("a.tar")
-    order(tarkit.open("in-*.tar").sort(), "b.tar", division=Division(1, 2))
+    order(tarkit.open("in-*.tar").sort(), "b.tar", division=TaskDivision(1, 2))
     assert Path("a.tar").read_bytes() == Path("b.tar").read_bytes()
 
 
@@ -182,7 +182,7 @@ def test_samples_of_two_inputs_are_joined(here: Path) -> None:
             Path(f"{part}-{number}.tar").write_bytes(tar({f"{key}.{part}": key.encode() * 500 for key in keys[:5]}))
     for limits in (Limits(count=2), Limits(size=20480)):
         data = tarkit.open("???-*.tar", allow="joined-sample").sort()
-        shards = compare_shards(data, limits, division=Division(5000, 4))
+        shards = compare_shards(data, limits, division=TaskDivision(5000, 4))
         assert sum(each.samples for each in shards) == 18
 
 
@@ -199,7 +199,7 @@ def test_keys_of_two_inputs(here: Path, make: Callable[[Dataset], Dataset], allo
     for number in range(4):
         Path(f"in-{number}.tar").write_bytes(tar({f"{key}.cls": b"%d" % number for key in (number, number + 1)}))
     names = []
-    for write in (lambda data: data.write("a.tar"), lambda data: order(data, "a.tar", division=Division(1, 3))):
+    for write in (lambda data: data.write("a.tar"), lambda data: order(data, "a.tar", division=TaskDivision(1, 3))):
         with pytest.raises(Problem) as error:
             write(make(tarkit.open("in-*.tar", allow=allow)))
         names.append(error.value.name)
@@ -213,7 +213,7 @@ def test_repeated_keys_in_shards_are_warnings(here: Path) -> None:
     said: list[list[str]] = []
     for write in (
         lambda data: data.split("a-%d.tar", count=9),
-        lambda data: order(data, "b-%d.tar", Limits(count=9), division=Division(1, 20)),
+        lambda data: order(data, "b-%d.tar", Limits(count=9), division=TaskDivision(1, 20)),
     ):
         lines: list[str] = []
         write(tarkit.open("in-*.tar", on_problem=lines.append).shuffle(1))
@@ -229,7 +229,7 @@ def test_neighbours_of_one_key_in_two_ranges(here: Path) -> None:
         Path(f"in-{number}.tar").write_bytes(tar({"x.cls": b"%d" % number}))
     for data in (tarkit.open("in-*.tar").shuffle(1), tarkit.open("in-*.tar", allow="repeated-key").shuffle(1)):
         with pytest.raises(Problem, match=r"has the same key 'x' \[joined-sample\]"):
-            order(data, "b-%d.tar", Limits(count=1), division=Division(1, 1))
+            order(data, "b-%d.tar", Limits(count=1), division=TaskDivision(1, 1))
 
 
 # ---- Any archives
@@ -264,7 +264,7 @@ def test_any_archives(
     errors: list[TarkitError | None] = []
     for output, write in (("a", _here), ("b", _there)):
         try:
-            write(dataset(), output, limits, Division(size, span))
+            write(dataset(), output, limits, TaskDivision(size, span))
             errors.append(None)
         except TarkitError as error:
             errors.append(error)
@@ -277,14 +277,14 @@ def test_any_archives(
         assert not [*Path().glob("b*.tar")]
 
 
-def _here(data: Dataset, name: str, limits: Limits | None, division: Division) -> None:
+def _here(data: Dataset, name: str, limits: Limits | None, division: TaskDivision) -> None:
     if limits is None:
         data.write(f"{name}.tar")
     else:
         data.split(f"{name}-%d.tar", count=limits.count, size=limits.size, size_rule=limits.rule)
 
 
-def _there(data: Dataset, name: str, limits: Limits | None, division: Division) -> None:
+def _there(data: Dataset, name: str, limits: Limits | None, division: TaskDivision) -> None:
     order(data, f"{name}.tar" if limits is None else f"{name}-%d.tar", limits, division=division)
 
 
