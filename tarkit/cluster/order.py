@@ -14,7 +14,7 @@ from tarkit.cluster.records import (
     ListedSample,
     OrderedSample,
     order_name,
-    read_section,
+    read_sections,
     unpack_keyed,
     unpack_listed,
 )
@@ -75,8 +75,8 @@ def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
     rows = GroupTable.unpack(spill.get(item.groups))
 
     def listed() -> Iterator[tuple[bytes, bytes]]:
-        for group, (table, _) in enumerate(rows):
-            for each in unpack_listed(read_section(spill, group, table, 1 + item.span)):
+        for group, section in enumerate(read_sections(spill, rows, 1 + item.span)):
+            for each in unpack_listed(section):
                 yield each.rank, _PLACED.pack(each.input, group, each.start) + each._replace(rank=b"").pack()
 
     pieces: list[bytes] = []
@@ -131,8 +131,8 @@ class KeysFigures(NamedTuple):
 def compare_keys(item: KeysItem, context: TaskContext, run: Run) -> KeysFigures:
     """Find the keys that several inputs have, among those of a part."""
     spill, keys = context.spill, Multimap(run.tmpdir)
-    for group, (table, _) in enumerate(GroupTable.unpack(spill.get(item.groups))):
-        for key, number, start in unpack_keyed(read_section(spill, group, table, item.section)):
+    for section in read_sections(spill, GroupTable.unpack(spill.get(item.groups)), item.section):
+        for key, number, start in unpack_keyed(section):
             keys.add(key, _SEEN.pack(number, start))
     count, shown = 0, list[KeyPlace]()
     for key, values in keys.repeated():

@@ -12,7 +12,7 @@ Sections, samples and records each have a checksum that is compared when they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from struct import Struct
 from typing import NamedTuple
@@ -210,6 +210,12 @@ def read_section(spill: Spill, group: int, table: int, section: int) -> bytes:
     if crc32(data) != checksum:
         raise spill.changed(name, start)
     return data
+
+
+def read_sections(spill: Spill, rows: Sequence[tuple[int, bool]], section: int) -> Iterator[bytes]:
+    """Yield the bytes of one section of the list of each group, in order; `rows` is what a GroupTable has."""
+    tables = [(group, table) for group, (table, _) in enumerate(rows)]
+    return spill.ahead(lambda each: read_section(spill, *each, section), tables)
 
 
 class GroupTable:

@@ -12,6 +12,7 @@ from tarkit.api.order import Order
 from tarkit.api.run import Run
 from tarkit.api.steps import Flow, Step
 from tarkit.cluster.call import TaskContext, chain_of, describe
+from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Slice
 from tarkit.streams.location import Location
@@ -58,7 +59,9 @@ class Gathering(Step):
         return self.order.gathers
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
-        """Return the samples."""
+        """Return the samples. Objects are read in order, unless their samples are large: then by headers alone."""
+        if flow.by_headers and isinstance(flow.inputs, DatasetReader):
+            flow.inputs.reordered = True
         return samples
 
 
@@ -70,7 +73,7 @@ def scan_inputs(item: ScanItem, context: TaskContext, run: Run) -> ScanResult:
     key = item.order.key
     for location in item.locations:
         chain = chain_of((location,), item.shard_slice, (*item.before, Gathering(item.order)), silent)
-        samples, flow = chain.samples(silent, contents=False)
+        samples, flow = chain.samples(silent)
         count = size = 0
         previous: TarSample | None = None
         with flow:

@@ -11,20 +11,27 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from socket import gethostname
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.stores import connect
 from tarkit.stores.schemes import find_scheme, public_name, scheme_of
 from tarkit.stores.store import StoreOptions
-from tarkit.stores.transfer import request_again
+from tarkit.stores.transfer import ThreadCall, request_again
 from tarkit.streams.sink import Sink, open_sink
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+REQUESTS = 16  # for small blocks of objects, at a time
 CHUNK = 8 << 20  # bytes of one read
 MARK = "in-use"  # a file by which a worker sees that it has the same directory
 _AGAIN = 5  # attempts to remove a directory to which a lost worker may still write
@@ -116,6 +123,19 @@ class Spill:
             size = min(CHUNK, stop - start)
             yield self.read(name, start, start + size)
             start += size
+
+    def ahead(self, read: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Yield `read(item)` for each item, in order; several requests for objects are made at a time."""
+        if not self.remote:
+            yield from map(read, items)
+            return
+        left, waiting = iter(items), deque[ThreadCall[Result]]()
+        while True:
+            for item in islice(left, REQUESTS - len(waiting)):
+                waiting.append(ThreadCall(partial(read, item)))
+            if not waiting:
+                return
+            yield waiting.popleft().result()
 
     def changed(self, name: str, position: int) -> TarkitError:
         """Return the error for bytes that are not what was written."""

@@ -39,6 +39,7 @@ from tarkit.streams.sink import Sink, WriteOnlySink
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar.writer import EntryWriter
 
+READ = 32 << 20  # bytes of a block that are requested together
 _PLACE = Struct(">IQ")  # group and offset: the order in which blocks are read
 _REST = Struct("<QIQ16s")  # number in the order; key size, size, digest
 
@@ -108,11 +109,11 @@ class BlockSource:
         self._tmpdir = tmpdir
         self._held: HeldRange | MovedRange | None = None
         self._ahead = b""
-        self._at = self._end = 0
+        self._used = self._at = self._end = 0
 
     def ready(self, offset: int, stop: int) -> None:
         """Set the range of the block that is read."""
-        self._at, self._end, self._ahead = offset, stop, b""
+        self._at, self._end, self._ahead, self._used = offset, stop, b"", 0
 
     def sample(self, key_size: int, size: int, digest: bytes) -> TarSample:
         """Return the next sample of the block. Raises TarkitError if it is not the one that was written."""
@@ -131,11 +132,14 @@ class BlockSource:
 
     def _take(self, length: int) -> bytes:
         """Return the next bytes, of a larger read where samples are small."""
-        if len(self._ahead) < length:
-            start = self._at + len(self._ahead)
-            stop = min(max(self._at + length, start + LARGE), self._end)
-            self._ahead += self._spill.read(self.name, start, stop)
-        data, self._ahead = self._ahead[:length], self._ahead[length:]
+        have = len(self._ahead) - self._used
+        if have < length:
+            start = self._at + have
+            stop = min(max(self._at + length, start + READ), self._end)
+            self._ahead = self._ahead[self._used :] + self._spill.read(self.name, start, stop)
+            self._used = 0
+        data = self._ahead[self._used : self._used + length]
+        self._used += length
         self._at += length
         return data
 
