@@ -13,7 +13,6 @@ from tarkit.cli import options
 from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun
 from tarkit.cli.jobs import JobOptions
-from tarkit.cli.target import write as write_here
 from tarkit.errors import Usage
 
 if TYPE_CHECKING:
@@ -60,7 +59,9 @@ class SpillOptions:
     def write(self, data: Dataset, target: Output | ShardsOutput, run: ConsoleRun) -> None:
         """Write a dataset that is sorted or shuffled, here or on the cluster."""
         if self.spill is None:
-            write_here(data, target, run)
+            from tarkit.cli.target import write
+
+            write(data, target, run)
             return
         from tarkit.cluster.ordered import parse_task_size, write_ordered
         from tarkit.cluster.plan import TaskDivision

@@ -23,7 +23,7 @@ BLOCK = 16_000_000
 MEMORY = 1_000_000_000
 """Bytes that a task holds, unless the user says otherwise."""
 
-SPAN = 4_000_000
+SPAN = 16_000_000
 """Samples in a range whose list one task merges."""
 
 SCANS = 10_000

@@ -13,7 +13,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -78,8 +78,16 @@ class Spill:
         self.put(MARK, b"1")
 
     def check(self) -> None:
-        """Raise TarkitError on a worker that does not see the directory of the spill."""
-        if not self.remote and not os.path.exists(self.path(MARK)):
+        """Raise TarkitError on a worker that does not see the spill, and after the end of the run.
+
+        A task calls it before a file gets its name: its run may have ended since it began.
+        """
+        if self.remote:
+            try:
+                connect.head_object(self.path(MARK), self.storage)
+            except FileNotFoundError:
+                raise TarkitError(f"{self.shown}: the spill was removed: the run has ended") from None
+        elif not os.path.exists(self.path(MARK)):
             what = f"{gethostname()} does not see the directory {self.place}, or it was removed"
             raise TarkitError(what, f"{spell('spill')} needs a directory that all workers share, or a URL")
 
@@ -87,15 +95,21 @@ class Spill:
         """Return the path or URL of a file."""
         return f"{self.place}/{name}"
 
-    def create(self, name: str) -> Sink:
-        """Begin to write a file."""
-        return open_sink("url" if self.remote else "path", self.path(name), options=self.storage)
+    @contextmanager
+    def create(self, name: str) -> Iterator[Sink]:
+        """Write a file of a task, which gets its name at the end of the block."""
+        with self._open(name) as sink:
+            yield sink
+            self.check()
 
     def put(self, name: str, data: bytes) -> Blob:
         """Write a small file."""
-        with self.create(name) as sink:
+        with self._open(name) as sink:
             sink.write(data)
         return Blob(name, len(data), crc32(data))
+
+    def _open(self, name: str) -> Sink:
+        return open_sink("url" if self.remote else "path", self.path(name), options=self.storage)
 
     def get(self, blob: Blob) -> bytes:
         """Return the bytes of a small file. Raises TarkitError if they are not those that were written."""
@@ -143,8 +157,13 @@ class Spill:
         return TarkitError(what, "is the disk of the spill damaged? run the command again")
 
     def remove(self) -> None:
-        """Remove all files, as far as possible; raises OSError or TarkitError otherwise."""
+        """Remove all files, as far as possible; raises OSError or TarkitError otherwise.
+
+        The first is the one without which tasks that still run complete no file.
+        """
         if self.remote:
+            with suppress(FileNotFoundError):
+                connect.delete_object(self.path(MARK), self.storage)
             for info in list(connect.list_objects(f"{self.place}/", self.storage)):
                 with suppress(FileNotFoundError):
                     connect.delete_object(info.url, self.storage)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import accumulate, groupby
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
@@ -286,7 +286,7 @@ def write_samples(item: WriteItem, context: TaskContext, run: Run) -> WriteResul
     if item.opening is None:
         _write_piece(item, context, samples, written)
     else:
-        _write_shards(item, item.opening, run, samples, written)
+        _write_shards(item, context, run, samples, written)
     return written
 
 
@@ -300,12 +300,16 @@ def _noted(samples: Iterator[TarSample], written: WriteResult) -> Iterator[TarSa
 
 
 def _write_shards(
-    item: WriteItem, opening: SeriesOpening, run: Run, samples: Iterator[TarSample], written: WriteResult
+    item: WriteItem, context: TaskContext, run: Run, samples: Iterator[TarSample], written: WriteResult
 ) -> None:
     assert item.series is not None
-    writer = opening.open(run, [item.series], [item.first], Limits(), iter(item.shards))
+    assert item.opening is not None
+    writer = item.opening.open(run, [item.series], [item.first], Limits(), iter(item.shards))
+    complete = set(accumulate(item.shards))
     try:
-        for sample in samples:
+        for number, sample in enumerate(samples, 1):
+            if number in complete:  # after this sample a shard gets its name
+                context.spill.check()
             if not writer.add(sample):
                 raise TarkitError(f"there are more samples than the {sum(item.shards)} that were counted")
         writer.close(written.samples)

@@ -96,6 +96,31 @@ def test_the_bytes_of_one_machine(shared: Cluster, data: Path) -> None:
     assert "tarkit: scatter: " in said
 
 
+def test_several_epochs(shared: Cluster, data: Path) -> None:
+    words = ("shuffle", "in-0*.tar", "--seed", "7", "--epochs", "2", "-o")
+    tarkit(*words, "a-{epoch}.tar")
+    tarkit(*words, "b-{epoch}.tar", "--dask", shared.address, "--spill", "spill", "--task-size", "1M")
+    assert contents("a-*.tar") == contents("b-*.tar")
+
+
+PYTHON = """
+    import sys, tarkit
+    data = tarkit.open("in-*.tar").shuffle(seed=7)
+    how = {"dask": sys.argv[1], "spill": "spill", "task_size": "1M", "memory": 2_000_000}
+    shards = tarkit.write_on_cluster(data, "b-%03d.tar", count=20, **how)
+    print([shard[1:3] for shard in shards] == [shard[1:3] for shard in data.split("c-%03d.tar", count=20)])
+    print(*tarkit.write_on_cluster(data, "all.tar", **how)[0][:3], [shard.name for shard in shards[:2]])
+"""
+
+
+def test_in_python(shared: Cluster, data: Path) -> None:
+    words = [sys.executable, "-c", textwrap.dedent(PYTHON), shared.address]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    size = Path("all.tar").stat().st_size
+    assert ran.stdout.splitlines() == ["True", f"all.tar 600 {size} ['b-000.tar', 'b-001.tar']"], ran.stderr
+    same_shards(data)
+
+
 COMMANDS = [
     ("stats", "in-*.tar", "--by", "cls", "--json"),
     ("check", "in-*.tar", "bad.tar", "--unique", "--require", "jpg"),

@@ -467,6 +467,18 @@ def test_a_worker_that_does_not_see_the_spill(here: Path) -> None:
         order(tarkit.open("in-*.tar").shuffle(4), "b.tar", tasks=Between(scan_inputs, hide))
 
 
+def test_a_task_that_still_runs_after_the_end_completes_nothing(here: Path) -> None:
+    inputs(4)
+    for function in (scatter_group, order_span, write_samples):
+
+        def end(spill: Path) -> None:
+            os.rename(spill / "in-use", spill / "was")
+
+        with pytest.raises(TarkitError, match="or it was removed"):
+            order(tarkit.open("in-*.tar").shuffle(4), "b-%d.tar", Limits(count=2), tasks=Between(function, end))
+        assert not [*Path().glob("b*")]
+
+
 def test_a_policy_is_needed_to_plan(here: Path) -> None:
     inputs(2)
     ordering = plan_ordering(tarkit.open("in-*.tar").shuffle(4), Policy())
