@@ -87,6 +87,7 @@ spill = options.group(
         "Jobs",
         "--spill",
         metavar="DIR",
+        detail=True,
         help="With --dask, a shared directory or URL for temporary data.",
         more="Tasks write there what others read. It takes as many bytes as the selected samples, and is removed at "
         "the end.",
@@ -95,6 +96,7 @@ spill = options.group(
         "Jobs",
         "--task-size",
         metavar="SIZE",
+        detail=True,
         help="With --dask, bytes that one task sorts or writes.",
         more="The default makes blocks of 16 MB: 4 GB for 1 TB. A task has --memory SIZE, by default 1GB, and takes "
         "the rest in temporary space of its worker.",

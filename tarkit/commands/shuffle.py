@@ -100,6 +100,8 @@ def shuffle(
     or a stream. Samples are selected before, in the order of the inputs.
 
     \f
+    With --dask ADDRESS and --spill DIR a cluster does the work, in passes; the output has the same bytes.
+
     A sample stays whole. Entries without key that are in no sample come first. Fields and keys change afterwards, so
     that {index} in --rekey counts in the new order.
     """

@@ -114,6 +114,8 @@ def sort(
 
     \f
     Scattered entries of a sample in one input are gathered. Samples are selected before, in the order of the inputs.
+
+    With --dask ADDRESS and --spill DIR a cluster does the work, in passes; the output has the same bytes.
     """
     names = " ".join(sort_field).replace(",", " ").split()
     if sort_field and not names:
