@@ -50,7 +50,7 @@ def call_task(
     errors.command_line = context.command_line
     context.spill.check()
     run, policy = Run(tmpdir=context.tmpdir), Policy(context.allow, context.skip).fork()
-    run.policy = policy
+    run.policy, run.tmpdir = policy, run.scratch(None)
     try:
         value = function(item, context, run)
     except OSError as error:  # of this machine, and not of Dask

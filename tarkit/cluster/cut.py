@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from tarkit.api.run import Run
 from tarkit.cluster.call import PassRunner, TaskContext
-from tarkit.cluster.order import SpanFigures
-from tarkit.cluster.records import OrderedSample, read_order
+from tarkit.cluster.order import SpanFigures, SpanSizes
+from tarkit.cluster.spill import Blob
 from tarkit.shards.limits import Limits
 from tarkit.tar.block import BLOCK, RECORD
 
@@ -24,39 +24,23 @@ class ShardStart(NamedTuple):
     sample: int
 
 
-@dataclass(frozen=True)
-class OpenShard:
+class OpenShard(NamedTuple):
     """The shard that is open at a border between two ranges: its samples, its length so far, its bytes of payload.
 
-    `ahead` are length and payload of what stands in front of the first sample of all.
+    At the start of all it has no sample, but what stands in front of the first one.
     """
 
     samples: int = 0
     position: int = 0
     content: int = 0
-    ahead: tuple[int, int] = (0, 0)
-
-    def is_full(self, limits: Limits, size: int) -> bool:
-        """Return whether the shard closes before a sample of this size: the rules of `shards.writer.SeriesWriter`."""
-        if not self.samples:
-            return False
-        if limits.count is not None and self.samples >= limits.count:
-            return True
-        if limits.size is None:
-            return False
-        if limits.rule == "content":
-            return self.content >= limits.size
-        return -(-(self.position + size + 2 * BLOCK) // RECORD) * RECORD > limits.size
-
-    def plus(self, size: int, content: int) -> OpenShard:
-        """Return the shard with one more sample."""
-        return OpenShard(self.samples + 1, self.position + size, self.content + content)
 
 
 class CutItem(NamedTuple):
-    """A range to cut, the shard that is open at its start, and the number of its first sample."""
+    """A range to cut: its sizes, the number of its first sample, and the shard that is open at its start."""
 
     span: int
+    sizes: Blob
+    samples: int
     records: int
     first: int
     opened: OpenShard
@@ -74,32 +58,39 @@ class CutResult(NamedTuple):
 
 
 def cut_span(item: CutItem, context: TaskContext, run: Run) -> CutResult:
-    """Find where shards begin in a range."""
+    """Find where shards begin in a range, by the rules of `shards.writer.SeriesWriter`.
+
+    Where one ends is looked up in the sums of sizes, so that it takes no time for each sample.
+    """
+    weighs = item.limits.rule == "content"
+    sizes = SpanSizes.unpack(context.spill.get(item.sizes), item.samples, weighs, item.records > item.samples)
+    ends = array("Q", accumulate(sizes.sizes, initial=0))
+    contents = array("Q", accumulate(sizes.contents, initial=0)) if weighs else array("Q")
     starts: list[ShardStart] = []
-    opened, sample = item.opened, item.first
-    for record, size, content in _samples(read_order(context.spill, item.span, 0, item.records)):
-        size, content = size + opened.ahead[0], content + opened.ahead[1]
-        if opened.is_full(item.limits, size):
-            opened = OpenShard()
+    opened, at = item.opened, 0
+    while at < item.samples:
+        following = _end_of_shard(opened, at, ends, contents, item.limits)
         if not opened.samples:
-            starts.append(ShardStart(item.span, record, sample))
-        opened = opened.plus(size, content)
-        sample += 1
+            starts.append(ShardStart(item.span, sizes.records[at] if sizes.records else at, item.first + at))
+        if following >= item.samples:
+            samples, size = opened.samples + item.samples - at, opened.position + ends[-1] - ends[at]
+            content = opened.content + (contents[-1] - contents[at] if weighs else 0)
+            return CutResult(starts, OpenShard(samples, size, content))
+        opened, at = OpenShard(), following
     return CutResult(starts, opened)
 
 
-def _samples(records: Iterator[OrderedSample]) -> Iterator[tuple[int, int, int]]:
-    """Yield (first record, size, content) of each sample, with all parts that are joined to it."""
-    first, size, content = -1, 0, 0
-    for number, each in enumerate(records):
-        if not each.joined:
-            if first >= 0:
-                yield first, size, content
-            first, size, content = number, 0, 0
-        size += each.size
-        content += each.content
-    if first >= 0:
-        yield first, size, content
+def _end_of_shard(opened: OpenShard, first: int, ends: Sequence[int], contents: Sequence[int], limits: Limits) -> int:
+    """Return the number of the first sample that the shard whose next sample is `first` does not take."""
+    found = [len(ends)]
+    if limits.count is not None:
+        found.append(first + limits.count - opened.samples)
+    if limits.size is not None and limits.rule == "content":
+        found.append(bisect_left(contents, limits.size - opened.content + contents[first]))
+    elif limits.size is not None:
+        longest = limits.size // RECORD * RECORD - 2 * BLOCK  # of the entries of a tar that is as long as allowed
+        found.append(bisect_right(ends, max(longest - opened.position + ends[first], 0)) - 1)
+    return max(min(found), first + (not opened.samples))
 
 
 def find_starts(
@@ -116,10 +107,11 @@ def find_starts(
         numbers = range(0, firsts[-1], limits.count)
         return [ShardStart(*_place(firsts, number), number) for number in numbers]
     starts: list[ShardStart] = []
-    opened = OpenShard(ahead=ahead)
+    opened = OpenShard(0, *ahead)
     for span, figures in enumerate(spans):
         if figures.samples:
-            item = CutItem(span, figures.records, firsts[span], opened, limits)
+            assert figures.sizes is not None
+            item = CutItem(span, figures.sizes, figures.samples, figures.records, firsts[span], opened, limits)
             for found in passes.results(cut_span, [item]):
                 starts += found.starts
                 opened = found.opened

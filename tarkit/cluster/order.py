@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from struct import Struct
@@ -15,6 +16,7 @@ from tarkit.cluster.records import (
     OrderedSample,
     order_name,
     read_sections,
+    sizes_name,
     unpack_keyed,
     unpack_listed,
 )
@@ -29,14 +31,61 @@ _SEEN = Struct("<IQ")  # input, start
 
 
 class OrderItem(NamedTuple):
-    """A range of the order. With `joins` samples of one key that come one after the other become one."""
+    """A range of the order. With `joins` samples of one key that come one after the other become one.
+
+    With `sizes` those of the samples are written too, with `weighs` also their bytes of payload.
+    """
 
     span: int
     groups: Blob
     joins: bool
+    sizes: bool
+    weighs: bool
 
     def __repr__(self) -> str:
         return f"range {self.span} of the order"
+
+
+class SpanSizes(NamedTuple):
+    """The sizes of the samples of a range, with all their parts, and their bytes of payload.
+
+    Attributes:
+        sizes: bytes of each sample.
+        contents: bytes of payload, if shards are cut by these.
+        records: the first record of each sample, if some have several.
+    """
+
+    sizes: array[int]
+    contents: array[int]
+    records: array[int]
+
+    @classmethod
+    def empty(cls) -> SpanSizes:
+        """Return the sizes of no sample."""
+        return cls(array("Q"), array("Q"), array("Q"))
+
+    def add(self, size: int, content: int, record: int, joined: bool) -> None:
+        """Add a record, which may be part of the sample before it."""
+        if joined:
+            self.sizes[-1] += size
+            self.contents[-1] += content
+        else:
+            self.sizes.append(size)
+            self.contents.append(content)
+            self.records.append(record)
+
+    def pack(self, weighs: bool, joined: bool) -> bytes:
+        """Return the sizes as bytes; `joined` says whether a sample has several records."""
+        return self.sizes.tobytes() + self.contents.tobytes() * weighs + self.records.tobytes() * joined
+
+    @classmethod
+    def unpack(cls, data: bytes, samples: int, weighs: bool, joined: bool) -> SpanSizes:
+        """Return the sizes of so many samples; other arguments are as for `pack`."""
+        parts = [array("Q") for _ in range(3)]
+        wanted = [part for part, there in zip(parts, (True, weighs, joined), strict=True) if there]
+        for number, part in enumerate(wanted):
+            part.frombytes(memoryview(data)[8 * samples * number : 8 * samples * (number + 1)])
+        return cls(*parts)
 
 
 class KeyPlace(NamedTuple):
@@ -58,6 +107,7 @@ class SpanFigures:
         first, last: the first and the last key.
         adjacent: how many samples have the key of the one before them.
         shown: the first of these.
+        sizes: the file with the sizes of the samples, if it is asked for.
     """
 
     samples: int = 0
@@ -67,6 +117,7 @@ class SpanFigures:
     last: KeyPlace | None = None
     adjacent: int = 0
     shown: list[KeyPlace] = field(default_factory=list)
+    sizes: Blob | None = None
 
 
 def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
@@ -79,6 +130,7 @@ def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
             for each in unpack_listed(section):
                 yield each.rank, _PLACED.pack(each.input, group, each.start) + each._replace(rank=b"").pack()
 
+    sizes = SpanSizes.empty()
     pieces: list[bytes] = []
     waiting = 0
     last: KeyPlace | None = None
@@ -88,6 +140,8 @@ def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
             (sample,) = unpack_listed(record[_PLACED.size :])
             place = KeyPlace(sample.key, number, start, number if last is None else last.input)
             again = last is not None and last.key == sample.key
+            if item.sizes:
+                sizes.add(sample.size, sample.content, figures.records, again and item.joins)
             _count(figures, sample, place, again and item.joins)
             if again and not item.joins:
                 figures.adjacent += 1
@@ -100,6 +154,9 @@ def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
                 pieces, waiting = [], 0
         sink.write(b"".join(pieces))
     figures.last = last
+    if item.sizes:
+        joined = figures.records > figures.samples
+        figures.sizes = spill.put(sizes_name(item.span), sizes.pack(item.weighs, joined))
     return figures
 
 
@@ -115,10 +172,17 @@ def _ordered(sample: ListedSample, group: int, joined: bool) -> OrderedSample:
 
 
 class KeysItem(NamedTuple):
-    """A part of the keys. `section` is the number of its section in the lists."""
+    """A part of the keys. `section` is the number of its section in the lists.
+
+    With `scattered` a key may come again in one input.
+    """
 
     section: int
     groups: Blob
+    scattered: bool
+
+    def __repr__(self) -> str:
+        return f"section {self.section} of the keys"
 
 
 class KeysFigures(NamedTuple):
@@ -138,7 +202,7 @@ def compare_keys(item: KeysItem, context: TaskContext, run: Run) -> KeysFigures:
     for key, values in keys.repeated():
         (first, _), *others = sorted(_SEEN.unpack(value) for value in values)
         for number, start in others:
-            if number != first:
+            if number != first or not item.scattered:
                 count += 1
                 if len(shown) < SHOWN:
                     shown.append(KeyPlace(key, number, start, first))

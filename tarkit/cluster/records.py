@@ -5,6 +5,7 @@
   a key, then one section for each range of the order; then the keys, a section for each part of the keys. At the end is
   a table of the sections.
 - `order-N`, of each range: records of fixed length for its samples in their order, with the places of their bytes.
+- `sizes-N`, of each range: the sizes of its samples, where shards are cut by them.
 - `piece-N`: part of an output that is one archive.
 
 Sections, samples and records each have a checksum that is compared when they are read.
@@ -47,6 +48,11 @@ def list_name(group: int) -> str:
 def order_name(span: int) -> str:
     """Return the name of the file with the order of a range."""
     return f"order-{span:07d}"
+
+
+def sizes_name(span: int) -> str:
+    """Return the name of the file with the sizes of the samples of a range."""
+    return f"sizes-{span:07d}"
 
 
 def piece_name(number: int) -> str:

@@ -116,6 +116,16 @@ class _Passes:
         self._write(table)
         return self.outcome
 
+    @property
+    def _limits(self) -> Limits | None:
+        """The limits of shards; None for one archive."""
+        return self.output.limits if isinstance(self.output, ShardsOutput) else None
+
+    @property
+    def _weighs(self) -> bool:
+        """Whether shards close by their bytes of payload."""
+        return self._limits is not None and self._limits.size is not None and self._limits.rule == "content"
+
     # ---- The passes
 
     def _scan(self) -> None:
@@ -156,6 +166,7 @@ class _Passes:
                     firsts[stop] - firsts[start],
                     stored,
                     self.parts,
+                    self._weighs,
                 )
 
         for found in self._timed("scatter", len(groups), self.passes.results(scatter_group, items())):
@@ -166,7 +177,9 @@ class _Passes:
             self.reports.dropped += found.left_out + found.dropped
 
     def _order(self, table: Blob) -> None:
-        items = (OrderItem(span, table, self.ordering.joins) for span in range(self.count))
+        joins, limits = self.ordering.joins, self._limits
+        sizes = joins or (limits is not None and limits.size is not None)
+        items = (OrderItem(span, table, joins, sizes, self._weighs) for span in range(self.count))
         for found in self._timed("order", self.count, self.passes.results(order_span, items)):
             self.spans.append(found)
         records = sum(span.records for span in self.spans)
@@ -185,7 +198,8 @@ class _Passes:
                 self._refuse_neighbour(first._replace(before=last.input))
 
     def _compare_keys(self, table: Blob) -> None:
-        items = [KeysItem(1 + self.count + part, table) for part in range(self.parts)]
+        scattered = "scattered-sample" in self.reports.policy.allowed
+        items = [KeysItem(1 + self.count + part, table, scattered) for part in range(self.parts)]
         repeated, shown = 0, list[KeyPlace]()
         for found in self._timed("keys", len(items), self.passes.results(compare_keys, items)):
             repeated += found.repeated
@@ -212,7 +226,7 @@ class _Passes:
         self.reports.policy.apply(problem)
 
     def _write(self, table: Blob) -> None:
-        limits = self.output.limits if isinstance(self.output, ShardsOutput) else self._pieces()
+        limits = self._limits or self._pieces()
         samples = sum(span.samples for span in self.spans)
         ahead = (self.strays.size, self.strays.content)
         starts = find_starts(self.passes, self.spans, limits, ahead)
@@ -284,6 +298,8 @@ class _Passes:
     def _write_shards(self, output: ShardsOutput, items: Sequence[WriteItem], count: int) -> None:
         template, start = output.series[0].template, output.starts[0]
         names = [template.name(start + number) for number in range(count)]
+        if not items and self.strays.samples:
+            self.reports.warn("no sample found; entries without a key are left out")
         try:
             shards = [shard for each in self._written(items) for shard in each.shards]
             self._account(len(shards) == count)

@@ -48,6 +48,7 @@ class ScatterItem(NamedTuple):
         start, samples: how many samples all groups before have, and how many this one has.
         bounds: the first ranks of all ranges but the first.
         parts: into how many parts the keys are divided; 0 where they are not compared.
+        weighs: whether the bytes of payload are counted, for shards that close by them: headers are read again for it.
     """
 
     group: int
@@ -61,6 +62,7 @@ class ScatterItem(NamedTuple):
     samples: int
     bounds: Blob
     parts: int
+    weighs: bool
 
     def __repr__(self) -> str:
         return f"group {self.group}, {describe(self.locations)}"
@@ -140,7 +142,7 @@ class RankedOrder(Step):
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples in order."""
         self.sorted = self.order.sorter(samples, flow)
-        self.sorted.strays_apart = True
+        self.sorted.strays_apart, self.sorted.distinct = True, False  # keys of all groups are compared later
         return iter(self.sorted)
 
 
@@ -232,7 +234,7 @@ class _Scattering:
         return GroupFigures(sums, strays, sorter.joined, sorter.left_out, dropped, self.sections.length)
 
     def _add(self, sample: TarSample, sums: SampleSums, strays: SampleSums) -> None:
-        content = sample.content
+        content = sample.content if self.item.weighs else 0
         offset, size, digest = self.file.add(sample)
         if sample.key is None:
             strays.add(size, content, digest)

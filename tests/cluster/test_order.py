@@ -382,7 +382,7 @@ def emptied(path: Path) -> None:
 BLOCKS = [
     (order_span, "list-0000001"),
     (compare_keys, "list-0000002"),
-    (cut_span, "order-0000001"),
+    (cut_span, "sizes-0000001"),
     (write_samples, "order-0000001"),
     (write_samples, "data-0000001"),
     (scatter_group, "bounds"),
