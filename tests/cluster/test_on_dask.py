@@ -298,3 +298,15 @@ def test_outputs_on_a_full_disk(shared: Cluster, data: Path) -> None:
         assert "No space left on device" in ran.stderr.decode()
         assert happens(lambda: not os.listdir(disk))
     assert os.listdir("spill") == []
+
+
+def test_the_simulation(here: Path) -> None:
+    script = Path(__file__).parents[2] / "scripts" / "simulate"
+    words = [sys.executable, script, "--scale", "0.001", "--workers", "1", "--dir", here]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert (
+        "tasks: {'scan': 10000, 'scatter': 7937, 'order': 625, 'keys': 625, 'write': 7906}, 27093 in all" in ran.stdout
+    )
+    assert "memory of the scheduler at most: " in ran.stdout
+    assert "28 samples in 7 shards" in ran.stdout
