@@ -173,7 +173,6 @@ class _Passes:
             self.groups.append(found)
             self.outcome.sums.merge(found.sums)
             self.strays.merge(found.strays)
-            self.strays.content += found.strays.content
             self.reports.dropped += found.left_out + found.dropped
 
     def _order(self, table: Blob) -> None:

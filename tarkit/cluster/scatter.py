@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 from zlib import crc32
@@ -120,9 +121,13 @@ class GroupFigures(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class RankedOrder(Step):
-    """The order, with the rank of each sample; entries without a key come first, alone."""
+    """The order, with the rank of each sample; entries without a key come first, alone.
+
+    `left_out` is called with each sample that is left out, since a field is missing.
+    """
 
     order: Order
+    left_out: Callable[[TarSample], None]
     sorted: Sorter | None = None
 
     @property
@@ -143,7 +148,15 @@ class RankedOrder(Step):
         """Return the samples in order."""
         self.sorted = self.order.sorter(samples, flow)
         self.sorted.strays_apart, self.sorted.distinct = True, False  # keys of all groups are compared later
+        if self.sorted.absent is not None:
+            self.sorted.absent = partial(self._absent, self.sorted.absent)
         return iter(self.sorted)
+
+    def _absent(self, absent: Callable[[TarSample], bytes | None], sample: TarSample) -> bytes | None:
+        rank = absent(sample)
+        if rank is None:
+            self.left_out(sample)
+        return rank
 
 
 class SampleFile(WriteOnlySink):
@@ -202,7 +215,7 @@ class _Scattering:
         order = replace(item.order, memory=context.memory)
         if order.random is not None:
             order.random = replace(order.random, start=item.start)
-        self.order = RankedOrder(order)
+        self.order = RankedOrder(order, self._add_key)
         self.keys: SpilledList[tuple[bytes, bytes]] = SpilledList(run.tmpdir)
         self.inputs = {location.name: item.first + index for index, location in enumerate(item.locations)}
 
@@ -245,9 +258,14 @@ class _Scattering:
         sums.add(size, content, digest)
         record = ListedSample(rank, sample.key, number, sample.start, offset, size, content, digest)
         self.sections.add(1 + bisect_right(self.bounds, rank), record.pack())
-        if self.item.parts:
+        self._add_key(sample)
+
+    def _add_key(self, sample: TarSample) -> None:
+        """Store the key of a sample, to be compared with those of other groups."""
+        if self.item.parts and sample.key is not None:
             part = crc32(sample.key) % self.item.parts
-            self.keys.append((part.to_bytes(4, "big"), pack_keyed(sample.key, number, sample.start)))
+            record = pack_keyed(sample.key, self.inputs[sample.source.name], sample.start)
+            self.keys.append((part.to_bytes(4, "big"), record))
 
 
 def enumerate_parts(keys: SpilledList[tuple[bytes, bytes]], tmpdir: str | None) -> Iterator[tuple[int, bytes]]:
