@@ -89,8 +89,7 @@ FOLDERS = {
     "checking": "errors problems streams.codecs stores streams spill tar tables samples shards",
     "sorting": "errors problems stores streams spill tar tables samples shards",
     "packing": (
-        "errors problems signals streams.codecs stores streams spill tar tables parallel samples export shards "
-        "sorting"
+        "errors problems signals streams.codecs stores streams spill tar tables parallel samples export shards sorting"
     ),
     "views": "errors streams tables inspecting packing",
     "api": (

@@ -89,7 +89,7 @@ def _end_of_shard(opened: OpenShard, first: int, ends: Sequence[int], contents: 
         found.append(bisect_left(contents, limits.size - opened.content + contents[first]))
     elif limits.size is not None:
         longest = limits.size // RECORD * RECORD - 2 * BLOCK  # of the entries of a tar that is as long as allowed
-        found.append(bisect_right(ends, max(longest - opened.position + ends[first], 0)) - 1)
+        found.append(bisect_right(ends, longest - opened.position + ends[first]) - 1)
     return max(min(found), first + (not opened.samples))
 
 

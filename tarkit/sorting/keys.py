@@ -160,7 +160,9 @@ def _md5(sample: TarSample) -> bytes:
 
 _OWN: dict[str, Callable[[TarSample], bytes]] = {  # names that are not fields, and that only sort has
     "__key__": lambda sample: sample.key or b"",
-    "__name__": lambda sample: next(entry.name for entry in sample.entries if key_of(entry) is not None),
+    "__name__": lambda sample: next(
+        (entry.name for entry in sample.entries if key_of(entry) is not None), sample.key or b""
+    ),
     "__md5__": _md5,
 }
 
