@@ -49,6 +49,9 @@ from tarkit.tar.writer import EntryWriter
 Result = TypeVar("Result")
 
 
+MOMENT = 0.2  # seconds: a task that has seen that the run goes on gives its shard the name
+
+
 @dataclass
 class ClusterOutcome:
     """What a run on a cluster wrote, and the passes that it took: name, tasks and seconds of each."""
@@ -312,7 +315,13 @@ class _Passes:
         output.finish(self.reports, self.outcome.shards, [self.outcome.samples])
 
     def _discard(self, output: ShardsOutput, names: Sequence[str]) -> None:
-        """Remove the shards that were completed before an error, except those that took the place of others."""
+        """Remove the shards that were completed before an error, except those that took the place of others.
+
+        Tasks that still run complete no more of them: one may do so just now.
+        """
+        with suppress(OSError, TarkitError):
+            self.spill.end()
+        time.sleep(MOMENT)
         before = {path for found in output.existing for _, path in found}
         options = output.output.location.options
         made = set(names) - before

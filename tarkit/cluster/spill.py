@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 REQUESTS = 16  # for small blocks of objects, at a time
 CHUNK = 8 << 20  # bytes of one read
 MARK = "in-use"  # a file by which a worker sees that it has the same directory
-_AGAIN = 5  # attempts to remove a directory to which a lost worker may still write
+_AGAIN = 20  # attempts to remove a directory to which a lost worker may still write
 
 
 class Blob(NamedTuple):
@@ -156,14 +156,18 @@ class Spill:
         what = f"{self._shown(name)}: at {position}: the bytes of this block are not those that its writer wrote"
         return TarkitError(what, "is the disk of the spill damaged? run the command again")
 
-    def remove(self) -> None:
-        """Remove all files, as far as possible; raises OSError or TarkitError otherwise.
-
-        The first is the one without which tasks that still run complete no file.
-        """
-        if self.remote:
-            with suppress(FileNotFoundError):
+    def end(self) -> None:
+        """End the run: tasks that still run complete no file from now on."""
+        with suppress(FileNotFoundError):
+            if self.remote:
                 connect.delete_object(self.path(MARK), self.storage)
+            else:
+                os.unlink(self.path(MARK))
+
+    def remove(self) -> None:
+        """Remove all files, as far as possible; raises OSError or TarkitError otherwise."""
+        self.end()
+        if self.remote:
             for info in list(connect.list_objects(f"{self.place}/", self.storage)):
                 with suppress(FileNotFoundError):
                     connect.delete_object(info.url, self.storage)
@@ -172,11 +176,10 @@ class Spill:
             try:
                 shutil.rmtree(self.place)
                 return
-            except FileNotFoundError:
+            except OSError as error:  # a task that still runs has made a file, or removed one
                 if not os.path.exists(self.place):
                     return
-            except OSError as error:
-                if error.errno != errno.ENOTEMPTY or attempt == _AGAIN - 1:
+                if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or attempt == _AGAIN - 1:
                     raise
             time.sleep(0.1)
 
