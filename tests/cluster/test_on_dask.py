@@ -28,6 +28,9 @@ from tests.jobs.test_dask import Cluster
 
 NewCluster = Callable[[], Cluster]
 
+# how long Dask tries to reach a worker that was killed; the default is 30 s
+QUICK = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "2s"}
+
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -40,7 +43,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewCluster]:
     """Make a cluster for one test."""
     with ExitStack() as stack:
-        yield lambda: Cluster(tmp_path_factory.mktemp("cluster"), stack).begin()
+
+        def begin() -> Cluster:
+            cluster = Cluster(tmp_path_factory.mktemp("cluster"), stack).begin(0, env=QUICK)
+            cluster.add(env=QUICK)
+            cluster.add(env=QUICK)
+            return cluster
+
+        yield begin
 
 
 @pytest.fixture(scope="module")
@@ -188,11 +198,11 @@ def test_usage_errors(shared: Cluster, data: Path, here: Path, words: tuple[str,
 def test_a_worker_that_is_killed_in_the_middle(new_cluster: NewCluster, data: Path) -> None:
     cluster, spill = new_cluster(), Path("spill")
     for number, sign in enumerate(("data-*", "order-*", "../../b-*.tar")):
-        started = shuffled(cluster)
+        started = shuffled(cluster, env=QUICK)
         assert happens(lambda sign=sign, started=started: [*spill.glob(f"*/{sign}")] or started.poll() is not None)
         assert started.poll() is None
         cluster.workers[number].kill()
-        cluster.add()
+        cluster.add(env=QUICK)
         _, err = started.communicate(timeout=60)
         assert started.returncode == 0, err.decode()
         same_shards(data)
