@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from tarkit.errors import Interrupted, TarkitError, signal_name, spell
 from tarkit.signals import RAISING, catch_signals, ignore_signals
@@ -161,6 +161,28 @@ def results_in_order(
 
     for found in in_order(jobs, work, processes, tmpdir, share=share, pulse=pulse):
         yield from found
+
+
+class Tasks(Protocol):
+    """What runs tasks, and yields their results in order: `LocalTasks`, or a cluster (`jobs.dask.Cluster`)."""
+
+    def run_tasks(self, function: Callable[[Job], Result], items: Iterable[Job], /) -> Iterator[Result]:
+        """Yield `function(item)` for each item, in order. The function, the items and the results can be pickled.
+
+        A task may run twice, also twice at a time, where a worker was lost.
+        """
+
+
+class LocalTasks:
+    """Tasks in processes of this machine."""
+
+    def __init__(self, processes: int = 1, tmpdir: str | None = None) -> None:
+        self.processes = processes
+        self.tmpdir = tmpdir
+
+    def run_tasks(self, function: Callable[[Job], Result], items: Iterable[Job], /) -> Iterator[Result]:
+        """Yield `function(item)` for each item, in order."""
+        return results_in_order(function, items, self.processes, self.tmpdir, share=1)
 
 
 def in_order(

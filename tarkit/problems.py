@@ -280,6 +280,10 @@ class PolicyFork(Policy):
         self._given = maxerr
         super().__init__(allow, skip, maxerr, lambda line: self._said.append((None, line)), strict)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the rules, and not what was counted."""
+        return _fork, (self.allowed, self.skipped, self._given, self.strict)
+
     def _say(self, name: str, line: str) -> None:
         self._lines[name] += 1
         if self._lines[name] <= SHOWN + 1:  # one more than is shown: for it, the run warns that more follow
@@ -289,6 +293,10 @@ class PolicyFork(Policy):
     def found(self) -> PolicyCounts:
         """What was counted so far."""
         return PolicyCounts(self.counts, self.dropped, self._given - self.maxerr, self._said)
+
+
+def _fork(allow: frozenset[str], skip: frozenset[str], maxerr: int, strict: frozenset[str]) -> PolicyFork:
+    return PolicyFork(allow, skip, maxerr, strict=strict)
 
 
 def _named(names: Iterable[str], option: str) -> frozenset[str]:

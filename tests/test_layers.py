@@ -99,17 +99,18 @@ FOLDERS = {
     "api.tree": "errors streams.codecs stores streams tables shards packing api",
     "loading": "errors media problems stores streams samples api",
     "jobs": "errors problems signals threads stores streams samples api",
-    "tarkit": "errors inspecting shards checking sorting api api.tree loading jobs",
+    "torch": "errors api loading",
+    "cluster": "errors problems stores streams spill tar parallel samples shards sorting api jobs",
+    "tarkit": "errors inspecting shards checking sorting api api.tree loading jobs cluster",
     "cli": (
         "errors problems signals streams.codecs threads stores streams tar samples proc shards checking sorting "
-        "packing views api api.tree jobs tarkit"
+        "packing views api api.tree jobs cluster tarkit"
     ),
     "__main__": "tar tarkit cli",
     "commands": (
         "errors problems stores streams mixing samples export inspecting indexing proc shards checking sorting "
         "packing views api api.tree jobs cli"
     ),
-    "torch": "errors api loading",
 }
 MOST_FILES = 22
 ACCELERATOR = "tarkit.tar._fast"  # compiled, where a compiler is there

@@ -201,6 +201,16 @@ class Chain:
         self._steps = steps
 
     @property
+    def origin(self) -> Origin:
+        """The origin of the samples."""
+        return self._origin
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps, in order."""
+        return self._steps
+
+    @property
     def locations(self) -> tuple[Location, ...]:
         """The archives, in order."""
         return self._origin.locations

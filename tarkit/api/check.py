@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,6 @@ from tarkit.checking.manifest import Manifest, read_manifest
 from tarkit.checking.shard import Asked, Item, check_shard
 from tarkit.checking.targets import Target
 from tarkit.errors import Usage
-from tarkit.parallel import in_order
 from tarkit.problems import PROBLEMS
 from tarkit.samples.keys import read_table_keys
 from tarkit.stores.store import StoreOptions, parse_options
@@ -104,18 +104,29 @@ def _items(
     run: Run, locations: Sequence[Location], asked: Asked, processes: int, fix: Fix | None
 ) -> Iterator[tuple[int, Item]]:
     """Yield findings with the number of the shard; after each shard its clean copy is written."""
-
-    def work(job: tuple[int, Location]) -> Iterator[Item]:
-        index, location = job
-        return check_shard(location, index, asked) if fix is None else fix.read(location, index, asked)
-
-    jobs = list(enumerate(locations))
-    for (index, location), found in zip(jobs, in_order(jobs, work, processes, asked.tmpdir), strict=True):
+    jobs = list(enumerate(map(run.sent, locations)))
+    work = partial(_check_one, asked) if fix is None else partial(_fix_one, asked, fix)
+    for (index, location), found in zip(jobs, run.in_order(work, jobs, processes, asked.tmpdir), strict=True):
         run.note(f"reading {location.name}")
         for item in found:
             yield index, item
         if fix is not None:
             fix.write(last=index == len(locations) - 1)
+
+
+def _check_one(asked: Asked, job: tuple[int, Location]) -> Iterator[Item]:
+    index, location = job
+    return check_shard(location, index, asked)
+
+
+def _fix_one(asked: Asked, fix: Fix, job: tuple[int, Location]) -> Iterator[Item]:
+    index, location = job
+    return fix.read(location, index, asked)
+
+
+def _compare_one(asked: Asked, job: tuple[int, int, Location]) -> Iterator[Item]:
+    _, index, location = job
+    return check_shard(location, index, asked)
 
 
 class Comparison:
@@ -141,6 +152,7 @@ class Comparison:
         """`names` are what the sets are called in messages; problems in `allowed` are no damage, notes if `strict`."""
         self.sets = (locations, others)
         refuse_twice((*locations, *others))
+        self._run = run
         self._tmpdir = run.scratch(None)
         self._processes = processes
         self.sameness = Sameness(self._tmpdir, names)
@@ -153,12 +165,13 @@ class Comparison:
         reports: tuple[list[ShardReport], list[ShardReport]] = ([], [])
         asked = Asked(contents=True, tmpdir=self._tmpdir)
         damaged = False
-        jobs = [(which, index, location) for which, each in enumerate(self.sets) for index, location in enumerate(each)]
-
-        def work(job: tuple[int, int, Location]) -> Iterator[Item]:
-            return check_shard(job[2], job[1], asked)
-
-        for (which, index, _), found in zip(jobs, in_order(jobs, work, self._processes, self._tmpdir), strict=True):
+        jobs = [
+            (which, index, location)
+            for which, each in enumerate(self.sets)
+            for index, location in enumerate(map(self._run.sent, each))
+        ]
+        results = self._run.in_order(partial(_compare_one, asked), jobs, self._processes, self._tmpdir)
+        for (which, index, _), found in zip(jobs, results, strict=True):
             for item in found:
                 if isinstance(item, Finding):
                     damaged = damaged or self._strict or noted(item, self._allowed).level == "error"

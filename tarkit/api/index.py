@@ -192,7 +192,7 @@ def write(
             if not options.force:
                 file.refuse_other(_recogniser(file.format))
     shards = []
-    results = zip(tasks, run.do_in_order(_make, tasks, parse_processes(options.processes)), strict=True)
+    results = zip(tasks, run.do_in_order(_make, _sent(run, tasks), parse_processes(options.processes)), strict=True)
     for task, made in run.draw(results, lambda: run.bytes, lambda: run.samples, total_size(locations)):
         _account(run, made)
         for file in task.files:
@@ -222,13 +222,22 @@ def verify(run: Run, locations: Sequence[Location], options: IndexOptions) -> It
         tasks = [task._replace(files=[file for file in task.files if file.exists()]) for task in tasks]
     shards = []
     compare = partial(_compare, count=listed is not None)
-    for task, (lines, found) in zip(tasks, run.do_in_order(compare, tasks, processes), strict=True):
+    for task, (lines, found) in zip(tasks, run.do_in_order(compare, _sent(run, tasks), processes), strict=True):
         _account(run, found or IndexResult(0, 0, 0, ""))
         if listed and found:
             shards.append(_listed_shard(task, listed, found))
         yield from lines
     if listed:
         yield from wids_faults(listed, shards)
+
+
+def _sent(run: Run, tasks: list[IndexTask]) -> list[IndexTask]:
+    """Return the tasks as those find their files that do them."""
+    if run.tasks is None:
+        return tasks
+    return [
+        task._replace(location=run.sent(task.location), files=[file.sent() for file in task.files]) for task in tasks
+    ]
 
 
 def _listed_shard(task: IndexTask, listed: IndexFile, made: IndexResult) -> wids.IndexedShard:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from tarkit.api.chain import Chain
 from tarkit.api.output import Output, total_size
 from tarkit.api.run import Run
-from tarkit.errors import Usage
+from tarkit.errors import Usage, spell
 from tarkit.inspecting.census import OTHERS, Census, Share, count_input, shares_of
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
@@ -180,6 +180,8 @@ def count_dataset(
     counts = Counts(classes=balance.classes if balance else None)
     if data.unchanged:
         _count_archives(counts, data.locations, run, by, processes)
+    elif run.tasks is not None:
+        raise Usage(f"samples are selected: {spell('dask')} counts whole archives", f"run it without {spell('dask')}")
     else:
         _count_samples(counts, data, run, by)
     shares: list[Share] = []
@@ -194,7 +196,7 @@ def count_dataset(
 
 def _count_archives(counts: Counts, locations: Sequence[Location], run: Run, by: str | None, processes: int) -> None:
     """Count each archive on its own, several at a time."""
-    found = run.do_in_order(partial(_count_input, run.tmpdir, by), locations, processes)
+    found = run.do_in_order(partial(_count_input, run.tmpdir, by), list(map(run.sent, locations)), processes)
     for census, classes in run.draw(found, lambda: run.bytes, lambda: run.samples, total_size(locations)):
         run.note(f"{census.name}: {census.samples} samples, {census.size} bytes")
         run.samples += census.samples

@@ -62,6 +62,10 @@ class Order(Step):
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples in order."""
+        return iter(self.sorter(samples, flow))
+
+    def sorter(self, samples: Iterator[TarSample], flow: Flow) -> Sorter:
+        """Return what puts the samples of a run in order."""
         run, key = flow.run, self.key
         flow.is_earlier = None
         if flow.by_headers and isinstance(flow.inputs, DatasetReader):
@@ -86,7 +90,7 @@ class Order(Step):
         flow.keys_may_repeat = sorter.distinct  # what is sorted by a key and has one key is one sample
         flow.is_repeated = lambda: sorter.repeated
         flow.at_end.append(lambda: self._report(run, sorter))
-        return iter(sorter)
+        return sorter
 
     def _report(self, run: Run, sorter: Sorter) -> None:
         """Report the numbers of samples before and after the step."""
@@ -106,16 +110,20 @@ ShuffleRng = Literal["tarkit", "pcg"]
 
 @dataclass(eq=False, repr=False)
 class Random:
-    """A random order: tarkit's own, or with `rng` pcg that of AIStore's dSort, which counts the samples first."""
+    """A random order: tarkit's own, or with `rng` pcg that of AIStore's dSort, which counts the samples first.
+
+    `start` is how many samples of the whole are before the first of this run; for tarkit's own order.
+    """
 
     seed: int
     epoch: int = 0
     rng: ShuffleRng = "tarkit"
+    start: int = 0
 
     def rank(self, flow: Flow) -> Rank:
         """Return the function that gives the rank of each sample."""
         if self.rng == "tarkit":
-            keys = random_keys(self.seed, self.epoch)
+            keys = random_keys(self.seed, self.epoch, self.start)
         else:
             total = sum(sample.key is not None for sample in flow.reread(flow.run.policy.silent()))
             flow.run.note(f"{total} samples for {spell('rng', 'pcg')}")

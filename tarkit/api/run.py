@@ -6,19 +6,22 @@ import errno
 import os
 import stat
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from tarkit import errors
 from tarkit.api.output import refuse_input
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import TarkitError, Usage, spell
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
 from tarkit.stores import connect, schemes
-from tarkit.streams.location import Location
+from tarkit.streams.location import Location, portable_location
 from tarkit.streams.text import file_label, parse_file
 
 if TYPE_CHECKING:
+    from tarkit.parallel import Tasks
     from tarkit.proc.engine import CommandOutput
     from tarkit.stores.store import StoreOptions
 
@@ -57,11 +60,13 @@ class Run:
         shows_progress: whether progress is shown.
         verbose: whether every detail is reported.
         report: the file of `--report`.
+        tasks: the cluster on which jobs run, one for each input; None for processes of this machine.
     """
 
     shows_progress = False
     verbose = False
     report: str | None = None
+    tasks: Tasks | None = None
 
     def __init__(
         self,
@@ -81,8 +86,10 @@ class Run:
     def scratch(self, directory: str | None) -> str | None:
         """Return the directory of temporary files: the one that the user named, $TMPDIR, or `directory`, the output's.
 
-        None stands for the system's.
+        None stands for the system's; workers of a cluster have directories of their own.
         """
+        if self.tasks is not None:
+            return self.tmpdir
         return self.tmpdir or os.environ.get("TMPDIR") or directory
 
     def refuse(self, inputs: Sequence[Location], *written: str | None) -> None:
@@ -162,6 +169,30 @@ class Run:
         """
         return items
 
+    def sent(self, location: Location) -> Location:
+        """Return an input as those find it that do the jobs. Raises Usage for one that another machine cannot read."""
+        return location if self.tasks is None else portable_location(location)
+
+    def in_order(
+        self, work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], processes: int, tmpdir: str | None = None
+    ) -> Iterator[Iterator[Item]]:
+        """Yield an iterator over the results of `work` for each job, in order; read each to its end before the next.
+
+        The jobs run in processes, or with `tasks` on a cluster: then `work` is a function of a module, or a `partial`
+        of one, and the jobs can be pickled, with inputs as `sent` returns them.
+
+        Raises:
+            Exception: a TarkitError or OSError of a job, after the results that precede it.
+        """
+        if self.tasks is not None:
+            named = (_NamedJob(job) for job in jobs)
+            return map(_raise_at_end, self.tasks.run_tasks(partial(_call_job, work, errors.command_line), named))
+        if processes > 1:
+            from tarkit.parallel import in_order  # not loaded for one process
+
+            return in_order(jobs, work, processes, tmpdir)
+        return map(work, jobs)
+
     def do_in_order(
         self, work: Callable[[Job, Policy], Result], jobs: Sequence[Job], processes: int
     ) -> Iterator[Result]:
@@ -175,24 +206,16 @@ class Run:
         Raises:
             Exception: a TarkitError or OSError of a job, after its warnings.
         """
+        if self.tasks is not None and self.policy.maxerr:
+            raise Usage(f"{spell('maxerr')} cannot be used with {spell('dask')}: it holds for all jobs together")
+        judged: Callable[[Job], Iterator[Any]] = partial(_judged, work, self.policy.fork())
+        if self.policy.maxerr:  # what is left of it for each job is known when the one before has ended
+            processes = 1
 
-        def judged(job: Job) -> Iterator[Any]:
-            policy, error = self.policy.fork(), None
-            try:
-                result = work(job, policy)
-            except (TarkitError, OSError) as raised:
-                error = raised
-            yield policy.found
-            if error is not None:
-                raise error
-            yield result
+            def judged(job: Job) -> Iterator[Any]:
+                return _judged(work, self.policy.fork(), job)
 
-        found: Iterable[Iterator[Any]] = map(judged, jobs)
-        if processes > 1 and not self.policy.maxerr:
-            from tarkit.parallel import in_order  # not loaded for one process
-
-            found = in_order(jobs, judged, processes, self.tmpdir)
-        for results in found:
+        for results in self.in_order(judged, jobs, processes, self.tmpdir):
             self.policy.absorb(next(results))
             yield from results
 
@@ -203,6 +226,50 @@ class Run:
                 connect.delete_object(path, options)
             else:
                 os.unlink(path)
+
+
+def _judged(work: Callable[[Job, Policy], Result], policy: Policy, job: Job) -> Iterator[Any]:
+    """Yield the problems of a job, and then its result; or raise its error."""
+    own, error = policy.fork(), None
+    try:
+        result = work(job, own)
+    except (TarkitError, OSError) as raised:
+        error = raised
+    yield own.found
+    if error is not None:
+        raise error
+    yield result
+
+
+class _NamedJob(NamedTuple):
+    """A job for a cluster, whose representation is the name of its input: messages have it, and no secrets."""
+
+    job: Any
+
+    def __repr__(self) -> str:
+        parts = (self.job,) if isinstance(self.job, Location) else self.job
+        return next((part.name for part in parts if isinstance(part, Location)), type(self.job).__name__)
+
+
+def _call_job(
+    work: Callable[[Any], Iterator[Item]], command_line: bool, named: _NamedJob
+) -> tuple[list[Item], Exception | None]:
+    """Do a job on a worker of a cluster; return its results, and the error that ended it."""
+    errors.command_line = command_line
+    results: list[Item] = []
+    try:
+        results.extend(work(named.job))
+    except (TarkitError, OSError) as error:
+        return results, error
+    return results, None
+
+
+def _raise_at_end(found: tuple[list[Item], Exception | None]) -> Iterator[Item]:
+    """Yield the results of a job; raise the error that ended it."""
+    results, error = found
+    yield from results
+    if error is not None:
+        raise error
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,7 @@ class SampleFilter(Step):
 
     def apart(self) -> SampleFilter:
         """Return the filter for a run over some of the archives."""
-        return SampleFilter(self.select, shared=True)
+        return SampleFilter(replace(self.select, policy=Policy), shared=True)
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples that are chosen."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from itertools import count as counting
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.api.output import Output, status_of, total_size
 from tarkit.errors import TarkitError, Usage, spell
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tarkit.api.steps import Flow
     from tarkit.shards.limits import Even, Limits, Remainder
     from tarkit.shards.series import Assign, SeriesSpec
-    from tarkit.shards.writer import SplitWriter
+    from tarkit.shards.writer import Shard, SplitWriter
 
 
 def check_keys(samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
@@ -70,6 +70,55 @@ def write_archive(
 
 
 # ---- Series of shards
+
+
+class SeriesOpening(NamedTuple):
+    """How shards are opened: the output, whether existing ones are replaced, a command after each, and checksums."""
+
+    output: Output
+    force: bool = False
+    post: str | None = None
+    digest: bool = False
+
+    def open(
+        self,
+        run: Run,
+        series: Sequence[SeriesSpec],
+        starts: Sequence[int],
+        limits: Limits,
+        sizes: Iterator[int] | None = None,
+        assign: Assign | None = None,
+    ) -> SplitWriter:
+        """Return the writer of all series; other arguments are as for `ShardsOutput`."""
+        from tarkit.shards.writer import SeriesWriter, ShardOpener, SplitWriter
+
+        uploads = None
+        if self.output.location.kind == "url":
+            from tarkit.streams.background_uploads import BackgroundUploads
+
+            uploads = BackgroundUploads(self.force, run.warn, self.output.location.options)
+        opener = ShardOpener(lambda name: self.output.open_named(parse_output(name).text, not self.force))
+        return SplitWriter(
+            [
+                SeriesWriter(
+                    spec.template,
+                    opener,
+                    limits,
+                    start=start,
+                    sizes=sizes,
+                    post=self.post,
+                    digest=self.digest,
+                    announce=lambda shard, why: run.note(
+                        f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"
+                    ),
+                    uploads=uploads,
+                )
+                for spec, start in zip(series, starts, strict=True)
+            ],
+            assign,
+            run.policy,
+            uploads,
+        )
 
 
 @dataclass(eq=False, repr=False)
@@ -149,35 +198,8 @@ class ShardsOutput:
             limits: in place of those of the output.
             sizes: the number of samples of each shard, in place of a size or count in the limits.
         """
-        from tarkit.shards.writer import SeriesWriter, ShardOpener, SplitWriter
-
-        uploads = None
-        if self.output.location.kind == "url":
-            from tarkit.streams.background_uploads import BackgroundUploads
-
-            uploads = BackgroundUploads(self.force, run.warn, self.output.location.options)
-        opener = ShardOpener(lambda name: self.output.open_named(parse_output(name).text, not self.force))
-        return SplitWriter(
-            [
-                SeriesWriter(
-                    spec.template,
-                    opener,
-                    limits or self.limits,
-                    start=start,
-                    sizes=sizes,
-                    post=self.post,
-                    digest=self.digest,
-                    announce=lambda shard, why: run.note(
-                        f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"
-                    ),
-                    uploads=uploads,
-                )
-                for spec, start in zip(self.series, self.starts, strict=True)
-            ],
-            self.assign,
-            run.policy,
-            uploads,
-        )
+        opening = SeriesOpening(self.output, self.force, self.post, self.digest)
+        return opening.open(run, self.series, self.starts, limits or self.limits, sizes, self.assign)
 
     def write(self, data: Chain, run: Run) -> SplitWriter:
         """Write all samples of a dataset; return the writer, which has the shards."""
@@ -212,7 +234,8 @@ class ShardsOutput:
                 raise
             if full:
                 self._count_rest(run, samples)
-        self._finish(run, writer)
+        self.finish(run, writer.done, writer.samples)
+        run.samples -= writer.left_out
         return writer
 
     def _count_rest(self, run: Run, samples: Iterator[TarSample]) -> None:
@@ -232,22 +255,20 @@ class ShardsOutput:
         run.tell(f"stopped at {spell('max_shards', self.limits.shards)}: {words} not written{fault}")
         run.facts["not_written"] = count
 
-    def _finish(self, run: Run, writer: SplitWriter) -> None:
-        """Remove shards of an earlier run that `force` replaces, and count."""
-        shards = writer.done
+    def finish(self, run: Run, shards: Sequence[Shard], samples: Sequence[int]) -> None:
+        """Remove shards of an earlier run that `force` replaces, and count; `samples` has the number of each series."""
         if self.force:
             made = {shard.name for shard in shards}
             numbered = zip(self.starts, self.existing, strict=True)
             found = ((path, index >= start) for start, each in numbered for index, path in each)
             others = [path for path, behind in found if behind and path not in made]
             run.remove_others(others, self.output.location.options)
-        empty = [spec.name for spec, samples in zip(self.series, writer.samples, strict=True) if not samples]
+        empty = [spec.name for spec, count in zip(self.series, samples, strict=True) if not count]
         if not shards:
             run.tell("no sample, so no shard")
         elif empty:
             more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
             run.warn(f"no sample for {', '.join(empty[:3])}{more}, so no shard")
-        run.samples -= writer.left_out
         run.shards += len(shards)
         run.bytes += sum(shard.size for shard in shards)
 

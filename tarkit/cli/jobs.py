@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tarkit.api.arguments import parse_processes
-from tarkit.cli.command import AliasedChoice, Option, common
+from tarkit.cli.command import AliasedChoice, Command, Option, common
 from tarkit.cli.console import ConsoleRun, current, make_bar
 from tarkit.cli.messages import bars, bars_hidden, say
 from tarkit.errors import TarkitError, Usage, printable, spell
@@ -140,11 +140,12 @@ def job_options(detail: bool = False) -> list[Option]:
             "found now. An array has an element for each N values, of -j N, and at most 1000; slurm:50: at most 50. "
             "Each element has a journal of its own, which has its number after the name.",
         ),
-        *_dask_options(detail),
+        *dask_options(detail),
     ]
 
 
-def _dask_options(detail: bool) -> list[Option]:
+def dask_options(detail: bool) -> list[Option]:
+    """Return the options of what a cluster can run: jobs, and tasks of other commands; see `job_options`."""
     return [
         common(
             "--dask",
@@ -164,6 +165,14 @@ def _dask_options(detail: bool) -> list[Option]:
             more="May be repeated, or be a list with commas. Workers offer it with dask worker --resources GPU=1.",
         ),
     ]
+
+
+class TaskCommand(Command):
+    """A command that may have a task for each input, on a cluster, and makes no jobs."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.params += dask_options(detail=True)
 
 
 def run_all(jobs: Iterable[ValueJob], total: int, given: JobOptions) -> None:

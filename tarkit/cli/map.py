@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tarkit.jobs.values import Value
 
 INPUTS = ("words", "files_from", "null", "load")
+CLUSTER_OPTIONS = ("dask", "dask_resources")  # that commands without a placeholder may have, too
 SIGNS = ("{stem", "{name", "{dir", "{index")
 
 
@@ -73,10 +74,14 @@ class MappedCommand(Command):
     Args:
         maps: the parameter of the output.
         also: parameters of files that are written besides; they need placeholders too.
+        passes: whether --dask is for all inputs together as well: for passes over them, or a task for each.
     """
 
-    def __init__(self, *args: Any, maps: str = "output", also: Sequence[str] = (), **settings: Any) -> None:
+    def __init__(
+        self, *args: Any, maps: str = "output", also: Sequence[str] = (), passes: bool = False, **settings: Any
+    ) -> None:
         super().__init__(*args, **settings)
+        self.passes = passes
         self.maps = maps
         self.also = tuple(also)
         self._job_options = job_options(detail=True)
@@ -99,7 +104,8 @@ class MappedCommand(Command):
         if written is not None:
             _Mapping(self, ctx, written).run(JobOptions.given(ctx))
             return None
-        given = next((each for each in self._job_options if f"tarkit.{each.name}" in ctx.meta), None)
+        others = (each for each in self._job_options if not (self.passes and each.name in CLUSTER_OPTIONS))
+        given = next((each for each in others if f"tarkit.{each.name}" in ctx.meta), None)
         if given is not None:
             option = next(each for each in self.params if each.name == self.maps)
             raise Usage(

@@ -92,7 +92,8 @@ def in_format(locations: list[Location], source_format: str | None) -> list[Loca
     return locations if source_format is None else [each._replace(format=source_format) for each in locations]
 
 
-def _memory(memory: str | None) -> int:
+def memory_of(memory: str | None) -> int:
+    """Return the bytes of --memory; the default is a quarter of the machine's."""
     from tarkit.sorting.memory import parse_memory
 
     return parse_memory(memory)
@@ -374,7 +375,7 @@ select = group(
 count = option("Select", "-c", "--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
 memory = group(
     "memory",
-    _memory,
+    memory_of,
     option("Order", "--memory", metavar="SIZE", help="Use up to SIZE: 500M, 4GB.  [default: 1/4 of RAM]"),
 )
 

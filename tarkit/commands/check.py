@@ -20,6 +20,7 @@ from tarkit.checking.shard import Item
 from tarkit.checking.targets import TARGETS
 from tarkit.cli import options
 from tarkit.cli.check_findings import Form, Printer
+from tarkit.cli.cluster import on_cluster
 from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.map import MappedCommand
@@ -75,7 +76,7 @@ class CheckCommand(MappedCommand):
         return super().parse_args(ctx, words)
 
 
-@click.command(cls=CheckCommand, maps="fix", also=("rejects",), examples=EXAMPLES, cost=COST)
+@click.command(cls=CheckCommand, passes=True, maps="fix", also=("rejects",), examples=EXAMPLES, cost=COST)
 @options.INPUTS
 @options.FILES_FROM
 @options.null("Names end with NUL: in LIST, and from --list-bad.")
@@ -164,7 +165,11 @@ def check(
     chosen.same_as = options.in_format(expand_each(given["same_as"]) if given["same_as"] else [], source_format)
     chosen.names = (_name_of(words or files_from or ("stdin",)), _name_of(given["same_as"]))
     run.refuse([*locations, *chosen.same_as], *([chosen.rejects] if chosen.rejects else []))
-    passed = run_same_as(run, locations, chosen) if chosen.same_as else run_check(run, locations, chosen)
+    if chosen.fix is not None and "tarkit.dask" in click.get_current_context().meta:
+        what = "--fix OUT reads one input after the other: it cannot be used with --dask"
+        raise Usage(what, "--fix 'out/{stem}.tar' can")
+    with on_cluster(run):
+        passed = run_same_as(run, locations, chosen) if chosen.same_as else run_check(run, locations, chosen)
     if not passed:
         click.get_current_context().exit(1)
 

@@ -10,6 +10,7 @@ import click
 from tarkit.api import index as indexes
 from tarkit.api.index import IndexOptions, check_formats
 from tarkit.cli import options
+from tarkit.cli.cluster import on_cluster
 from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.map import MappedCommand
@@ -30,7 +31,7 @@ COST = (
 )
 
 
-@click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
+@click.command(cls=MappedCommand, passes=True, examples=EXAMPLES, cost=COST)
 @options.inputs
 @options.parallel("Index N shards at a time.")
 @option("Output", "-o", "--output", metavar="OUT", help="File, directory or URL.  [default: beside the shards]")
@@ -66,10 +67,11 @@ def index(
     if not (chosen or verify):
         raise Usage("--format is missing", " ".join(FORMATS))
     given = IndexOptions(chosen, output, parallel, md5, force, fsync)
-    if verify:
-        _verify(run, inputs, given)
-        return
-    indexes.write(run, inputs, given, run.reserve)
+    with on_cluster(run):
+        if verify:
+            _verify(run, inputs, given)
+            return
+        indexes.write(run, inputs, given, run.reserve)
     run.finish()
 
 

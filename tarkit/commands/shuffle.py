@@ -10,11 +10,12 @@ from tarkit.api.dataset import Dataset, for_run
 from tarkit.api.order import Order, Random, audit_order
 from tarkit.api.output import Output
 from tarkit.api.write import ShardsOutput
-from tarkit.cli import options
+from tarkit.cli import cluster, options
+from tarkit.cli.cluster import SpillOptions
 from tarkit.cli.command import choice, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.map import MappedCommand
-from tarkit.cli.target import OutputOptions, target, write
+from tarkit.cli.target import OutputOptions, target
 from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
@@ -42,7 +43,7 @@ COST = (
 )
 
 
-@click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
+@click.command(cls=MappedCommand, passes=True, examples=EXAMPLES, cost=COST)
 @options.inputs
 @options.parallel("Read N inputs ahead.")
 @option(
@@ -70,6 +71,7 @@ COST = (
 @option("Order", "--audit", is_flag=True, help="Write nothing; print how mixed the samples are.")
 @option("Order", "--by", metavar="FIELD", help="With --audit, also by class: cls, json.label.")
 @options.memory
+@cluster.spill
 @target
 @options.shard_slice
 @options.select
@@ -88,6 +90,7 @@ def shuffle(
     parallel: int,
     policy: Policy,
     memory: int,
+    spill: SpillOptions,
     epochs: int | None,
     rng: Literal["tarkit", "pcg"],
 ) -> None:
@@ -97,10 +100,15 @@ def shuffle(
     or a stream. Samples are selected before, in the order of the inputs.
 
     \f
+    With --dask ADDRESS and --spill DIR a cluster does the work, in passes; the output has the same bytes.
+
     A sample stays whole. Entries without key that are in no sample come first. Fields and keys change afterwards, so
     that {index} in --rekey counts in the new order.
     """
     run = current()
+    if (audit or buffer is not None) and "tarkit.dask" in click.get_current_context().meta:
+        raise Usage(f"--{'audit' if audit else 'buffer'} reads samples in turn: it cannot be used with --dask")
+    spill.check()
     if audit:
         _refuse_what_audit_ignores()
         _print_audit(run, for_run(run, inputs, shard_slice).filter_samples(select), by)
@@ -122,7 +130,7 @@ def shuffle(
             mixed = data.buffer_shuffle(size, seed + epoch, initial=initial or INITIAL)
         else:
             mixed = data.then(Order(random=Random(seed, epoch, rng), memory=memory))
-        write(mixed.change(fields), each, run)
+        spill.write(mixed.change(fields), each, run)
     run.policy = policy
     run.finish()
 

@@ -9,11 +9,12 @@ import click
 
 from tarkit.api.dataset import for_run
 from tarkit.api.order import Order, Random, find_disorder
-from tarkit.cli import options
+from tarkit.cli import cluster, options
+from tarkit.cli.cluster import SpillOptions
 from tarkit.cli.command import choice, option
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
-from tarkit.cli.target import OutputOptions, target, write
+from tarkit.cli.target import OutputOptions, target
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
@@ -43,7 +44,7 @@ class _By(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-@click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
+@click.command(cls=MappedCommand, passes=True, examples=EXAMPLES, cost=COST)
 @options.inputs
 @option(
     "Order",
@@ -84,6 +85,7 @@ class _By(click.Choice[str]):
 )
 @option("Order", "--check-only", is_flag=True, help="Write nothing; fail if not in order.")
 @options.memory
+@cluster.spill
 @target
 @options.shard_slice
 @options.select
@@ -99,6 +101,7 @@ def sort(
     order_file: str | None,
     check_only: bool,
     memory: int,
+    spill: SpillOptions,
     shard_slice: Slice | None,
     select: Select,
     fields: Fields,
@@ -111,6 +114,8 @@ def sort(
 
     \f
     Scattered entries of a sample in one input are gathered. Samples are selected before, in the order of the inputs.
+
+    With --dask ADDRESS and --spill DIR a cluster does the work, in passes; the output has the same bytes.
     """
     names = " ".join(sort_field).replace(",", " ").split()
     if sort_field and not names:
@@ -120,12 +125,15 @@ def sort(
     random = RANDOM in names
     if random and (len(names) > 1 or check_only):
         raise Usage(f"-s {RANDOM} cannot be used with other fields or --check-only")
+    if check_only and (spill.spill is not None or "tarkit.dask" in click.get_current_context().meta):
+        raise Usage("--check-only reads samples in turn: it cannot be used with --dask")
     if check_only and target.given:
         raise Usage("--check-only cannot be used with options of the output: it writes nothing")
     if order_file is not None:
         current().reserve(order_file, "the list of keys in order", written=False)
         if reverse:
             raise Usage("--order-file cannot be used with -r")
+    spill.check()
     run = current()
     order: SortKey | OrderFile = SortKey(names or [f"__{by or 'key'}__"], type_, reverse)
     if order_file is not None:
@@ -143,5 +151,5 @@ def sort(
     opened = target.open(run)
     seed = options.draw_seed(select.seed) if random else None
     by_key, by_chance = Order(order, memory=memory, gathers=True), Order(random=Random(seed or 0), memory=memory)
-    write(data.then(by_chance if random else by_key).change(fields), opened, run)
+    spill.write(data.then(by_chance if random else by_key).change(fields), opened, run)
     run.finish()

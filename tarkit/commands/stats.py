@@ -10,8 +10,10 @@ from tarkit.api.dataset import for_run
 from tarkit.api.inspect import Stats, count_dataset
 from tarkit.api.output import Output, text_output
 from tarkit.cli import options
-from tarkit.cli.command import Command, option
+from tarkit.cli.cluster import on_cluster
+from tarkit.cli.command import option
 from tarkit.cli.console import current
+from tarkit.cli.jobs import TaskCommand
 from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
@@ -31,7 +33,7 @@ COST = (
 )
 
 
-@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@click.command(cls=TaskCommand, examples=EXAMPLES, cost=COST)
 @options.inputs
 @options.parallel("Count N inputs at a time.")
 @option("Output", "--total", is_flag=True, help="Print only the number of samples.")
@@ -87,7 +89,8 @@ def stats(
         output = Output(parse_output(html), ("none", None))
         run.reserve(html, "the page")
     data = for_run(run, inputs, shard_slice).filter_samples(select)
-    found = count_dataset(data, run, by, classes, world=world, workers=workers, processes=parallel)
+    with on_cluster(run):
+        found = count_dataset(data, run, by, classes, world=world, workers=workers, processes=parallel)
     text = f"{found.samples}\n" if total else found.page() if html is not None else _report(found, json)
     with output.open(inputs) as sink:
         sink.write(text.encode("utf-8", "surrogateescape"))

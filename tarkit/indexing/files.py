@@ -8,10 +8,11 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import BinaryIO, NamedTuple
 
-from tarkit.errors import TarkitError, spell
+from tarkit.errors import TarkitError, Usage, spell
 from tarkit.stores import connect
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import StoreOptions
+from tarkit.streams.location import Location, portable_location
 
 
 class IndexFile(NamedTuple):
@@ -22,12 +23,14 @@ class IndexFile(NamedTuple):
         path: its path, its URL, or the text of another output.
         kind: the kind of output: path, url, stdout, pipe.
         options: how a URL is reached; None for the options of the process.
+        label: its name for messages, if that is not the path.
     """
 
     format: str
     path: str
     kind: str = "path"
     options: StoreOptions | None = None
+    label: str | None = None
 
     @classmethod
     def at(cls, format: str, path: str, options: StoreOptions | None = None) -> IndexFile:
@@ -37,7 +40,14 @@ class IndexFile(NamedTuple):
     @property
     def name(self) -> str:
         """Its name for messages."""
-        return public_name(self.path) if self.kind == "url" else self.path
+        return self.label or (public_name(self.path) if self.kind == "url" else self.path)
+
+    def sent(self) -> IndexFile:
+        """Return it as other machines find it. Raises Usage for another output than a file or an object."""
+        place = portable_location(Location(self.kind, self.path, self.name, options=self.options))  # type: ignore[arg-type]
+        if place.kind == "pipe":
+            raise Usage(f"{self.name}: other machines cannot use it", "name a directory or a URL")
+        return self._replace(path=place.text, options=place.options, label=self.name)
 
     def beside(self, name: str) -> IndexFile:
         """Return another file of the same directory."""

@@ -67,6 +67,10 @@ class SortKey:
         self._names = [Name(name) for name in names]
         self._field = self._names[0].field if len(names) == 1 and names[0] not in _OWN else None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the options: what is made of them cannot be."""
+        return SortKey, (self.fields, self.type, self.reverse)
+
     def __call__(self, sample: TarSample, ordinal: int = 0) -> bytes | None:
         """Return the rank; None when a field is missing."""
         if sample.key is None:
@@ -156,7 +160,9 @@ def _md5(sample: TarSample) -> bytes:
 
 _OWN: dict[str, Callable[[TarSample], bytes]] = {  # names that are not fields, and that only sort has
     "__key__": lambda sample: sample.key or b"",
-    "__name__": lambda sample: next(entry.name for entry in sample.entries if key_of(entry) is not None),
+    "__name__": lambda sample: next(
+        (entry.name for entry in sample.entries if key_of(entry) is not None), sample.key or b""
+    ),
     "__md5__": _md5,
 }
 

@@ -19,20 +19,21 @@ _INCREMENT = 6364136223846793005 << 64 | 1442695040888963407
 _CHEAP = 0xDA942042E4DD58B5
 
 
-def random_keys(seed: int, epoch: int = 0) -> Iterator[bytes]:
-    """Yield the keys of the samples 0, 1, 2 ... without end: 16 bytes each, another order for each seed and epoch.
+def random_keys(seed: int, epoch: int = 0, start: int = 0) -> Iterator[bytes]:
+    """Yield the keys of the samples 0, 1, 2 ... without end, from sample `start` on: 16 bytes each, another order for
+    each seed and epoch.
 
     Key `i` is the bytes from 16 * (i % 1024) on of SHAKE-128 (FIPS 202) of the ASCII text
     `tarkit shuffle SEED EPOCH BLOCK`, the numbers in decimal, BLOCK being i // 1024.
     """
     from hashlib import shake_128
 
-    block = 0
+    block, first = divmod(start, _BATCH)
     while True:
         digest = shake_128(b"tarkit shuffle %d %d %d" % (seed, epoch, block)).digest(KEY * _BATCH)
-        for place in range(0, KEY * _BATCH, KEY):
+        for place in range(KEY * first, KEY * _BATCH, KEY):
             yield digest[place : place + KEY]
-        block += 1
+        block, first = block + 1, 0
 
 
 class Pcg:

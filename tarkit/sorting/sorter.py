@@ -66,6 +66,9 @@ class Sorter:
 
     With `contents`, the bytes of all samples will be read: those of objects of stores are fetched before their turn.
 
+    With `strays_apart` the entries without a key are yielded as a sample of their own, whose key is None, before all
+    others. `current_rank` is the rank of the sample that was yielded last.
+
     With `distinct`, `repeated` says whether the key of the sample that was yielded last is there more than once. Keys
     that are gathered are not.
 
@@ -85,7 +88,9 @@ class Sorter:
     absent: Callable[[TarSample], bytes | None] | None = None
     distinct: bool = False
     contents: bool = True
+    strays_apart: bool = False
     repeated: bool = False
+    current_rank: bytes = b""
     taken: int = 0
     joined: int = 0
     left_out: int = 0
@@ -108,10 +113,14 @@ class Sorter:
         self._take_all()
         self._flush()
         strays = [place for _, _, place, _ in self._strays]
+        if strays and self.strays_apart:
+            yield self._alone(strays)
+            strays = []
         marks = self._repeat_marks
         make = self._places.sample
         records = self._in_order()
-        for _, ordinal, place, blob in prefetch_samples(records, self._places) if self.contents else records:
+        for rank, ordinal, place, blob in prefetch_samples(records, self._places) if self.contents else records:
+            self.current_rank = rank
             sample = make(place, blob)
             if strays:
                 sample = self._places.behind(joined(strays), sample)
@@ -121,10 +130,14 @@ class Sorter:
             self.given += 1
             yield sample
         if strays:
-            sample = make(joined(strays))
-            sample.key = None
-            yield sample
+            yield self._alone(strays)
         self._account()
+
+    def _alone(self, strays: list[Place]) -> TarSample:
+        """Return the entries without a key as a sample."""
+        sample = self._places.sample(joined(strays))
+        sample.key = None
+        return sample
 
     def _account(self) -> None:
         """Raise if a sample was lost, or a file was changed meanwhile."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -12,7 +13,7 @@ from tarkit.errors import Usage, spell
 from tarkit.sizes import parse_size
 from tarkit.stores.rewrite import check_rules
 from tarkit.stores.schemes import Scheme, find_scheme, public_name, scheme_of, unknown_scheme_error
-from tarkit.stores.store import OPTION_KEYS, Info, Store, StoreModule, StoreOptions, TryAgain, Upload
+from tarkit.stores.store import OPTION_KEYS, Info, Store, StoreModule, StoreOptions, TryAgain, Upload, silent
 
 if TYPE_CHECKING:
     from tarkit.stores.cache import CachedFile, ObjectCache
@@ -33,6 +34,11 @@ def configure(options: StoreOptions) -> None:
 def options_of(options: StoreOptions | None) -> StoreOptions:
     """Return the options of a URL, those of the process for None."""
     return _options if options is None else options
+
+
+def portable_options(options: StoreOptions | None) -> StoreOptions:
+    """Return options of URLs for other machines: without functions, and without a cache, which is a directory here."""
+    return replace(options_of(options), tell=silent, note=silent, cache=None, cache_size=None)
 
 
 def check_settings(url: str, options: StoreOptions) -> None:

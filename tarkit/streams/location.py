@@ -270,6 +270,19 @@ def parse_output(word: str, options: StoreOptions | None = None) -> Location:
     return _path(word)
 
 
+def portable_location(location: Location) -> Location:
+    """Return an input or output as other machines, which share its directory, find it; its name stays.
+
+    Raises:
+        Usage: it is of this process alone, such as stdin.
+    """
+    if location.kind not in ("path", "url", "pipe"):
+        raise Usage(f"{location.name}: other machines cannot use it", "name files or URLs")
+    if location.kind == "path":
+        return location._replace(text=os.path.abspath(location.text))
+    return location._replace(options=connect.portable_options(location.options)) if location.kind == "url" else location
+
+
 def file_location(word: str) -> Location:
     """Return the location of a file that is read beside the data, such as a list: `-` is stdin; nothing is expanded."""
     return STDIN if word == "-" else Location(*parse_file(word), file_label(word))

@@ -114,3 +114,9 @@ def test_positions_of_many() -> None:
     expected = count / cells**2
     chi = sum((counts[a, b] - expected) ** 2 / expected for a in range(cells) for b in range(cells))
     assert abs(chi - 49 * 49) < 4 * (2 * 49 * 49) ** 0.5
+
+
+@each_row("start", [0, 1, 1023, 1024, 1025, 5000])
+def test_keys_from_any_sample_on(start: int) -> None:
+    """The key of a sample does not depend on where the keys begin."""
+    assert [*islice(random_keys(7, 2, start), 3)] == [*islice(random_keys(7, 2), start, start + 3)]

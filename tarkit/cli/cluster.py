@@ -1,0 +1,104 @@
+"""Commands on a cluster: --dask where a command makes no job for each input, --spill and --task-size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tarkit.cli import options
+from tarkit.cli.command import option
+from tarkit.cli.console import ConsoleRun
+from tarkit.cli.jobs import JobOptions
+from tarkit.errors import Usage
+
+if TYPE_CHECKING:
+    from tarkit.api.dataset import Dataset
+    from tarkit.api.output import Output
+    from tarkit.api.write import ShardsOutput
+
+
+@contextmanager
+def on_cluster(run: ConsoleRun) -> Iterator[None]:
+    """Have the jobs of a run done by the cluster of --dask, if it is given."""
+    given = JobOptions.given(click.get_current_context())
+    if given.dask is None:
+        yield
+        return
+    from tarkit.cluster.ordered import connected
+    from tarkit.jobs.dask import parse_resources
+
+    with connected(given.dask, parse_resources(given.dask_resources)) as tasks:
+        run.tasks = tasks
+        try:
+            yield
+        finally:
+            run.tasks = None
+
+
+@dataclass(repr=False)
+class SpillOptions:
+    """The options of a sort or shuffle on a cluster."""
+
+    spill: str | None = None
+    task_size: str | None = None
+
+    def check(self) -> None:
+        """Raise Usage for options that do not go together; nothing is read before."""
+        on_cluster = JobOptions.given(click.get_current_context()).dask is not None
+        if on_cluster and self.spill is None:
+            hint = "--spill DIR, which all workers share, or --spill s3://BUCKET/tmp"
+            raise Usage("--dask requires --spill: tasks write there what others read", hint)
+        for name, value in (("--spill", self.spill), ("--task-size", self.task_size)):
+            if value is not None and not on_cluster:
+                raise Usage(f"{name} requires --dask ADDRESS")
+
+    def write(self, data: Dataset, target: Output | ShardsOutput, run: ConsoleRun) -> None:
+        """Write a dataset that is sorted or shuffled, here or on the cluster."""
+        if self.spill is None:
+            from tarkit.cli.target import write
+
+            write(data, target, run)
+            return
+        from tarkit.cluster.ordered import parse_task_size, write_ordered
+        from tarkit.cluster.plan import TaskDivision
+
+        division = TaskDivision(parse_task_size(self.task_size))
+        with on_cluster(run):
+            tasks, run.tasks = run.tasks, None
+            assert tasks is not None
+            write_ordered(data, target, run, tasks, self.spill, memory=_memory(), division=division)
+
+
+def _memory() -> int | None:
+    """Return the bytes of --memory, if it is given: the default is that of one machine."""
+    context = click.get_current_context()
+    given: Any = context.params.get("memory")
+    return None if given is None else options.memory_of(given)
+
+
+spill = options.group(
+    "spill",
+    SpillOptions,
+    option(
+        "Jobs",
+        "--spill",
+        metavar="DIR",
+        detail=True,
+        help="With --dask, a shared directory or URL for temporary data.",
+        more="Tasks write there what others read. It takes as many bytes as the selected samples, and is removed at "
+        "the end.",
+    ),
+    option(
+        "Jobs",
+        "--task-size",
+        metavar="SIZE",
+        detail=True,
+        help="With --dask, bytes that one task sorts or writes.",
+        more="The default makes blocks of 16 MB: 4 GB for 1 TB. A task has --memory SIZE, by default 1GB, and takes "
+        "the rest in temporary space of its worker.",
+    ),
+)

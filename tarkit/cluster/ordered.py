@@ -1,0 +1,179 @@
+"""`tarkit.write_on_cluster`: write a dataset that is sorted or shuffled, by the workers of a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tarkit import errors
+from tarkit.api.arguments import check_at_least
+from tarkit.api.chain import Chain
+from tarkit.api.output import Output, archives_output
+from tarkit.api.run import Run
+from tarkit.api.write import ShardsOutput
+from tarkit.cluster.call import PassRunner, TaskContext
+from tarkit.cluster.plan import MEMORY, TaskDivision, plan_ordering
+from tarkit.cluster.run import ClusterOutcome, order_on_cluster
+from tarkit.cluster.spill import new_spill
+from tarkit.errors import Usage, spell
+from tarkit.parallel import Tasks
+from tarkit.shards.limits import Limits, parse_size
+from tarkit.shards.series import SeriesSpec
+from tarkit.shards.template import parse_template
+from tarkit.shards.writer import Shard
+from tarkit.sorting.memory import LEAST
+from tarkit.stores.connect import portable_options
+from tarkit.stores.schemes import scheme_of
+from tarkit.stores.store import StoreOptions, parse_options
+
+if TYPE_CHECKING:
+    from tarkit.api.dataset import Dataset
+    from tarkit.shards.limits import SizeRule
+    from tarkit.shards.template import Notation
+
+
+@contextmanager
+def connected(address: Any, resources: Mapping[str, float] | None = None, jobs: int = 0) -> Iterator[Tasks]:
+    """Connect to a cluster of Dask, for the time of a block; see `jobs.dask.connect`."""
+    from tarkit.jobs.dask import connect
+
+    with connect(address, jobs=jobs) as cluster:
+        yield _ResourceTasks(cluster, resources)
+
+
+class _ResourceTasks:
+    """Tasks on a cluster, each of which takes the same resources of its worker."""
+
+    def __init__(self, cluster: Any, resources: Mapping[str, float] | None) -> None:
+        self._cluster = cluster
+        self._resources = resources
+
+    def run_tasks(self, function: Any, items: Any, /) -> Iterator[Any]:
+        """Yield the results in order."""
+        found: Iterator[Any] = self._cluster.run_tasks(function, items, resources=self._resources)
+        return found
+
+
+def write_ordered(
+    data: Chain,
+    output: Output | ShardsOutput,
+    run: Run,
+    tasks: Tasks,
+    spill: str,
+    *,
+    memory: int | None = None,
+    division: TaskDivision | None = None,
+    storage: StoreOptions | None = None,
+) -> ClusterOutcome:
+    """Write a dataset that is sorted or shuffled by tasks; see `write_on_cluster`.
+
+    Args:
+        data: the dataset; one of its steps is the order.
+        output: the output.
+        run: where problems and messages go.
+        tasks: what runs tasks.
+        spill: a directory or URL for what tasks write for each other.
+        memory: bytes that a task may hold.
+        division: how large tasks are.
+        storage: how the URL of the spill is reached.
+    """
+    ordering = plan_ordering(data, run.policy)
+    location = output.output.location if isinstance(output, ShardsOutput) else output.location
+    if isinstance(output, ShardsOutput) and location.kind not in ("path", "url"):
+        raise Usage(f"{location.name}: workers write files or objects, not to commands", "name shards or URLs")
+    place = new_spill(spill, ordering.order.name, portable_options(storage) if scheme_of(spill) else None)
+    context = TaskContext(
+        place,
+        tuple(sorted(run.policy.allowed)),
+        tuple(sorted(run.policy.skipped)),
+        memory or MEMORY,
+        None if run.tmpdir is None else os.path.abspath(run.tmpdir),
+        errors.command_line,
+    )
+    return order_on_cluster(ordering, output, PassRunner(tasks, context, run), division or TaskDivision())
+
+
+def parse_task_size(text: str | int | None) -> int | None:
+    """Return the bytes of --task-size; raise Usage for less than a task needs."""
+    if text is None:
+        return None
+    size = parse_size(str(text))
+    if size < LEAST:
+        raise Usage(f"{spell('task_size')} {text}: the minimum is 1 MB", "sizes look like 4GB or 64GiB")
+    return size
+
+
+def write_on_cluster(
+    data: Dataset,
+    output: str | os.PathLike[str],
+    *,
+    dask: Any,
+    spill: str | os.PathLike[str],
+    count: int | None = None,
+    size: int | str | None = None,
+    size_rule: SizeRule = "tar",
+    notation: Notation = "auto",
+    force: bool = False,
+    compress: str | None = None,
+    fsync: bool = False,
+    memory: int | None = None,
+    task_size: int | str | None = None,
+    resources: Mapping[str, float] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+) -> list[Shard]:
+    """Write a dataset that is sorted or shuffled, by the workers of a Dask cluster.
+
+    The bytes are those of `data.write(output)`, or with `count` or `size` those of `data.split(output, ...)`. The
+    workers read the inputs twice, and write all samples once to the spill and once to the output. All paths must be the
+    same files on all machines.
+
+    Args:
+        data: a dataset with one `sort` or `shuffle`; before and after it samples may be chosen, and fields.
+        output: the name of one archive, or with `count` or `size` a template.
+        dask: the address of a scheduler, `"local"`, or a `distributed.Client`.
+        spill: a directory that all workers share, or a URL; what is written there is removed at the end.
+        count, size, size_rule, notation, force, compress, fsync: as for `Dataset.split`.
+        memory: bytes that one task holds; 1 GB by default.
+        task_size: bytes that one task sorts or writes, a number or `"64GB"`; by default so many that files of the spill
+            are read in blocks of 16 MB.
+        resources: what a task takes of a worker, such as `{"memory": 2e9}`.
+        storage_options: how URLs of the output and of the spill are reached.
+
+    Returns:
+        The shards, or the one archive: name, samples, size of the tar in bytes, first and last key.
+
+    Raises:
+        Usage: something cannot be done by tasks, such as `rng="pcg"`.
+        TarkitError: a block of the spill is gone or damaged, or samples are missing; then no shard stays.
+
+    >>> import tarkit
+    >>> data = tarkit.open("train-*.tar").shuffle(seed=7)
+    >>> how = {"dask": "tcp://host:8786", "spill": "/shared/tmp"}
+    >>> tarkit.write_on_cluster(data, "mixed-%03d.tar", count=2, **how)  # doctest: +SKIP
+    """
+    check_at_least(LEAST, memory=memory)
+    options = parse_options(storage_options)
+    run, name = data.new_run(), os.fspath(output)
+    opened: Output | ShardsOutput
+    if count is None and size is None:
+        opened = Output.from_argument(name, compress, fsync, options=options)
+    else:
+        limits = Limits(count, None if size is None else parse_size(str(size)), size_rule)
+        target = archives_output(name, compress, fsync, options=options)
+        opened = ShardsOutput(target, [SeriesSpec("", parse_template(name, notation))], limits, force=force)
+    with connected(dask, resources) as tasks:
+        found = write_ordered(
+            data,
+            opened,
+            run,
+            tasks,
+            os.fspath(spill),
+            memory=memory,
+            division=TaskDivision(parse_task_size(task_size)),
+            storage=options,
+        )
+    if isinstance(opened, ShardsOutput):
+        return found.shards
+    return [Shard(opened.location.name, found.samples, run.bytes, 0, found.first, found.last, "")]

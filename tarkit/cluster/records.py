@@ -1,0 +1,255 @@
+"""The files of a spill, and the records in them.
+
+- `data-N`, of each group of inputs: its samples in order, each as the length of its key, the key, and its bytes.
+- `list-N`, of each group: a record for each of these samples, in the same order, divided into sections: entries without
+  a key, then one section for each range of the order; then the keys, a section for each part of the keys. At the end is
+  a table of the sections.
+- `order-N`, of each range: records of fixed length for its samples in their order, with the places of their bytes.
+- `sizes-N`, of each range: the sizes of its samples, where shards are cut by them.
+- `piece-N`: part of an output that is one archive.
+
+Sections, samples and records each have a checksum that is compared when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from tarkit.cluster.spill import Spill
+from tarkit.streams.sink import Sink
+
+DIGEST = 16  # bytes of SHA-256 that are kept
+KEY_SIZE = Struct("<I")  # before each sample in a data file
+_SECTION = Struct("<QQQI")  # offset, length, count and CRC-32 of a section
+_LISTED = Struct("<IIIQQQQ16s")  # lengths of rank and key; input, start, offset, size, content, digest
+_KEYED = Struct("<IIQ")  # length of the key; input, start
+_ORDERED = Struct("<?IIQQQ16s")
+_CHECK = Struct("<I")
+
+SECTION_SIZE = _SECTION.size + _CHECK.size
+ORDERED_SIZE = _ORDERED.size + _CHECK.size
+MODULUS = 1 << 128
+
+
+def data_name(group: int) -> str:
+    """Return the name of the file with the samples of a group of inputs."""
+    return f"data-{group:07d}"
+
+
+def list_name(group: int) -> str:
+    """Return the name of the file with the list of the samples of a group."""
+    return f"list-{group:07d}"
+
+
+def order_name(span: int) -> str:
+    """Return the name of the file with the order of a range."""
+    return f"order-{span:07d}"
+
+
+def sizes_name(span: int) -> str:
+    """Return the name of the file with the sizes of the samples of a range."""
+    return f"sizes-{span:07d}"
+
+
+def piece_name(number: int) -> str:
+    """Return the name of the file with a part of the output."""
+    return f"piece-{number:07d}"
+
+
+def digest_of(data: bytes) -> bytes:
+    """Return the digest of a sample: of the length of its key, the key, and its bytes."""
+    return sha256(data).digest()[:DIGEST]
+
+
+def add_digest(total: int, digest: bytes) -> int:
+    """Return the fingerprint of a set with one sample more: the sum of all digests, in any order."""
+    return (total + int.from_bytes(digest, "big")) % MODULUS
+
+
+class ListedSample(NamedTuple):
+    """A sample in the list of its group.
+
+    Attributes:
+        rank, key: bytes that say where it stands in the order; its key.
+        input, start: the number of its input, and where it begins there.
+        offset, size, digest: of its bytes in the data file; `offset` is that of the length of its key.
+        content: bytes of payload.
+    """
+
+    rank: bytes
+    key: bytes
+    input: int
+    start: int
+    offset: int
+    size: int
+    content: int
+    digest: bytes
+
+    def pack(self) -> bytes:
+        """Return the record."""
+        head = _LISTED.pack(len(self.rank), len(self.key), *self[2:])
+        return head + self.rank + self.key
+
+
+def unpack_listed(data: bytes) -> Iterator[ListedSample]:
+    """Yield the samples of a section."""
+    at = 0
+    while at < len(data):
+        ranks, keys, *rest = _LISTED.unpack_from(data, at)
+        at += _LISTED.size + ranks + keys
+        yield ListedSample(data[at - ranks - keys : at - keys], data[at - keys : at], *rest)
+
+
+def pack_keyed(key: bytes, input: int, start: int) -> bytes:
+    """Return the record of a key."""
+    return _KEYED.pack(len(key), input, start) + key
+
+
+def unpack_keyed(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the keys of a section, each with the number of its input and its position there."""
+    at = 0
+    while at < len(data):
+        size, number, start = _KEYED.unpack_from(data, at)
+        at += _KEYED.size + size
+        yield data[at - size : at], number, start
+
+
+class OrderedSample(NamedTuple):
+    """A sample, or a part of one, in the order of a range.
+
+    Attributes:
+        joined: whether it is part of the sample before it.
+        group: the group of inputs whose data file has its bytes.
+        key_size, offset, size, digest: of these bytes.
+        content: bytes of payload.
+    """
+
+    joined: bool
+    group: int
+    key_size: int
+    offset: int
+    size: int
+    content: int
+    digest: bytes
+
+    def pack(self) -> bytes:
+        """Return the record."""
+        record = _ORDERED.pack(*self)
+        return record + _CHECK.pack(crc32(record))
+
+    @property
+    def stop(self) -> int:
+        """Where its bytes end in the data file."""
+        return self.offset + KEY_SIZE.size + self.key_size + self.size
+
+
+def read_order(spill: Spill, span: int, first: int, last: int) -> Iterator[OrderedSample]:
+    """Yield records [first, last) of the order of a range."""
+    name, left, position = order_name(span), b"", first * ORDERED_SIZE
+    for piece in spill.stream(name, position, last * ORDERED_SIZE):
+        data = left + piece
+        whole = len(data) - len(data) % ORDERED_SIZE
+        for at in range(0, whole, ORDERED_SIZE):
+            if crc32(data[at : at + _ORDERED.size]) != _CHECK.unpack_from(data, at + _ORDERED.size)[0]:
+                raise spill.changed(name, position + at)
+            yield OrderedSample(*_ORDERED.unpack_from(data, at))
+        position, left = position + whole, data[whole:]
+
+
+class SectionWriter:
+    """Writes the sections of a list, one after the other, and then the table of them.
+
+    Attributes:
+        length: where the table begins, once it is written.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._table: list[bytes] = []
+        self._start = self.length = self._count = self._checksum = 0
+        self._pieces: list[bytes] = []
+        self._waiting = 0
+
+    def add(self, section: int, record: bytes) -> None:
+        """Append a record to a section; those before it are complete."""
+        self.complete(section)
+        self._pieces.append(record)
+        self._waiting += len(record)
+        self._count += 1
+        if self._waiting > 1 << 20:
+            self._flush()
+
+    def complete(self, section: int) -> None:
+        """Complete all sections before this one."""
+        while len(self._table) < section:
+            self._flush()
+            entry = _SECTION.pack(self._start, self.length - self._start, self._count, self._checksum)
+            self._table.append(entry + _CHECK.pack(crc32(entry)))
+            self._start, self._count, self._checksum = self.length, 0, 0
+
+    def finish(self, sections: int) -> None:
+        """Write the table of this many sections."""
+        self.complete(sections)
+        self._sink.write(b"".join(self._table))
+
+    def _flush(self) -> None:
+        data = b"".join(self._pieces)
+        self._pieces, self._waiting = [], 0
+        if data:
+            self._checksum = crc32(data, self._checksum)
+            self.length += len(data)
+            self._sink.write(data)
+
+
+def read_section(spill: Spill, group: int, table: int, section: int) -> bytes:
+    """Return the bytes of a section of the list of a group, whose table of sections begins at `table`."""
+    name, at = list_name(group), table + section * SECTION_SIZE
+    entry = spill.read(name, at, at + SECTION_SIZE)
+    if crc32(entry[: _SECTION.size]) != _CHECK.unpack_from(entry, _SECTION.size)[0]:
+        raise spill.changed(name, at)
+    start, length, _, checksum = _SECTION.unpack_from(entry)
+    data = spill.read(name, start, start + length)
+    if crc32(data) != checksum:
+        raise spill.changed(name, start)
+    return data
+
+
+def read_sections(spill: Spill, rows: Sequence[tuple[int, bool]], section: int) -> Iterator[bytes]:
+    """Yield the bytes of one section of the list of each group, in order; `rows` is what a GroupTable has."""
+    tables = [(group, table) for group, (table, _) in enumerate(rows)]
+    return spill.ahead(lambda each: read_section(spill, *each, section), tables)
+
+
+class GroupTable:
+    """Of each group, what readers of its files need: where its table of sections begins; whether it has strays."""
+
+    ROW = Struct("<Q?")
+
+    @classmethod
+    def pack(cls, rows: list[tuple[int, bool]]) -> bytes:
+        """Return the table as bytes."""
+        return b"".join(cls.ROW.pack(*row) for row in rows)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> list[tuple[int, bool]]:
+        """Return (where the table of sections begins, whether there are entries without a key) of each group."""
+        return list(cls.ROW.iter_unpack(data))
+
+
+def pack_bounds(bounds: list[bytes]) -> bytes:
+    """Return the first ranks of all ranges but the first as bytes."""
+    return b"".join(KEY_SIZE.pack(len(bound)) + bound for bound in bounds)
+
+
+def unpack_bounds(data: bytes) -> list[bytes]:
+    """Return the first ranks of all ranges but the first."""
+    found, at = [], 0
+    while at < len(data):
+        (size,) = KEY_SIZE.unpack_from(data, at)
+        at += KEY_SIZE.size + size
+        found.append(data[at - size : at])
+    return found

@@ -1,0 +1,408 @@
+"""The passes of a sort or shuffle on many machines, as the client runs them.
+
+1. scan: count the samples of each input; for a sort, draw some of their keys (`scan.scan_inputs`).
+2. scatter: sort each group of inputs; the samples of each range of the order are one block of its file
+   (`scatter.scatter_group`).
+3. order: merge the lists of all groups for each range (`order.order_span`); compare keys (`order.compare_keys`).
+4. cut: find where shards begin (`cut.cut_span`); without tasks where the numbers of samples say it.
+5. write: read the blocks of some shards, and write these (`write.write_samples`).
+
+The order and the bytes are those of `api.order.Order` on one machine. Through the client go figures of inputs, groups,
+ranges and shards, and none of samples.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import TypeVar
+from zlib import crc32
+
+from tarkit.api.output import Output, refuse_overwrite
+from tarkit.api.run import Run
+from tarkit.api.write import SeriesOpening, ShardsOutput
+from tarkit.cluster.call import PassRunner
+from tarkit.cluster.cut import ShardStart, find_starts
+from tarkit.cluster.order import KeyPlace, KeysItem, OrderItem, SpanFigures, compare_keys, order_span
+from tarkit.cluster.plan import DRAWN, Ordering, TaskDivision, choose_bounds
+from tarkit.cluster.records import GroupTable, pack_bounds
+from tarkit.cluster.scan import InputFigures, ScanItem, ScanResult, scan_inputs
+from tarkit.cluster.scatter import GroupFigures, SampleSums, ScatterItem, random_bounds, scatter_group
+from tarkit.cluster.spill import Blob, Spill
+from tarkit.cluster.write import OrderedPart, WriteItem, WriteResult, write_samples
+from tarkit.errors import Problem, TarkitError, Unsupported, show, spell
+from tarkit.problems import ONE_ARCHIVE
+from tarkit.shards.limits import Limits
+from tarkit.shards.series import SeriesSpec
+from tarkit.shards.writer import Shard
+from tarkit.stores import connect
+from tarkit.stores.schemes import scheme_of
+from tarkit.streams.location import portable_location
+from tarkit.streams.sink import short_name
+from tarkit.tar.writer import EntryWriter
+
+Result = TypeVar("Result")
+
+
+MOMENT = 0.2  # seconds: a task that has seen that the run goes on gives its shard the name
+
+
+@dataclass
+class ClusterOutcome:
+    """What a run on a cluster wrote, and the passes that it took: name, tasks and seconds of each."""
+
+    samples: int = 0
+    sums: SampleSums = field(default_factory=SampleSums)
+    shards: list[Shard] = field(default_factory=list)
+    first: bytes = b""
+    last: bytes = b""
+    passes: list[tuple[str, int, float]] = field(default_factory=list)
+
+
+def order_on_cluster(
+    ordering: Ordering, output: Output | ShardsOutput, passes: PassRunner, division: TaskDivision
+) -> ClusterOutcome:
+    """Sort or shuffle a dataset, and write it. The spill is removed at the end, also after an error."""
+    spill = passes.context.spill
+    if isinstance(output, ShardsOutput):
+        output.refuse_inputs(ordering.archives.locations)
+    else:
+        refuse_overwrite(output.status(), ordering.archives.locations)
+        passes.run.policy.strict |= ONE_ARCHIVE
+    try:
+        spill.begin()
+        return _Passes(ordering, output, passes, division).run()
+    finally:
+        _remove(spill, passes.run)
+
+
+def _remove(spill: Spill, run: Run) -> None:
+    """Remove the spill; warn if something is left."""
+    try:
+        spill.remove()
+    except (OSError, TarkitError) as error:
+        run.warn(f"{spill.shown}: the spill could not be removed: {error}")
+
+
+class _Passes:
+    """One run: the figures that each pass leaves for the next."""
+
+    def __init__(
+        self, ordering: Ordering, output: Output | ShardsOutput, passes: PassRunner, division: TaskDivision
+    ) -> None:
+        self.ordering, self.output, self.passes, self.division = ordering, output, passes, division
+        self.spill, self.reports = passes.context.spill, passes.run
+        self.locations = ordering.archives.locations
+        self.outcome = ClusterOutcome()
+        self.inputs: list[InputFigures] = []
+        self.scans: list[ScanResult] = []
+        self.groups: list[GroupFigures] = []
+        self.spans: list[SpanFigures] = []
+        self.strays = SampleSums()
+        self.parts = 0  # of the keys
+        self.count = 1  # of the ranges
+
+    def run(self) -> ClusterOutcome:
+        """Run all passes."""
+        self._scan()
+        self._scatter()
+        table = self.spill.put(
+            "groups", GroupTable.pack([(each.table, each.strays.samples > 0) for each in self.groups])
+        )
+        self._order(table)
+        self._compare_keys(table)
+        self._write(table)
+        return self.outcome
+
+    @property
+    def _limits(self) -> Limits | None:
+        """The limits of shards; None for one archive."""
+        return self.output.limits if isinstance(self.output, ShardsOutput) else None
+
+    @property
+    def _weighs(self) -> bool:
+        """Whether shards close by their bytes of payload."""
+        return self._limits is not None and self._limits.size is not None and self._limits.rule == "content"
+
+    # ---- The passes
+
+    def _scan(self) -> None:
+        order, archives = self.ordering.order, self.ordering.archives
+        batches = list(self.division.batches(len(self.locations)))
+        draw = 0 if order.key is None else max(16, min(1000, DRAWN // len(batches)))
+        items = (
+            ScanItem(self.locations[each.start : each.stop], archives.shard_slice, self.ordering.before, order, draw)
+            for each in batches
+        )
+        for found in self._timed("scan", len(batches), self.passes.results(scan_inputs, items)):
+            self.scans.append(found)
+            self.inputs += found.inputs
+
+    def _scatter(self) -> None:
+        ordering, groups = self.ordering, list(self.division.groups(self.inputs))
+        total = sum(each.samples for each in self.inputs)
+        self.count = self.division.spans(total)
+        bounds = choose_bounds(self.scans, self.count) if ordering.order.key else random_bounds(self.count)
+        self.scans = []
+        self.count = len(bounds) + 1
+        self.parts = self.division.spans(total) if ordering.compares_keys else 0
+        stored = self.spill.put("bounds", pack_bounds(bounds))
+        firsts = [0, *accumulate(each.samples for each in self.inputs)]
+
+        def items() -> Iterator[ScatterItem]:
+            for number, each in enumerate(groups):
+                start, stop = each.start, each.stop
+                yield ScatterItem(
+                    number,
+                    start,
+                    self.locations[start:stop],
+                    ordering.archives.shard_slice,
+                    ordering.before,
+                    ordering.order,
+                    ordering.after,
+                    firsts[start],
+                    firsts[stop] - firsts[start],
+                    stored,
+                    self.parts,
+                    self._weighs,
+                )
+
+        for found in self._timed("scatter", len(groups), self.passes.results(scatter_group, items())):
+            self.groups.append(found)
+            self.outcome.sums.merge(found.sums)
+            self.strays.merge(found.strays)
+            self.reports.dropped += found.left_out + found.dropped
+
+    def _order(self, table: Blob) -> None:
+        joins, limits = self.ordering.joins, self._limits
+        sizes = joins or (limits is not None and limits.size is not None)
+        items = (OrderItem(span, table, joins, sizes, self._weighs) for span in range(self.count))
+        for found in self._timed("order", self.count, self.passes.results(order_span, items)):
+            self.spans.append(found)
+        records = sum(span.records for span in self.spans)
+        if records != self.outcome.sums.samples or sum(span.bytes for span in self.spans) != self.outcome.sums.size:
+            raise AssertionError(f"{self.outcome.sums} were scattered, but {records} are in the ranges of the order")
+        for span in self.spans:
+            for place in span.shown:
+                self._refuse_neighbour(place)
+        known = [span for span in self.spans if span.records]
+        for span, following in pairwise(known):
+            last, first = span.last, following.first
+            if last is not None and first is not None and last.key == first.key:
+                if self.ordering.joins:
+                    what = f"{show(first.key)}: two samples that would be joined are in two ranges of the order"
+                    raise Unsupported(what, f"run it without {spell('dask')}")
+                self._refuse_neighbour(first._replace(before=last.input))
+
+    def _compare_keys(self, table: Blob) -> None:
+        scattered = "scattered-sample" in self.reports.policy.allowed
+        items = [KeysItem(1 + self.count + part, table, scattered) for part in range(self.parts)]
+        repeated, shown = 0, list[KeyPlace]()
+        for found in self._timed("keys", len(items), self.passes.results(compare_keys, items)):
+            repeated += found.repeated
+            shown += found.shown[: max(0, 4 - len(shown))]
+        policy = self.reports.policy
+        for place in shown:
+            if self.ordering.order.gathers and not self.ordering.after:
+                self._refuse_neighbour(place)
+            name = self.locations[place.input].name
+            what = f"the key {show(place.key)} is also in {self.locations[place.before].name}"
+            policy.apply(Problem("repeated-key", name, place.start, what))
+        if repeated > len(shown):
+            policy.counts["repeated-key"] += repeated - len(shown)
+
+    def _refuse_neighbour(self, place: KeyPlace) -> None:
+        """Raise Problem for two samples of one key that would be neighbours, or parts of one sample."""
+        key, hint = show(place.key), None
+        what = f"the sample before it in the output has the same key {key}"
+        if self.ordering.order.gathers and place.before != place.input:
+            what = f"the key {key} was in an earlier input"
+            joins = f"{spell('allow', 'joined-sample')} joins them; "
+            hint = f"{joins}else first tarkit cat --rekey '{{stem}}/{{key}}' ... | tarkit sort -"
+        problem = Problem("joined-sample", self.locations[place.input].name, place.start, what, hint)
+        self.reports.policy.apply(problem)
+
+    def _write(self, table: Blob) -> None:
+        limits = self._limits or self._pieces()
+        samples = sum(span.samples for span in self.spans)
+        ahead = (self.strays.size, self.strays.content)
+        starts = find_starts(self.passes, self.spans, limits, ahead)
+        target = self._series(len(starts)) if isinstance(self.output, ShardsOutput) else None
+        items = list(self._write_items(starts, samples, table, target))
+        if isinstance(self.output, ShardsOutput):
+            self._write_shards(self.output, items, len(starts))
+        else:
+            self._write_archive(self.output, items)
+
+    def _pieces(self) -> Limits:
+        """Return the limits of the pieces of one archive: as many samples as have the bytes of a task, as a mean."""
+        sums = self.outcome.sums
+        size = self.division.size(sums.size)
+        return Limits(count=max(1, sum(span.samples for span in self.spans) * size // max(1, sums.size)))
+
+    def _write_items(
+        self, starts: Sequence[ShardStart], samples: int, table: Blob, target: tuple[SeriesSpec, SeriesOpening] | None
+    ) -> Iterator[WriteItem]:
+        """Yield the tasks: each has shards that are neighbours, and as many of them as a task may have bytes."""
+        most = self.division.size(self.outcome.sums.size)
+        end = ShardStart(len(self.spans), 0, samples)
+        borders = [*starts, end]
+        first = number = 0
+        while first < len(starts) or (not starts and number == 0 and self.strays.samples and target is None):
+            last = min(first + 1, len(starts))
+            while last < len(starts) and self._bytes(borders[first], borders[last + 1]) <= most:
+                last += 1
+            counts = tuple(borders[each + 1].sample - borders[each].sample for each in range(first, last))
+            parts = tuple(self._parts(borders[first], borders[last]))
+            strays = number == 0 and self.strays.samples > 0
+            if target is None:
+                yield WriteItem(number, parts, table, strays)
+            else:
+                start = self.output.starts[0] if isinstance(self.output, ShardsOutput) else 0
+                yield WriteItem(number, parts, table, strays, counts, start + first, *target)
+            first, number = last, number + 1
+
+    def _parts(self, start: ShardStart, stop: ShardStart) -> Iterator[OrderedPart]:
+        """Yield the records between two places of the order."""
+        for span in range(start.span, min(stop.span + 1, len(self.spans))):
+            first = start.record if span == start.span else 0
+            last = stop.record if span == stop.span else self.spans[span].records
+            if first < last:
+                yield OrderedPart(span, first, last)
+
+    def _bytes(self, start: ShardStart, stop: ShardStart) -> float:
+        """Return how many bytes are between two places of the order, about."""
+        return sum(
+            self.spans[part.span].bytes * (part.last - part.first) / self.spans[part.span].records
+            for part in self._parts(start, stop)
+        )
+
+    # ---- Outputs
+
+    def _series(self, count: int) -> tuple[SeriesSpec, SeriesOpening]:
+        """Return the names of the shards, and how workers open them. Raises TarkitError if there are too few names."""
+        assert isinstance(self.output, ShardsOutput)
+        spec, output = self.output.series[0], self.output.output
+        if count:
+            spec.template.name(self.output.starts[0] + count - 1)
+        template = copy(spec.template)
+        if not scheme_of(template.directory):
+            template.directory = f"{os.path.abspath(template.directory or '.').rstrip('/')}/"
+        location = portable_location(output.location)
+        # a task that runs again replaces its own shards; that there were none was checked at the start
+        return spec._replace(template=template), SeriesOpening(output._replace(location=location), force=True)
+
+    def _write_shards(self, output: ShardsOutput, items: Sequence[WriteItem], count: int) -> None:
+        template, start = output.series[0].template, output.starts[0]
+        names = [template.name(start + number) for number in range(count)]
+        if not items and self.strays.samples:
+            self.reports.warn("no sample found; entries without a key are left out")
+        try:
+            shards = [shard for each in self._written(items) for shard in each.shards]
+            self._account(len(shards) == count)
+        except BaseException:
+            self._discard(output, names)
+            raise
+        finally:
+            _remove_parts(names)
+        self.outcome.shards = [shard._replace(name=name) for shard, name in zip(shards, names, strict=True)]
+        self.reports.samples += self.outcome.samples
+        output.finish(self.reports, self.outcome.shards, [self.outcome.samples])
+
+    def _discard(self, output: ShardsOutput, names: Sequence[str]) -> None:
+        """Remove the shards that were completed before an error, except those that took the place of others.
+
+        Tasks that still run complete no more of them: one may do so just now.
+        """
+        with suppress(OSError, TarkitError):
+            self.spill.end()
+        time.sleep(MOMENT)
+        before = {path for found in output.existing for _, path in found}
+        options = output.output.location.options
+        made = set(names) - before
+        for _, path in output.series[0].template.existing(options):
+            if path in made:
+                with suppress(OSError, TarkitError):
+                    connect.delete_object(path, options) if scheme_of(path) else os.unlink(path)
+
+    def _write_archive(self, output: Output, items: Sequence[WriteItem]) -> None:
+        pieces = [each.piece for each in self._written(items) if each.piece is not None]
+        self._account(len(pieces) == len(items))
+        with EntryWriter(output.open(self.locations)) as writer:
+            for piece in pieces:
+                checksum = 0
+                for data in self.spill.stream(piece.name, 0, piece.length):
+                    checksum = crc32(data, checksum)
+                    writer.raw((data,), len(data))
+                if checksum != piece.checksum:
+                    raise self.spill.changed(piece.name, 0)
+            writer.finish()
+        self.reports.samples += self.outcome.samples
+        self.reports.bytes += writer.position
+
+    def _written(self, items: Sequence[WriteItem]) -> list[WriteResult]:
+        """Write everything; return what each task has written."""
+        run, total, done = self.reports, self.outcome.sums.size, SampleSums()
+        found = self._timed("write", len(items), self.passes.results(write_samples, items))
+        written, strays = [], SampleSums()
+        for each in run.draw(found, lambda: done.size, lambda: done.samples, total):
+            written.append(each)
+            done.merge(each.sums)
+            strays.merge(each.strays)
+            self.outcome.samples += each.samples
+            self.outcome.first = self.outcome.first or each.first
+            self.outcome.last = each.last or self.outcome.last
+        expected = sum(span.samples for span in self.spans)
+        if not done.same(self.outcome.sums) or self.outcome.samples != expected:
+            raise TarkitError(f"{self.outcome.sums} came in, but {done} went out: the output is not complete")
+        if not strays.same(self.strays) and (items or not isinstance(self.output, ShardsOutput)):
+            raise TarkitError(f"{self.strays.samples} entries without a key came in, {strays.samples} went out")
+        return written
+
+    def _account(self, complete: bool) -> None:
+        """Report the numbers of samples; raise AssertionError if something is missing."""
+        if not complete:
+            raise AssertionError("some outputs are missing")
+        taken, out = sum(each.samples for each in self.inputs), self.outcome.samples
+        left_out = sum(each.left_out for each in self.groups)
+        gathered = sum(each.joined for each in self.groups) + self.outcome.sums.samples - out
+        if taken != gathered + left_out + out and not self.ordering.after:
+            raise AssertionError(
+                f"{taken} samples came in, {gathered} became parts of others, {left_out} were left out, "
+                f"but {out} came out"
+            )
+        facts = self.reports.facts
+        facts["order"] = {"in": taken, "gathered": gathered, "left_out": left_out, "out": out}
+        facts["fingerprint"] = f"{self.outcome.sums.fingerprint:032x}"
+        facts["passes"] = [
+            {"name": name, "tasks": tasks, "seconds": round(seconds, 3)} for name, tasks, seconds in self.outcome.passes
+        ]
+
+    def _timed(self, name: str, tasks: int, results: Iterable[Result]) -> Iterator[Result]:
+        """Yield the results of a pass, and report how long it took."""
+        started = time.monotonic()
+        yield from results
+        seconds = time.monotonic() - started
+        self.outcome.passes.append((name, tasks, seconds))
+        self.reports.note(f"{name}: {tasks} {'task' if tasks == 1 else 'tasks'}, {seconds:.2f} s")
+
+
+def _remove_parts(names: Sequence[str]) -> None:
+    """Remove temporary files that a killed worker left beside local shards."""
+    directories: dict[str, set[str]] = {}
+    for name in names:
+        if not scheme_of(name):
+            directory, base = os.path.split(os.path.abspath(name))
+            directories.setdefault(directory, set()).add(f".{short_name(base)}.")
+    for directory, begins in directories.items():
+        with suppress(OSError), os.scandir(directory) as entries:
+            for entry in list(entries):
+                stem = entry.name.removesuffix(".part").rstrip("0123456789.")
+                if entry.name.endswith(".part") and f"{stem}." in begins:
+                    with suppress(OSError):
+                        os.unlink(entry.path)

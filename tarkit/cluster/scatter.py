@@ -1,0 +1,279 @@
+"""The second pass: sort each group of inputs, so that each range of the order is one block of its file."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from typing import NamedTuple
+from zlib import crc32
+
+from tarkit.api.order import Order
+from tarkit.api.run import Run
+from tarkit.api.steps import Flow, Step
+from tarkit.cluster.call import TaskContext, chain_of, describe
+from tarkit.cluster.records import (
+    DIGEST,
+    KEY_SIZE,
+    ListedSample,
+    SectionWriter,
+    add_digest,
+    data_name,
+    list_name,
+    pack_keyed,
+    unpack_bounds,
+)
+from tarkit.cluster.spill import Blob
+from tarkit.errors import TarkitError, Unsupported
+from tarkit.samples.sample import TarSample
+from tarkit.samples.select import Slice
+from tarkit.sorting.sorter import Sorter
+from tarkit.spill.records import SpilledList, by_rank
+from tarkit.streams.location import Location
+from tarkit.streams.sink import Sink, WriteOnlySink
+from tarkit.tar.writer import EntryWriter
+
+BUFFER = 1 << 20  # bytes that are written together
+
+
+class ScatterItem(NamedTuple):
+    """A group of inputs.
+
+    Attributes:
+        group: its number.
+        first: the number of its first input.
+        locations, shard_slice, before: the inputs, and the steps before the order.
+        order, after: the order, and the steps after it.
+        start, samples: how many samples all groups before have, and how many this one has.
+        bounds: the first ranks of all ranges but the first.
+        parts: into how many parts the keys are divided; 0 where they are not compared.
+        weighs: whether the bytes of payload are counted, for shards that close by them: headers are read again for it.
+    """
+
+    group: int
+    first: int
+    locations: tuple[Location, ...]
+    shard_slice: Slice | None
+    before: tuple[Step, ...]
+    order: Order
+    after: tuple[Step, ...]
+    start: int
+    samples: int
+    bounds: Blob
+    parts: int
+    weighs: bool
+
+    def __repr__(self) -> str:
+        return f"group {self.group}, {describe(self.locations)}"
+
+
+@dataclass
+class SampleSums:
+    """Sums over samples that must be the same wherever the samples are: their number, bytes and fingerprint.
+
+    `content` counts bytes of payload; it is no part of the comparison.
+    """
+
+    samples: int = 0
+    size: int = 0
+    content: int = 0
+    fingerprint: int = 0
+
+    def add(self, size: int, content: int, digest: bytes) -> None:
+        """Add a sample."""
+        self.samples += 1
+        self.size += size
+        self.content += content
+        self.fingerprint = add_digest(self.fingerprint, digest)
+
+    def merge(self, other: SampleSums) -> None:
+        """Add the sums of other samples."""
+        self.samples += other.samples
+        self.size += other.size
+        self.content += other.content
+        self.fingerprint = add_digest(self.fingerprint, other.fingerprint.to_bytes(16, "big"))
+
+    def same(self, other: SampleSums) -> bool:
+        """Return whether both are of the same samples."""
+        mine = (self.samples, self.size, self.fingerprint)
+        return mine == (other.samples, other.size, other.fingerprint)
+
+    def __str__(self) -> str:
+        return f"{self.samples} samples, {self.size} bytes, fingerprint {self.fingerprint:032x}"
+
+
+class GroupFigures(NamedTuple):
+    """What the client keeps of a group: the sums of its samples and of its entries without a key, and numbers.
+
+    `joined` samples became parts of others, `left_out` had no rank; `dropped` were left out for a problem. `table` is
+    where the table of sections begins in its list.
+    """
+
+    sums: SampleSums
+    strays: SampleSums
+    joined: int
+    left_out: int
+    dropped: int
+    table: int
+
+
+@dataclass(eq=False, repr=False)
+class RankedOrder(Step):
+    """The order, with the rank of each sample; entries without a key come first, alone.
+
+    `left_out` is called with each sample that is left out, since a field is missing.
+    """
+
+    order: Order
+    left_out: Callable[[TarSample], None]
+    sorted: Sorter | None = None
+
+    @property
+    def gathers(self) -> bool:
+        """Whether parts of a sample may be scattered."""
+        return self.order.gathers
+
+    @property
+    def keeps_all(self) -> bool:
+        """All samples come out."""
+        return True
+
+    def reads_in_order(self, locations: tuple[Location, ...], run: Run) -> bool:  # type: ignore[override]
+        """Return whether files are read in order."""
+        return self.order.reads_in_order(locations, run)
+
+    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+        """Return the samples in order."""
+        self.sorted = self.order.sorter(samples, flow)
+        self.sorted.strays_apart, self.sorted.distinct = True, False  # keys of all groups are compared later
+        if self.sorted.absent is not None:
+            self.sorted.absent = partial(self._absent, self.sorted.absent)
+        return iter(self.sorted)
+
+    def _absent(self, absent: Callable[[TarSample], bytes | None], sample: TarSample) -> bytes | None:
+        rank = absent(sample)
+        if rank is None:
+            self.left_out(sample)
+        return rank
+
+
+class SampleFile(WriteOnlySink):
+    """Samples in a file, one after the other, each with a digest."""
+
+    def __init__(self, target: Sink) -> None:
+        self.name = target.name
+        self.position = 0
+        self._target = target
+        self._waiting: list[bytes] = []
+        self._size = 0
+        self._hash = sha256()
+        self._writer = EntryWriter(self)
+
+    def add(self, sample: TarSample) -> tuple[int, int, bytes]:
+        """Append a sample; return its position, its length without the key, and its digest."""
+        start, key = self.position, sample.key or b""
+        self._hash = sha256()
+        self.write(KEY_SIZE.pack(len(key)) + key)
+        before = self.position
+        sample.write(self._writer)
+        self._writer.flush()
+        return start, self.position - before, self._hash.digest()[:DIGEST]
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append bytes of the sample."""
+        self._hash.update(data)
+        self.position += len(data)
+        self._waiting.append(bytes(data))
+        self._size += len(data)
+        if self._size > BUFFER:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is in memory."""
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        self._target.write(b"".join(waiting))
+
+
+def scatter_group(item: ScatterItem, context: TaskContext, run: Run) -> GroupFigures:
+    """Write the samples of a group in order, and a list of them."""
+    spill = context.spill
+    with spill.create(data_name(item.group)) as data, spill.create(list_name(item.group)) as listed:
+        return _Scattering(item, context, run, SampleFile(data), SectionWriter(listed)).write()
+
+
+class _Scattering:
+    """Writes the files of one group."""
+
+    def __init__(
+        self, item: ScatterItem, context: TaskContext, run: Run, file: SampleFile, sections: SectionWriter
+    ) -> None:
+        self.item, self.run = item, run
+        self.file, self.sections = file, sections
+        self.bounds = unpack_bounds(context.spill.get(item.bounds))
+        order = replace(item.order, memory=context.memory)
+        if order.random is not None:
+            order.random = replace(order.random, start=item.start)
+        self.order = RankedOrder(order, self._add_key)
+        self.keys: SpilledList[tuple[bytes, bytes]] = SpilledList(run.tmpdir)
+        self.inputs = {location.name: item.first + index for index, location in enumerate(item.locations)}
+
+    def write(self) -> GroupFigures:
+        """Write both files."""
+        item, parts = self.item, self.item.parts
+        sums, strays = SampleSums(), SampleSums()
+        steps = (*item.before, self.order, *item.after)
+        samples, flow = chain_of(item.locations, item.shard_slice, steps, self.run).samples(self.run)
+        with flow:
+            for sample in samples:
+                self._add(sample, sums, strays)
+            flow.finish()
+        sorter = self.order.sorted
+        if sorter is None or sorter.taken != item.samples:
+            taken = sorter.taken if sorter is not None else 0
+            where = describe(item.locations)
+            raise TarkitError(f"{where}: {item.samples} samples were counted, but {taken} read: an input has changed")
+        if strays.samples and item.after:
+            what = "entries without a key, of which fields are chosen or names changed, are not sorted on a cluster"
+            raise Unsupported(f"{item.locations[0].name}: {what}", "run without a cluster")
+        first = len(self.bounds) + 2  # section 0 has the entries without a key
+        self.sections.complete(first)
+        for part, record in enumerate_parts(self.keys, self.run.tmpdir):
+            self.sections.add(first + part, record)
+        self.sections.finish(first + parts)
+        self.file.flush()
+        dropped = self.run.dropped - sorter.left_out
+        return GroupFigures(sums, strays, sorter.joined, sorter.left_out, dropped, self.sections.length)
+
+    def _add(self, sample: TarSample, sums: SampleSums, strays: SampleSums) -> None:
+        content = sample.content if self.item.weighs else 0
+        offset, size, digest = self.file.add(sample)
+        if sample.key is None:
+            strays.add(size, content, digest)
+            self.sections.add(0, ListedSample(b"", b"", 0, sample.start, offset, size, content, digest).pack())
+            return
+        assert self.order.sorted is not None
+        rank, number = self.order.sorted.current_rank, self.inputs[sample.source.name]
+        sums.add(size, content, digest)
+        record = ListedSample(rank, sample.key, number, sample.start, offset, size, content, digest)
+        self.sections.add(1 + bisect_right(self.bounds, rank), record.pack())
+        self._add_key(sample)
+
+    def _add_key(self, sample: TarSample) -> None:
+        """Store the key of a sample, to be compared with those of other groups."""
+        if self.item.parts and sample.key is not None:
+            part = crc32(sample.key) % self.item.parts
+            record = pack_keyed(sample.key, self.inputs[sample.source.name], sample.start)
+            self.keys.append((part.to_bytes(4, "big"), record))
+
+
+def enumerate_parts(keys: SpilledList[tuple[bytes, bytes]], tmpdir: str | None) -> Iterator[tuple[int, bytes]]:
+    """Yield the records of keys by their parts, each with the number of its part."""
+    for record in by_rank(((part, part + record) for part, record in keys), tmpdir):
+        yield int.from_bytes(record[:4], "big"), record[4:]
+
+
+def random_bounds(count: int) -> list[bytes]:
+    """Return the first ranks of all ranges but the first, for random ranks."""
+    return [((number << 64) // count).to_bytes(8, "big") for number in range(1, count)]

@@ -1,0 +1,332 @@
+"""The last pass: read the blocks of some shards, or of part of one archive, and write their samples in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate, groupby
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from tarkit.api.run import Run
+from tarkit.api.write import SeriesOpening
+from tarkit.cluster.call import TaskContext
+from tarkit.cluster.records import (
+    DIGEST,
+    KEY_SIZE,
+    GroupTable,
+    data_name,
+    digest_of,
+    piece_name,
+    read_order,
+    read_section,
+    unpack_listed,
+)
+from tarkit.cluster.scatter import SampleSums
+from tarkit.cluster.spill import Blob, Spill
+from tarkit.errors import TarkitError
+from tarkit.samples.pipeline import neighbours
+from tarkit.samples.sample import TarSample
+from tarkit.shards.limits import Limits
+from tarkit.shards.series import SeriesSpec
+from tarkit.shards.writer import Shard
+from tarkit.sorting.ranges import PlacedSample
+from tarkit.sorting.sorter import LARGE, Sorter
+from tarkit.spill.records import by_rank
+from tarkit.streams.ranges import HeldRange, MovedRange
+from tarkit.streams.sink import Sink, WriteOnlySink
+from tarkit.streams.tempfile import TemporaryFile
+from tarkit.tar.writer import EntryWriter
+
+READ = 32 << 20  # bytes of a block that are requested together
+_PLACE = Struct(">IQ")  # group and offset: the order in which blocks are read
+_REST = Struct("<QIQ16s")  # number in the order; key size, size, digest
+
+
+class OrderedPart(NamedTuple):
+    """Records [first, last) of the order of a range."""
+
+    span: int
+    first: int
+    last: int
+
+
+class WriteItem(NamedTuple):
+    """Shards to write, one after the other, or part of an archive.
+
+    Attributes:
+        number: that of the task.
+        parts: their samples.
+        groups: the table of groups.
+        strays: whether entries without a key come first.
+        shards: how many samples each shard has; none for part of an archive.
+        first: the index of the first shard.
+        series: the names of the shards.
+        opening: how they are opened.
+    """
+
+    number: int
+    parts: tuple[OrderedPart, ...]
+    groups: Blob
+    strays: bool
+    shards: tuple[int, ...] = ()
+    first: int = 0
+    series: SeriesSpec | None = None
+    opening: SeriesOpening | None = None
+
+    def __repr__(self) -> str:
+        return f"shards from number {self.first} on" if self.shards else f"part {self.number} of the output"
+
+
+@dataclass
+class WriteResult:
+    """What was written: the sums of the samples and of the entries without a key, and the shards, or the piece."""
+
+    sums: SampleSums = field(default_factory=SampleSums)
+    strays: SampleSums = field(default_factory=SampleSums)
+    samples: int = 0  # once parts of a sample are joined
+    shards: list[Shard] = field(default_factory=list)
+    piece: Blob | None = None
+    first: bytes = b""
+    last: bytes = b""
+
+
+class BlockSource:
+    """The source of the sample that was read last; its positions are those in the data file.
+
+    It takes the place of a stream for `Sorter`, which copies what it keeps.
+    """
+
+    seekable = False
+    codec = None
+    failure = None
+
+    def __init__(self, spill: Spill, group: int, tmpdir: str | None) -> None:
+        self.name = data_name(group)
+        self.size: int | None = None
+        self._spill = spill
+        self._tmpdir = tmpdir
+        self._held: HeldRange | MovedRange | None = None
+        self._ahead = b""
+        self._used = self._at = self._end = 0
+
+    def ready(self, offset: int, stop: int) -> None:
+        """Set the range of the block that is read."""
+        self._at, self._end, self._ahead, self._used = offset, stop, b"", 0
+
+    def sample(self, key_size: int, size: int, digest: bytes) -> TarSample:
+        """Return the next sample of the block. Raises TarkitError if it is not the one that was written."""
+        offset, head = self._at, KEY_SIZE.size + key_size
+        if head + size <= LARGE:
+            data = self._take(head + size)
+            self._held = HeldRange(self.name, offset, data)
+            good, key = digest_of(data) == digest, data[KEY_SIZE.size : head]
+        else:
+            good, key = self._copy(offset, head, size, digest)
+        if not good:
+            raise self._spill.changed(self.name, offset)
+        sample = TarSample(key, self, (), offset + head, offset + head + size)
+        sample.plain = True
+        return sample
+
+    def _take(self, length: int) -> bytes:
+        """Return the next bytes, of a larger read where samples are small."""
+        have = len(self._ahead) - self._used
+        if have < length:
+            start = self._at + have
+            stop = min(max(self._at + length, start + READ), self._end)
+            self._ahead = self._ahead[self._used :] + self._spill.read(self.name, start, stop)
+            self._used = 0
+        data = self._ahead[self._used : self._used + length]
+        self._used += length
+        self._at += length
+        return data
+
+    def _copy(self, offset: int, head: int, size: int, digest: bytes) -> tuple[bool, bytes]:
+        """Copy a large sample to temporary space; return whether it is the one that was written, and its key."""
+        from hashlib import sha256
+
+        file, total = TemporaryFile(self._tmpdir), sha256()
+        key, left = b"", head + size
+        while left:
+            data = self._take(min(left, LARGE))
+            key = key or data[KEY_SIZE.size : head]
+            total.update(data)
+            file.write(data)
+            left -= len(data)
+        self._held = MovedRange(file, self.name, offset, offset + head + size, 0)
+        return total.digest()[:DIGEST] == digest, key
+
+    @property
+    def _range(self) -> HeldRange | MovedRange:
+        assert self._held is not None
+        return self._held
+
+    def peek(self, pos: int, n: int) -> bytes:
+        """Return at least `n` bytes from `pos` on, fewer only at the end of the sample."""
+        return self._range.peek(pos, n)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return bytes [start, stop) of the sample."""
+        return self._range.read(start, stop)
+
+    def send(self, start: int, stop: int, sink: Sink) -> None:
+        """Write bytes [start, stop) of the sample to `sink`."""
+        self._range.send(start, stop, sink)
+
+    def release(self, pos: int) -> None:
+        """Do nothing."""
+
+    def lend(self, flush: Callable[[], None]) -> None:
+        """Do nothing: what was read is written before the next sample is."""
+
+    def close(self) -> None:
+        """Free the bytes."""
+        self._held, self._ahead = None, b""
+
+
+class _Blocks:
+    """The samples of a task, block after block, each with its number in the order."""
+
+    def __init__(self, item: WriteItem, context: TaskContext, run: Run, written: WriteResult) -> None:
+        self.item, self.spill, self.run = item, context.spill, run
+        self.written = written
+        self.current = b""  # the rank of the sample that was yielded last
+
+    def rank(self, sample: TarSample, ordinal: int) -> bytes:
+        """Return the rank of the sample that was yielded last."""
+        return self.current
+
+    def __iter__(self) -> Iterator[TarSample]:
+        """Yield the samples."""
+        yield from self._strays()
+        ordered = by_rank(self._places(), self.run.tmpdir)
+        for group, records in groupby(map(_unpack, ordered), key=lambda record: record.group):
+            yield from self._block(group, list(records))
+
+    def _block(self, group: int, records: list[_Wanted]) -> Iterator[TarSample]:
+        source = BlockSource(self.spill, group, self.run.tmpdir)
+        source.ready(records[0].offset, records[-1].stop)
+        at = records[0].offset
+        for each in records:
+            if each.offset != at:  # the records of a group are neighbours in its file, as in the order
+                source.ready(each.offset, records[-1].stop)
+            at = each.stop
+            sample = source.sample(each.key_size, each.size, each.digest)
+            self.written.sums.add(each.size, 0, each.digest)
+            self.current = each.number.to_bytes(8, "big")
+            yield sample
+        source.close()
+
+    def _strays(self) -> Iterator[TarSample]:
+        """Yield the entries without a key of each group."""
+        if not self.item.strays:
+            return
+        for group, (table, has) in enumerate(GroupTable.unpack(self.spill.get(self.item.groups))):
+            for each in unpack_listed(read_section(self.spill, group, table, 0)) if has else ():
+                source = BlockSource(self.spill, group, self.run.tmpdir)
+                source.ready(each.offset, each.offset + KEY_SIZE.size + each.size)
+                sample = source.sample(0, each.size, each.digest)
+                sample.key, sample.plain = None, False
+                sample.entries = PlacedSample(None, source, (), sample.start, sample.stop).entries
+                self.written.strays.add(each.size, 0, each.digest)
+                yield sample
+
+    def _places(self) -> Iterator[tuple[bytes, bytes]]:
+        number = 0
+        for part in self.item.parts:
+            for each in read_order(self.spill, part.span, part.first, part.last):
+                place = _PLACE.pack(each.group, each.offset)
+                yield place, place + _REST.pack(number, each.key_size, each.size, each.digest)
+                number += 1
+
+
+class _Piece(WriteOnlySink):
+    """A file, and the length and CRC-32 of what was written to it."""
+
+    def __init__(self, target: Sink) -> None:
+        self.name = target.name
+        self.position = self.checksum = 0
+        self._target = target
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write bytes."""
+        self.checksum = crc32(data, self.checksum)
+        self.position += len(data)
+        self._target.write(data)
+
+
+class _Wanted(NamedTuple):
+    """A sample in a block, and its number in the order."""
+
+    group: int
+    offset: int
+    number: int
+    key_size: int
+    size: int
+    digest: bytes
+
+    @property
+    def stop(self) -> int:
+        """Where it ends in the data file."""
+        return self.offset + KEY_SIZE.size + self.key_size + self.size
+
+
+def _unpack(record: bytes) -> _Wanted:
+    return _Wanted(*_PLACE.unpack_from(record), *_REST.unpack_from(record, _PLACE.size))
+
+
+def write_samples(item: WriteItem, context: TaskContext, run: Run) -> WriteResult:
+    """Write the samples of a task to shards, or to a piece of the spill."""
+    written = WriteResult()
+    blocks = _Blocks(item, context, run, written)
+    sorter = Sorter(iter(blocks), blocks.rank, context.memory, tmpdir=run.tmpdir)
+    samples = _noted(neighbours(iter(sorter), run.policy, run.tmpdir), written)
+    if item.opening is None:
+        _write_piece(item, context, samples, written)
+    else:
+        _write_shards(item, context, run, samples, written)
+    return written
+
+
+def _noted(samples: Iterator[TarSample], written: WriteResult) -> Iterator[TarSample]:
+    for sample in samples:
+        if sample.key is not None:
+            written.first = sample.key if not written.samples else written.first
+            written.samples += 1
+            written.last = sample.key
+        yield sample
+
+
+def _write_shards(
+    item: WriteItem, context: TaskContext, run: Run, samples: Iterator[TarSample], written: WriteResult
+) -> None:
+    assert item.series is not None
+    assert item.opening is not None
+    writer = item.opening.open(run, [item.series], [item.first], Limits(), iter(item.shards))
+    complete = set(accumulate(item.shards))
+    try:
+        for number, sample in enumerate(samples, 1):
+            if number in complete:  # after this sample a shard gets its name
+                context.spill.check()
+            if not writer.add(sample):
+                raise TarkitError(f"there are more samples than the {sum(item.shards)} that were counted")
+        writer.close(written.samples)
+    except BaseException:
+        writer.abort()
+        raise
+    written.shards = writer.done
+    if [shard.samples for shard in written.shards] != list(item.shards):
+        raise AssertionError(f"shards of {item.shards} samples were planned, {written.shards} written")
+
+
+def _write_piece(item: WriteItem, context: TaskContext, samples: Iterator[TarSample], written: WriteResult) -> None:
+    name = piece_name(item.number)
+    with context.spill.create(name) as sink:
+        piece = _Piece(sink)
+        writer = EntryWriter(piece)
+        for sample in samples:
+            sample.write(writer)
+        writer.flush()
+    written.piece = Blob(name, piece.position, piece.checksum)

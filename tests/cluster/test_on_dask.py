@@ -1,0 +1,322 @@
+"""Commands on a real cluster of Dask: a scheduler and two workers, each a process of its own; tarkit is one too."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests._tools import each_row, happens, process, tarkit
+from tests.cluster._tools import contents
+from tests.conftest import tar
+
+if importlib.util.find_spec("distributed") is None:
+    pytest.skip("distributed is not installed: pip install 'tarkit[dask]'", allow_module_level=True)
+
+from tests.jobs.test_dask import Cluster
+
+NewCluster = Callable[[], Cluster]
+
+# how long Dask tries to reach a worker that was killed; the default is 30 s
+QUICK = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "2s"}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Make a cluster for tests that leave it as it is."""
+    with ExitStack() as stack:
+        yield Cluster(tmp_path_factory.mktemp("cluster"), stack).begin()
+
+
+@pytest.fixture
+def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewCluster]:
+    """Make a cluster for one test."""
+    with ExitStack() as stack:
+
+        def begin() -> Cluster:
+            cluster = Cluster(tmp_path_factory.mktemp("cluster"), stack).begin(0, env=QUICK)
+            cluster.add(env=QUICK)
+            cluster.add(env=QUICK)
+            return cluster
+
+        yield begin
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make inputs, and the outputs of one machine."""
+    directory, draw = tmp_path_factory.mktemp("made"), random.Random(1)
+    for number in range(30):
+        entries = {}
+        for at in range(20):
+            entries[f"{draw.randint(0, 9)}/{number}-{at}.jpg"] = draw.randbytes(draw.randint(0, 30_000))
+            entries[[*entries][-1][:-3] + "cls"] = b"%d" % draw.randint(0, 9)
+        (directory / f"in-{number:02}.tar").write_bytes(tar(entries))
+    inputs = f"{directory}/in-*.tar"
+    tarkit("shuffle", inputs, "--seed", "7", "-c", "20", "-o", directory / "a-%03d.tar")
+    tarkit("sort", inputs, "-s", "cls", "-t", "int", "--size", "300K", "-o", directory / "s-%03d.tar")
+    tarkit("sort", inputs, "-r", "-o", directory / "k.tar.gz")
+    return directory
+
+
+@pytest.fixture
+def data(made: Path, here: Path) -> Path:
+    """Make links to the inputs in the directory of the test, and a directory for the spill."""
+    for path in made.glob("in-*.tar"):
+        os.link(path, here / path.name)
+    (here / "spill").mkdir()
+    return made
+
+
+def shuffled(cluster: Cluster, *more: str, **others: Any) -> subprocess.Popen[bytes]:
+    """Start a shuffle on a cluster."""
+    words = ("shuffle", "in-*.tar", "--seed", "7", "-c", "20", "-o", "b-%03d.tar", *more)
+    how = ("--dask", cluster.address, "--spill", "spill", "--task-size", "1M", "--memory", "1M")
+    return process(*words, *how, stderr=subprocess.PIPE, **others)
+
+
+def same_shards(made: Path, letter: str = "a") -> None:
+    """Check that shards have the bytes of one machine, and that nothing else is there."""
+    assert contents("b-*.tar") == {path.name[1:]: path.read_bytes() for path in made.glob(f"{letter}-*.tar")}
+    assert not [*Path().glob(".*")]
+    assert os.listdir("spill") == []
+
+
+def test_the_bytes_of_one_machine(shared: Cluster, data: Path) -> None:
+    how = ("--dask", shared.address, "--spill", "spill", "--task-size", "1M")
+    tarkit("shuffle", "in-*.tar", "--seed", "7", "-c", "20", "-o", "b-%03d.tar", *how)
+    same_shards(data)
+    for path in Path().glob("b-*.tar"):
+        path.unlink()
+    tarkit("sort", "in-*.tar", "-s", "cls", "-t", "int", "--size", "300K", "-o", "b-%03d.tar", *how)
+    same_shards(data, "s")
+    said = tarkit("sort", "in-*.tar", "-r", "-o", "k.tar.gz", "-v", *how).stderr.decode()
+    assert Path("k.tar.gz").read_bytes() == (data / "k.tar.gz").read_bytes()
+    assert "tarkit: scatter: " in said
+
+
+def test_several_epochs(shared: Cluster, data: Path) -> None:
+    words = ("shuffle", "in-0*.tar", "--seed", "7", "--epochs", "2", "-o")
+    tarkit(*words, "a-{epoch}.tar")
+    tarkit(*words, "b-{epoch}.tar", "--dask", shared.address, "--spill", "spill", "--task-size", "1M")
+    assert contents("a-*.tar") == contents("b-*.tar")
+
+
+PYTHON = """
+    import sys, tarkit
+    data = tarkit.open("in-*.tar").shuffle(seed=7)
+    how = {"dask": sys.argv[1], "spill": "spill", "task_size": "1M", "memory": 2_000_000}
+    shards = tarkit.write_on_cluster(data, "b-%03d.tar", count=20, **how)
+    print([shard[1:3] for shard in shards] == [shard[1:3] for shard in data.split("c-%03d.tar", count=20)])
+    print(*tarkit.write_on_cluster(data, "all.tar", **how)[0][:3], [shard.name for shard in shards[:2]])
+"""
+
+
+def test_in_python(shared: Cluster, data: Path) -> None:
+    words = [sys.executable, "-c", textwrap.dedent(PYTHON), shared.address]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    size = Path("all.tar").stat().st_size
+    assert ran.stdout.splitlines() == ["True", f"all.tar 600 {size} ['b-000.tar', 'b-001.tar']"], ran.stderr
+    same_shards(data)
+
+
+COMMANDS = [
+    ("stats", "in-*.tar", "--by", "cls", "--json"),
+    ("check", "in-*.tar", "bad.tar", "--unique", "--require", "jpg"),
+    ("check", "in-*.tar", "--same-as", "in-*.tar"),
+    ("index", "in-*.tar", "-f", "dali,wids,webshart,tsv,energon", "-o", "OUT/"),
+    ("index", "in-*.tar", "-f", "dali,wids"),
+    ("index", "in-*.tar", "--verify"),
+    ("stats", "in-*.tar", "bad.tar"),
+    ("stats", "in-*.tar", "bad.tar", "--skip", "truncated"),
+]
+
+
+@each_row("words", COMMANDS)
+def test_a_task_for_each_input(shared: Cluster, made: Path, here: Path, words: tuple[str, ...]) -> None:
+    results = []
+    for how in ((), ("--dask", shared.address)):
+        directory = here / f"with{len(how)}"
+        (directory / "OUT").mkdir(parents=True)
+        os.chdir(directory)
+        for path in [*made.glob("in-0*.tar")]:
+            os.link(path, path.name)
+        Path("bad.tar").write_bytes(Path("in-00.tar").read_bytes()[:5000])
+        if "--verify" in words:
+            tarkit("index", "in-*.tar", "-f", "dali,tsv")
+            Path("in-03.idx").write_bytes(b"v1.1 0\n")
+        with process(*words, *how, stdout=-1, stderr=-1) as ran:
+            out, err = ran.communicate(timeout=60)
+        files = {
+            path.relative_to(directory): path.read_bytes()
+            for path in sorted(directory.rglob("*[!r]"))
+            if path.is_file()
+        }
+        results.append((ran.returncode, out, err, files))
+    for one, two in zip(*results, strict=True):
+        assert one == two
+
+
+@each_row(
+    "words,said",
+    [
+        (("shuffle", "in-*.tar", "-o", "b.tar", "--dask", "ADDRESS"), "--dask requires --spill"),
+        (("shuffle", "in-*.tar", "-o", "b.tar", "--spill", "spill"), "--spill requires --dask"),
+        (("sort", "in-*.tar", "-o", "b.tar", "--task-size", "4M"), "--task-size requires --dask"),
+        (("sort", "in-*.tar", "--check-only", "--dask", "ADDRESS"), "--check-only reads samples in turn"),
+        (("shuffle", "in-*.tar", "--audit", "--dask", "ADDRESS"), "--audit reads samples in turn"),
+        (("shuffle", "in-*.tar", "--buffer", "9", "-o", "b.tar", "--dask", "ADDRESS"), "--buffer reads samples"),
+        (
+            ("shuffle", "in-*.tar", "-o", "b.tar", "--rng", "pcg", "--seed", "1", "--dask", "ADDRESS", "--spill", "."),
+            "--rng pcg, which draws one number after the other for all samples: this cannot be done on a cluster",
+        ),
+        (("sort", "in-*.tar", "-o", "b.tar", "--dask", "ADDRESS", "--spill", ".", "--task-size", "9"), "--task-size 9"),
+        (("stats", "in-*.tar", "--match", "1", "--dask", "ADDRESS"), "samples are selected"),
+        (("check", "in-*.tar", "--fix", "out.tar", "--dask", "ADDRESS"), "--fix OUT reads one input after the other"),
+    ],
+)
+def test_usage_errors(shared: Cluster, data: Path, here: Path, words: tuple[str, ...], said: str) -> None:
+    for path in data.glob("in-*.tar"):
+        if not Path(path.name).exists():
+            os.link(path, path.name)
+    ran = tarkit(*(shared.address if word == "ADDRESS" else word for word in words), exit=2)
+    assert said in ran.stderr.decode()
+    assert not Path("b.tar").exists()
+
+
+def test_a_worker_that_is_killed_in_the_middle(new_cluster: NewCluster, data: Path) -> None:
+    cluster, spill = new_cluster(), Path("spill")
+    for number, sign in enumerate(("data-*", "order-*", "../../b-*.tar")):
+        started = shuffled(cluster, env=QUICK)
+        assert happens(lambda sign=sign, started=started: [*spill.glob(f"*/{sign}")] or started.poll() is not None)
+        assert started.poll() is None
+        cluster.workers[number].kill()
+        cluster.add(env=QUICK)
+        _, err = started.communicate(timeout=60)
+        assert started.returncode == 0, err.decode()
+        same_shards(data)
+        for path in Path().glob("b-*.tar"):
+            path.unlink()
+
+
+def test_a_run_that_is_ended_or_killed(shared: Cluster, data: Path) -> None:
+    spill = Path("spill")
+    started = shuffled(shared)
+    assert happens(lambda: [*spill.glob("*/data-*")])
+    started.terminate()
+    started.communicate(timeout=60)
+    assert started.returncode == -signal.SIGTERM
+    assert happens(lambda: not os.listdir("spill"))
+    assert not [*Path().glob("b-*")]
+    started = shuffled(shared)
+    assert happens(lambda: [*spill.glob("*/data-*")])
+    started.kill()
+    started.communicate(timeout=60)
+    (left,) = spill.iterdir()  # as the documents say
+    assert left.name.startswith("tarkit-shuffle-")
+    assert happens(lambda: (shutil.rmtree(left, ignore_errors=True), not left.exists())[1])  # tasks end meanwhile
+    for path in Path().glob("b-*"):
+        path.unlink()
+    _, err = (again := shuffled(shared)).communicate(timeout=60)
+    assert again.returncode == 0, err.decode()
+    same_shards(data)
+
+
+BETWEEN = """
+    import sys
+    from pathlib import Path
+    import tarkit
+    from tarkit.cluster.ordered import connected
+    from tarkit.cluster.write import write_samples
+    from tarkit.cluster.plan import TaskDivision
+    from tarkit.shards.limits import Limits
+    from tests.cluster import test_order
+    from tests.cluster._tools import Between, order
+
+    class OnCluster(Between):
+        def run_tasks(self, function, items):
+            if function.args[0] is write_samples:
+                getattr(test_order, sys.argv[2])(Path(function.args[1].spill.place) / "data-0000001")
+            return tasks.run_tasks(function, items)
+
+    with connected(sys.argv[1]) as tasks:
+        try:
+            how = {"tasks": OnCluster(), "division": TaskDivision(task_size=1_000_000)}
+            order(tarkit.open("in-*.tar").shuffle(7), "b-%03d.tar", Limits(count=20), **how)
+        except tarkit.TarkitError as error:
+            print(error)
+"""
+
+
+@each_row(
+    "event,said",
+    [
+        ("deleted", "this block of the spill is gone"),
+        ("flipped", "not those that its writer wrote"),
+    ],
+)
+def test_a_spill_that_vanishes(shared: Cluster, data: Path, here: Path, event: str, said: str) -> None:
+    for path in data.glob("in-*.tar"):
+        if not Path(path.name).exists():
+            os.link(path, path.name)
+    root = Path(__file__).parents[2]
+    words = [sys.executable, "-c", textwrap.dedent(BETWEEN), shared.address, event]
+    ran = subprocess.run(words, capture_output=True, env={**os.environ, "PYTHONPATH": str(root)}, check=False)
+    assert said in ran.stdout.decode(), ran.stderr.decode()
+    assert not [*Path().glob("b-*")]
+
+
+@contextmanager
+def small_disk(size: int) -> Iterator[Path]:
+    """Mount a file system of this size, for the time of a block; skip the test where that is not possible."""
+    path = Path("small").absolute()
+    path.mkdir()
+    mount = shutil.which("mount")
+    words = [mount or "mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]
+    if os.getuid() or mount is None or subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)  # a worker may still have a file there
+
+
+def test_a_spill_on_a_full_disk(shared: Cluster, data: Path) -> None:
+    with small_disk(3_000_000) as disk:
+        how = ("--dask", shared.address, "--spill", str(disk), "--task-size", "1M")
+        ran = tarkit("shuffle", "in-*.tar", "--seed", "7", "-c", "20", "-o", "b-%03d.tar", *how, exit=1)
+        assert "No space left on device" in ran.stderr.decode()
+        assert happens(lambda: not os.listdir(disk))
+    assert not [*Path().glob("b-*")]
+
+
+def test_outputs_on_a_full_disk(shared: Cluster, data: Path) -> None:
+    with small_disk(3_000_000) as disk:
+        how = ("--dask", shared.address, "--spill", "spill", "--task-size", "1M")
+        ran = tarkit("shuffle", "in-*.tar", "--seed", "7", "-c", "20", "-o", disk / "b-%03d.tar", *how, exit=1)
+        assert "No space left on device" in ran.stderr.decode()
+        assert happens(lambda: not os.listdir(disk))
+    assert os.listdir("spill") == []
+
+
+def test_the_simulation(here: Path) -> None:
+    script = Path(__file__).parents[2] / "scripts" / "simulate"
+    words = [sys.executable, script, "--scale", "0.001", "--workers", "1", "--dir", here]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert (
+        "tasks: {'scan': 10000, 'scatter': 7937, 'order': 625, 'keys': 625, 'write': 7906}, 27093 in all" in ran.stdout
+    )
+    assert "memory of the scheduler at most: " in ran.stdout
+    assert "28 samples in 7 shards" in ran.stdout

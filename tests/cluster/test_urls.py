@@ -1,0 +1,58 @@
+"""Inputs, spill and outputs in a bucket."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+if not all(map(importlib.util.find_spec, ("distributed", "obstore", "boto3", "moto"))):
+    pytest.skip("distributed, obstore, boto3 or moto is not installed", allow_module_level=True)
+
+from tests._tools import tarkit
+from tests.cluster._tools import inputs
+from tests.jobs.test_dask import Cluster
+from tests.stores._servers import KEYS, Server, client, serving, tarkit_run
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that has the bucket `bucket`."""
+    with serving("moto", tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster whose workers have credentials."""
+    with ExitStack() as stack:
+        made = Cluster(tmp_path_factory.mktemp("cluster"), stack).begin(0)
+        for _ in range(2):
+            made.add(env=KEYS)
+        yield made
+
+
+def test_a_shuffle_in_a_bucket(server: Server, cluster: Cluster, here: Path) -> None:
+    inputs(20, most=20)
+    tarkit("shuffle", "in-*.tar", "--seed", "7", "-c", "9", "-o", "b-%03d.tar")
+    tarkit("sort", "in-*.tar", "-o", "all.tar.gz")
+    store = client(server)
+    for path in Path().glob("in-*.tar"):
+        store.put_object(Bucket="bucket", Key=path.name, Body=path.read_bytes())
+    how = ("--dask", cluster.address, "--spill", "s3://bucket/tmp", "--endpoint-url", server.endpoint)
+    words = ("shuffle", "s3://bucket/in-*.tar", "--seed", "7", "-c", "9", "-o", "s3://bucket/b-%03d.tar")
+    env = {**os.environ, **KEYS}
+    tarkit_run(*words, *how, env=env)
+    tarkit_run("sort", "s3://bucket/in-*.tar", "-o", "s3://bucket/all.tar.gz", *how, env=env)
+    there = {each["Key"] for each in store.list_objects_v2(Bucket="bucket")["Contents"]}
+    expected = {path.name for path in Path().glob("*.tar*")}
+    assert there == expected
+    for name in expected:
+        assert store.get_object(Bucket="bucket", Key=name)["Body"].read() == Path(name).read_bytes(), name
+    ran = tarkit_run(*words, *how, env=env, exit=1)
+    assert "there are shards of this name" in ran.stderr
+    assert {each["Key"] for each in store.list_objects_v2(Bucket="bucket")["Contents"]} == expected
