@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import random
 import shutil
 import struct
+import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ RECORD = 20 * BLOCK
 VERSION = 1  # of the bytes; increase it when they change, so that old data are not used
 _HEADER = struct.Struct("100s8s8s8s12s12s8sc100s8s247x")
 _NO_FILES = b"xgLK5"  # extension headers and directories
+MANY = 1000  # shards of the set many
 
 
 class Content(NamedTuple):
@@ -28,7 +31,7 @@ class Content(NamedTuple):
 
 
 class Dataset(NamedTuple):
-    """The files of a set; npy and tree have files beside the archive, npy also lists of them."""
+    """The files of a set; npy, tree and large have files beside the archive, npy and large also lists of them."""
 
     directory: Path
 
@@ -36,6 +39,11 @@ class Dataset(NamedTuple):
     def tar(self) -> Path:
         """All samples, in order."""
         return self.directory / "all.tar"
+
+    @property
+    def shards(self) -> list[Path]:
+        """The archives of the set many, in order."""
+        return [self.directory / f"{index:04d}.tar" for index in range(MANY)]
 
     @property
     def files(self) -> Path:
@@ -92,6 +100,38 @@ def _tiny(part: Dataset, final: Dataset, samples: int) -> None:
 
     with part.tar.open("wb") as tar:
         _write(tar, entries())
+
+
+def _many(part: Dataset, final: Dataset, samples: int) -> None:
+    """Write shards of samples of one entry."""
+    numbers = random.Random(VERSION)
+    size = samples // MANY
+    for number, path in enumerate(part.shards):
+        with path.open("wb") as tar:
+            keys = range(number * size, (number + 1) * size)
+            _write(tar, (entry(f"{key:08d}.bin", numbers.randbytes(200)) for key in keys))
+
+
+def _packed(part: Dataset, final: Dataset, samples: int) -> None:
+    """Write as tiny, and compress it."""
+    _tiny(part, final, samples)
+    with part.tar.open("rb") as tar, gzip.open(f"{part.tar}.gz", "wb", compresslevel=6) as packed:
+        shutil.copyfileobj(tar, packed, 1 << 20)
+    if shutil.which("zstd"):
+        subprocess.run(["zstd", "-q", part.tar], check=True)
+
+
+def _large(part: Dataset, final: Dataset, size: int) -> None:
+    """Write one entry of zeros, `size` MiB of them, and its file; both are sparse."""
+    part.files.mkdir()
+    part.recipe.write_text(f"zeros.bin\tfile:{final.files / 'zeros.bin'}\n")
+    with (part.files / "zeros.bin").open("wb") as file:
+        file.truncate(size << 20)
+    with part.tar.open("wb") as tar:
+        head = header("zeros.bin", size << 20)
+        tar.write(head)
+        length = len(head) + (size << 20)
+        tar.truncate(length + len(marker(length)))
 
 
 def _wds(part: Dataset, final: Dataset, samples: int) -> None:
@@ -160,6 +200,10 @@ SETS: dict[str, tuple[int, int, Callable[[Dataset, Dataset, int], None]]] = {
     "long": (50_000, 4096, _long),
     "npy": (20_000, 80 << 10, _npy),
     "tree": (100_000, 12 << 10, _tree),
+    "packed": (100_000, 2048, _packed),
+    "empty": (0, 0, _tiny),
+    "large": (4096, 1 << 20, _large),  # MiB of one entry
+    "many": (10_000_000, 1024, _many),
 }
 
 
@@ -168,14 +212,22 @@ def dataset(place: Path, name: str, part: int) -> Dataset:
     return Dataset(place / f"{name}-{SETS[name][0] // part}-v{VERSION}")
 
 
+def needs(name: str) -> int:
+    """Return about how many bytes a set takes on the disk."""
+    samples, size, _ = SETS[name]
+    return samples * size
+
+
 def make(place: Path, name: str, part: int) -> Content:
     """Make one `part`-th of the set `name` under `place`, unless it exists; return its content."""
     final = dataset(place, name, part)
     if not final.directory.exists():
-        samples, size, maker = SETS[name]
-        need = 2 * size * samples // part
+        samples, _, maker = SETS[name]
+        need = 2 * needs(name) // part
         if shutil.disk_usage(place).free < need:
-            raise OSError(f"{name} and what is made of it want {need >> 20} MiB of disk; say --data, or --quick")
+            raise OSError(
+                f"{place}: {name} and what is made of it want {need >> 20} MiB of disk; name another --data DIR"
+            )
         draft = Path(tempfile.mkdtemp(dir=place, prefix=f"{name}.part-"))
         try:
             maker(Dataset(draft), final, samples // part)
@@ -185,7 +237,8 @@ def make(place: Path, name: str, part: int) -> Content:
                 raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-    return content(final.tar)
+    found = [content(path) for path in ([final.tar] if final.tar.exists() else final.shards)]
+    return Content(*map(sum, zip(*found, strict=True)))
 
 
 def content(path: Path) -> Content:

@@ -1,38 +1,51 @@
 """Code that the benchmark runs in a new Python: `python _bench_inside.py MODE ARGUMENT`.
 
-Each mode but `zeros`, `share` and those of STORES prints its seconds, without imports, and the number of entries; its
-function returns the time of the start and that number.
+Each mode but `share`, `xargs` and those of STORES prints its times, without imports, and the number of entries; its
+function returns the clock at the start and that number.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import time
 from typing import Any
 
-from _bench_data import header, marker
+Clock = tuple[float, ...]
 
 
-def walk(path: str) -> tuple[float, int]:
+def clock() -> Clock:
+    """Return seconds: of the wall, of the CPU, and of the CPU as user; with those of children that have ended."""
+    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    user = sum(use.ru_utime for use in uses)
+    return time.perf_counter(), user + sum(use.ru_stime for use in uses), user
+
+
+def since(began: Clock, times: float = 1) -> str:
+    """Return the seconds since then, multiplied, for the benchmark to read."""
+    return " ".join(str((now - then) * times) for now, then in zip(clock(), began, strict=True))
+
+
+def walk(path: str) -> tuple[Clock, int]:
     """Read the entries of an archive with tarkit's TarReader."""
     from tarkit.streams.source import FileSource
     from tarkit.tar.reader import TarReader
 
     fd = os.open(path, os.O_RDONLY)
-    began = time.perf_counter()
+    began = clock()
     count = 0
     for _ in TarReader(FileSource(fd, path)):
         count += 1
     return began, count
 
 
-def tarfile(path: str) -> tuple[float, int]:
+def tarfile(path: str) -> tuple[Clock, int]:
     """Read the entries of an archive with the standard library, as a stream."""
     import tarfile
 
-    began = time.perf_counter()
+    began = clock()
     count = 0
     with tarfile.open(path, "r|") as archive:
         for _ in archive:
@@ -40,46 +53,51 @@ def tarfile(path: str) -> tuple[float, int]:
     return began, count
 
 
-def webdataset(path: str) -> tuple[float, int]:
+def webdataset(path: str) -> tuple[Clock, int]:
     """Read the entries of all samples with webdataset, as bytes."""
     import webdataset
 
-    began = time.perf_counter()
+    began = clock()
     count = 0
     for sample in webdataset.WebDataset(path, shardshuffle=False):
         count += sum(not field.startswith("__") for field in sample)
     return began, count
 
 
-def api(path: str) -> tuple[float, int]:
+def api(path: str) -> tuple[Clock, int]:
     """Read the entries of all samples with tarkit's Python API, as bytes."""
     import tarkit
 
     data = tarkit.open(path)
     data.head()  # modules are loaded on first use
-    began = time.perf_counter()
+    began = clock()
     count = 0
     for sample in data:
         count += len([*sample.values()])
     return began, count
 
 
-def zeros(size: str) -> None:
-    """Write an archive of one entry of `size` zeros to stdout."""
-    total = int(size)
-    sys.stdout.buffer.write(header("zeros.bin", total))
-    chunk = bytes(1 << 20)
-    for left in range(total, 0, -len(chunk)):
-        sys.stdout.buffer.write(chunk[:left])
-    padding = bytes(-total % 512)
-    sys.stdout.buffer.write(padding + marker(512 + total + len(padding)))
-
-
 def share(part: str, *command: str) -> None:
     """Run a command over many samples, and print the seconds that a `part` of them would take."""
-    began = time.perf_counter()
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
-    print((time.perf_counter() - began) * float(part), 0)
+    began = clock()
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    print(since(began, float(part)))
+
+
+def xargs(path: str, place: str, samples: str) -> None:
+    """Unpack samples of two entries into a new directory, and print the times of `wc` for each of their first files."""
+    import itertools
+    import tarfile
+    import tempfile
+
+    with tempfile.TemporaryDirectory(dir=place) as directory, tarfile.open(path) as archive:
+        entries = list(itertools.islice(archive, 2 * int(samples)))
+        archive.extractall(directory, entries, filter="data")
+        names = "\n".join(each.name for each in entries[::2]).encode()
+        began = clock()
+        command = ["xargs", "-P", "2", "-n", "1", "wc", "-c"]
+        subprocess.run(command, check=True, cwd=directory, input=names, stdout=subprocess.DEVNULL)
+        print(since(began))
 
 
 def get_boto3() -> None:
@@ -129,14 +147,11 @@ def main(mode: str, *arguments: str) -> None:
         STORES[mode]()
         return
     argument = arguments[0]
-    if mode == "zeros":
-        zeros(argument)
-        return
-    if mode == "share":
-        share(*arguments)
+    if mode in ("share", "xargs"):
+        {"share": share, "xargs": xargs}[mode](*arguments)
         return
     began, count = {"walk": walk, "tarfile": tarfile, "webdataset": webdataset, "api": api}[mode](argument)
-    print(time.perf_counter() - began, count)
+    print(since(began), count)
 
 
 if __name__ == "__main__":

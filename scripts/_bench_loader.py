@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from _bench_data import Content, dataset, make
-from _bench_run import STDOUT, TARKIT, Aim, BenchError, Row, Way
+from _bench_run import STDOUT, TARKIT, BenchError, Row, Way, within
 
 PROGRAM = Path(__file__).with_name("_bench_loader_inside.py")
 SET = "npy"
@@ -49,7 +49,8 @@ def loader_rows(place: Path, part: int, scratch: Path, python: str) -> Iterator[
                     Way(who, [[*program, who, each, str(batch), str(workers)]], pairs, inside=True)
                     for who, each in candidates.items()
                 ]
-                yield Row(f"{name}, batch {batch}, {workers} workers", SET, ways, Aim(WEBDATASET, within=1))
+                title = f"{name}, batch {batch}, {workers} workers"
+                yield Row(title, SET, ways, within(WEBDATASET, 1), by="wall")
 
 
 def pairs(out: Path, expected: Content) -> None:
@@ -57,27 +58,3 @@ def pairs(out: Path, expected: Content) -> None:
     found = int((out / STDOUT).read_bytes().split()[-1])
     if found != expected.entries // 2:
         raise BenchError(f"read {found} samples, should be {expected.entries // 2}")
-
-
-def plot(rows: Sequence[Row], samples: int, path: Path) -> None:
-    """Draw the samples a second of each candidate as an SVG: a group of bars for each row."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "tarkit"
-    from matplotlib import pyplot
-
-    colours = {TARKIT: "#1f6feb", WEBDATASET: "#d29922", FILES: "#6e7781", OBJECTS: "#b7bdc4"}
-    figure, axes = pyplot.subplots(figsize=(8, 3.6), layout="constrained")
-    for place, row in enumerate(rows):
-        for bar, (who, seconds) in enumerate(row.medians.items()):
-            rate = samples / seconds
-            drawn = axes.bar(place + 0.28 * (bar - 1), rate, 0.26, color=colours[who], label=who)
-            axes.bar_label(drawn, [f"{rate:,.0f}"], fontsize=6, rotation=90, padding=2)
-    axes.set_xticks(range(len(rows)), [row.name.replace(", ", "\n") for row in rows], fontsize=7)
-    axes.set_ylabel("samples a second")
-    axes.set_yscale("log")
-    axes.spines[["top", "right"]].set_visible(False)
-    handles = {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    axes.legend(handles.values(), handles, ncols=4, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.15))
-    figure.savefig(path, metadata={"Date": None})

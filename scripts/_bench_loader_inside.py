@@ -1,7 +1,7 @@
 """One epoch of arrays for training, for `scripts/bench loader`.
 
 `python _bench_loader_inside.py WHO PLACE BATCH WORKERS`: PLACE is a directory of shards or of loose files, or the URL
-of a bucket with them. Prints the seconds, without imports, and the number of samples. Of loose objects a part is
+of a bucket with them. Prints the times, without imports, and the number of samples. Of loose objects a part is
 read, and its time is multiplied.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import io
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from _bench_inside import clock, since
 from torch.utils.data import DataLoader, Dataset
 
 FIELDS = ("input.npy", "output.npy")
@@ -112,13 +112,13 @@ def read(batches: Iterable[Any]) -> tuple[int, int]:
 def main(who: str, place: str, batch: str, workers: str) -> None:
     """Time one epoch."""
     data = WAYS[who](place)
-    began = time.perf_counter()
+    began = clock()
     count, total = read(DataLoader(data, batch_size=int(batch), num_workers=int(workers)))
-    seconds = time.perf_counter() - began
+    part = PART if who == "loose objects" else 1
+    times = since(began, part)
     if total != count * (count - 1) // 2:  # the labels of the set are 0, 1, 2 ...
         sys.exit(f"the labels of {count} samples add up to {total}")
-    part = PART if who == "loose objects" else 1
-    print(seconds * part, count * part)
+    print(times, count * part)
 
 
 if __name__ == "__main__":

@@ -2,133 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from _bench_data import SETS, Content, Dataset, dataset
+from _bench_data import MANY, SETS, Content, Dataset, dataset
 from _bench_run import (
     MIB,
-    MOVED,
+    PURE,
     TARKIT,
-    Aim,
+    Check,
     Row,
     Stage,
     Way,
     counts,
+    faster,
     holds,
     lists,
     measures,
     rows,
     samples,
     summarises,
+    unpacks,
+    within,
 )
 
 INSIDE = Path(__file__).resolve().parent / "_bench_inside.py"
-BOTH = (TARKIT, "tarp")
 FEW = 2000  # samples for tools that start a program for each
 FEW_OF = Content(2 * FEW, 0)
 COUNT = "wc -c sample.bin"
 EXTENDED = ("wds", "long")  # with an extension header before every entry
-LISTED = Aim("GNU tar", within=7)  # GNU tar lists the names only
+LIMIT = 64  # MiB of memory
 
 
 class Rows:
-    """All rows, over one `part`-th of the data in one directory, with outputs in `out`."""
+    """All rows, over one `part`-th of the data in one directory, with outputs in `out`.
 
-    def __init__(self, place: Path, part: int, out: Path, tarkit: list[str], python: str) -> None:
+    tarkit takes part twice where the accelerator matters: with and without it.
+    """
+
+    def __init__(self, place: Path, part: int, out: Path, tarkit: list[str], python: str, full: bool = False) -> None:
         self.place = place
         self.part = part
         self.out = out
         self.python = python
-        self.tools = {TARKIT: tarkit, "tarp": ["tarp"]}
+        self.tarkit = tarkit
+        self.full = full
 
     def __iter__(self) -> Iterator[Row]:
         yield from self.start_up()
-        for work in self.walk, self.stats, self.cat, self.split, self.split_pipe:
-            for name in "tiny", "npy":
+        for work in self.stats, self.cat, self.split:
+            for name in "tiny", "npy", *EXTENDED:
                 yield work(name)
-        for work in self.stats, self.split:
-            for name in "wds", "long":
-                yield work(name)
-        for name in "tiny", "wds":
-            yield self.iterate(name)
-        yield self.order("sort", "bin")
-        yield self.order("sort", "__key__")
-        yield self.order("shuffle", "__random__")
+        yield self.split_pipe("tiny")
+        yield self.split_pipe("npy")
+        yield self.order("sort", "__key__", 3.5, 9)
+        yield self.order("sort", "bin", 5, 11)
+        yield self.order("shuffle", "__random__", 4, 9)
         yield self.create()
-        yield self.create_split()
         yield self.shard()
+        yield from self.codecs()
+        yield self.iterate("tiny")
+        yield self.iterate("wds")
         yield self.tsv()
         yield from self.proc()
+        if self.full:
+            yield from self.many()
         yield from self.memory()
+        for name in "tiny", "npy", *EXTENDED:
+            yield self.read(name)
         for name in "tiny", "npy":
             yield self.moved("sort", name)
         yield self.moved("shuffle", "npy")
 
     def start_up(self) -> Iterator[Row]:
         """Start and exit, compared with the library that takes most of the time."""
-        for option in "--version", "--help":
-            click = Way("click", [[self.python, "-c", "import click"]])
-            ways = [Way(TARKIT, [[*self.tools[TARKIT], option]]), click]
-            yield Row(f"start {option}", "", ways, Aim("click", within=1.2), repeat=4)
-
-    def walk(self, name: str) -> Row:
-        """Find all entries: timed inside the process in Python, whole processes in C."""
-        tar = self.data(name).tar
-        modes = {TARKIT: "walk", "tarfile": "tarfile", "webdataset": "webdataset"}
-        ways = [Way(who, [[self.python, INSIDE, mode, tar]], counts, inside=True) for who, mode in modes.items()]
-        ways += [Way(who, [[tool, "-tf", tar]], lists) for who, tool in (("GNU tar", "tar"), ("bsdtar", "bsdtar"))]
-        return Row(f"walk {name}", name, ways, Aim("tarfile", faster=10) if name == "tiny" else None)
+        click = Way("click", [[self.python, "-c", "import click"]])
+        empty: Stage = ["cat", self.data("empty").tar, "-o", self.out / "b.tar"]
+        works: list[tuple[str, Stage, float]] = [("--version", ["--version"], 0.5), ("--help", ["--help"], 0)]
+        for name, words, aim in [*works, ("cat of an empty archive", empty, 1.5)]:
+            ways = [Way(TARKIT, [[*self.tarkit, *words]]), click]
+            yield Row(f"start: {name}", "empty", ways, within("click", aim), repeat=4)
 
     def stats(self, name: str) -> Row:
-        """Count the contents of an archive, compared with a list of it: whole processes."""
+        """Count the contents of an archive, compared with a list of its names."""
         tar = self.data(name).tar
-        ways = [Way(TARKIT, [[*self.tools[TARKIT], "stats", tar]], summarises)]
+        ways = [*self.ours(["stats", tar], check=summarises)]
         ways.append(Way("tarfile", [[self.python, INSIDE, "tarfile", tar]], counts))
         ways += [Way(who, [[tool, "-tf", tar]], lists) for who, tool in (("GNU tar", "tar"), ("bsdtar", "bsdtar"))]
-        aim = Aim("tarfile", faster=7) if name == "tiny" else LISTED if name in EXTENDED else None
-        return Row(f"stats {name}", name, ways, aim)
-
-    def tsv(self) -> Row:
-        """Make a table of all samples, compared with reading them all with webdataset: whole processes."""
-        tar = self.data("tiny").tar
-        ways = [Way(TARKIT, [[*self.tools[TARKIT], "tsv", tar, "-f", "cls size.bin"]], rows)]
-        ways.append(Way("webdataset", [[self.python, INSIDE, "webdataset", tar]], counts))
-        return Row("tsv tiny", "tiny", ways)
-
-    def iterate(self, name: str) -> Row:
-        """Iterate over all samples in Python and take all of their fields as bytes."""
-        tar = self.data(name).tar
-        modes = {TARKIT: "api", "webdataset": "webdataset"}
-        ways = [Way(who, [[self.python, INSIDE, mode, tar]], counts, inside=True) for who, mode in modes.items()]
-        return Row(f"samples {name}", name, ways, Aim("webdataset", faster=8))
+        return Row(f"stats {name}", name, ways, within("GNU tar", 2, 7) if name in EXTENDED else {})
 
     def cat(self, name: str) -> Row:
         """Copy an archive."""
         tar = self.data(name).tar
-        ways = self.each(lambda tool: [[*tool, "cat", tar, "-o", self.out / "b.tar"]])
-        ways.append(self.cp(tar))
-        return Row(f"cat {name}", name, ways, either(name, Aim("tarp", faster=6), Aim("cp", within=1.5)))
+        words: Stage = ["cat", tar, "-o", self.out / "b.tar"]
+        aims = {"tiny": within("cp", 2.5, 6), "npy": within("cp", 1.3, 1.5)}
+        return Row(f"cat {name}", name, [*self.ours(words), self.tarp(words), self.cp(tar)], aims.get(name, {}))
 
     def split(self, name: str) -> Row:
         """Split a file into shards."""
         tar = self.data(name).tar
-        ways = self.each(lambda tool: [[*tool, "split", "-c", "1000", tar, "-o", self.out / "s-%06d.tar"]])
-        ways.append(self.cp(tar))
+        words: Stage = ["split", "-c", "1000", tar, "-o", self.out / "s-%06d.tar"]
+        ways = [*self.ours(words), self.tarp(words), self.cp(tar)]
         if name in EXTENDED:
             ways.append(Way("GNU tar", [["tar", "-tf", tar]], lists))
-            return Row(f"split {name}", name, ways, LISTED)
-        return Row(f"split {name}", name, ways, either(name, Aim("tarp", faster=6), Aim("cp", within=1.5)))
+        aims = {"tiny": within("cp", 2.5, 6), "npy": within("cp", 1.5, 1.7)}
+        return Row(f"split {name}", name, ways, aims.get(name, within("GNU tar", 2, 7)))
 
     def split_pipe(self, name: str) -> Row:
         """Split a stream into shards."""
         cat: Stage = ["cat", self.data(name).tar]
-        ways = self.each(lambda tool: [cat, [*tool, "split", "-", "-c", "1000", "-o", self.out / "s-%06d.tar"]])
+        words: Stage = ["split", "-", "-c", "1000", "-o", self.out / "s-%06d.tar"]
+        ways = [*self.ours(words, before=[cat]), self.tarp(words, before=[cat])]
         ways.append(Way("cat to cat", [cat, ["cat"]], holds))
-        aim = either(name, Aim("tarp", faster=3), Aim("cat to cat", within=2.5))
-        return Row(f"split {name} from a pipe", name, ways, aim)
+        aims = within("cat to cat", 2, 4) if name == "tiny" else within("cat to cat", 1.5, 2)
+        return Row(f"split {name} from a pipe", name, ways, aims)
 
-    def order(self, word: str, field: str) -> Row:
+    def order(self, word: str, field: str, fast: float, pure: float) -> Row:
         """Change the order of an archive; tarp sorts by a random number instead of a shuffle.
 
         Sorting by the content, which is random, changes the order; the keys are sorted already.
@@ -136,107 +127,151 @@ class Rows:
         tar, out = self.data("tiny").tar, self.out / "b.tar"
         how = ["--seed", "7"] if word == "shuffle" else ["-s", field]
         ways = [
-            Way(TARKIT, [[*self.tools[TARKIT], word, tar, "-o", out, *how]], holds),
-            Way("tarp", [[*self.tools["tarp"], "sort", "-s", field, tar, "-o", out]], holds),
+            *self.ours([word, tar, "-o", out, *how]),
+            self.tarp(["sort", "-s", field, tar, "-o", out]),
             self.cp(tar),
         ]
         name = "shuffle tiny" if word == "shuffle" else f"sort tiny by {field}"
-        return Row(name, "tiny", ways, Aim("tarp", faster=25))
+        return Row(name, "tiny", ways, within("cp", fast, pure))
+
+    def create(self) -> Row:
+        """Make an archive from files."""
+        data, out = self.data("npy"), self.out / "b.tar"
+        words: Stage = ["create", data.recipe, "-o", out]
+        tar: Stage = ["tar", "-cf", out, "-C", data.files, "--no-recursion", "-T", data.list]
+        ways = [Way(TARKIT, [[*self.tarkit, *words]], holds), self.tarp(words), Way("GNU tar", [tar], holds)]
+        return Row("create npy", "npy", ways, within("GNU tar", 1))
+
+    def shard(self) -> Row:
+        """Make shards from a tree of small files, compared with one archive."""
+        data = self.data("tree")
+        command: Stage = [*self.tarkit, "shard", data.files, "-c", "1000", "-o", self.out / "s-%06d.tar"]
+        packed: Stage = ["tar", "--sort=name", "-C", data.files, "-cf", self.out / "b.tar", "."]
+        return Row(
+            "shard tree", "tree", [Way(TARKIT, [command], holds), Way("GNU tar", [packed], holds)], within("GNU tar", 1)
+        )
+
+    def codecs(self) -> Iterator[Row]:
+        """Read and write compressed archives, compared with the codec alone; processes work in parallel."""
+        tar = self.data("packed").tar
+        gzip = next((tool for tool in ("pigz", "igzip", "gzip") if shutil.which(tool)), "")
+        for suffix, tool in ("zst", "zstd"), ("gz", gzip):
+            if not shutil.which(tool):
+                continue
+            packed = f"{tar}.{suffix}"
+            ways = self.ours(["split", "-c", "1000", packed, "-o", self.out / "s-%06d.tar"])
+            ways.append(Way(f"{tool} -dc", [[tool, "-dc", packed]], holds))
+            yield Row(f"split tiny.{suffix}", "packed", ways, within(f"{tool} -dc", 1), by="wall")
+        if shutil.which("zstd"):
+            out = self.out / "b.tar.zst"
+            ways = [Way(TARKIT, [[*self.tarkit, "cat", tar, "-o", out]], unpacks)]
+            ways.append(Way("zstd -T0", [["zstd", "-qT0", tar, "-o", out]], unpacks))
+            yield Row("cat tiny to zst", "packed", ways, within("zstd -T0", 1), by="wall")
+
+    def iterate(self, name: str) -> Row:
+        """Iterate over all samples in Python and take all of their fields as bytes: timed inside the process."""
+        tar = self.data(name).tar
+        modes = {TARKIT: "api", PURE: "api", "webdataset": "webdataset"}
+        ways = [Way(who, [[self.python, INSIDE, mode, tar]], counts, inside=True) for who, mode in modes.items()]
+        return Row(f"samples {name}", name, ways, faster("webdataset", 25, 8))
+
+    def tsv(self) -> Row:
+        """Make a table of all samples, compared with reading them all with webdataset."""
+        tar = self.data("tiny").tar
+        ways = self.ours(["tsv", tar, "-f", "cls size.bin"], check=rows)
+        ways.append(Way("webdataset", [[self.python, INSIDE, "webdataset", tar]], counts))
+        return Row("tsv tiny", "tiny", ways)
+
+    def proc(self) -> Iterator[Row]:
+        """Run a program for each sample, two at a time; or a function and a long-lived program, over all of the set.
+
+        The samples of xargs are unpacked in advance. The time of the function and of the long-lived program is scaled
+        to 1000 samples: otherwise most of it would be the start.
+        """
+        tar, out = self.data("tiny").tar, self.out / "b.tar"
+        place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else self.out
+        first: Stage = [*self.tarkit, "proc", "-p", "2", "-q", "--tmpdir", place, "--count", str(FEW), "-c"]
+        ways = [
+            Way(TARKIT, [[*first, COUNT, tar, "-o", out]], samples),
+            Way("tarkit -c 'bash'", [[*first, f"{COUNT}; :", tar, "-o", out]], samples),
+            self.tarp(["proc", "--slice", f"0:{FEW}", "-c", COUNT, tar, "-o", out], samples),
+            Way("xargs -P 2", [[self.python, INSIDE, "xargs", tar, place, str(FEW)]], inside=True),
+        ]
+        yield Row(f"proc: wc of {FEW} samples", "tiny", ways, within("xargs -P 2", 1.25), FEW_OF, by="wall")
+        program = INSIDE.parent / "_bench_map.py"
+        share: Stage = [self.python, INSIDE, "share", str(1000 * self.part / SETS["tiny"][0])]
+        loop = Way("loop in Python", [[*share, self.python, INSIDE, "api", tar]], inside=True)
+        for name, words in ("--map", f"{program}:count"), ("--worker", f"{self.python} {program}"):
+            command: Stage = [*self.tarkit, "proc", "-p", "2", "-q", name, words, tar, "-o", out]
+            ways = [Way(TARKIT, [[*share, *command]], inside=True), loop]
+            yield Row(f"proc {name}: 1000 samples of all, so ms a sample", "tiny", ways, by="wall")
+
+    def many(self) -> Iterator[Row]:
+        """Work on many shards once, and compare the order of all of their samples with that of a tenth of them."""
+        shards, out = self.data("many").shards, self.out / "b.tar"
+        cp = Way("cp", [["cp", "--reflink=never", "-t", self.out, *shards]], holds)
+        into: list[tuple[Stage, Check | None]] = [
+            (["stats"], summarises),
+            (["check"], None),
+            (["cat", "-o", out], holds),
+            (["split", "-c", "10000", "-o", self.out / "s-%06d.tar"], holds),
+        ]
+        for words, check in into:
+            ways = self.ours([*words, *shards], check=check)
+            yield Row(f"{words[0]} many", "many", [*ways, cp], repeat=0)
+            aims = within("", LIMIT, LIMIT) if "-o" in words else {}
+            yield Row(f"memory: {words[0]} many", "many", ways, aims, repeat=0, by="mib")
+        for words in ["sort", "-s", "__key__"], ["shuffle", "--seed", "7"]:
+            command: Stage = [*self.tarkit, *words, "-o", out]
+            ways = [Way(TARKIT, [[*command, *shards]], holds)]
+            ways.append(Way("a tenth", [[*command, *shards[: MANY // 10]]]))
+            yield Row(f"{words[0]} many", "many", [*ways, cp], within("a tenth", 11), repeat=0, by="user")
+            aims = within("", LIMIT + 64 * SETS["many"][0] / MIB)  # 64 bytes a sample
+            yield Row(f"memory: {words[0]} many", "many", ways, aims, repeat=0, by="mib")
+
+    def memory(self) -> Iterator[Row]:
+        """Run the same work again for its memory, and copy an entry that is larger than the limit."""
+        every = [self.cat("tiny"), self.cat("npy"), self.split("npy"), self.split_pipe("tiny"), self.split_pipe("npy")]
+        for row in [*every, self.create(), self.stats("tiny"), self.tsv()]:
+            ways = [way for way in row.ways if way.who in (TARKIT, PURE, "tarp")]
+            aims = within("", LIMIT, LIMIT)
+            yield Row(f"memory: {row.name}", row.data, ways, aims, repeat=0, by="mib")
+        data = self.data("large")
+        cat: Stage = ["cat", data.tar]
+        count: Stage = ["wc", "-c"]
+        works: list[tuple[str, list[Stage], int]] = [
+            ("cat", [cat, [*self.tarkit, "cat", "-", "-o", "-"], count], 1),
+            ("split", [cat, [*self.tarkit, "split", "-", "-c", "1", "-o", self.out / "s-%06d.tar"]], 1),
+            ("create", [[*self.tarkit, "create", data.recipe, "-o", "-"], count], 0),
+        ]
+        for name, stages, watch in works:
+            way = Way(TARKIT, stages, holds if name == "split" else measures, watch)
+            name = f"memory: {name} one entry of {SETS['large'][0] // self.part} MiB"
+            yield Row(name, "large", [way], within("", LIMIT), repeat=0, by="mib")
+
+    def read(self, name: str) -> Row:
+        """Count what a walk over all headers reads, compared with `cat`, which reads all bytes once."""
+        tar = self.data(name).tar
+        ways = [*self.ours(["stats", tar], check=summarises), Way("cat", [["cat", tar]], holds)]
+        return Row(f"bytes read by a walk: stats {name}", name, ways, within("cat", 1.1, 1.1), repeat=0, by="read")
 
     def moved(self, word: str, name: str) -> Row:
         """Sort a stream four times as large as --memory: count bytes read and written, compared with `cp`."""
         tar, out = self.data(name).tar, self.out / "b.tar"
         entries, size = SETS[name][:2]
-        memory = max(entries * size // self.part // 4, 1_000_000)
+        memory = str(max(entries * size // self.part // 4, 1_000_000))
         how = ["-s", "size,__key__", "-r"] if word == "sort" else ["--seed", "7"]
-        command: Stage = [
-            *self.tools[TARKIT],
-            word,
-            "-",
-            *how,
-            "--memory",
-            str(memory),
-            "--tmpdir",
-            self.out,
-            "-o",
-            out,
-        ]
-        cat: Stage = ["cat", tar]
-        ways = [Way(TARKIT, [cat, command], holds), self.cp(tar)]
-        return Row(f"{word} {name} in a quarter of its memory", name, ways, Aim("cp", within=2.1), repeat=0, unit=MOVED)
+        words: Stage = [word, "-", *how, "--memory", memory, "--tmpdir", self.out, "-o", out]
+        ways = [Way(TARKIT, [["cat", tar], [*self.tarkit, *words]], holds), self.cp(tar)]
+        return Row(f"{word} {name} in a quarter of its memory", name, ways, within("cp", 2.1), repeat=0, by="moved")
 
-    def create(self) -> Row:
-        """Make an archive from files."""
-        data, out = self.data("npy"), self.out / "b.tar"
-        ways = self.each(lambda tool: [[*tool, "create", data.recipe, "-o", out]])
-        ways.append(Way("GNU tar", [["tar", "-cf", out, "-C", data.files, "--no-recursion", "-T", data.list]], holds))
-        return Row("create npy", "npy", ways, Aim("GNU tar", within=1))
+    def ours(self, words: Stage, before: Sequence[Stage] = (), check: Check | None = holds) -> list[Way]:
+        """Return a command of tarkit, with and without the accelerator."""
+        return [Way(who, [*before, [*self.tarkit, *words]], check) for who in (TARKIT, PURE)]
 
-    def create_split(self) -> Row:
-        """Make shards from files."""
-        recipe, out = self.data("npy").recipe, self.out / "s-%06d.tar"
-        ways = self.each(
-            lambda tool: [[*tool, "create", recipe, "-o", "-"], [*tool, "split", "-", "-c", "10000", "-o", out]]
-        )
-        return Row("create to split npy", "npy", ways, Aim("tarp", faster=3))
-
-    def shard(self) -> Row:
-        """Make shards from a tree of small files, compared with one archive, and with that split into shards."""
-        data, shards = self.data("tree"), self.out / "s-%06d.tar"
-        command: Stage = [*self.tools[TARKIT], "shard", data.files, "-c", "1000", "-o", shards]
-        packed: Stage = ["tar", "--sort=name", "-C", data.files, "-cf"]
-        ways = [
-            Way(TARKIT, [command], holds),
-            Way("tarkit -p 2", [[*command, "-p", "2"]], holds),
-            Way("GNU tar", [[*packed, self.out / "b.tar", "."]], holds),
-            Way("tarp", [[*packed, "-", "."], ["tarp", "split", "-", "-c", "1000", "-o", shards]], holds),
-        ]
-        return Row("shard tree", "tree", ways, Aim("GNU tar", within=1))
-
-    def proc(self) -> Iterator[Row]:
-        """Run a program for each sample, two at a time; or a function and a long-lived program, over all of the set.
-
-        The time of the latter is scaled to the samples of the former: otherwise most of it would be the start.
-        """
-        tar, out, tarkit = self.data("tiny").tar, self.out / "b.tar", self.tools[TARKIT]
-        tarp: Stage = ["tarp", "proc", "--slice", f"0:{FEW}", "-c", COUNT, tar, "-o", out]
-        xargs = f"tarkit cat --count {FEW} {{}} | tar -xC {self.out} && ls -d {self.out}/*.bin | xargs -P 2 -n 1 wc -c"
-        first = [*tarkit, "proc", "-p", "2", "-q", "--count", str(FEW), "-c"]
-        ways = [
-            Way(TARKIT, [[*first, COUNT, tar, "-o", out]], samples),
-            Way("tarkit -c 'bash'", [[*first, f"{COUNT}; :", tar, "-o", out]], samples),
-            Way("tarp", [tarp], samples),
-            Way("xargs -P 2", [["bash", "-c", xargs.format(tar).replace("tarkit", " ".join(map(str, tarkit)), 1)]]),
-        ]
-        yield Row(f"proc, wc of {FEW} samples", "tiny", ways, Aim("tarp", faster=3), FEW_OF)
-        part = str(FEW * self.part / 100_000)
-        for name, words in (
-            ("--map", ["--map", f"{INSIDE.parent / '_bench_map.py'}:count"]),
-            ("--worker", ["--worker", f"{self.python} {INSIDE.parent / '_bench_map.py'}"]),
-        ):
-            command: list[str | Path] = [*tarkit, "proc", "-p", "2", "-q", *words, tar, "-o", out]
-            ways = [
-                Way(TARKIT, [[self.python, INSIDE, "share", part, *command]], inside=True),
-                Way("tarp", [tarp], samples),
-            ]
-            aim = Aim("tarp", faster=100) if name == "--map" else None
-            yield Row(f"proc {name}, {FEW} samples of all", "tiny", ways, aim, FEW_OF)
-
-    def memory(self) -> Iterator[Row]:
-        """Run the same work again for its memory, and copy an entry that is larger than the limit."""
-        works = [self.cat("tiny"), self.cat("npy"), self.split("npy"), self.split_pipe("tiny"), self.split_pipe("npy")]
-        for row in [*works, self.create(), self.stats("tiny"), self.tsv()]:
-            ways = [way for way in row.ways if way.who in BOTH]
-            yield Row(f"memory: {row.name}", row.data, ways, Aim(within=64), repeat=0, unit="MiB")
-        size = (4 << 30) if self.part == 1 else (256 << 20)
-        cat = [*self.tools[TARKIT], "cat", "-", "-o", "-"]
-        way = Way(TARKIT, [[self.python, INSIDE, "zeros", str(size)], cat, ["wc", "-c"]], measures, watch=1)
-        name = f"memory: cat one entry of {size // MIB} MiB from a pipe"
-        yield Row(name, "", [way], Aim(within=64), Content(1, size), repeat=0, unit="MiB")
-
-    def each(self, stages: Callable[[list[str]], list[Stage]]) -> list[Way]:
-        """Return the same command lines for both tools that have them."""
-        return [Way(who, stages(self.tools[who]), holds) for who in BOTH]
+    def tarp(self, words: Stage, check: Check = holds, before: Sequence[Stage] = ()) -> Way:
+        """Return a command of tarp."""
+        return Way("tarp", [*before, ["tarp", *words]], check)
 
     def cp(self, tar: Path) -> Way:
         """Return a copy by `cp`, as the reference."""
@@ -245,8 +280,3 @@ class Rows:
     def data(self, name: str) -> Dataset:
         """Return the paths of a set."""
         return dataset(self.place, name, self.part)
-
-
-def either(name: str, tiny: Aim, npy: Aim) -> Aim:
-    """Return the aim: for small entries against a tool that handles entries, for large ones against a copy of bytes."""
-    return tiny if name == "tiny" else npy

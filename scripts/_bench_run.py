@@ -16,10 +16,10 @@ from typing import IO, NamedTuple
 
 from _bench_data import BLOCK, RECORD, Content, content
 
-TARKIT = "tarkit"
+TARKIT = "tarkit"  # with the accelerator, if it is compiled
+PURE = "pure"  # without it
 STDOUT = "stdout"  # the file for stdout, among the outputs
 MIB = 1 << 20
-MOVED = "MiB read and written"
 NOTHING = Content(0, 0)
 
 
@@ -30,9 +30,12 @@ class BenchError(Exception):
 class Cost(NamedTuple):
     """The cost of one run."""
 
-    seconds: float
+    wall: float  # seconds
+    cpu: float  # seconds, user and system, of all processes and of their children
+    user: float
     mib: float  # peak resident set of the watched process
-    moved: float = 0  # MiB read and written by it, cached or not; 0 if the system does not report it
+    read: float  # MiB read by it, cached or not; 0 if the system does not report it
+    moved: float  # MiB read and written by it
 
 
 Stage = Sequence[str | Path]
@@ -52,7 +55,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Aim:
-    """`faster` times as fast as `peer`, or at most `within` times its time; without a peer at most `within` MiB."""
+    """`faster` times as fast as `peer`, or at most `within` times its figure; without a peer at most `within` MiB."""
 
     peer: str = ""
     faster: float = 0
@@ -60,20 +63,32 @@ class Aim:
 
     def __str__(self) -> str:
         if not self.peer:
-            return f"{self.within:g} MiB"
+            return f"{self.within:.0f} MiB"
         if self.within == 1:
             return f"not slower than {self.peer}"
-        return f"{self.faster:g} x {self.peer}" if self.faster else f"within {self.within:g} x of {self.peer}"
+        return f"{self.faster:g} x faster than {self.peer}" if self.faster else f"{self.within:g} x {self.peer}"
 
-    def reached(self, medians: Mapping[str, float]) -> bool | None:
-        """Return whether the aim is reached, to the one decimal that is shown; None if there is nothing to compare."""
-        if TARKIT not in medians or (self.peer and self.peer not in medians):
-            return None
-        mine = medians[TARKIT]
+    def reached(self, mine: float, figures: Mapping[str, float]) -> bool | None:
+        """Return whether the aim is reached, to the digits that are shown; None if there is nothing to compare."""
         if not self.peer:
             return mine <= self.within
-        peer = medians[self.peer]
+        if not figures.get(self.peer):
+            return None
+        peer = figures[self.peer]
         return round(peer / mine, 1) >= self.faster if self.faster else round(mine / peer, 1) <= self.within
+
+
+Aims = dict[str, Aim]  # of tarkit, and of tarkit without the accelerator
+
+
+def within(peer: str, fast: float, pure: float = 0) -> Aims:
+    """Return the aims of at most so many times the figure of a peer; 0: none."""
+    return {who: Aim(peer, within=value) for who, value in ((TARKIT, fast), (PURE, pure)) if value}
+
+
+def faster(peer: str, fast: float, pure: float) -> Aims:
+    """Return the aims of being so many times as fast as a peer."""
+    return {TARKIT: Aim(peer, faster=fast), PURE: Aim(peer, faster=pure)}
 
 
 @dataclass
@@ -83,16 +98,16 @@ class Row:
     name: str
     data: str  # name of the set that it needs, or empty
     ways: list[Way]
-    aim: Aim | None = None
+    aims: Aims = field(default_factory=dict)
     content: Content = NOTHING  # expected content, if it is not that of the set
     repeat: int = 1  # runs in a round; 0: the first run, which is also the check, is the result
-    unit: str = "s"
-    values: dict[str, list[float]] = field(default_factory=dict)
+    by: str = "cpu"  # the figure of Cost that is compared
+    values: dict[str, list[Cost]] = field(default_factory=dict)
 
-    @property
-    def medians(self) -> dict[str, float]:
-        """Return the median of each candidate."""
-        return {who: median(values) for who, values in self.values.items()}
+    def medians(self, figure: str = "") -> dict[str, float]:
+        """Return the median of a figure for each candidate; without a name of the one that is compared."""
+        name = figure or self.by
+        return {who: median([getattr(cost, name) for cost in costs]) for who, costs in self.values.items()}
 
 
 def median(values: Sequence[float]) -> float:
@@ -108,29 +123,25 @@ class Runner:
     def __init__(self, out: Path, environ: Mapping[str, str]) -> None:
         self.out = out
         self.environ = environ
-        self.checked: dict[str, Cost] = {}  # the first run of each candidate
+        self.checked: dict[tuple[bool, str], Cost] = {}  # the first run of each candidate
 
     def row(self, row: Row, expected: Content, rounds: int) -> None:
         """Run each candidate once and check it, which also warms the page cache; then all in turn, in rounds."""
-        row.values = {way.who: [self._value(row, way, expected)] for way in row.ways}
-        turns = rounds * row.repeat if row.ways else 0
-        if turns:
-            row.values = {way.who: [] for way in row.ways}
-        for turn in range(turns):
+        for way in row.ways:
+            known = (way.who == PURE, str(way.stages))
+            if row.repeat or known not in self.checked:
+                self.checked[known] = self._try(row, way, expected)
+            row.values[way.who] = [] if row.repeat else [self.checked[known]]
+        for turn in range(rounds * row.repeat if row.ways else 0):
             first = turn % len(row.ways)
             for way in row.ways[first:] + row.ways[:first]:
-                row.values[way.who].append(self._value(row, way))
+                row.values[way.who].append(self._try(row, way))
 
-    def _value(self, row: Row, way: Way, expected: Content | None = None) -> float:
-        cost = self.checked.get(str(way.stages)) if expected else None
-        if cost is None:
-            try:
-                cost = self._cost(way, expected)
-            except (BenchError, ValueError) as error:
-                raise BenchError(f"{row.name}: {way.who}: {error}") from error
-        if expected:
-            self.checked[str(way.stages)] = cost
-        return {"s": cost.seconds, "MiB": cost.mib, MOVED: cost.moved}[row.unit]
+    def _try(self, row: Row, way: Way, expected: Content | None = None) -> Cost:
+        try:
+            return self._cost(way, expected)
+        except (BenchError, ValueError) as error:
+            raise BenchError(f"{row.name}: {way.who}: {error}") from error
 
     def _cost(self, way: Way, expected: Content | None) -> Cost:
         shutil.rmtree(self.out, ignore_errors=True)
@@ -148,9 +159,9 @@ class Runner:
             began = time.perf_counter()
             children = self._start(way, errors, stdout)
             os.waitid(os.P_PID, children[way.watch].pid, os.WEXITED | os.WNOWAIT)
-            moved = moved_by(children[way.watch].pid)
+            read, written = moved_by(children[way.watch].pid)
             ends = [os.wait4(child.pid, 0) for child in children]
-            seconds = time.perf_counter() - began
+            wall = time.perf_counter() - began
             for child, (_, status, _) in zip(children, ends, strict=True):
                 child.returncode = os.waitstatus_to_exitcode(status)
             failed = blame(way, [child.returncode for child in children])
@@ -158,18 +169,21 @@ class Runner:
                 errors.seek(0)
                 said = errors.read()[-4000:].decode(errors="replace")
                 raise BenchError(f"{way.stages[failed][0]}: exit status {children[failed].returncode}\n{said}")
+            user = sum(usage.ru_utime for _, _, usage in ends)
+            cpu = user + sum(usage.ru_stime for _, _, usage in ends)
             if way.inside:
                 stdout.seek(0)
-                seconds = float(stdout.read().split()[0])
-            return Cost(seconds, resident(ends[way.watch][2].ru_maxrss), moved)
+                wall, cpu, user = map(float, stdout.read().split()[:3])
+            return Cost(wall, cpu, user, resident(ends[way.watch][2].ru_maxrss), read, read + written)
 
     def _start(self, way: Way, errors: IO[bytes], stdout: IO[bytes]) -> list[subprocess.Popen[bytes]]:
         children: list[subprocess.Popen[bytes]] = []
+        environ = {**self.environ, "TARKIT_PURE": "1" if way.who == PURE else "0"}
         for index, stage in enumerate(way.stages):
             last = index == len(way.stages) - 1
             source = children[-1].stdout if children else subprocess.DEVNULL
             sink = stdout if last else subprocess.PIPE
-            child = subprocess.Popen(stage, stdin=source, stdout=sink, stderr=errors, env=self.environ)
+            child = subprocess.Popen(stage, stdin=source, stdout=sink, stderr=errors, env=environ)
             if children and children[-1].stdout:
                 children[-1].stdout.close()
             children.append(child)
@@ -183,18 +197,18 @@ def blame(way: Way, statuses: Sequence[int]) -> int | None:
     """
     failed = [index for index, status in enumerate(statuses) if status]
     first = next((index for index in failed if statuses[index] != -signal.SIGPIPE), None)
-    if first is None and failed and way.who == TARKIT:
+    if first is None and failed and way.who in (TARKIT, PURE):
         return failed[0]
     return first
 
 
-def moved_by(pid: int) -> float:
-    """Return MiB read and written by a process that has just ended."""
+def moved_by(pid: int) -> tuple[float, float]:
+    """Return MiB read and MiB written by a process that has just ended."""
     try:
-        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+        words = Path(f"/proc/{pid}/io").read_text().split()
     except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith(("rchar", "wchar"))) / MIB
+        return 0, 0
+    return int(words[words.index("rchar:") + 1]) / MIB, int(words[words.index("wchar:") + 1]) / MIB
 
 
 def resident(maxrss: int) -> float:
@@ -208,6 +222,12 @@ def holds(out: Path, expected: Content) -> None:
     total = Content(sum(each.entries for each in found), sum(each.size for each in found))
     if total != expected:
         raise BenchError(f"wrote {total}, should be {expected}")
+
+
+def unpacks(out: Path, expected: Content) -> None:
+    """Check that the compressed archive has the expected content."""
+    subprocess.run(["zstd", "-dq", "--rm", out / "b.tar.zst"], check=True)
+    holds(out, expected)
 
 
 def samples(out: Path, expected: Content) -> None:
@@ -247,26 +267,53 @@ def _same(found: int, expected: int) -> None:
         raise BenchError(f"said {found}, should be {expected}")
 
 
-def table(rows: Sequence[Row], unit: str) -> str:
-    """Return the rows of this unit as a Markdown table; memory up to the benchmark's own is marked as a bound."""
-    lines = [f"| work | tarkit {unit} | against | aim | reached? |", "|---|---:|---|---|---|"]
+TIMES = ("cpu", "wall", "user")
+# the titles of the tables, and the figures of Cost that are compared in them
+TABLES = {"wall / CPU s": TIMES, "peak MiB": ("mib",), "MiB read": ("read",), "MiB read and written": ("moved",)}
+
+
+def tables(rows: Sequence[Row]) -> list[str]:
+    """Return a Markdown table for each kind of figure; memory up to the benchmark's own is marked as a bound."""
+    parts = ((title, [row for row in rows if row.by in figures]) for title, figures in TABLES.items())
+    return [_table(part, title) for title, part in parts if part]
+
+
+def _table(rows: Sequence[Row], title: str) -> str:
+    both = any(PURE in row.values for row in rows)
+    times = any(row.by in TIMES for row in rows)
+    ours = [TARKIT, PURE] if both else [TARKIT]
+    names = {TARKIT: "fast", PURE: "pure"} if both else {TARKIT: "tarkit"}
+    heads = ["work", *(f"{names[who]}: {title}" for who in ours), f"against: {title}", *["by"] * times]
+    heads += [word for who in ours for word in (f"aim, {names[who]}" if both else "aim", "reached?")]
+    lines = [heads, ["---:" if head.endswith(title) and "against" not in head else "---" for head in heads]]
     for row in rows:
-        medians = row.medians
-        mine = medians.get(TARKIT)
-        against = "; ".join(
-            f"{who} {_show(value, unit)}{_versus(mine, value, unit)}" for who, value in medians.items() if who != TARKIT
-        )
-        reached = row.aim.reached(medians) if row.aim else None
-        verdict = "-" if reached is None else "yes" if reached else "no"
-        shown = "absent" if mine is None else _show(mine, unit)
-        lines.append(f"| {row.name} | {shown} | {against} | {row.aim or '-'} | {verdict} |")
-    return "\n".join(lines)
+        cells = [row.name, *(_cell(row, who) for who in ours)]
+        cells.append("; ".join(_cell(row, who) + _versus(row, who) for who in row.values if who not in ours) or "-")
+        cells += [{"cpu": "CPU"}.get(row.by, row.by)] * times
+        figures = row.medians()
+        for who in ours:
+            aim = row.aims.get(who) if who in figures else None
+            reached = aim.reached(figures[who], figures) if aim else None
+            cells += [str(aim or "-"), "-" if reached is None else "yes" if reached else "no"]
+        lines.append(cells)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _show(value: float, unit: str) -> str:
-    if unit == "s":
-        return f"{value:.2f}" if value >= 1 else f"{value:.3f}"
-    return f"{value:.0f}" if unit == MOVED or _seen(value) else f"≤ {value:.0f}"
+def _cell(row: Row, who: str) -> str:
+    """Return the figure of a candidate, with its name if it is a peer."""
+    if who not in row.values:
+        return "-" if who == PURE else "absent"
+    if row.by not in TIMES:
+        value = row.medians()[who]
+        said = f"{value:.0f}" if row.by != "mib" or _seen(value) else f"≤ {value:.0f}"
+    else:
+        shown = ("wall", "user") if row.by == "user" else ("wall", "cpu")
+        said = " / ".join(_seconds(row.medians(figure)[who]) for figure in shown)
+    return said if who in (TARKIT, PURE) else f"{who} {said}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f}" if value >= 1 else f"{value:.3f}"
 
 
 def _seen(mib: float) -> bool:
@@ -280,9 +327,15 @@ def own() -> float:
     return resident(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
-def _versus(mine: float | None, peer: float, unit: str) -> str:
-    if not mine or (unit == "MiB" and not (_seen(mine) and _seen(peer))):
-        return ""
-    better, worse = ("faster", "slower") if unit == "s" else ("less", "more")
-    ratio = peer / mine
-    return f" ({ratio:.1f} x {better})" if ratio >= 1 else f" ({1 / ratio:.1f} x {worse})"
+def _versus(row: Row, peer: str) -> str:
+    """Return how much better or worse tarkit is than a peer, and without the accelerator."""
+    figures, said = row.medians(), []
+    better, worse = ("faster", "slower") if row.by in TIMES else ("less", "more")
+    for who in (TARKIT, PURE):
+        mine, other = figures.get(who), figures[peer]
+        if not (mine and other) or (row.by == "mib" and not (_seen(mine) and _seen(other))):
+            continue
+        ratio = other / mine
+        words = f"{ratio:.1f} x {better}" if ratio >= 1 else f"{1 / ratio:.1f} x {worse}"
+        said.append(f"pure {words}" if who == PURE else words)
+    return f" ({', '.join(said)})" if said else ""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from _bench_data import dataset, make
 from _bench_rows import INSIDE
-from _bench_run import TARKIT, Aim, BenchError, Row, Stage, Way, holds
+from _bench_run import TARKIT, BenchError, Row, Stage, Way, holds, within
 
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_REGION": "us-east-1"}
 LIBRARIES = ("boto3", "obstore")
@@ -47,7 +47,7 @@ def server(directory: Path, environ: MutableMapping[str, str], written: bool = T
     environ.update(KEYS, AWS_ENDPOINT_URL=url, RCLONE_CONFIG=os.devnull, RCLONE_CONFIG_BENCH_TYPE="s3")
     environ.update(RCLONE_CONFIG_BENCH_PROVIDER="Rclone", RCLONE_CONFIG_BENCH_ENDPOINT=url)
     environ.update(RCLONE_CONFIG_BENCH_ACCESS_KEY_ID="key", RCLONE_CONFIG_BENCH_SECRET_ACCESS_KEY="s3cret")
-    words = [program, "serve", "s3", directory, "--addr", f"127.0.0.1:{port}", "--auth-key", "key,s3cret"]
+    words: Stage = [program, "serve", "s3", directory, "--addr", f"127.0.0.1:{port}", "--auth-key", "key,s3cret"]
     null = subprocess.DEVNULL
     with subprocess.Popen([*words, "--dir-cache-time", "0s" if written else "1h"], stdout=null, stderr=null) as process:
         try:
@@ -74,15 +74,13 @@ def store_rows(place: Path, part: int, scratch: Path, tarkit: list[str], python:
         others = [Way(who, [*before, [python, INSIDE, f"{mode}-{who}"]], holds) for who in LIBRARIES]
         return [Way(TARKIT, [*before, ours], holds), Way("rclone", [*before, theirs], holds), *others]
 
-    url, written = "s3://in/all.tar", "bench:out/b.tar"
-    cat, aim = ["cat", tar], Aim("rclone", within=1)
-    yield Row(
-        "cat s3://... -o -",
-        SET,
-        ways([*tarkit, "cat", url, "-o", "-"], [client, "cat", "bench:in/all.tar"], "get"),
-        aim,
-    )
-    rcat = [client, "rcat", written]
-    yield Row("cat - -o s3://...", SET, ways([*tarkit, "cat", "-", "-o", "s3://out/b.tar"], rcat, "put", cat), aim)
+    url = "s3://in/all.tar"
+    cat: Stage = ["cat", tar]
+    aims = within("rclone", 1)
+    read = ways([*tarkit, "cat", url, "-o", "-"], [client, "cat", "bench:in/all.tar"], "get")
+    yield Row("cat s3://... -o -", SET, read, aims, by="wall")
+    rcat = [client, "rcat", "bench:out/b.tar"]
+    written = ways([*tarkit, "cat", "-", "-o", "s3://out/b.tar"], rcat, "put", cat)
+    yield Row("cat - -o s3://...", SET, written, aims, by="wall")
     split = [*tarkit, "split", "-", "-c", str(SIZE), "-o", "s3://out/b-%03d.tar"]
-    yield Row(f"split - -c {SIZE} -o s3://...", SET, ways(split, rcat, "put", cat), aim)
+    yield Row(f"split - -c {SIZE} -o s3://...", SET, ways(split, rcat, "put", cat), aims, by="wall")
