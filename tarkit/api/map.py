@@ -296,10 +296,6 @@ class CallFunction(SampleWork):
         return function_runner(options, self.batch, how)
 
 
-MEMORY = "/dev/shm"
-"""The file system in memory that Linux has; files of samples are there unless the user names another directory."""
-
-
 @dataclass(kw_only=True)
 class RunCommand(SampleWork):
     """Run a shell command, or a script, for each sample, in a directory that has its fields as files `base.FIELD`.
@@ -351,7 +347,6 @@ class RunCommand(SampleWork):
             timeout=self.timeout,
             mtime=self.mtime,
             tmpdir=tmpdir,
-            memory=None if run.tmpdir or os.environ.get("TMPDIR") else MEMORY,
             keep=(lambda path: run.tell(f"the directories of the samples are in {path}")) if self.keep_dir else None,
         )
 

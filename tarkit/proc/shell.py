@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import select
@@ -27,15 +26,7 @@ from tarkit.proc.engine import (
     status_words,
 )
 from tarkit.proc.result import FieldContent, SampleBuilder
-from tarkit.proc.workdir import (
-    FULL,
-    FileNames,
-    SampleCollector,
-    WorkDirectories,
-    WorkDirectory,
-    free_space,
-    write_fields,
-)
+from tarkit.proc.workdir import FileNames, SampleCollector, WorkDirectory, write_fields
 from tarkit.streams.command import DEVNULL
 from tarkit.streams.process import Program
 from tarkit.streams.tempfile import TemporaryFile
@@ -149,14 +140,14 @@ class CommandExecutor:
 
     lost = False
 
-    def __init__(self, directories: WorkDirectories, options: CommandOptions) -> None:
-        self.directories = directories
+    def __init__(self, directory: WorkDirectory, options: CommandOptions) -> None:
+        self.directory = directory
         self.options = options
         self.collect = SampleCollector(options.base, options.mode, options.builder)
         self._lock = threading.Lock()
         self._cancelled = False
         self._program: Program | None = None
-        self._output = _Output(directories.disk.path)
+        self._output = _Output(directory.path)
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Run the command for each job, one after the other."""
@@ -181,24 +172,10 @@ class CommandExecutor:
         self._output.close()
 
     def _run(self, job: Job) -> Outcome:
-        """Run the command in memory if the sample is small, and on disk if that memory is full afterwards."""
-        memory = self.directories.memory(job.sample.size)
-        if memory is not None:
-            try:
-                outcome = self._run_in(memory, job)
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise
-            else:
-                if free_space(memory.path) > FULL:
-                    return outcome
-        return self._run_in(self.directories.disk, job)
-
-    def _run_in(self, parent: WorkDirectory, job: Job) -> Outcome:
         options = self.options
         started = time.monotonic()
         names = FileNames(options.base, job.inputs())
-        directory = parent.subdirectory(b"%09d" % job.index)
+        directory = self.directory.subdirectory(b"%09d" % job.index)
         try:
             write_fields(job, directory, names)
             status, late = self._command(job, directory.path)
@@ -419,7 +396,6 @@ def command_runner(
     timeout: float | None = None,
     mtime: int | None = 0,
     tmpdir: str | None = None,
-    memory: str | None = None,
     keep: Callable[[str], None] | None = None,
 ) -> Iterator[Runner]:
     """Yield what runs a command for each job.
@@ -431,7 +407,6 @@ def command_runner(
         base, mode, add_log, timeout: as in `CommandOptions`.
         mtime: time of new entries, in seconds since 1970; None: that of the file.
         tmpdir: where the directories of the samples are made.
-        memory: a file system in memory, where those of small samples are made.
         keep: leave these directories; called with their path at the end.
 
     Raises:
@@ -458,14 +433,14 @@ def command_runner(
         redirects,
         alternative,
     )
-    directories = WorkDirectories(tmpdir, keep is not None, memory)
+    directory = WorkDirectory(tmpdir, keep is not None)
     try:
-        with Engine(lambda: CommandExecutor(directories, options), run) as engine:
+        with Engine(lambda: CommandExecutor(directory, options), run) as engine:
             yield engine
     finally:
-        directories.close()
+        directory.close()
         if keep is not None:
-            keep(directories.disk.path)
+            keep(directory.path)
 
 
 def _program(command: str, script: bool, shell: str | None, path: str) -> tuple[str, list[str]]:

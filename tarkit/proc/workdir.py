@@ -17,10 +17,6 @@ from tarkit.streams.sink import Sink
 from tarkit.streams.tempfile import FALLBACK
 from tarkit.tables.recipe import without_end
 
-LARGEST_IN_MEMORY = 1 << 20  # bytes of a sample; the files of larger ones are copied by the system on disk
-ROOM = 100  # free bytes of memory for each byte of a sample, for the files that are made of it and for other samples
-FULL = 1 << 20  # free bytes below which a file system is full
-
 directories: set[str] = set()
 """The directories that are to be removed."""
 
@@ -72,46 +68,6 @@ class WorkDirectory:
             except FileExistsError:  # an earlier attempt
                 again += 1
                 path = os.path.join(os.fsencode(self.path), b"%b-%d" % (name, again))
-
-
-class WorkDirectories:
-    """Where the directories of the samples of a run are: in memory while they are small against it, else on disk.
-
-    Attributes:
-        disk: the directory on disk.
-
-    Args:
-        parent: where it is made.
-        keep: leave it.
-        memory: a file system in memory; None: use none. It is left out where programs cannot be started in it.
-    """
-
-    def __init__(self, parent: str | None = None, keep: bool = False, memory: str | None = None) -> None:
-        self.disk = WorkDirectory(parent, keep)
-        self._memory: WorkDirectory | None = None
-        try:
-            if memory is not None and not keep and not os.statvfs(memory).f_flag & os.ST_NOEXEC:
-                self._memory = WorkDirectory(memory)
-        except OSError:
-            pass  # the system has none
-
-    def memory(self, size: int) -> WorkDirectory | None:
-        """Return the directory in memory if a sample of `size` bytes, and files made of it, will hardly fill it."""
-        if self._memory is None or size > LARGEST_IN_MEMORY or size * ROOM > free_space(self._memory.path):
-            return None
-        return self._memory
-
-    def close(self) -> None:
-        """Remove the directories."""
-        self.disk.close()
-        if self._memory is not None:
-            self._memory.close()
-
-
-def free_space(path: str) -> int:
-    """Return the bytes that this process can still write to a file system."""
-    system = os.statvfs(path)
-    return system.f_bavail * system.f_frsize
 
 
 class SampleDirectory:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sys
@@ -11,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tarkit.api import map as map_api
 from tarkit.commands.proc import proc
-from tarkit.proc import shell, workdir
 from tests._tools import archive as packed
-from tests._tools import contents, each_row, member
+from tests._tools import each_row, member
 from tests.conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, entries, keys, tar
 
 AB: dict[str, Content] = {f"{key}.{field}": f"{key} {field}".encode() for key in "ab" for field in ("txt", "cls")}
@@ -501,74 +498,3 @@ def test_a_command_that_empties_its_input(run: Run, archive: Archive) -> None:
     assert entries(run("proc", name, "-c", command).stdout) == [("a.json", b"X"), ("b.json", b"Y")]
     for command in ("tr a b < sample.json >> sample.json", "cat < /dev/null > /dev/null"):
         run("proc", name, "-c", command)
-
-
-# ---- directories in memory
-
-
-@pytest.fixture
-def memory(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Have a directory stand for the file system in memory; temporary space is where the output is."""
-    (here / "memory").mkdir()
-    (here / "disk").mkdir()
-    monkeypatch.setattr(map_api, "MEMORY", str(here / "memory"))
-    monkeypatch.delenv("TMPDIR", raising=False)
-    return here / "memory"
-
-
-def places(run: Run, *words: str | Path, size: int = 10) -> list[str]:
-    """Return where the command was run for each sample: the names of the directory of the work directories."""
-    Path("in.tar").write_bytes(packed({f"{number}.txt": bytes(size) for number in range(3)}))
-    command = f"pwd >> {Path('log').absolute()}; basename $(dirname $(dirname $PWD)) > sample.at"
-    run("proc", "-c", command, "in.tar", "-o", "disk/out.tar", *words)
-    found = contents(Path("disk/out.tar").read_bytes())
-    return [data.decode().strip() for name, data in found if name.endswith(".at")]
-
-
-def test_small_samples_are_in_memory(run: Run, memory: Path) -> None:
-    """Directories are in memory for small samples, and nothing is left there."""
-    assert places(run) == ["memory"] * 3
-    assert list(memory.iterdir()) == []
-
-
-def test_large_samples_are_on_disk(run: Run, memory: Path) -> None:
-    """A sample over 1 MiB has its directory beside the output."""
-    assert places(run, size=(1 << 20) + 1) == ["disk"] * 3
-
-
-def test_named_temporary_space(run: Run, memory: Path) -> None:
-    """--tmpdir names the place of all samples."""
-    assert places(run, "--tmpdir", "disk", "-p", "2") == ["disk"] * 3
-
-
-def test_temporary_space_of_the_environment(run: Run, memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """$TMPDIR names the place of all samples."""
-    monkeypatch.setenv("TMPDIR", str(memory.parent / "disk"))
-    assert places(run) == ["disk"] * 3
-
-
-def test_memory_that_is_nearly_full(run: Run, memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sample that needs much of what is left is on disk."""
-    monkeypatch.setattr(workdir, "ROOM", 1 << 60)
-    assert places(run) == ["disk"] * 3
-
-
-def test_memory_that_a_command_fills(run: Run, memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command after which the memory is full is run again on disk, whatever its status was."""
-    monkeypatch.setattr(shell, "FULL", 1 << 60)
-    assert places(run) == ["disk"] * 3
-    ran = [Path(line).parent.parent.name for line in Path("log").read_text().splitlines()]
-    assert ran == ["memory", "disk"] * 3
-
-
-def test_memory_that_is_full_at_the_start(run: Run, memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that do not fit into the memory are written on disk."""
-    write = workdir._write
-
-    def full(path: bytes, data: bytes) -> None:
-        if b"/memory/" in path:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(path, data)
-
-    monkeypatch.setattr(workdir, "_write", full)
-    assert places(run) == ["disk"] * 3
