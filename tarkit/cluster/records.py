@@ -55,6 +55,11 @@ def sizes_name(span: int) -> str:
     return f"sizes-{span:07d}"
 
 
+def claim_name(number: int) -> str:
+    """Return the name of the file that says that a task has begun to write its shards."""
+    return f"claim-{number}"
+
+
 def piece_name(number: int) -> str:
     """Return the name of the file with a part of the output."""
     return f"piece-{number:07d}"

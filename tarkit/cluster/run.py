@@ -30,7 +30,7 @@ from tarkit.cluster.call import PassRunner
 from tarkit.cluster.cut import ShardStart, find_starts
 from tarkit.cluster.order import KeyPlace, KeysItem, OrderItem, SpanFigures, compare_keys, order_span
 from tarkit.cluster.plan import DRAWN, Ordering, TaskDivision, choose_bounds
-from tarkit.cluster.records import GroupTable, pack_bounds
+from tarkit.cluster.records import GroupTable, claim_name, pack_bounds
 from tarkit.cluster.scan import InputFigures, ScanItem, ScanResult, scan_inputs
 from tarkit.cluster.scatter import GroupFigures, SampleSums, ScatterItem, random_bounds, scatter_group
 from tarkit.cluster.spill import Blob, Spill
@@ -263,8 +263,9 @@ class _Passes:
             if target is None:
                 yield WriteItem(number, parts, table, strays)
             else:
-                start = self.output.starts[0] if isinstance(self.output, ShardsOutput) else 0
-                yield WriteItem(number, parts, table, strays, counts, start + first, *target)
+                assert isinstance(self.output, ShardsOutput)
+                start, force = self.output.starts[0], self.output.force
+                yield WriteItem(number, parts, table, strays, counts, start + first, *target, force)
             first, number = last, number + 1
 
     def _parts(self, start: ShardStart, stop: ShardStart) -> Iterator[OrderedPart]:
@@ -294,7 +295,7 @@ class _Passes:
         if not scheme_of(template.directory):
             template.directory = f"{os.path.abspath(template.directory or '.').rstrip('/')}/"
         location = portable_location(output.location)
-        # a task that runs again replaces its own shards; that there were none was checked at the start
+        # a task that runs again replaces its own shards; those of others are refused by its claim
         return spec._replace(template=template), SeriesOpening(output._replace(location=location), force=True)
 
     def _write_shards(self, output: ShardsOutput, items: Sequence[WriteItem], count: int) -> None:
@@ -306,7 +307,7 @@ class _Passes:
             shards = [shard for each in self._written(items) for shard in each.shards]
             self._account(len(shards) == count)
         except BaseException:
-            self._discard(output, names)
+            self._discard(output, items)
             raise
         finally:
             _remove_parts(names)
@@ -314,21 +315,25 @@ class _Passes:
         self.reports.samples += self.outcome.samples
         output.finish(self.reports, self.outcome.shards, [self.outcome.samples])
 
-    def _discard(self, output: ShardsOutput, names: Sequence[str]) -> None:
+    def _discard(self, output: ShardsOutput, items: Sequence[WriteItem]) -> None:
         """Remove the shards that were completed before an error, except those that took the place of others.
 
-        Tasks that still run complete no more of them: one may do so just now.
+        Tasks that still run complete no more of them: one may do so just now. Shards that no task has claimed are those
+        of other runs.
         """
         with suppress(OSError, TarkitError):
             self.spill.end()
         time.sleep(MOMENT)
         before = {path for found in output.existing for _, path in found}
-        options = output.output.location.options
-        made = set(names) - before
-        for _, path in output.series[0].template.existing(options):
-            if path in made:
-                with suppress(OSError, TarkitError):
-                    connect.delete_object(path, options) if scheme_of(path) else os.unlink(path)
+        template, options = output.series[0].template, output.output.location.options
+        for item in items:
+            with suppress(OSError, TarkitError):
+                claimed = self.spill.has(claim_name(item.number))
+                for number in range(len(item.shards)) if claimed else ():
+                    path = template.name(item.first + number)
+                    if path not in before:
+                        with suppress(OSError, TarkitError):
+                            connect.delete_object(path, options) if scheme_of(path) else os.unlink(path)
 
     def _write_archive(self, output: Output, items: Sequence[WriteItem]) -> None:
         pieces = [each.piece for each in self._written(items) if each.piece is not None]

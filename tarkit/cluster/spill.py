@@ -108,6 +108,10 @@ class Spill:
             sink.write(data)
         return Blob(name, len(data), crc32(data))
 
+    def has(self, name: str) -> bool:
+        """Return whether a file is there."""
+        return is_there(self.path(name), self.storage)
+
     def _open(self, name: str) -> Sink:
         return open_sink("url" if self.remote else "path", self.path(name), options=self.storage)
 
@@ -215,6 +219,17 @@ class Spill:
             what = f"{self._shown(name)}: this block of the spill is gone"
             return TarkitError(what, "did someone, or a rule of the bucket, remove it? run the command again")
         return TarkitError(f"{self._shown(name)}: this block of the spill cannot be read: {error.strerror}")
+
+
+def is_there(name: str, storage: StoreOptions | None) -> bool:
+    """Return whether a file or an object exists."""
+    if not scheme_of(name):
+        return os.path.lexists(name)
+    try:
+        connect.head_object(name, storage)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def new_spill(place: str, command: str, storage: StoreOptions | None) -> Spill:

@@ -16,6 +16,7 @@ from tarkit.cluster.records import (
     DIGEST,
     KEY_SIZE,
     GroupTable,
+    claim_name,
     data_name,
     digest_of,
     piece_name,
@@ -24,8 +25,8 @@ from tarkit.cluster.records import (
     unpack_listed,
 )
 from tarkit.cluster.scatter import SampleSums
-from tarkit.cluster.spill import Blob, Spill
-from tarkit.errors import TarkitError
+from tarkit.cluster.spill import Blob, Spill, is_there
+from tarkit.errors import TarkitError, spell
 from tarkit.samples.pipeline import neighbours
 from tarkit.samples.sample import TarSample
 from tarkit.shards.limits import Limits
@@ -34,6 +35,7 @@ from tarkit.shards.writer import Shard
 from tarkit.sorting.ranges import PlacedSample
 from tarkit.sorting.sorter import LARGE, Sorter
 from tarkit.spill.records import by_rank
+from tarkit.stores.schemes import public_name
 from tarkit.streams.ranges import HeldRange, MovedRange
 from tarkit.streams.sink import Sink, WriteOnlySink
 from tarkit.streams.tempfile import TemporaryFile
@@ -64,6 +66,7 @@ class WriteItem(NamedTuple):
         first: the index of the first shard.
         series: the names of the shards.
         opening: how they are opened.
+        replace: whether shards of these names may be there.
     """
 
     number: int
@@ -74,6 +77,13 @@ class WriteItem(NamedTuple):
     first: int = 0
     series: SeriesSpec | None = None
     opening: SeriesOpening | None = None
+    replace: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the shards."""
+        assert self.series is not None
+        return [self.series.template.name(self.first + each) for each in range(len(self.shards))]
 
     def __repr__(self) -> str:
         return f"shards from number {self.first} on" if self.shards else f"part {self.number} of the output"
@@ -304,6 +314,7 @@ def _write_shards(
 ) -> None:
     assert item.series is not None
     assert item.opening is not None
+    _claim(item, item.opening, context.spill)
     writer = item.opening.open(run, [item.series], [item.first], Limits(), iter(item.shards))
     complete = set(accumulate(item.shards))
     try:
@@ -319,6 +330,21 @@ def _write_shards(
     written.shards = writer.done
     if [shard.samples for shard in written.shards] != list(item.shards):
         raise AssertionError(f"shards of {item.shards} samples were planned, {written.shards} written")
+
+
+def _claim(item: WriteItem, opening: SeriesOpening, spill: Spill) -> None:
+    """Note in the spill that the shards of these names are those of this run.
+
+    A task that runs again replaces its own. Raises TarkitError for one that another process has made since the start.
+    """
+    claim = claim_name(item.number)
+    if spill.has(claim):
+        return
+    for name in () if item.replace else item.names:
+        if is_there(name, opening.output.location.options):
+            what = "another process has created this shard since the run began"
+            raise TarkitError(f"{public_name(name)}: {what}", f"{spell('force')} replaces it")
+    spill.put(claim, b"1")
 
 
 def _write_piece(item: WriteItem, context: TaskContext, samples: Iterator[TarSample], written: WriteResult) -> None:

@@ -136,7 +136,8 @@ class _JobRun:
         self._halt = halt
         self._journal = journal
         self._emit = emit
-        self._outputs: dict[int, Printed | None] = {}  # not passed on, by number in order; None of jobs that run
+        # jobs that printed something which is not passed on, by number in order; None for jobs that run
+        self._printed: dict[int, tuple[ValueJob, JobOutcome] | None] = {}
         self._held = 0
 
     def start(self) -> bool:
@@ -152,7 +153,7 @@ class _JobRun:
                     return True  # so that progress is shown
                 continue
             looked = True
-            self._outputs[job.value.index] = None
+            self._printed[job.value.index] = None
             self._submit(job, 1)
         return looked
 
@@ -169,8 +170,8 @@ class _JobRun:
         self.running -= 1
         summary = self.summary
         summary.seconds = time.monotonic() - self._begun
-        if self._journal is not None:
-            self._journal.end(job, outcome)
+        if outcome.output is None:
+            self._record(job, outcome)
         if outcome.status == 0:
             summary.done += 1
             summary.samples += outcome.samples or 0
@@ -182,11 +183,15 @@ class _JobRun:
         else:
             self._fail(job, outcome)
         if outcome.output is None:
-            del self._outputs[job.value.index]
+            del self._printed[job.value.index]
         else:
-            self._outputs[job.value.index] = outcome.output
+            self._printed[job.value.index] = job, outcome
             self._held += 1
         self._pass_on()
+
+    def _record(self, job: ValueJob, outcome: JobOutcome) -> None:
+        if self._journal is not None:
+            self._journal.end(job, outcome)
 
     def _fail(self, job: ValueJob, outcome: JobOutcome) -> None:
         summary = self.summary
@@ -201,11 +206,14 @@ class _JobRun:
             summary.cancelled, self.running = self.running, 0
 
     def _pass_on(self) -> None:
-        """Pass on the outputs of all jobs before the first that still runs."""
-        while self._outputs:
-            number, output = next(iter(self._outputs.items()))
-            if output is None:
+        """Pass on what all jobs before the first that still runs have printed; then the journal has them as done."""
+        while self._printed:
+            number, ended = next(iter(self._printed.items()))
+            if ended is None:
                 return
-            del self._outputs[number]
+            job, outcome = ended
+            del self._printed[number]
             self._held -= 1
-            self._emit(output)
+            if outcome.output is not None:
+                self._emit(outcome.output)
+            self._record(job, outcome)

@@ -482,6 +482,35 @@ def test_an_error_in_the_middle_leaves_nothing(here: Path) -> None:
     assert not [*Path().glob("b-*")]
 
 
+def test_shards_of_another_process_stay(here: Path) -> None:
+    """Shards that appear while the passes run are neither replaced nor removed, without `force`."""
+    inputs(6)
+    other = [f"b-{number}.tar" for number in range(0, 30, 2)]
+
+    def appear(spill: Path) -> None:
+        for name in other:
+            Path(name).write_bytes(b"of others")
+
+    with pytest.raises(TarkitError, match="another process has created this shard"):
+        order(tarkit.open("in-*.tar").shuffle(4), "b-%d.tar", Limits(count=3), tasks=Between(write_samples, appear))
+    assert contents("b-*.tar") == {name[1:]: b"of others" for name in other}
+
+
+def test_shards_of_another_process_stay_after_an_error(here: Path) -> None:
+    """A run that fails before it has written removes no shards of another one."""
+    inputs(6)
+    data = tarkit.open("in-*.tar").shuffle(4)
+
+    def lose(spill: Path) -> None:
+        data.split("b-%d.tar", count=3)
+        next(spill.glob("data-*")).unlink()
+
+    with pytest.raises(TarkitError):
+        order(data, "b-%d.tar", Limits(count=3), tasks=Between(write_samples, lose))
+    data.split("a-%d.tar", count=3)
+    assert contents("b-*.tar") == contents("a-*.tar")
+
+
 def test_a_worker_that_does_not_see_the_spill(here: Path) -> None:
     inputs(2)
 

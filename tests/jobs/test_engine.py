@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from tarkit.jobs.engine import run_jobs
-from tarkit.jobs.job import Counts, JobOutcome, ValueJob, run_job
+from tarkit.jobs.job import Counts, JobOutcome, Printed, ValueJob, run_job
+from tarkit.jobs.journal import JobJournal
 from tarkit.jobs.values import Value
 from tests._tools import each_row
 
@@ -78,3 +83,27 @@ def test_outputs_in_order(last: int, prints: int) -> None:
     found: list[int] = []
     run_jobs(jobs(1000), HereExecutor(8, last, prints), halt="never", emit=lambda output: found.append(int(output)))
     assert found == list(range(0, 1000, prints))
+
+
+def test_what_was_not_passed_on_is_not_done(tmp_path: Path) -> None:
+    """The journal has a job as done once what it printed was passed on: a run that is resumed prints the rest."""
+    found: list[int] = []
+    resumed = False
+
+    def emit(output: Printed) -> None:
+        if len(found) == 3 and not resumed:
+            raise OSError(errno.ENOSPC, "full")
+        found.append(int(output))  # type: ignore[arg-type]
+
+    def run() -> None:
+        journal = JobJournal(str(tmp_path / "journal"), resumed)
+        try:
+            run_jobs(jobs(40), HereExecutor(8, 5, 2), halt="never", emit=emit, journal=journal)
+        finally:
+            journal.close()
+
+    with pytest.raises(OSError, match="full"):
+        run()
+    resumed = True
+    run()
+    assert [number for number in found if number % 4] == list(range(2, 40, 4))  # others fail, and are run again
