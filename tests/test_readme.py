@@ -447,6 +447,8 @@ def test_the_blocks_of_a_section_run(
     for block in blocks:
         _only_here(block.language)
         if block.language == "sh":
+            if re.search(r"^make\b", block.text, re.MULTILINE):
+                program("make")
             _run(directory, "bash", "-euo", "pipefail", "-c", block.text)
         elif block.language == "python":
             monkeypatch.chdir(directory)

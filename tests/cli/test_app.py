@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -35,7 +36,6 @@ from tarkit.errors import (
 )
 from tarkit.problems import PROBLEMS
 from tarkit.stores.schemes import SCHEMES
-from tarkit.tar.fast import find_samples
 from tests._served import served
 from tests._tools import PATIENT, TARKIT, archive, at_terminal, each_row, program, tarkit
 
@@ -265,7 +265,10 @@ def test_module() -> None:
     assert done.stdout.decode() == f"tarkit {__version__}\n"
 
 
-@each_row(("pure", "says"), [("1", "turned off"), ("", "used" if find_samples else "not compiled")])
+COMPILED = find_spec("tarkit.tar._fast") is not None
+
+
+@each_row(("pure", "says"), [("1", "turned off"), ("", "used" if COMPILED else "not compiled")])
 def test_version_with_details(pure: str, says: str) -> None:
     """`--version -v` says whether the accelerator is used."""
     env = {**os.environ, "TARKIT_PURE": pure}
