@@ -103,11 +103,11 @@ def run_on_worker(
     pids: list[int] = []
     guard = _guard()
 
+    def began(pid: int) -> None:
+        pids.append(pid)
+        guard.began(pid)
+
     def watch(running: RunningJob) -> None:
-        if not pids:
-            pids.extend(running.pids)
-            for pid in pids:
-                guard.began(pid)
         task = worker.state.tasks.get(key)
         if task is None or task.state != "executing" or worker.status.name in ("closing", "closed", "failed"):
             raise _Unwanted(f"the job of {job.value.text} was cancelled")
@@ -115,7 +115,7 @@ def run_on_worker(
     with _lock:
         _running[run] += 1
     try:
-        outcome = run_job(job, timeout, attempt, said.take, worker.local_directory, directory, watch)
+        outcome = run_job(job, timeout, attempt, said.take, worker.local_directory, directory, watch, began)
     finally:
         for pid in pids:
             guard.ended(pid)

@@ -138,6 +138,7 @@ def run_job(
     tmpdir: str | None = None,
     directory: str | None = None,
     watch: Callable[[RunningJob], None] = lambda running: None,
+    began: Callable[[int], None] = lambda pid: None,
 ) -> JobOutcome:
     """Run a job in new processes, and return how it ended; what it wrote to stdout is in memory.
 
@@ -149,11 +150,13 @@ def run_job(
         tmpdir: directory of temporary files.
         directory: its working directory.
         watch: called several times a second while it runs; an exception ends it.
+        began: called with each process as soon as it has started.
     """
     if job.call is not None and not isinstance(job.call, PickledCall):
         return _call_here(job, attempt)
     poll = select.poll()
-    running = RunningJob(job, poll, timeout=timeout, attempt=attempt, relay=relay, tmpdir=tmpdir, directory=directory)
+    how: dict[str, Any] = {"timeout": timeout, "attempt": attempt, "relay": relay, "tmpdir": tmpdir}
+    running = RunningJob(job, poll, **how, directory=directory, began=began)
     try:
         while (outcome := running.advance()) is None:
             watch(running)
@@ -256,8 +259,10 @@ class RunningJob:
         tmpdir: str | None = None,
         copy: Callable[..., Any] | None = None,
         directory: str | None = None,
+        began: Callable[[int], None] = lambda pid: None,
     ) -> None:
         self.job = job
+        self._announce = began
         self._directory = directory
         self._poll = poll
         self._attempt = attempt
@@ -321,6 +326,7 @@ class RunningJob:
                     if fd >= 0:
                         os.close(fd)
             stdin = after
+            self._announce(program.pid)
             self._programs.append(program)
             self._watched.append(program)
             program.watch(self._poll)

@@ -49,11 +49,9 @@ class LocalExecutor:
         copy: Callable[..., Any] | None = None
         if copies and (self._run is not None or job.call is not None):
             copy = partial(ProcessCopy, self._run, self._descriptors())
-        running = RunningJob(job, self._poll, attempt=attempt, copy=copy, **self._settings)
+        settings = self._settings if self._guard is None else {**self._settings, "began": self._guard.began}
+        running = RunningJob(job, self._poll, attempt=attempt, copy=copy, **settings)
         self._running[running] = job
-        if self._guard is not None:
-            for pid in running.pids:
-                self._guard.began(pid)
 
     def _descriptors(self) -> list[int]:
         assert self._guard is not None
