@@ -14,7 +14,7 @@
 #include <Python.h>
 #include <string.h>
 
-enum { BLOCK = 512, LONGEST_NAME = 1024, MOST_ENTRIES = 64 };
+enum { BLOCK = 512, LONGEST_NAME = 1024, MOST_ENTRIES = 64, MOST_SAMPLES = 64 };
 
 typedef unsigned char byte;
 
@@ -237,7 +237,7 @@ static PyObject *samples(PyObject *module, PyObject *arguments)
         return NULL;
     PyObject *found = PyList_New(0);
     Entry first, next;
-    while (found != NULL && at >= 0) {
+    while (found != NULL && at >= 0 && PyList_Size(found) < MOST_SAMPLES) {
         PyObject *sample = NULL, *entries = read_sample(view.buf, view.len, at, base, whole, &first, &next);
         Py_ssize_t count = entries == NULL ? -1 : PyList_Size(entries);
         if (count > 0)
@@ -258,7 +258,7 @@ static PyMethodDef methods[] = {
     {"samples", samples, METH_VARARGS,
      "samples(data, at, base, whole)\n--\n\n"
      "Return the plain samples that follow each other from data[at] on, each as (key, entries).\n\n"
-     "The last one is before the first sample that is not plain, or whose end is not in `data`.\n"
+     "There are at most 64; the last one is before the first sample that is not plain, or whose end is not in `data`.\n"
      "`base` is the offset of `data` in the archive, `whole` the length of the archive."},
     {NULL, NULL, 0, NULL}};
 

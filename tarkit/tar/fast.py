@@ -29,8 +29,9 @@ def _load() -> FindSamples | None:
 find_samples: Final = _load()
 """`find_samples(data, at, base, whole)` returns the plain samples that follow each other from `data[at]` on.
 
-The last one is before the first sample that is not plain, or whose end is not in `data`. `base` is the offset of `data`
-in the archive, `whole` the length of the archive. None without the accelerator.
+There are at most 64, so that memory is bounded; the last one is before the first sample that is not plain, or whose end
+is not in `data`. `base` is the offset of `data` in the archive, `whole` the length of the archive. None without the
+accelerator.
 """
 
 
