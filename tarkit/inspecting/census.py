@@ -254,7 +254,7 @@ class _HeaderCount:
     def _read(self) -> None:
         groups, reader, census, rows, release = EntryGroups(), self.reader, self.census, self.rows, self.source.release
         is_repeated = self.recent.add
-        for key, entries, plain in groups.read(reader.raw(), ahead=reader.plain_samples):
+        for key, entries, plain in groups.read(reader.raw(), ahead=reader.ahead):
             if not plain or reader.sparse or reader.nul:
                 self._add(key, entries)
             else:

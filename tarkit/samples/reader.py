@@ -174,10 +174,6 @@ FEW = 64  # entries of a sample up to which names are compared one by one
 _NO_LIMIT = 1 << 62
 
 
-def _no_samples(entry: Raw) -> PlainSamples:
-    return []
-
-
 _NAME = itemgetter(0)
 _PLAIN = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
 
@@ -231,7 +227,7 @@ class EntryGroups:
         return self.entries[-1][4] - self.entries[0][1] if self.entries else 0
 
     def read(
-        self, entries: Iterable[Raw], limit: int = _NO_LIMIT, ahead: Callable[[Raw], PlainSamples] = _no_samples
+        self, entries: Iterable[Raw], limit: int = _NO_LIMIT, ahead: Callable[[Raw], PlainSamples] | None = None
     ) -> Iterator[tuple[bytes, list[Raw], bool]]:
         """Yield (key, entries, plain) of each sample that is complete because the next one begins.
 
@@ -273,7 +269,7 @@ class EntryGroups:
                         sample = [*keyless, entry]
                         edge = sample[0][1] + limit
                         self._severed = False
-                        if not keyless and (found := ahead(entry)):
+                        if ahead is not None and not keyless and (found := ahead(entry)):
                             for plain_sample in found:
                                 yield *plain_sample, True
                             key, sample, length = None, [], 0
@@ -385,7 +381,7 @@ class SampleReader:
         """Yield samples up to the end, to damage, or to a sample that is yielded before its end is known."""
         source, reader, release, is_repeated = self.source, self._reader, self.source.release, self._is_repeated
         limit = LARGE if self._early and not self._damaged else _NO_LIMIT
-        for key, entries, plain in self._groups.read(self._entries, limit, self._reader.plain_samples):
+        for key, entries, plain in self._groups.read(self._entries, limit, reader.ahead):
             sample = TarSample(key, source, entries, entries[0][1], entries[-1][4])
             repeated = is_repeated(key)
             plain = plain and not reader.nul

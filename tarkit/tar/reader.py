@@ -182,6 +182,11 @@ class TarReader:
                 stop = entry[4]
             start = pos = stop
 
+    @property
+    def ahead(self) -> Callable[[Raw], PlainSamples] | None:
+        """The method `plain_samples`; None without the accelerator."""
+        return None if find_samples is None else self.plain_samples
+
     def plain_samples(self, entry: Raw) -> PlainSamples:
         """Read the plain samples from `entry` on, the last one that `raw` has yielded, which continues after them.
 

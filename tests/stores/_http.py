@@ -31,7 +31,8 @@ class Served:
         total: whether the header of a range has the length of the object.
         raw: the bytes that are sent in place of a reply; to a HEAD, those of its head.
         change: called with the number of the request before each reply; it may change any of this.
-        requests, sent, closed: how many requests there were, bytes that were sent, connections that `every` closed.
+        requests, sent, closed, cut: how many requests there were, bytes that were sent, connections that `every`
+            closed, replies that `drop` cut.
     """
 
     data: bytes = b""
@@ -51,6 +52,7 @@ class Served:
     requests: int = 0
     sent: int = 0
     closed: int = 0
+    cut: int = 0
 
 
 class HttpServer:
@@ -180,8 +182,10 @@ class _Handler(BaseHTTPRequestHandler):
         if end < stop and end - start == served.stall:
             self.served_by.stop.wait(30)
         if end < stop:
-            if served.drops is not None and end - start == drop:
-                served.drops -= 1
+            if end - start == drop:
+                with self.served_by.lock:
+                    served.cut += 1
+                    served.drops = None if served.drops is None else served.drops - 1
             self._hang_up()
 
     def _hang_up(self) -> None:
