@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections import deque
+from collections.abc import Callable
 from weakref import ref
 
 from tarkit.errors import TarkitError
@@ -21,10 +22,10 @@ class Descriptor:
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
-    def close(self) -> None:
-        """Close it now."""
+    def close(self, close: Callable[[int], None] = os.close) -> None:
+        """Close it now. At the end of Python `os` may be gone already, so that its function is kept here."""
         if self.fd > 2:
-            os.close(self.fd)
+            close(self.fd)
             self.fd = -1
 
     def __del__(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -189,3 +191,13 @@ def test_allow_files(
     assert allow_files(count) == outputs
     assert tuple(now) == (raised or limits)
     assert files.most_files() == min(now[0] // 2 if now[0] > 0 else MOST, MOST)
+
+
+def test_descriptors_that_live_longer_than_their_module() -> None:
+    """At its end Python empties the modules that something still holds, such as torch, one after another."""
+    code = (
+        "import sys, types; last = sys.modules['last'] = types.ModuleType('last'); import os\n"
+        "from tarkit.streams import files; last.kept = files.Descriptor(os.dup(0)); sys.held = [last, files]"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    assert ran.stderr == b""
