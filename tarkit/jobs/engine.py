@@ -59,7 +59,7 @@ class JobSummary:
         done: how many succeeded.
         kept: how many were done before, and were left as they are.
         failed: how many failed.
-        cancelled: how many were ended because another one failed.
+        cancelled: how many were ended because another one failed; a run that is resumed does them again.
         retried: attempts after a failure.
         halted: whether jobs were left because one failed.
         samples, bytes: what the jobs that succeeded wrote, as far as they say.
@@ -110,6 +110,8 @@ def run_jobs(
         while run.start() or run.running:
             for job, outcome in executor.wait(PULSE):
                 run.take(job, outcome)
+            if halt == "now" and run.summary.halted:
+                run.cancel()
             progress(run.summary)
         progress(run.summary)
         return run.summary
@@ -165,8 +167,6 @@ class _JobRun:
 
     def take(self, job: ValueJob, outcome: JobOutcome) -> None:
         """Count and record a job that ended, or try it again."""
-        if not self.running:
-            return
         self.running -= 1
         summary = self.summary
         summary.seconds = time.monotonic() - self._begun
@@ -198,12 +198,14 @@ class _JobRun:
         summary.failed += 1
         if len(summary.failures) < SHOWN:
             summary.failures.append(JobFailure(job, outcome))
-        if self._halt == "never":
-            return
-        summary.halted = True
-        if self._halt == "now":
-            self._executor.cancel()
-            summary.cancelled, self.running = self.running, 0
+        summary.halted = self._halt != "never"
+
+    def cancel(self) -> None:
+        """Cancel the jobs that run; what jobs after them have printed waits no longer, and is passed on."""
+        self._executor.cancel()
+        self.summary.cancelled, self.running = self.running, 0
+        self._printed = {number: ended for number, ended in self._printed.items() if ended is not None}
+        self._pass_on()
 
     def _pass_on(self) -> None:
         """Pass on what all jobs before the first that still runs have printed; then the journal has them as done."""

@@ -1,12 +1,14 @@
 """The journal of a run of jobs: a file of JSON lines, one for each attempt that ended.
 
-A line is written by one call, at the end of the file, and is on the disk before the next job begins. What a killed run
-leaves of a last line is removed by the run that resumes. One run at a time holds the lock of a journal, until its
-last process has ended.
+A line is written by one call, at the end of the file, and is on the disk before another job takes the place of the one
+that ended. Only the line of a job that printed something waits until that is passed on, after what the jobs before it
+print: a run that resumes does the job again, and prints it, if the run before was killed until then. A job that was
+cancelled has no line, so that it is done again as well. What a killed run leaves of a last line is removed by the run
+that resumes. One run at a time holds the lock of a journal, until its last process has ended.
 
-A job is known by the digest of its value and its command line, or the name of its call. It is done if an attempt
-ended with status 0, and its inputs and outputs, as far as they are known, are what they were then: same size and time,
-of an object the same version.
+A job is known by the digest of its value, its command line or the name of its call, and the names of its outputs. It
+is done if an attempt ended with status 0, and its inputs and outputs, as far as they are known, are what they were
+then: same size and time, of an object the same version.
 """
 
 from __future__ import annotations

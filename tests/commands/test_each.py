@@ -186,6 +186,18 @@ def test_halt(here: Path, halt: str, expected: set[int]) -> None:
     assert said(ran)[-2] == "tarkit: 1 of 5 jobs failed" + (f", {left} were not done" if left else "")
 
 
+def test_halt_now_prints_what_is_done(here: Path) -> None:
+    """A job that is done has its output printed, and its line in the journal, though one before it is cancelled."""
+    Path("s").write_text("case $1 in 0) sleep 600;; 1) echo one;; 2) sleep 0.5; exit 1;; esac")
+    options = ("-j", "3", "--halt", "now", "--journal", "j")
+    ran = tarkit("each", "{0..2}", "-v", *options, "--", "bash", "s", "{}", exit=1)
+    assert ran.stdout == b"one\n"
+    assert [(each["value"], each["status"]) for each in records()] == [("2", 1), ("1", 0)]
+    assert "3 jobs (1 done, 1 failed, 1 cancelled)" in said(ran)[-3]
+    Path("s").write_text("echo again $1")
+    assert tarkit("each", "{0..2}", *options, "--resume", "--", "bash", "s", "{}").stdout == b"again 0\nagain 2\n"
+
+
 def test_retries(here: Path) -> None:
     """A job is tried again; the journal has each attempt."""
     script = 'echo >> n; [ "$(wc -l < n)" -ge 3 ]'

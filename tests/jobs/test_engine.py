@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import json
 import tracemalloc
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from tarkit.jobs.engine import run_jobs
+from tarkit.jobs.engine import JobSummary, run_jobs
 from tarkit.jobs.job import Counts, JobOutcome, Printed, ValueJob, run_job
 from tarkit.jobs.journal import JobJournal
 from tarkit.jobs.values import Value
@@ -107,3 +109,39 @@ def test_what_was_not_passed_on_is_not_done(tmp_path: Path) -> None:
     resumed = True
     run()
     assert [number for number in found if number % 4] == list(range(2, 40, 4))  # others fail, and are run again
+
+
+@each_row("first,slots,printed,done", [(3, 5, [6], [5, 6, 7]), (1, 4, [3], [2, 3])])
+def test_halt_now_passes_on_what_is_done(
+    first: int, slots: int, printed: list[int], done: list[int], tmp_path: Path
+) -> None:
+    """What a job printed is passed on though a job before it is cancelled, and the journal has it as done.
+
+    The first job runs until the end; 4 fails, and the others end before it or together with it.
+    """
+    found: list[int] = []
+
+    def run(resumed: bool) -> JobSummary:
+        journal = JobJournal(str(tmp_path / f"journal-{first}"), resumed)
+        todo, executor = islice(jobs(first + slots), first, None), HereExecutor(slots, first, 3)
+        try:
+            return run_jobs(
+                todo,
+                executor,
+                halt="now",
+                journal=journal,
+                emit=lambda output: found.append(int(output)),  # type: ignore[arg-type]
+            )
+        finally:
+            journal.close()
+
+    summary = run(resumed=False)
+    assert (summary.done, summary.failed, summary.cancelled, summary.halted) == (len(done), 1, 1, True)
+    assert summary.samples == len(done)
+    assert found == printed
+    lines = [json.loads(line) for line in (tmp_path / f"journal-{first}").read_text().splitlines()]
+    assert sorted(int(line["value"]) for line in lines if line["status"] == 0) == done
+    assert [int(line["value"]) for line in lines if line["status"]] == [4]
+    found.clear()
+    assert run(resumed=True).kept == len(done)
+    assert not set(found) & set(printed)
