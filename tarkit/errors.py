@@ -233,6 +233,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
+def message_text(message: str, hint: str | None = None) -> str:
+    """Return the lines of stderr for an error: the message, and the hint on a line of its own."""
+    return f"tarkit: {printable(message)}\n" + (f"hint: {printable(hint)}\n" if hint else "")
+
+
 def _escape(char: str) -> str:
     raw = char.encode("utf-8", "surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass")
     return "".join(f"\\x{byte:02x}" for byte in raw)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tarkit.errors import printable
+from tarkit.errors import message_text
 
 bars: list[Any] = []  # the progress bar on the screen, if any
 
@@ -26,9 +26,8 @@ def bars_hidden() -> Iterator[None]:
 
 def say(message: str, hint: str | None = None) -> None:
     """Write a message to stderr, and the hint on a line of its own; a closed stderr is not an error."""
-    text = f"tarkit: {printable(message)}\n" + (f"hint: {printable(hint)}\n" if hint else "")
     try:
         with bars_hidden():
-            os.write(2, text.encode())
+            os.write(2, message_text(message, hint).encode())
     except OSError:
         pass

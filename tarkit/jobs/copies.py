@@ -16,8 +16,8 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
-from tarkit.errors import Interrupted, TarkitError, printable
-from tarkit.jobs.job import Counts, PickledCall, python_words
+from tarkit.errors import Interrupted, TarkitError
+from tarkit.jobs.job import Counts, PickledCall, error_text, python_words
 from tarkit.signals import catch_signals, clean_up, die, restart_in_copy
 from tarkit.streams.command import PATIENCE, disown_commands, lives, send
 from tarkit.streams.process import ForkedChild, Program
@@ -109,9 +109,7 @@ def _reported(call: Callable[[], Counts], report: int) -> int:
     try:
         samples, size = call()
     except (TarkitError, OSError) as error:
-        hint = getattr(error, "hint", None)
-        said = f"tarkit: {printable(str(error))}\n" + (f"hint: {printable(hint)}\n" if hint else "")
-        os.write(2, said.encode("utf-8", "backslashreplace"))
+        os.write(2, error_text(error).encode())
         return 1
     os.write(report, json.dumps({"samples": samples, "bytes": size}).encode())
     return 0

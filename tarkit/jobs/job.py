@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from tarkit.errors import TarkitError, signal_name, system_hint
+from tarkit.errors import TarkitError, Unsupported, message_text, signal_name, system_hint
 from tarkit.jobs.quoting import shell_word
 from tarkit.jobs.values import Value
 from tarkit.stores.schemes import public_name, scheme_of
@@ -143,17 +143,22 @@ def run_job(
     """Run a job in new processes, and return how it ended; what it wrote to stdout is in memory.
 
     Args:
-        job: the job; a call that is no `PickledCall` is called in this process, where `timeout` has no effect.
+        job: the job; a call that is no `PickledCall` is called in this process, where nothing can end it.
         timeout: seconds after which it is ended.
         attempt: the number of the attempt.
-        relay: called with each line of its stderr.
+        relay: called with each line of its stderr; for a call in this process with those about its error alone.
         tmpdir: directory of temporary files.
         directory: its working directory.
         watch: called several times a second while it runs; an exception ends it.
         began: called with each process as soon as it has started.
+
+    Raises:
+        Unsupported: a timeout for a call in this process.
     """
     if job.call is not None and not isinstance(job.call, PickledCall):
-        return _call_here(job, attempt)
+        if timeout is not None:
+            raise Unsupported(f"{job.name}: a call in a process with threads cannot be ended after a timeout")
+        return _call_here(job, attempt, relay)
     poll = select.poll()
     how: dict[str, Any] = {"timeout": timeout, "attempt": attempt, "relay": relay, "tmpdir": tmpdir}
     running = RunningJob(job, poll, **how, directory=directory, began=began)
@@ -175,7 +180,16 @@ def run_job(
     return outcome
 
 
-def _call_here(job: ValueJob, attempt: int) -> JobOutcome:
+def error_text(error: BaseException) -> str:
+    """Return what a call that raised writes to stderr: the message, or the traceback of an error of the function."""
+    if isinstance(error, (TarkitError, OSError)):
+        return message_text(str(error), getattr(error, "hint", None))
+    from traceback import format_exception
+
+    return "".join(format_exception(error))
+
+
+def _call_here(job: ValueJob, attempt: int, relay: Relay | None) -> JobOutcome:
     assert job.call is not None
     begun, start = time.monotonic(), _now()
     status, counts, tail = 0, None, ""
@@ -184,6 +198,9 @@ def _call_here(job: ValueJob, attempt: int) -> JobOutcome:
         counts = job.call()
     except (Exception, SystemExit) as error:
         status, tail = 1, f"{type(error).__name__}: {error}" if not isinstance(error, TarkitError) else str(error)
+        if relay is not None:
+            for line in error_text(error).encode("utf-8", "backslashreplace").splitlines():
+                relay(job, line)
     samples, size = counts or (None, None)
     return JobOutcome(status, time.monotonic() - begun, samples, size, attempt, start=start, tail=tail)
 
@@ -338,8 +355,7 @@ class RunningJob:
         else:
             hint, text = getattr(error, "hint", None), str(error)
         self._status = status
-        said = f"tarkit: {text}\n" + (f"hint: {hint}\n" if hint else "")
-        self._take(said.encode("utf-8", "backslashreplace"))
+        self._take(message_text(text, hint).encode())
         self.terminate()
 
     def patience(self) -> float:

@@ -41,10 +41,14 @@ class LocalExecutor:
         self._guard = None if has_threads() else ProcessGuard()
 
     def submit(self, job: ValueJob, attempt: int) -> None:
-        """Start a job. A call is called at once if this process has threads, and so cannot be copied."""
+        """Start a job. A call is called at once, to its end, if this process has threads, and so cannot be copied.
+
+        Raises:
+            Unsupported: a timeout for such a call.
+        """
         copies = self._guard is not None and not has_threads()
         if job.call is not None and not copies:
-            self._ended.append((job, run_job(job, attempt=attempt)))
+            self._ended.append((job, run_job(job, attempt=attempt, **self._settings)))
             return
         copy: Callable[..., Any] | None = None
         if copies and (self._run is not None or job.call is not None):

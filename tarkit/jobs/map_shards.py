@@ -73,8 +73,9 @@ def map_shards(
 ) -> JobSummary:
     """Make an archive of each archive, several at a time, in copies of this process or on a cluster.
 
-    While this process has other threads, as in a notebook, it cannot be copied, and does the work itself. Lines that a
-    job writes to stderr are printed after the name of its input.
+    Lines that a job writes to stderr are printed after the name of its input. While this process has other threads, as
+    in a notebook, it cannot be copied, and does the work itself, one job after the other; then of what is written to
+    stderr only the lines about an error have the name before them.
 
     Args:
         inputs: as for `tarkit.open`, without file objects.

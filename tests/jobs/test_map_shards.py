@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 import tarkit
 from tarkit.api.dataset import Dataset
 from tarkit.jobs.job import RunningJob, ValueJob, run_job
+from tarkit.jobs.local import LocalExecutor
 from tarkit.jobs.values import Value
 from tests._tools import each_row
 from tests.conftest import keys, tar
@@ -77,17 +79,56 @@ def test_errors_of_the_function(shards: list[str], capfd: pytest.CaptureFixture[
     assert not [*Path().glob("*out*")]
 
 
-def test_with_threads(shards: list[str]) -> None:
-    """A process with threads, which cannot be copied, does the work itself."""
+@pytest.fixture
+def with_thread() -> Iterator[None]:
+    """Have a thread in this process, which therefore cannot be copied."""
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()
-    try:
-        assert tarkit.map_shards(shards, "out-{stem}.tar", in_order, jobs=2).done == 4
-    finally:
-        stop.set()
-        thread.join()
+    yield
+    stop.set()
+    thread.join()
+
+
+def test_with_threads(shards: list[str], with_thread: None) -> None:
+    """A process with threads, which cannot be copied, does the work itself."""
+    assert tarkit.map_shards(shards, "out-{stem}.tar", in_order, jobs=2).done == 4
     assert keys(Path("out-in-0.tar")) == "0/1 0/2 0/3"
+
+
+def test_errors_with_threads(shards: list[str], with_thread: None, capfd: pytest.CaptureFixture[str]) -> None:
+    """The text of an error has the name of the input before it, as that of a copy has."""
+    Path("in-2.tar").write_bytes(Path("in-2.tar").read_bytes()[:700])
+
+    def broken(data: Dataset) -> Dataset:
+        if sum(1 for _ in data) == 3:
+            raise KeyError("three\nsamples")
+        return data
+
+    message = r"(?m)^4 of 4 jobs failed; in-0.tar: KeyError: 'three\\nsamples'$"
+    with pytest.raises(tarkit.TarkitError, match=message):
+        tarkit.map_shards(shards, "out-{stem}.tar", broken, jobs=2, halt="never")
+    said = capfd.readouterr().err.splitlines()
+    assert "in-0.tar: KeyError: 'three\\nsamples'" in said
+    assert [line for line in said if line.startswith("in-2.tar: tarkit: in-2.tar: at ")]
+    assert all(line.startswith("in-") for line in said)
+
+
+def test_no_timeout_with_threads(shards: list[str], with_thread: None) -> None:
+    """A call in this process cannot be ended, so a timeout is refused before it begins."""
+    called: list[int] = []
+
+    def call() -> tuple[int, int]:
+        called.append(1)
+        return 0, 0
+
+    executor = LocalExecutor(1, timeout=5)
+    try:
+        with pytest.raises(tarkit.TarkitError, match="in a process with threads cannot be ended after a timeout"):
+            executor.submit(ValueJob(Value("v", 0, "v", "v", "."), call=call, name="f"), 1)
+    finally:
+        executor.close()
+    assert not called
 
 
 @each_row(
