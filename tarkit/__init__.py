@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tarkit.api.writers import ShardWriter as ShardWriter
     from tarkit.api.writers import TarWriter as TarWriter
     from tarkit.checking.findings import Finding as Finding
-    from tarkit.cluster.ordered import write_on_cluster as write_on_cluster
+    from tarkit.cluster.api import write_on_cluster as write_on_cluster
     from tarkit.errors import Problem as Problem
     from tarkit.errors import TarkitError as TarkitError
     from tarkit.errors import Unsupported as Unsupported
@@ -94,7 +94,7 @@ _MODULES = {
     "plan": "tarkit.api.tree.plan",
     "stats": "tarkit.api.dataset",
     "verify_index": "tarkit.api.index",
-    "write_on_cluster": "tarkit.cluster.ordered",
+    "write_on_cluster": "tarkit.cluster.api",
 }
 
 __all__ = [

@@ -25,7 +25,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pytest
 from click.testing import CliRunner
@@ -34,6 +34,9 @@ from tarkit.cli.app import group
 from tarkit.streams import sink
 from tests._alone import run_alone, several_threads
 from tests._tools import each_row
+
+if TYPE_CHECKING:
+    from tests._dask import Cluster, NewCluster
 
 # A process that is started in the background, or by nohup, ignores these signals, and so would all its children.
 if threading.current_thread() is threading.main_thread():
@@ -310,6 +313,24 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     path = tmp_path_factory.getbasetemp() / f"{base}{next(_numbers)}"
     path.mkdir(mode=0o700)
     return path
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Make a cluster of Dask for tests that leave it as it is."""
+    from tests._dask import Cluster
+
+    with ExitStack() as stack:
+        yield Cluster(tmp_path_factory.mktemp("cluster"), stack).begin()
+
+
+@pytest.fixture
+def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewCluster]:
+    """Make a cluster of Dask for one test."""
+    from tests._dask import Cluster
+
+    with ExitStack() as stack:
+        yield lambda **how: Cluster(tmp_path_factory.mktemp("cluster"), stack).begin(**how)
 
 
 @pytest.fixture

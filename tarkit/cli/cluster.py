@@ -28,10 +28,10 @@ def on_cluster(run: ConsoleRun) -> Iterator[None]:
     if given.dask is None:
         yield
         return
-    from tarkit.cluster.ordered import connected
+    from tarkit.cluster.api import cluster_tasks
     from tarkit.jobs.dask import parse_resources
 
-    with connected(given.dask, parse_resources(given.dask_resources)) as tasks:
+    with cluster_tasks(given.dask, parse_resources(given.dask_resources)) as tasks:
         run.tasks = tasks
         try:
             yield
@@ -63,7 +63,7 @@ class SpillOptions:
 
             write(data, target, run)
             return
-        from tarkit.cluster.ordered import parse_task_size, write_ordered
+        from tarkit.cluster.api import parse_task_size, write_ordered
         from tarkit.cluster.plan import TaskDivision
 
         division = TaskDivision(parse_task_size(self.task_size))

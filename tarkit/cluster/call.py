@@ -12,7 +12,7 @@ from tarkit import errors
 from tarkit.api.chain import Archives, Chain
 from tarkit.api.run import Run
 from tarkit.api.steps import Step
-from tarkit.cluster.spill import Spill
+from tarkit.cluster.shared import Spill
 from tarkit.errors import TarkitError
 from tarkit.parallel import Tasks
 from tarkit.problems import Policy, PolicyCounts

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from tarkit.api.run import Run
 from tarkit.cluster.call import PassRunner, TaskContext
-from tarkit.cluster.order import SpanFigures, SpanSizes
-from tarkit.cluster.spill import Blob
+from tarkit.cluster.merge import SpanFigures, SpanSizes
+from tarkit.cluster.shared import Blob
 from tarkit.shards.limits import Limits
 from tarkit.tar.block import BLOCK, RECORD
 
 
 class ShardStart(NamedTuple):
-    """Where a shard begins: a range, a record in it, and the number of its first sample in the whole order."""
+    """Where a shard begins: a span, a record in it, and the number of its first sample in the whole order."""
 
     span: int
     record: int
@@ -25,7 +25,7 @@ class ShardStart(NamedTuple):
 
 
 class OpenShard(NamedTuple):
-    """The shard that is open at a border between two ranges: its samples, its length so far, its bytes of payload.
+    """The shard that is open at a border between two spans: its samples, its length so far, its bytes of payload.
 
     At the start of all it has no sample, but what stands in front of the first one.
     """
@@ -36,7 +36,7 @@ class OpenShard(NamedTuple):
 
 
 class CutItem(NamedTuple):
-    """A range to cut: its sizes, the number of its first sample, and the shard that is open at its start."""
+    """A span to cut: its sizes, the number of its first sample, and the shard that is open at its start."""
 
     span: int
     sizes: Blob
@@ -51,14 +51,14 @@ class CutItem(NamedTuple):
 
 
 class CutResult(NamedTuple):
-    """The shards that begin in a range, and the one that is open at its end."""
+    """The shards that begin in a span, and the one that is open at its end."""
 
     starts: list[ShardStart]
     opened: OpenShard
 
 
 def cut_span(item: CutItem, context: TaskContext, run: Run) -> CutResult:
-    """Find where shards begin in a range, by the rules of `shards.writer.SeriesWriter`.
+    """Find where shards begin in a span, by the rules of `shards.writer.SeriesWriter`.
 
     Where one ends is looked up in the sums of sizes, so that it takes no time for each sample.
     """
@@ -94,12 +94,12 @@ def _end_of_shard(opened: OpenShard, first: int, ends: Sequence[int], contents: 
 
 
 def find_starts(
-    passes: PassRunner, spans: Sequence[SpanFigures], limits: Limits, ahead: tuple[int, int]
+    runner: PassRunner, spans: Sequence[SpanFigures], limits: Limits, ahead: tuple[int, int]
 ) -> list[ShardStart]:
     """Return where shards begin, in order; `ahead` is the size and content of what stands before the first sample.
 
-    Shards of equally many samples begin where the numbers of samples of the ranges say. Others are found range after
-    range, since a shard begins where the one before it is full.
+    Shards of equally many samples begin where the numbers of samples of the spans say. Others are found span after
+    span, since a shard begins where the one before it is full.
     """
     firsts = [0, *accumulate(span.samples for span in spans)]
     whole = all(span.samples == span.records for span in spans)
@@ -112,13 +112,13 @@ def find_starts(
         if figures.samples:
             assert figures.sizes is not None
             item = CutItem(span, figures.sizes, figures.samples, figures.records, firsts[span], opened, limits)
-            for found in passes.results(cut_span, [item]):
+            for found in runner.results(cut_span, [item]):
                 starts += found.starts
                 opened = found.opened
     return starts
 
 
 def _place(firsts: Sequence[int], number: int) -> tuple[int, int]:
-    """Return the range of a sample, and its place there."""
+    """Return the span of a sample, and its place there."""
     span = bisect_right(firsts, number) - 1
     return span, number - firsts[span]

@@ -17,14 +17,14 @@ from tarkit.problems import Policy
 from tarkit.sorting.keys import SortKey
 from tarkit.streams.location import portable_location
 
-BLOCK = 16_000_000
-"""Bytes of a block that one task writes for another, about: a request for less costs more than its bytes."""
+BLOCK_SIZE = 16_000_000
+"""Bytes of a block that one task reads of the file of a group, about: a request for less costs more than its bytes."""
 
 MEMORY = 1_000_000_000
 """Bytes that a task holds, unless the user says otherwise."""
 
 SPAN = 16_000_000
-"""Samples in a range whose list one task merges."""
+"""Samples in a span, whose list one task merges."""
 
 SCANS = 10_000
 """Tasks that scan inputs, at most."""
@@ -41,8 +41,8 @@ class TaskDivision:
     """How the work is divided.
 
     Attributes:
-        task_size: bytes of samples that one task sorts, or writes; None: as many as make blocks of BLOCK bytes.
-        span: samples in a range.
+        task_size: bytes of samples that one task sorts, or writes; None: as many as make blocks of BLOCK_SIZE bytes.
+        span: samples in a span.
         scans: tasks that scan inputs, at most.
     """
 
@@ -52,10 +52,10 @@ class TaskDivision:
 
     def size(self, total: int) -> int:
         """Return the bytes of one task, if there are `total` bytes."""
-        return self.task_size or max(isqrt(total * BLOCK), 1)
+        return self.task_size or max(isqrt(total * BLOCK_SIZE), 1)
 
     def spans(self, samples: int) -> int:
-        """Return the number of ranges."""
+        """Return the number of spans."""
         return max(1, -(-samples // self.span))
 
     def batches(self, count: int) -> Iterator[range]:
@@ -177,7 +177,7 @@ def _portable(origin: Archives) -> Archives:
 
 
 def choose_bounds(scans: Sequence[ScanResult], count: int) -> list[bytes]:
-    """Return the first ranks of all ranges but the first, such that ranges have about equally many samples."""
+    """Return the first ranks of all spans but the first, such that spans have about equally many samples."""
     drawn: list[tuple[bytes, float]] = []
     for scan in scans:
         weight = sum(each.samples for each in scan.inputs) / max(1, len(scan.drawn))

@@ -1,12 +1,15 @@
-"""The files of a spill, and the records in them.
+"""The files of a spill, and the records in them; `run` defines the words.
 
-- `data-N`, of each group of inputs: its samples in order, each as the length of its key, the key, and its bytes.
-- `list-N`, of each group: a record for each of these samples, in the same order, divided into sections: entries without
-  a key, then one section for each range of the order; then the keys, a section for each part of the keys. At the end is
-  a table of the sections.
-- `order-N`, of each range: records of fixed length for its samples in their order, with the places of their bytes.
-- `sizes-N`, of each range: the sizes of its samples, where shards are cut by them.
-- `piece-N`: part of an output that is one archive.
+- `in-use`: there as long as the run goes on (`shared.Spill.check`).
+- `bounds`: the ranks at which all spans but the first begin.
+- `data-N`, of each group: its samples in order, each as the length of its key, the key, and its bytes.
+- `list-N`, of each group: a record for each of these samples, in the same order, divided into sections: the strays,
+  then one section for each span; then the keys, a section for each key part. At the end is a table of the sections.
+- `groups`: of each group, where its table of sections begins, and whether it has strays.
+- `order-N`, of each span: records of fixed length for its samples in their order, with the places of their bytes.
+- `sizes-N`, of each span: the sizes of its samples, where shards are cut by them.
+- `claim-N`, of each task of write: it has begun to write its shards, and may replace those of these names.
+- `piece-N`, of each task of write: its part of an output that is one archive.
 
 Sections, samples and records each have a checksum that is compared when they are read.
 """
@@ -19,7 +22,7 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from tarkit.cluster.spill import Spill
+from tarkit.cluster.shared import Spill
 from tarkit.streams.sink import Sink
 
 DIGEST = 16  # bytes of SHA-256 that are kept
@@ -46,12 +49,12 @@ def list_name(group: int) -> str:
 
 
 def order_name(span: int) -> str:
-    """Return the name of the file with the order of a range."""
+    """Return the name of the file with the order of a span."""
     return f"order-{span:07d}"
 
 
 def sizes_name(span: int) -> str:
-    """Return the name of the file with the sizes of the samples of a range."""
+    """Return the name of the file with the sizes of the samples of a span."""
     return f"sizes-{span:07d}"
 
 
@@ -124,10 +127,10 @@ def unpack_keyed(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 class OrderedSample(NamedTuple):
-    """A sample, or a part of one, in the order of a range.
+    """A sample in the order of a span.
 
     Attributes:
-        joined: whether it is part of the sample before it.
+        joined: whether it is joined to the one before it.
         group: the group of inputs whose data file has its bytes.
         key_size, offset, size, digest: of these bytes.
         content: bytes of payload.
@@ -146,14 +149,9 @@ class OrderedSample(NamedTuple):
         record = _ORDERED.pack(*self)
         return record + _CHECK.pack(crc32(record))
 
-    @property
-    def stop(self) -> int:
-        """Where its bytes end in the data file."""
-        return self.offset + KEY_SIZE.size + self.key_size + self.size
-
 
 def read_order(spill: Spill, span: int, first: int, last: int) -> Iterator[OrderedSample]:
-    """Yield records [first, last) of the order of a range."""
+    """Yield records [first, last) of the order of a span."""
     name, left, position = order_name(span), b"", first * ORDERED_SIZE
     for piece in spill.stream(name, position, last * ORDERED_SIZE):
         data = left + piece
@@ -210,9 +208,9 @@ class SectionWriter:
             self._sink.write(data)
 
 
-def read_section(spill: Spill, group: int, table: int, section: int) -> bytes:
-    """Return the bytes of a section of the list of a group, whose table of sections begins at `table`."""
-    name, at = list_name(group), table + section * SECTION_SIZE
+def read_section(spill: Spill, group: int, sections_at: int, section: int) -> bytes:
+    """Return the bytes of a section of the list of a group, whose table of sections begins at `sections_at`."""
+    name, at = list_name(group), sections_at + section * SECTION_SIZE
     entry = spill.read(name, at, at + SECTION_SIZE)
     if crc32(entry[: _SECTION.size]) != _CHECK.unpack_from(entry, _SECTION.size)[0]:
         raise spill.changed(name, at)
@@ -225,7 +223,7 @@ def read_section(spill: Spill, group: int, table: int, section: int) -> bytes:
 
 def read_sections(spill: Spill, rows: Sequence[tuple[int, bool]], section: int) -> Iterator[bytes]:
     """Yield the bytes of one section of the list of each group, in order; `rows` is what a GroupTable has."""
-    tables = [(group, table) for group, (table, _) in enumerate(rows)]
+    tables = [(group, sections_at) for group, (sections_at, _) in enumerate(rows)]
     return spill.ahead(lambda each: read_section(spill, *each, section), tables)
 
 
@@ -241,17 +239,17 @@ class GroupTable:
 
     @classmethod
     def unpack(cls, data: bytes) -> list[tuple[int, bool]]:
-        """Return (where the table of sections begins, whether there are entries without a key) of each group."""
+        """Return (where the table of sections begins, whether it has strays) of each group."""
         return list(cls.ROW.iter_unpack(data))
 
 
 def pack_bounds(bounds: list[bytes]) -> bytes:
-    """Return the first ranks of all ranges but the first as bytes."""
+    """Return the first ranks of all spans but the first as bytes."""
     return b"".join(KEY_SIZE.pack(len(bound)) + bound for bound in bounds)
 
 
 def unpack_bounds(data: bytes) -> list[bytes]:
-    """Return the first ranks of all ranges but the first."""
+    """Return the first ranks of all spans but the first."""
     found, at = [], 0
     while at < len(data):
         (size,) = KEY_SIZE.unpack_from(data, at)

@@ -1,14 +1,28 @@
 """The passes of a sort or shuffle on many machines, as the client runs them.
 
 1. scan: count the samples of each input; for a sort, draw some of their keys (`scan.scan_inputs`).
-2. scatter: sort each group of inputs; the samples of each range of the order are one block of its file
+2. scatter: sort each group of inputs, so that the samples of each span are neighbours in its file
    (`scatter.scatter_group`).
-3. order: merge the lists of all groups for each range (`order.order_span`); compare keys (`order.compare_keys`).
+3. order: merge the lists of all groups for each span (`merge.order_span`); compare keys (`merge.compare_keys`).
 4. cut: find where shards begin (`cut.cut_span`); without tasks where the numbers of samples say it.
 5. write: read the blocks of some shards, and write these (`write.write_samples`).
 
 The order and the bytes are those of `api.order.Order` on one machine. Through the client go figures of inputs, groups,
-ranges and shards, and none of samples.
+spans and shards, and none of samples. Only where the output is one archive, its bytes go through the client: it reads
+the pieces that tasks have written to the spill, and writes them one after the other.
+
+Words of this package:
+
+- pass: one of these steps. It has a task for each item, and `call.PassRunner` runs it.
+- group: inputs that are neighbours; one task of scatter sorts them.
+- rank: bytes by which samples are compared.
+- span: a range of the order, from one rank to another ("range of the order" in messages); one task merges its lists.
+- section: what the list of a group says of one span, of the strays, or of one key part.
+- key part: the keys with one remainder of their checksum; one task compares them.
+- record: one sample in the order of a span. Samples of one key that are joined have a record each.
+- block: samples that are neighbours in the file of a group; one task of write reads them.
+- stray: an entry without a key. All of them come before the first sample.
+- piece: what one task of write leaves in the spill where the output is one archive.
 """
 
 from __future__ import annotations
@@ -28,13 +42,13 @@ from tarkit.api.run import Run
 from tarkit.api.write import SeriesOpening, ShardsOutput
 from tarkit.cluster.call import PassRunner
 from tarkit.cluster.cut import ShardStart, find_starts
-from tarkit.cluster.order import KeyPlace, KeysItem, OrderItem, SpanFigures, compare_keys, order_span
+from tarkit.cluster.merge import SHOWN, KeyPlace, KeysItem, OrderItem, SpanFigures, compare_keys, order_span
 from tarkit.cluster.plan import DRAWN, Ordering, TaskDivision, choose_bounds
 from tarkit.cluster.records import GroupTable, claim_name, pack_bounds
 from tarkit.cluster.scan import InputFigures, ScanItem, ScanResult, scan_inputs
 from tarkit.cluster.scatter import GroupFigures, SampleSums, ScatterItem, random_bounds, scatter_group
-from tarkit.cluster.spill import Blob, Spill
-from tarkit.cluster.write import OrderedPart, WriteItem, WriteResult, write_samples
+from tarkit.cluster.shared import Blob, Spill
+from tarkit.cluster.write import SpanRecords, WriteItem, WriteResult, write_samples
 from tarkit.errors import Problem, TarkitError, Unsupported, show, spell
 from tarkit.problems import ONE_ARCHIVE
 from tarkit.shards.limits import Limits
@@ -65,20 +79,20 @@ class ClusterOutcome:
 
 
 def order_on_cluster(
-    ordering: Ordering, output: Output | ShardsOutput, passes: PassRunner, division: TaskDivision
+    ordering: Ordering, output: Output | ShardsOutput, runner: PassRunner, division: TaskDivision
 ) -> ClusterOutcome:
     """Sort or shuffle a dataset, and write it. The spill is removed at the end, also after an error."""
-    spill = passes.context.spill
+    spill = runner.context.spill
     if isinstance(output, ShardsOutput):
         output.refuse_inputs(ordering.archives.locations)
     else:
         refuse_overwrite(output.status(), ordering.archives.locations)
-        passes.run.policy.strict |= ONE_ARCHIVE
+        runner.run.policy.strict |= ONE_ARCHIVE
     try:
         spill.begin()
-        return _Passes(ordering, output, passes, division).run()
+        return _OrderingRun(ordering, output, runner, division).run()
     finally:
-        _remove(spill, passes.run)
+        _remove(spill, runner.run)
 
 
 def _remove(spill: Spill, run: Run) -> None:
@@ -89,14 +103,14 @@ def _remove(spill: Spill, run: Run) -> None:
         run.warn(f"{spill.shown}: the spill could not be removed: {error}")
 
 
-class _Passes:
-    """One run: the figures that each pass leaves for the next."""
+class _OrderingRun:
+    """The passes of one run: the figures that each pass leaves for the next."""
 
     def __init__(
-        self, ordering: Ordering, output: Output | ShardsOutput, passes: PassRunner, division: TaskDivision
+        self, ordering: Ordering, output: Output | ShardsOutput, runner: PassRunner, division: TaskDivision
     ) -> None:
-        self.ordering, self.output, self.passes, self.division = ordering, output, passes, division
-        self.spill, self.reports = passes.context.spill, passes.run
+        self.ordering, self.output, self.runner, self.division = ordering, output, runner, division
+        self.spill, self.reports = runner.context.spill, runner.run
         self.locations = ordering.archives.locations
         self.outcome = ClusterOutcome()
         self.inputs: list[InputFigures] = []
@@ -104,19 +118,19 @@ class _Passes:
         self.groups: list[GroupFigures] = []
         self.spans: list[SpanFigures] = []
         self.strays = SampleSums()
-        self.parts = 0  # of the keys
-        self.count = 1  # of the ranges
+        self.key_parts = 0
+        self.span_count = 1
 
     def run(self) -> ClusterOutcome:
         """Run all passes."""
         self._scan()
         self._scatter()
-        table = self.spill.put(
-            "groups", GroupTable.pack([(each.table, each.strays.samples > 0) for each in self.groups])
+        group_table = self.spill.put(
+            "groups", GroupTable.pack([(each.sections_at, each.strays.samples > 0) for each in self.groups])
         )
-        self._order(table)
-        self._compare_keys(table)
-        self._write(table)
+        self._order(group_table)
+        self._compare_keys(group_table)
+        self._write(group_table)
         return self.outcome
 
     @property
@@ -139,18 +153,18 @@ class _Passes:
             ScanItem(self.locations[each.start : each.stop], archives.shard_slice, self.ordering.before, order, draw)
             for each in batches
         )
-        for found in self._timed("scan", len(batches), self.passes.results(scan_inputs, items)):
+        for found in self._timed("scan", len(batches), self.runner.results(scan_inputs, items)):
             self.scans.append(found)
             self.inputs += found.inputs
 
     def _scatter(self) -> None:
         ordering, groups = self.ordering, list(self.division.groups(self.inputs))
         total = sum(each.samples for each in self.inputs)
-        self.count = self.division.spans(total)
-        bounds = choose_bounds(self.scans, self.count) if ordering.order.key else random_bounds(self.count)
+        self.span_count = self.division.spans(total)
+        bounds = choose_bounds(self.scans, self.span_count) if ordering.order.key else random_bounds(self.span_count)
         self.scans = []
-        self.count = len(bounds) + 1
-        self.parts = self.division.spans(total) if ordering.compares_keys else 0
+        self.span_count = len(bounds) + 1
+        self.key_parts = self.division.spans(total) if ordering.compares_keys else 0
         stored = self.spill.put("bounds", pack_bounds(bounds))
         firsts = [0, *accumulate(each.samples for each in self.inputs)]
 
@@ -168,21 +182,21 @@ class _Passes:
                     firsts[start],
                     firsts[stop] - firsts[start],
                     stored,
-                    self.parts,
+                    self.key_parts,
                     self._weighs,
                 )
 
-        for found in self._timed("scatter", len(groups), self.passes.results(scatter_group, items())):
+        for found in self._timed("scatter", len(groups), self.runner.results(scatter_group, items())):
             self.groups.append(found)
             self.outcome.sums.merge(found.sums)
             self.strays.merge(found.strays)
             self.reports.dropped += found.left_out + found.dropped
 
-    def _order(self, table: Blob) -> None:
+    def _order(self, group_table: Blob) -> None:
         joins, limits = self.ordering.joins, self._limits
         sizes = joins or (limits is not None and limits.size is not None)
-        items = (OrderItem(span, table, joins, sizes, self._weighs) for span in range(self.count))
-        for found in self._timed("order", self.count, self.passes.results(order_span, items)):
+        items = (OrderItem(span, group_table, joins, sizes, self._weighs) for span in range(self.span_count))
+        for found in self._timed("order", self.span_count, self.runner.results(order_span, items)):
             self.spans.append(found)
         records = sum(span.records for span in self.spans)
         if records != self.outcome.sums.samples or sum(span.bytes for span in self.spans) != self.outcome.sums.size:
@@ -199,13 +213,13 @@ class _Passes:
                     raise Unsupported(what, f"run it without {spell('dask')}")
                 self._refuse_neighbour(first._replace(before=last.input))
 
-    def _compare_keys(self, table: Blob) -> None:
+    def _compare_keys(self, group_table: Blob) -> None:
         scattered = "scattered-sample" in self.reports.policy.allowed
-        items = [KeysItem(1 + self.count + part, table, scattered) for part in range(self.parts)]
+        items = [KeysItem(1 + self.span_count + part, group_table, scattered) for part in range(self.key_parts)]
         repeated, shown = 0, list[KeyPlace]()
-        for found in self._timed("keys", len(items), self.passes.results(compare_keys, items)):
+        for found in self._timed("keys", len(items), self.runner.results(compare_keys, items)):
             repeated += found.repeated
-            shown += found.shown[: max(0, 4 - len(shown))]
+            shown += found.shown[: max(0, SHOWN - len(shown))]
         policy = self.reports.policy
         for place in shown:
             if self.ordering.order.gathers and not self.ordering.after:
@@ -227,13 +241,13 @@ class _Passes:
         problem = Problem("joined-sample", self.locations[place.input].name, place.start, what, hint)
         self.reports.policy.apply(problem)
 
-    def _write(self, table: Blob) -> None:
+    def _write(self, group_table: Blob) -> None:
         limits = self._limits or self._pieces()
         samples = sum(span.samples for span in self.spans)
         ahead = (self.strays.size, self.strays.content)
-        starts = find_starts(self.passes, self.spans, limits, ahead)
+        starts = find_starts(self.runner, self.spans, limits, ahead)
         target = self._series(len(starts)) if isinstance(self.output, ShardsOutput) else None
-        items = list(self._write_items(starts, samples, table, target))
+        items = list(self._write_items(starts, samples, group_table, target))
         if isinstance(self.output, ShardsOutput):
             self._write_shards(self.output, items, len(starts))
         else:
@@ -246,7 +260,11 @@ class _Passes:
         return Limits(count=max(1, sum(span.samples for span in self.spans) * size // max(1, sums.size)))
 
     def _write_items(
-        self, starts: Sequence[ShardStart], samples: int, table: Blob, target: tuple[SeriesSpec, SeriesOpening] | None
+        self,
+        starts: Sequence[ShardStart],
+        samples: int,
+        group_table: Blob,
+        target: tuple[SeriesSpec, SeriesOpening] | None,
     ) -> Iterator[WriteItem]:
         """Yield the tasks: each has shards that are neighbours, and as many of them as a task may have bytes."""
         most = self.division.size(self.outcome.sums.size)
@@ -258,29 +276,29 @@ class _Passes:
             while last < len(starts) and self._bytes(borders[first], borders[last + 1]) <= most:
                 last += 1
             counts = tuple(borders[each + 1].sample - borders[each].sample for each in range(first, last))
-            parts = tuple(self._parts(borders[first], borders[last]))
+            records = tuple(self._records(borders[first], borders[last]))
             strays = number == 0 and self.strays.samples > 0
             if target is None:
-                yield WriteItem(number, parts, table, strays)
+                yield WriteItem(number, records, group_table, strays)
             else:
                 assert isinstance(self.output, ShardsOutput)
                 start, force = self.output.starts[0], self.output.force
-                yield WriteItem(number, parts, table, strays, counts, start + first, *target, force)
+                yield WriteItem(number, records, group_table, strays, counts, start + first, *target, force)
             first, number = last, number + 1
 
-    def _parts(self, start: ShardStart, stop: ShardStart) -> Iterator[OrderedPart]:
+    def _records(self, start: ShardStart, stop: ShardStart) -> Iterator[SpanRecords]:
         """Yield the records between two places of the order."""
         for span in range(start.span, min(stop.span + 1, len(self.spans))):
             first = start.record if span == start.span else 0
             last = stop.record if span == stop.span else self.spans[span].records
             if first < last:
-                yield OrderedPart(span, first, last)
+                yield SpanRecords(span, first, last)
 
     def _bytes(self, start: ShardStart, stop: ShardStart) -> float:
         """Return how many bytes are between two places of the order, about."""
         return sum(
-            self.spans[part.span].bytes * (part.last - part.first) / self.spans[part.span].records
-            for part in self._parts(start, stop)
+            self.spans[each.span].bytes * (each.last - each.first) / self.spans[each.span].records
+            for each in self._records(start, stop)
         )
 
     # ---- Outputs
@@ -353,7 +371,7 @@ class _Passes:
     def _written(self, items: Sequence[WriteItem]) -> list[WriteResult]:
         """Write everything; return what each task has written."""
         run, total, done = self.reports, self.outcome.sums.size, SampleSums()
-        found = self._timed("write", len(items), self.passes.results(write_samples, items))
+        found = self._timed("write", len(items), self.runner.results(write_samples, items))
         written, strays = [], SampleSums()
         for each in run.draw(found, lambda: done.size, lambda: done.samples, total):
             written.append(each)

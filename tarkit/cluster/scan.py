@@ -17,7 +17,7 @@ from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Slice
 from tarkit.streams.location import Location
 
-PREFIX = 64  # bytes of a drawn sort key: a border between two ranges needs no more
+PREFIX = 64  # bytes of a drawn sort key: a border between two spans needs no more
 
 
 class ScanItem(NamedTuple):

@@ -1,4 +1,4 @@
-"""The second pass: sort each group of inputs, so that each range of the order is one block of its file."""
+"""The second pass: sort each group of inputs, so that the samples of each span are neighbours in its file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tarkit.cluster.records import (
     pack_keyed,
     unpack_bounds,
 )
-from tarkit.cluster.spill import Blob
+from tarkit.cluster.shared import Blob
 from tarkit.errors import TarkitError, Unsupported
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Slice
@@ -47,8 +47,8 @@ class ScatterItem(NamedTuple):
         locations, shard_slice, before: the inputs, and the steps before the order.
         order, after: the order, and the steps after it.
         start, samples: how many samples all groups before have, and how many this one has.
-        bounds: the first ranks of all ranges but the first.
-        parts: into how many parts the keys are divided; 0 where they are not compared.
+        bounds: the first ranks of all spans but the first.
+        key_parts: into how many the keys are divided; 0 where they are not compared.
         weighs: whether the bytes of payload are counted, for shards that close by them: headers are read again for it.
     """
 
@@ -62,7 +62,7 @@ class ScatterItem(NamedTuple):
     start: int
     samples: int
     bounds: Blob
-    parts: int
+    key_parts: int
     weighs: bool
 
     def __repr__(self) -> str:
@@ -107,8 +107,8 @@ class SampleSums:
 class GroupFigures(NamedTuple):
     """What the client keeps of a group: the sums of its samples and of its entries without a key, and numbers.
 
-    `joined` samples became parts of others, `left_out` had no rank; `dropped` were left out for a problem. `table` is
-    where the table of sections begins in its list.
+    `joined` samples were joined to others, `left_out` had no rank; `dropped` were left out for a problem. `sections_at`
+    is where the table of sections begins in its list.
     """
 
     sums: SampleSums
@@ -116,7 +116,7 @@ class GroupFigures(NamedTuple):
     joined: int
     left_out: int
     dropped: int
-    table: int
+    sections_at: int
 
 
 @dataclass(eq=False, repr=False)
@@ -221,7 +221,7 @@ class _Scattering:
 
     def write(self) -> GroupFigures:
         """Write both files."""
-        item, parts = self.item, self.item.parts
+        item, key_parts = self.item, self.item.key_parts
         sums, strays = SampleSums(), SampleSums()
         steps = (*item.before, self.order, *item.after)
         samples, flow = chain_of(item.locations, item.shard_slice, steps, self.run).samples(self.run)
@@ -239,9 +239,9 @@ class _Scattering:
             raise Unsupported(f"{item.locations[0].name}: {what}", "run without a cluster")
         first = len(self.bounds) + 2  # section 0 has the entries without a key
         self.sections.complete(first)
-        for part, record in enumerate_parts(self.keys, self.run.tmpdir):
+        for part, record in by_key_part(self.keys, self.run.tmpdir):
             self.sections.add(first + part, record)
-        self.sections.finish(first + parts)
+        self.sections.finish(first + key_parts)
         self.file.flush()
         dropped = self.run.dropped - sorter.left_out
         return GroupFigures(sums, strays, sorter.joined, sorter.left_out, dropped, self.sections.length)
@@ -262,18 +262,18 @@ class _Scattering:
 
     def _add_key(self, sample: TarSample) -> None:
         """Store the key of a sample, to be compared with those of other groups."""
-        if self.item.parts and sample.key is not None:
-            part = crc32(sample.key) % self.item.parts
+        if self.item.key_parts and sample.key is not None:
+            part = crc32(sample.key) % self.item.key_parts
             record = pack_keyed(sample.key, self.inputs[sample.source.name], sample.start)
             self.keys.append((part.to_bytes(4, "big"), record))
 
 
-def enumerate_parts(keys: SpilledList[tuple[bytes, bytes]], tmpdir: str | None) -> Iterator[tuple[int, bytes]]:
-    """Yield the records of keys by their parts, each with the number of its part."""
+def by_key_part(keys: SpilledList[tuple[bytes, bytes]], tmpdir: str | None) -> Iterator[tuple[int, bytes]]:
+    """Yield the records of keys in the order of their key parts, each with the number of its part."""
     for record in by_rank(((part, part + record) for part, record in keys), tmpdir):
         yield int.from_bytes(record[:4], "big"), record[4:]
 
 
 def random_bounds(count: int) -> list[bytes]:
-    """Return the first ranks of all ranges but the first, for random ranks."""
+    """Return the first ranks of all spans but the first, for random ranks."""
     return [((number << 64) // count).to_bytes(8, "big") for number in range(1, count)]

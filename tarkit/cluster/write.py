@@ -25,7 +25,7 @@ from tarkit.cluster.records import (
     unpack_listed,
 )
 from tarkit.cluster.scatter import SampleSums
-from tarkit.cluster.spill import Blob, Spill, is_there
+from tarkit.cluster.shared import Blob, Spill, is_there
 from tarkit.errors import TarkitError, spell
 from tarkit.samples.pipeline import neighbours
 from tarkit.samples.sample import TarSample
@@ -46,8 +46,8 @@ _PLACE = Struct(">IQ")  # group and offset: the order in which blocks are read
 _REST = Struct("<QIQ16s")  # number in the order; key size, size, digest
 
 
-class OrderedPart(NamedTuple):
-    """Records [first, last) of the order of a range."""
+class SpanRecords(NamedTuple):
+    """Records [first, last) of the order of a span."""
 
     span: int
     first: int
@@ -59,8 +59,8 @@ class WriteItem(NamedTuple):
 
     Attributes:
         number: that of the task.
-        parts: their samples.
-        groups: the table of groups.
+        records: their samples.
+        group_table: the file `groups`.
         strays: whether entries without a key come first.
         shards: how many samples each shard has; none for part of an archive.
         first: the index of the first shard.
@@ -70,8 +70,8 @@ class WriteItem(NamedTuple):
     """
 
     number: int
-    parts: tuple[OrderedPart, ...]
-    groups: Blob
+    records: tuple[SpanRecords, ...]
+    group_table: Blob
     strays: bool
     shards: tuple[int, ...] = ()
     first: int = 0
@@ -95,7 +95,7 @@ class WriteResult:
 
     sums: SampleSums = field(default_factory=SampleSums)
     strays: SampleSums = field(default_factory=SampleSums)
-    samples: int = 0  # once parts of a sample are joined
+    samples: int = 0  # once those of one key are joined
     shards: list[Shard] = field(default_factory=list)
     piece: Blob | None = None
     first: bytes = b""
@@ -233,8 +233,8 @@ class _Blocks:
         """Yield the entries without a key of each group."""
         if not self.item.strays:
             return
-        for group, (table, has) in enumerate(GroupTable.unpack(self.spill.get(self.item.groups))):
-            for each in unpack_listed(read_section(self.spill, group, table, 0)) if has else ():
+        for group, (sections_at, has) in enumerate(GroupTable.unpack(self.spill.get(self.item.group_table))):
+            for each in unpack_listed(read_section(self.spill, group, sections_at, 0)) if has else ():
                 source = BlockSource(self.spill, group, self.run.tmpdir)
                 source.ready(each.offset, each.offset + KEY_SIZE.size + each.size)
                 sample = source.sample(0, each.size, each.digest)
@@ -245,8 +245,8 @@ class _Blocks:
 
     def _places(self) -> Iterator[tuple[bytes, bytes]]:
         number = 0
-        for part in self.item.parts:
-            for each in read_order(self.spill, part.span, part.first, part.last):
+        for some in self.item.records:
+            for each in read_order(self.spill, some.span, some.first, some.last):
                 place = _PLACE.pack(each.group, each.offset)
                 yield place, place + _REST.pack(number, each.key_size, each.size, each.digest)
                 number += 1

@@ -13,8 +13,8 @@ from tarkit.api.chain import Chain
 from tarkit.api.output import archive_output, archives_output
 from tarkit.api.run import Run
 from tarkit.api.write import ShardsOutput
+from tarkit.cluster.api import write_ordered
 from tarkit.cluster.call import call_task
-from tarkit.cluster.ordered import write_ordered
 from tarkit.cluster.plan import TaskDivision
 from tarkit.cluster.run import ClusterOutcome
 from tarkit.parallel import LocalTasks, Tasks
@@ -54,7 +54,7 @@ class Between(LocalTasks):
             yield result
 
 
-def order(
+def write_by_tasks(
     data: Chain,
     output: str,
     limits: Limits | None = None,

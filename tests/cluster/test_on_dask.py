@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import shutil
@@ -10,47 +9,20 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests._dask import Cluster, NewCluster
 from tests._tools import each_row, happens, process, tarkit
 from tests.cluster._tools import contents
 from tests.conftest import tar
 
-if importlib.util.find_spec("distributed") is None:
-    pytest.skip("distributed is not installed: pip install 'tarkit[dask]'", allow_module_level=True)
-
-from tests.jobs.test_dask import Cluster
-
-NewCluster = Callable[[], Cluster]
-
 # how long Dask tries to reach a worker that was killed; the default is 30 s
 QUICK = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "2s"}
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Make a cluster for tests that leave it as it is."""
-    with ExitStack() as stack:
-        yield Cluster(tmp_path_factory.mktemp("cluster"), stack).begin()
-
-
-@pytest.fixture
-def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewCluster]:
-    """Make a cluster for one test."""
-    with ExitStack() as stack:
-
-        def begin() -> Cluster:
-            cluster = Cluster(tmp_path_factory.mktemp("cluster"), stack).begin(0, env=QUICK)
-            cluster.add(env=QUICK)
-            cluster.add(env=QUICK)
-            return cluster
-
-        yield begin
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +58,7 @@ def shuffled(cluster: Cluster, *more: str, **others: Any) -> subprocess.Popen[by
     return process(*words, *how, stderr=subprocess.PIPE, **others)
 
 
-def same_shards(made: Path, letter: str = "a") -> None:
+def assert_same_shards(made: Path, letter: str = "a") -> None:
     """Check that shards have the bytes of one machine, and that nothing else is there."""
     assert contents("b-*.tar") == {path.name[1:]: path.read_bytes() for path in made.glob(f"{letter}-*.tar")}
     assert not [*Path().glob(".*")]
@@ -96,11 +68,11 @@ def same_shards(made: Path, letter: str = "a") -> None:
 def test_the_bytes_of_one_machine(shared: Cluster, data: Path) -> None:
     how = ("--dask", shared.address, "--spill", "spill", "--task-size", "1M")
     tarkit("shuffle", "in-*.tar", "--seed", "7", "-c", "20", "-o", "b-%03d.tar", *how)
-    same_shards(data)
+    assert_same_shards(data)
     for path in Path().glob("b-*.tar"):
         path.unlink()
     tarkit("sort", "in-*.tar", "-s", "cls", "-t", "int", "--size", "300K", "-o", "b-%03d.tar", *how)
-    same_shards(data, "s")
+    assert_same_shards(data, "s")
     said = tarkit("sort", "in-*.tar", "-r", "-o", "k.tar.gz", "-v", *how).stderr.decode()
     assert Path("k.tar.gz").read_bytes() == (data / "k.tar.gz").read_bytes()
     assert "tarkit: scatter: " in said
@@ -128,7 +100,7 @@ def test_in_python(shared: Cluster, data: Path) -> None:
     ran = subprocess.run(words, capture_output=True, text=True, check=False)
     size = Path("all.tar").stat().st_size
     assert ran.stdout.splitlines() == ["True", f"all.tar 600 {size} ['b-000.tar', 'b-001.tar']"], ran.stderr
-    same_shards(data)
+    assert_same_shards(data)
 
 
 COMMANDS = [
@@ -196,16 +168,16 @@ def test_usage_errors(shared: Cluster, data: Path, here: Path, words: tuple[str,
 
 
 def test_a_worker_that_is_killed_in_the_middle(new_cluster: NewCluster, data: Path) -> None:
-    cluster, spill = new_cluster(), Path("spill")
+    cluster, spill = new_cluster(env=QUICK), Path("spill")
     for number, sign in enumerate(("data-*", "order-*", "../../b-*.tar")):
         started = shuffled(cluster, env=QUICK)
         assert happens(lambda sign=sign, started=started: [*spill.glob(f"*/{sign}")] or started.poll() is not None)
         assert started.poll() is None
         cluster.workers[number].kill()
-        cluster.add(env=QUICK)
+        cluster.add()
         _, err = started.communicate(timeout=60)
         assert started.returncode == 0, err.decode()
-        same_shards(data)
+        assert_same_shards(data)
         for path in Path().glob("b-*.tar"):
             path.unlink()
 
@@ -230,30 +202,30 @@ def test_a_run_that_is_ended_or_killed(shared: Cluster, data: Path) -> None:
         path.unlink()
     _, err = (again := shuffled(shared)).communicate(timeout=60)
     assert again.returncode == 0, err.decode()
-    same_shards(data)
+    assert_same_shards(data)
 
 
 BETWEEN = """
     import sys
     from pathlib import Path
     import tarkit
-    from tarkit.cluster.ordered import connected
+    from tarkit.cluster.api import cluster_tasks
     from tarkit.cluster.write import write_samples
     from tarkit.cluster.plan import TaskDivision
     from tarkit.shards.limits import Limits
-    from tests.cluster import test_order
-    from tests.cluster._tools import Between, order
+    from tests.cluster import test_run
+    from tests.cluster._tools import Between, write_by_tasks
 
     class OnCluster(Between):
         def run_tasks(self, function, items):
             if function.args[0] is write_samples:
-                getattr(test_order, sys.argv[2])(Path(function.args[1].spill.place) / "data-0000001")
+                getattr(test_run, sys.argv[2])(Path(function.args[1].spill.place) / "data-0000001")
             return tasks.run_tasks(function, items)
 
-    with connected(sys.argv[1]) as tasks:
+    with cluster_tasks(sys.argv[1]) as tasks:
         try:
             how = {"tasks": OnCluster(), "division": TaskDivision(task_size=1_000_000)}
-            order(tarkit.open("in-*.tar").shuffle(7), "b-%03d.tar", Limits(count=20), **how)
+            write_by_tasks(tarkit.open("in-*.tar").shuffle(7), "b-%03d.tar", Limits(count=20), **how)
         except tarkit.TarkitError as error:
             print(error)
 """

@@ -13,9 +13,9 @@ import pytest
 if not all(map(importlib.util.find_spec, ("distributed", "obstore", "boto3", "moto"))):
     pytest.skip("distributed, obstore, boto3 or moto is not installed", allow_module_level=True)
 
+from tests._dask import Cluster
 from tests._tools import tarkit
 from tests.cluster._tools import inputs
-from tests.jobs.test_dask import Cluster
 from tests.stores._servers import KEYS, Server, client, serving, tarkit_run
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -11,93 +10,23 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
 from tarkit.jobs import dask
+from tests._dask import Cluster, NewCluster
 from tests._tools import PATIENT, each_row, gone, happens, pid_in, process, tarkit
 from tests.conftest import tar
-
-if importlib.util.find_spec("distributed") is None:
-    pytest.skip("distributed is not installed: pip install 'tarkit[dask]'", allow_module_level=True)
 
 # what a process of Dask does first, to be another than it is
 WITHOUT_TARKIT = "import sys; sys.modules['tarkit'] = None"
 OTHER_TARKIT = "import tarkit; tarkit.__version__ = '0.0.7'"
 OTHER_PYTHON = "import platform; platform.python_version_tuple = lambda: ('3', '99', '0')"
 NO_DIRECTORY = "import os; had = os.path.isdir; os.path.isdir = lambda path: 'elsewhere' not in str(path) and had(path)"
-
-
-class Cluster:
-    """A scheduler of Dask, and its workers, in a directory of their own."""
-
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
-        self.directory = directory
-        self._stack = stack
-        self.workers: list[subprocess.Popen[bytes]] = []
-
-    def begin(self, workers: int = 2, **settings: Any) -> Cluster:
-        """Start the scheduler and workers."""
-        words = ("--port", "0", "--scheduler-file", "file", "--no-dashboard")
-        self.scheduler = self.start("scheduler", *words, **settings)
-        file = self.directory / "file"
-        assert happens(lambda: file.exists() and file.read_text().endswith("}")), self.log()
-        self.address = json.loads(file.read_text())["address"]
-        for _ in range(workers):
-            self.add()
-        return self
-
-    def add(self, *options: str, **settings: Any) -> None:
-        """Start another worker, and wait for it."""
-        words = ("worker", self.address, "--no-nanny", "--nthreads", "1", "--no-dashboard", *options)
-        log = self.directory / f"worker-{len(self.workers)}.log"
-        self.workers.append(self.start(*words, log=log, **settings))
-        assert happens(lambda: self.workers[-1].poll() or "Registered to" in log.read_text()), self.log()
-
-    def start(
-        self, *words: str, first: str = "", log: Path | None = None, env: dict[str, str] | None = None, **others: Any
-    ) -> subprocess.Popen[bytes]:
-        """Start a process of Dask, after some lines of Python."""
-        script = f"{first or 'pass'}; from dask.__main__ import main; main()"
-        with open(log or self.directory / "scheduler.log", "wb") as file:
-            started = subprocess.Popen(
-                [sys.executable, "-P", "-c", script, *words, "--host", "127.0.0.1"],
-                cwd=self.directory,
-                env={**os.environ, **(env or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-                **others,
-            )
-        self._stack.callback(started.wait)
-        self._stack.callback(started.kill)
-        return started
-
-    def log(self) -> str:
-        """Return what its processes have printed."""
-        return "\n".join(path.read_text() for path in sorted(self.directory.glob("*.log")))
-
-
-NewCluster: TypeAlias = Callable[..., Cluster]
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Make a cluster for tests that leave it as it is."""
-    with ExitStack() as stack:
-        yield Cluster(tmp_path_factory.mktemp("cluster"), stack).begin()
-
-
-@pytest.fixture
-def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewCluster]:
-    """Make a cluster for one test."""
-    with ExitStack() as stack:
-        yield lambda **how: Cluster(tmp_path_factory.mktemp("cluster"), stack).begin(**how)
 
 
 def shards(count: int) -> None:

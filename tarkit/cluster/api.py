@@ -16,7 +16,7 @@ from tarkit.api.write import ShardsOutput
 from tarkit.cluster.call import PassRunner, TaskContext
 from tarkit.cluster.plan import MEMORY, TaskDivision, plan_ordering
 from tarkit.cluster.run import ClusterOutcome, order_on_cluster
-from tarkit.cluster.spill import new_spill
+from tarkit.cluster.shared import new_spill
 from tarkit.errors import Usage, spell
 from tarkit.parallel import Tasks
 from tarkit.shards.limits import Limits, parse_size
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def connected(address: Any, resources: Mapping[str, float] | None = None, jobs: int = 0) -> Iterator[Tasks]:
-    """Connect to a cluster of Dask, for the time of a block; see `jobs.dask.connect`."""
+def cluster_tasks(address: Any, resources: Mapping[str, float] | None = None, jobs: int = 0) -> Iterator[Tasks]:
+    """Return what runs tasks on a cluster of Dask, connected for the time of `with`; see `jobs.dask.connect`."""
     from tarkit.jobs.dask import connect
 
     with connect(address, jobs=jobs) as cluster:
@@ -126,8 +126,9 @@ def write_on_cluster(
     """Write a dataset that is sorted or shuffled, by the workers of a Dask cluster.
 
     The bytes are those of `data.write(output)`, or with `count` or `size` those of `data.split(output, ...)`. The
-    workers read the inputs twice, and write all samples once to the spill and once to the output. All paths must be the
-    same files on all machines.
+    workers read the inputs twice, and write all samples once to the spill and once to the shards. One archive they
+    write to the spill as well, and this process copies it from there to the output, at its own speed. All paths must be
+    the same files on all machines.
 
     Args:
         data: a dataset with one `sort` or `shuffle`; before and after it samples may be chosen, and fields.
@@ -163,7 +164,7 @@ def write_on_cluster(
         limits = Limits(count, None if size is None else parse_size(str(size)), size_rule)
         target = archives_output(name, compress, fsync, options=options)
         opened = ShardsOutput(target, [SeriesSpec("", parse_template(name, notation))], limits, force=force)
-    with connected(dask, resources) as tasks:
+    with cluster_tasks(dask, resources) as tasks:
         found = write_ordered(
             data,
             opened,

@@ -97,7 +97,7 @@ class Spill:
 
     @contextmanager
     def create(self, name: str) -> Iterator[Sink]:
-        """Write a file of a task, which gets its name at the end of the block."""
+        """Write a file of a task, which gets its name at the end of `with`."""
         with self._open(name) as sink:
             yield sink
             self.check()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tarkit
 from tarkit.api.run import Run
 from tarkit.cluster.cut import cut_span
-from tarkit.cluster.order import compare_keys, order_span
+from tarkit.cluster.merge import compare_keys, order_span
 from tarkit.cluster.plan import TaskDivision, plan_ordering
 from tarkit.cluster.scan import scan_inputs
 from tarkit.cluster.scatter import scatter_group
@@ -26,7 +26,7 @@ from tarkit.parallel import LocalTasks
 from tarkit.problems import Policy
 from tarkit.shards.limits import Limits
 from tests._tools import each_row
-from tests.cluster._tools import SMALL, Between, contents, inputs, order
+from tests.cluster._tools import SMALL, Between, contents, inputs, write_by_tasks
 from tests.conftest import tar
 
 Dataset = tarkit.Dataset
@@ -54,16 +54,29 @@ LIMITS = [
 ]
 
 
-def compare_shards(data: Dataset, limits: Limits, **how: Any) -> list[tarkit.Shard]:
-    """Write shards by tasks and here; compare bytes and what is said of them."""
-    for path in [*Path().glob("a-*.tar"), *Path().glob("b-*.tar")]:
+class Written(NamedTuple):
+    """Shards: the bytes of each, and their figures: samples, size, first and last key."""
+
+    files: dict[str, bytes]
+    figures: list[tuple[int, int, bytes, bytes]]
+
+
+def _written(letter: str, shards: Sequence[tarkit.Shard]) -> Written:
+    return Written(contents(f"{letter}-*.tar"), [(each.samples, each.size, each.first, each.last) for each in shards])
+
+
+def shards_here(data: Dataset, limits: Limits) -> Written:
+    """Write shards as on one machine."""
+    for path in Path().glob("a-*.tar"):
         path.unlink()
-    here = data.split("a-%03d.tar", count=limits.count, size=limits.size, size_rule=limits.rule)
-    there = order(data, "b-%03d.tar", limits, **how).shards
-    assert contents("a-*.tar") == contents("b-*.tar")
-    for one, two in zip(here, there, strict=True):
-        assert (one.samples, one.size, one.first, one.last) == (two.samples, two.size, two.first, two.last)
-    return there
+    return _written("a", data.split("a-%03d.tar", count=limits.count, size=limits.size, size_rule=limits.rule))
+
+
+def shards_by_tasks(data: Dataset, limits: Limits, **how: Any) -> Written:
+    """Write shards by tasks."""
+    for path in Path().glob("b-*.tar"):
+        path.unlink()
+    return _written("b", write_by_tasks(data, "b-%03d.tar", limits, **how).shards)
 
 
 @each_row("name", ORDERS)
@@ -71,7 +84,7 @@ def test_the_bytes_of_one_archive(here: Path, name: str) -> None:
     inputs(12)
     data = ORDERS[name](tarkit.open("in-*.tar"))
     data.write("a.tar")
-    found = order(data, "b.tar")
+    found = write_by_tasks(data, "b.tar")
     assert Path("a.tar").read_bytes() == Path("b.tar").read_bytes()
     tasks = {name: count for name, count, _ in found.passes}
     assert tasks["scan"] == 4
@@ -83,15 +96,17 @@ def test_the_bytes_of_one_archive(here: Path, name: str) -> None:
 @each_row("name,limits", [(name, limits) for name in ("shuffle", "key", "numbers") for limits in LIMITS])
 def test_the_bytes_of_shards(here: Path, name: str, limits: Limits) -> None:
     inputs(8)
-    compare_shards(ORDERS[name](tarkit.open("in-*.tar")), limits)
+    data = ORDERS[name](tarkit.open("in-*.tar"))
+    assert shards_by_tasks(data, limits) == shards_here(data, limits)
 
 
 @each_row("division", [TaskDivision(), TaskDivision(1), TaskDivision(10**9, 1), TaskDivision(20000, 10**6, 1)])
 def test_any_division_of_the_work(here: Path, division: TaskDivision) -> None:
     inputs(6)
-    compare_shards(tarkit.open("in-*.tar").shuffle(1), Limits(size=20480), division=division)
+    data = tarkit.open("in-*.tar").shuffle(1)
+    assert shards_by_tasks(data, Limits(size=20480), division=division) == shards_here(data, Limits(size=20480))
     tarkit.open("in-*.tar").sort("cls").write("c.tar")
-    order(tarkit.open("in-*.tar").sort("cls"), "d.tar", division=division)
+    write_by_tasks(tarkit.open("in-*.tar").sort("cls"), "d.tar", division=division)
     assert Path("c.tar").read_bytes() == Path("d.tar").read_bytes()
 
 
@@ -102,10 +117,10 @@ def test_compressed_and_other_outputs_and_inputs(here: Path, suffix: str) -> Non
         tarkit.open(os.fspath(path)).write(f"x{path.stem}.{suffix}")
     data = tarkit.open(f"xin-*.{suffix}").shuffle(5)
     data.write(f"a.{suffix}")
-    order(data, f"b.{suffix}")
+    write_by_tasks(data, f"b.{suffix}")
     assert Path(f"a.{suffix}").read_bytes() == Path(f"b.{suffix}").read_bytes()
     data.split(f"a-%d.{suffix}", count=5)
-    order(data, f"b-%d.{suffix}", Limits(count=5))
+    write_by_tasks(data, f"b-%d.{suffix}", Limits(count=5))
     assert contents(f"a-*.{suffix}") == contents(f"b-*.{suffix}")
 
 
@@ -114,7 +129,9 @@ def test_samples_larger_than_memory_and_than_one_read(here: Path) -> None:
     for number in range(3):
         sizes = [(f"{number}{at}.bin", draw.randbytes(draw.choice([9, 700_000, 5_000_000]))) for at in range(5)]
         Path(f"in-{number}.tar").write_bytes(tar(dict(sizes)))
-    compare_shards(tarkit.open("in-*.tar").shuffle(2), Limits(size=6_000_000), division=TaskDivision(4_000_000, 4))
+    data = tarkit.open("in-*.tar").shuffle(2)
+    limits = Limits(size=6_000_000)
+    assert shards_by_tasks(data, limits, division=TaskDivision(4_000_000, 4)) == shards_here(data, limits)
 
 
 # ---- Steps around the order
@@ -135,8 +152,10 @@ STEPS: dict[str, Callable[[Dataset], Dataset]] = {
 @each_row("name", STEPS)
 def test_steps_before_and_after_the_order(here: Path, name: str) -> None:
     inputs(7)
-    compare_shards(STEPS[name](tarkit.open("in-*.tar")), Limits(count=4))
-    compare_shards(STEPS[name](tarkit.open("in-*.tar", shard_slice=slice(1, None, 2))), Limits(size=10240))
+    data = STEPS[name](tarkit.open("in-*.tar"))
+    assert shards_by_tasks(data, Limits(count=4)) == shards_here(data, Limits(count=4))
+    data = STEPS[name](tarkit.open("in-*.tar", shard_slice=slice(1, None, 2)))
+    assert shards_by_tasks(data, Limits(size=10240)) == shards_here(data, Limits(size=10240))
 
 
 def test_entries_without_a_key_come_first(here: Path) -> None:
@@ -145,9 +164,10 @@ def test_entries_without_a_key_come_first(here: Path) -> None:
             tar({"README": b"%d" % number, f"{number}/a.txt": b"x", f"{number}/b.txt": b"y", ".end": b"z"})
         )
     for limits in (Limits(count=2), Limits(size=10240)):
-        compare_shards(tarkit.open("in-*.tar").shuffle(1), limits, division=TaskDivision(1, 2))
+        data = tarkit.open("in-*.tar").shuffle(1)
+        assert shards_by_tasks(data, limits, division=TaskDivision(1, 2)) == shards_here(data, limits)
     tarkit.open("in-*.tar").sort().write("a.tar")
-    order(tarkit.open("in-*.tar").sort(), "b.tar", division=TaskDivision(1, 2))
+    write_by_tasks(tarkit.open("in-*.tar").sort(), "b.tar", division=TaskDivision(1, 2))
     assert Path("a.tar").read_bytes() == Path("b.tar").read_bytes()
 
 
@@ -155,9 +175,9 @@ def test_an_archive_without_samples(here: Path) -> None:
     Path("in-0.tar").write_bytes(tar({"README": b"x"}))
     Path("in-1.tar").write_bytes(tar({}))
     tarkit.open("in-*.tar").shuffle(1).write("a.tar")
-    assert order(tarkit.open("in-*.tar").shuffle(1), "b.tar").samples == 0
+    assert write_by_tasks(tarkit.open("in-*.tar").shuffle(1), "b.tar").samples == 0
     assert Path("a.tar").read_bytes() == Path("b.tar").read_bytes()
-    assert order(tarkit.open("in-1.tar").shuffle(1), "c-%d.tar", Limits(count=1)).shards == []
+    assert write_by_tasks(tarkit.open("in-1.tar").shuffle(1), "c-%d.tar", Limits(count=1)).shards == []
     assert not [*Path().glob("c-*")]
 
 
@@ -170,7 +190,8 @@ def test_scattered_samples_are_gathered(here: Path) -> None:
         Path(f"in-{number}.tar").write_bytes(tar(dict(entries)))
     for name in ("key", "md5", "size"):
         by = {"key": "__key__", "md5": "__md5__", "size": "size"}[name]
-        compare_shards(tarkit.open("in-*.tar").sort(by), Limits(count=3))
+        data = tarkit.open("in-*.tar").sort(by)
+        assert shards_by_tasks(data, Limits(count=3)) == shards_here(data, Limits(count=3))
 
 
 def test_samples_of_two_inputs_are_joined(here: Path) -> None:
@@ -182,8 +203,9 @@ def test_samples_of_two_inputs_are_joined(here: Path) -> None:
             Path(f"{part}-{number}.tar").write_bytes(tar({f"{key}.{part}": key.encode() * 500 for key in keys[:5]}))
     for limits in (Limits(count=2), Limits(size=20480)):
         data = tarkit.open("???-*.tar", allow="joined-sample").sort()
-        shards = compare_shards(data, limits, division=TaskDivision(5000, 4))
-        assert sum(each.samples for each in shards) == 18
+        written = shards_by_tasks(data, limits, division=TaskDivision(5000, 4))
+        assert written == shards_here(data, limits)
+        assert sum(samples for samples, *_ in written.figures) == 18
 
 
 @each_row(
@@ -199,7 +221,10 @@ def test_keys_of_two_inputs(here: Path, make: Callable[[Dataset], Dataset], allo
     for number in range(4):
         Path(f"in-{number}.tar").write_bytes(tar({f"{key}.cls": b"%d" % number for key in (number, number + 1)}))
     names = []
-    for write in (lambda data: data.write("a.tar"), lambda data: order(data, "a.tar", division=TaskDivision(1, 3))):
+    for write in (
+        lambda data: data.write("a.tar"),
+        lambda data: write_by_tasks(data, "a.tar", division=TaskDivision(1, 3)),
+    ):
         with pytest.raises(Problem) as error:
             write(make(tarkit.open("in-*.tar", allow=allow)))
         names.append(error.value.name)
@@ -213,14 +238,14 @@ def test_repeated_keys_in_shards_are_warnings(here: Path) -> None:
     said: list[list[str]] = []
     for write in (
         lambda data: data.split("a-%d.tar", count=9),
-        lambda data: order(data, "b-%d.tar", Limits(count=9), division=TaskDivision(1, 20)),
+        lambda data: write_by_tasks(data, "b-%d.tar", Limits(count=9), division=TaskDivision(1, 20)),
     ):
         lines: list[str] = []
         write(tarkit.open("in-*.tar", on_problem=lines.append).shuffle(1))
         said.append([line.rpartition("[")[2] for line in lines])
     assert said[0] == said[1]
     assert contents("a-*.tar") == contents("b-*.tar")
-    order(tarkit.open("in-*.tar", allow="repeated-key", on_problem=pytest.fail).shuffle(1), "c.tar")
+    write_by_tasks(tarkit.open("in-*.tar", allow="repeated-key", on_problem=pytest.fail).shuffle(1), "c.tar")
 
 
 def test_neighbours_of_one_key_in_two_ranges(here: Path) -> None:
@@ -229,7 +254,7 @@ def test_neighbours_of_one_key_in_two_ranges(here: Path) -> None:
         Path(f"in-{number}.tar").write_bytes(tar({"x.cls": b"%d" % number}))
     for data in (tarkit.open("in-*.tar").shuffle(1), tarkit.open("in-*.tar", allow="repeated-key").shuffle(1)):
         with pytest.raises(Problem, match=r"has the same key 'x' \[joined-sample\]"):
-            order(data, "b-%d.tar", Limits(count=1), division=TaskDivision(1, 1))
+            write_by_tasks(data, "b-%d.tar", Limits(count=1), division=TaskDivision(1, 1))
 
 
 # ---- Any archives
@@ -310,7 +335,7 @@ def _here(data: Dataset, name: str, limits: Limits | None, division: TaskDivisio
 
 
 def _there(data: Dataset, name: str, limits: Limits | None, division: TaskDivision) -> None:
-    order(data, f"{name}.tar" if limits is None else f"{name}-%d.tar", limits, division=division)
+    write_by_tasks(data, f"{name}.tar" if limits is None else f"{name}-%d.tar", limits, division=division)
 
 
 # ---- What is not done by tasks
@@ -340,7 +365,7 @@ def test_what_tasks_cannot_do_is_a_usage_error(here: Path, words: str) -> None:
     inputs(3)
     Path("keys").write_bytes(b"a\n")
     with pytest.raises(Usage) as error:
-        order(REFUSED[words](), "b.tar")
+        write_by_tasks(REFUSED[words](), "b.tar")
     assert words in str(error.value)
 
 
@@ -350,14 +375,14 @@ def test_existing_outputs(here: Path) -> None:
     Path("b-001.tar").write_bytes(b"old")
     Path("b-999.tar").write_bytes(b"old")
     with pytest.raises(TarkitError, match="there are shards of this name"):
-        order(data, "b-%03d.tar", Limits(count=4))
-    order(data, "b-%03d.tar", Limits(count=4), force=True)
+        write_by_tasks(data, "b-%03d.tar", Limits(count=4))
+    write_by_tasks(data, "b-%03d.tar", Limits(count=4), force=True)
     data.split("a-%03d.tar", count=4)
     assert contents("a-*.tar") == contents("b-*.tar")
     with pytest.raises(Usage, match="both input and output"):
-        order(data, "in-01.tar")
+        write_by_tasks(data, "in-01.tar")
     with pytest.raises(TarkitError, match="too few names"):
-        order(data, "c-{0..1}.tar", Limits(count=1))
+        write_by_tasks(data, "c-{0..1}.tar", Limits(count=1))
     assert not [*Path().glob("c-*")]
 
 
@@ -366,13 +391,15 @@ def test_existing_outputs(here: Path) -> None:
 
 def test_tasks_may_run_twice(here: Path) -> None:
     inputs(6)
-    compare_shards(tarkit.open("in-*.tar").shuffle(1), Limits(count=4), tasks=Between(times=2))
+    data = tarkit.open("in-*.tar").shuffle(1)
+    assert shards_by_tasks(data, Limits(count=4), tasks=Between(times=2)) == shards_here(data, Limits(count=4))
 
 
 @pytest.mark.forks
 def test_tasks_in_processes(here: Path) -> None:
     inputs(6)
-    compare_shards(tarkit.open("in-*.tar").shuffle(1), Limits(count=4), tasks=LocalTasks(2))
+    data = tarkit.open("in-*.tar").shuffle(1)
+    assert shards_by_tasks(data, Limits(count=4), tasks=LocalTasks(2)) == shards_here(data, Limits(count=4))
 
 
 def deleted(path: Path) -> None:
@@ -427,7 +454,7 @@ def test_damage_to_the_spill_is_an_error(here: Path, function: Any, name: str, e
     tasks = Between(function, lambda spill: event(spill / name))
     error = None
     try:
-        order(data, "b-%d.tar", Limits(size=20480), tasks=tasks)
+        write_by_tasks(data, "b-%d.tar", Limits(size=20480), tasks=tasks)
     except TarkitError as raised:
         error = raised
     if error is None:  # bytes that nobody reads, such as those of a section without records
@@ -452,7 +479,7 @@ def test_damage_to_a_piece_of_an_archive(here: Path, event: Callable[[Path], Non
             return iter(found)
 
     with pytest.raises(TarkitError, match="piece-0000001"):
-        order(tarkit.open("in-*.tar").shuffle(4), "b.tar", tasks=Pieces())
+        write_by_tasks(tarkit.open("in-*.tar").shuffle(4), "b.tar", tasks=Pieces())
     assert not Path("b.tar").exists()
 
 
@@ -463,7 +490,7 @@ def test_an_input_that_changes_between_passes(here: Path) -> None:
         Path("in-01.tar").write_bytes(tar({"new.cls": b"1"}))
 
     with pytest.raises(TarkitError, match="an input has changed"):
-        order(tarkit.open("in-*.tar").shuffle(4), "b.tar", tasks=Between(scatter_group, change))
+        write_by_tasks(tarkit.open("in-*.tar").shuffle(4), "b.tar", tasks=Between(scatter_group, change))
     assert not Path("b.tar").exists()
 
 
@@ -478,7 +505,7 @@ def test_an_error_in_the_middle_leaves_nothing(here: Path) -> None:
                 yield found
 
     with pytest.raises(KeyboardInterrupt):
-        order(tarkit.open("in-*.tar").shuffle(4), "b-%d.tar", Limits(count=3), tasks=Ends())
+        write_by_tasks(tarkit.open("in-*.tar").shuffle(4), "b-%d.tar", Limits(count=3), tasks=Ends())
     assert not [*Path().glob("b-*")]
 
 
@@ -491,8 +518,9 @@ def test_shards_of_another_process_stay(here: Path) -> None:
         for name in other:
             Path(name).write_bytes(b"of others")
 
+    data = tarkit.open("in-*.tar").shuffle(4)
     with pytest.raises(TarkitError, match="another process has created this shard"):
-        order(tarkit.open("in-*.tar").shuffle(4), "b-%d.tar", Limits(count=3), tasks=Between(write_samples, appear))
+        write_by_tasks(data, "b-%d.tar", Limits(count=3), tasks=Between(write_samples, appear))
     assert contents("b-*.tar") == {name[1:]: b"of others" for name in other}
 
 
@@ -506,7 +534,7 @@ def test_shards_of_another_process_stay_after_an_error(here: Path) -> None:
         next(spill.glob("data-*")).unlink()
 
     with pytest.raises(TarkitError):
-        order(data, "b-%d.tar", Limits(count=3), tasks=Between(write_samples, lose))
+        write_by_tasks(data, "b-%d.tar", Limits(count=3), tasks=Between(write_samples, lose))
     data.split("a-%d.tar", count=3)
     assert contents("b-*.tar") == contents("a-*.tar")
 
@@ -518,7 +546,7 @@ def test_a_worker_that_does_not_see_the_spill(here: Path) -> None:
         (spill / "in-use").unlink()
 
     with pytest.raises(TarkitError, match="does not see the directory"):
-        order(tarkit.open("in-*.tar").shuffle(4), "b.tar", tasks=Between(scan_inputs, hide))
+        write_by_tasks(tarkit.open("in-*.tar").shuffle(4), "b.tar", tasks=Between(scan_inputs, hide))
 
 
 def test_a_task_that_still_runs_after_the_end_completes_nothing(here: Path) -> None:
@@ -528,8 +556,9 @@ def test_a_task_that_still_runs_after_the_end_completes_nothing(here: Path) -> N
         def end(spill: Path) -> None:
             os.rename(spill / "in-use", spill / "was")
 
+        data = tarkit.open("in-*.tar").shuffle(4)
         with pytest.raises(TarkitError, match="or it was removed"):
-            order(tarkit.open("in-*.tar").shuffle(4), "b-%d.tar", Limits(count=2), tasks=Between(function, end))
+            write_by_tasks(data, "b-%d.tar", Limits(count=2), tasks=Between(function, end))
         assert not [*Path().glob("b*")]
 
 
@@ -544,11 +573,11 @@ def test_a_policy_is_needed_to_plan(here: Path) -> None:
 def test_the_report(here: Path) -> None:
     inputs(4)
     run = Run()
-    found = order(tarkit.open("in-*.tar").sort("cls"), "b.tar", run=run)
+    found = write_by_tasks(tarkit.open("in-*.tar").sort("cls"), "b.tar", run=run)
     assert run.samples == found.samples == run.facts["order"]["out"] > 0
     assert run.bytes == Path("b.tar").stat().st_size
     assert len(run.facts["fingerprint"]) == 32
     assert [each["name"] for each in run.facts["passes"]] == ["scan", "scatter", "order", "keys", "write"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        order(tarkit.open("in-*.tar").sort("cls"), "c.tar", division=SMALL)
+        write_by_tasks(tarkit.open("in-*.tar").sort("cls"), "c.tar", division=SMALL)

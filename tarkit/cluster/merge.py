@@ -1,4 +1,4 @@
-"""The third pass: merge the lists of all groups for each range of the order; and compare keys, part by part."""
+"""The third pass: merge the lists of all groups for each span; and compare keys, one key part after the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tarkit.cluster.records import (
     unpack_keyed,
     unpack_listed,
 )
-from tarkit.cluster.spill import Blob
+from tarkit.cluster.shared import Blob
 from tarkit.spill.multimap import Multimap
 from tarkit.spill.records import by_rank
 from tarkit.tar.writer import GATHERED
@@ -31,13 +31,13 @@ _SEEN = Struct("<IQ")  # input, start
 
 
 class OrderItem(NamedTuple):
-    """A range of the order. With `joins` samples of one key that come one after the other become one.
+    """A span. With `joins` samples of one key that come one after the other become one.
 
     With `sizes` those of the samples are written too, with `weighs` also their bytes of payload.
     """
 
     span: int
-    groups: Blob
+    group_table: Blob
     joins: bool
     sizes: bool
     weighs: bool
@@ -47,7 +47,7 @@ class OrderItem(NamedTuple):
 
 
 class SpanSizes(NamedTuple):
-    """The sizes of the samples of a range, with all their parts, and their bytes of payload.
+    """The sizes of the samples of a span, each with those joined to it, and their bytes of payload.
 
     Attributes:
         sizes: bytes of each sample.
@@ -65,7 +65,7 @@ class SpanSizes(NamedTuple):
         return cls(array("Q"), array("Q"), array("Q"))
 
     def add(self, size: int, content: int, record: int, joined: bool) -> None:
-        """Add a record, which may be part of the sample before it."""
+        """Add a record, which may be joined to the sample before it."""
         if joined:
             self.sizes[-1] += size
             self.contents[-1] += content
@@ -81,11 +81,11 @@ class SpanSizes(NamedTuple):
     @classmethod
     def unpack(cls, data: bytes, samples: int, weighs: bool, joined: bool) -> SpanSizes:
         """Return the sizes of so many samples; other arguments are as for `pack`."""
-        parts = [array("Q") for _ in range(3)]
-        wanted = [part for part, there in zip(parts, (True, weighs, joined), strict=True) if there]
-        for number, part in enumerate(wanted):
-            part.frombytes(memoryview(data)[8 * samples * number : 8 * samples * (number + 1)])
-        return cls(*parts)
+        columns = [array("Q") for _ in range(3)]
+        wanted = [column for column, there in zip(columns, (True, weighs, joined), strict=True) if there]
+        for number, column in enumerate(wanted):
+            column.frombytes(memoryview(data)[8 * samples * number : 8 * samples * (number + 1)])
+        return cls(*columns)
 
 
 class KeyPlace(NamedTuple):
@@ -99,11 +99,11 @@ class KeyPlace(NamedTuple):
 
 @dataclass
 class SpanFigures:
-    """What the client keeps of a range.
+    """What the client keeps of a span.
 
     Attributes:
-        samples, records: how many samples it has, and of how many parts they are.
-        bytes: those of all parts.
+        samples, records: how many samples it has, and records, of which some may be joined.
+        bytes: those of all records.
         first, last: the first and the last key.
         adjacent: how many samples have the key of the one before them.
         shown: the first of these.
@@ -121,9 +121,9 @@ class SpanFigures:
 
 
 def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
-    """Write the order of the samples of a range."""
+    """Write the order of the samples of a span."""
     spill, figures = context.spill, SpanFigures()
-    rows = GroupTable.unpack(spill.get(item.groups))
+    rows = GroupTable.unpack(spill.get(item.group_table))
 
     def listed() -> Iterator[tuple[bytes, bytes]]:
         for group, section in enumerate(read_sections(spill, rows, 1 + item.span)):
@@ -172,13 +172,13 @@ def _ordered(sample: ListedSample, group: int, joined: bool) -> OrderedSample:
 
 
 class KeysItem(NamedTuple):
-    """A part of the keys. `section` is the number of its section in the lists.
+    """A key part. `section` is the number of its section in the lists.
 
     With `scattered` a key may come again in one input.
     """
 
     section: int
-    groups: Blob
+    group_table: Blob
     scattered: bool
 
     def __repr__(self) -> str:
@@ -186,16 +186,16 @@ class KeysItem(NamedTuple):
 
 
 class KeysFigures(NamedTuple):
-    """How many keys of a part are in two inputs or more, and some of them."""
+    """How many keys of a key part are in two inputs or more, and some of them."""
 
     repeated: int
     shown: list[KeyPlace]
 
 
 def compare_keys(item: KeysItem, context: TaskContext, run: Run) -> KeysFigures:
-    """Find the keys that several inputs have, among those of a part."""
+    """Find the keys that several inputs have, among those of a key part."""
     spill, keys = context.spill, Multimap(run.tmpdir)
-    for section in read_sections(spill, GroupTable.unpack(spill.get(item.groups)), item.section):
+    for section in read_sections(spill, GroupTable.unpack(spill.get(item.group_table)), item.section):
         for key, number, start in unpack_keyed(section):
             keys.add(key, _SEEN.pack(number, start))
     count, shown = 0, list[KeyPlace]()
