@@ -20,7 +20,7 @@ from tarkit.streams.sink import Sink, open_sink
 
 if TYPE_CHECKING:
     from tarkit.jobs.engine import JobExecutor, JobFailure, JobSummary
-    from tarkit.jobs.job import Printed, ValueJob
+    from tarkit.jobs.job import JobStdout, ValueJob
     from tarkit.jobs.journal import JobJournal
 
 HALTS = ["soon", "now", "never"]
@@ -212,7 +212,7 @@ def _run(
             halt=given.halt,
             journal=journal,
             progress=_progress(run, total),
-            emit=output.emit,
+            write_stdout=output.write,
         )
     finally:
         executor.close()
@@ -223,10 +223,10 @@ def _run(
 def _make_executor(run: ConsoleRun, total: int, given: JobOptions) -> JobExecutor:
     settings: dict[str, Any] = {"timeout": given.job_timeout, "relay": _relay, "tmpdir": run.scratch(None)}
     if given.dask is not None:
-        from tarkit.jobs.dask import DaskExecutor, connect, parse_resources
+        from tarkit.jobs.dask import DaskExecutor, connect_cluster, parse_resources
 
         resources = parse_resources(given.dask_resources)
-        cluster = connect(given.dask, jobs=given.jobs, warn=run.warn)
+        cluster = connect_cluster(given.dask, jobs=given.jobs, warn=run.warn)
         return DaskExecutor(cluster, jobs=given.jobs, resources=resources, **settings)
     from tarkit.jobs.local import LocalExecutor
 
@@ -246,14 +246,10 @@ def _run_words(group: Any, words: Sequence[str]) -> int:
 
 
 def _relay(job: ValueJob, line: bytes) -> None:
-    """Print a line of a job's stderr, after its value."""
-    data = printable(public_name(job.value.text)).encode() + b": " + line + b"\n"
+    from tarkit.jobs.job import print_line
+
     with bars_hidden():
-        try:
-            while data:
-                data = data[os.write(2, data) :]
-        except OSError:
-            pass  # stderr is closed
+        print_line(job, line)
 
 
 class _Stdout:
@@ -262,7 +258,7 @@ class _Stdout:
     def __init__(self) -> None:
         self._sink: Sink | None = None
 
-    def emit(self, output: Printed) -> None:
+    def write(self, output: JobStdout) -> None:
         """Write the output of one job."""
         if self._sink is None:
             self._sink = open_sink("stdout", "-")

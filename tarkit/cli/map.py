@@ -15,6 +15,7 @@ from tarkit.cli.command import WHOLE_RUN, Command, Option, common_options, given
 from tarkit.cli.jobs import JobOptions, job_options, run_all
 from tarkit.cli.options import draw_seed, find_inputs
 from tarkit.errors import Usage, show, spell
+from tarkit.jobs import SIGNS
 from tarkit.shards.template import split_last, template_sign
 from tarkit.stores import connect
 from tarkit.stores.rewrite import rewritten
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 INPUTS = ("words", "files_from", "null", "load")
 CLUSTER_OPTIONS = ("dask", "dask_resources")  # that commands without a placeholder may have, too
-SIGNS = ("{stem", "{name", "{dir", "{index")
 
 
 class Written(NamedTuple):

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def cluster_tasks(address: Any, resources: Mapping[str, float] | None = None, jobs: int = 0) -> Iterator[Tasks]:
-    """Return what runs tasks on a cluster of Dask, connected for the time of `with`; see `jobs.dask.connect`."""
-    from tarkit.jobs.dask import connect
+    """Return what runs tasks on a cluster, for the time of `with`; see `jobs.dask.connect_cluster`."""
+    from tarkit.jobs.dask import connect_cluster
 
-    with connect(address, jobs=jobs) as cluster:
+    with connect_cluster(address, jobs=jobs) as cluster:
         yield _ResourceTasks(cluster, resources)
 
 

@@ -1,7 +1,9 @@
-"""Copies of this process: they run a command line of tarkit, or a call, without the start of a new interpreter.
+"""Processes of jobs that are not command lines of their own: copies of this process, calls, and the guard.
 
-Copies are made only while this process has no other thread (`threads.has_threads`). A guard, a copy as well, ends the
-steps that still run when this process is killed.
+A copy runs a command line of tarkit, or a call, without the start of a new interpreter (`ProcessCopy`). Copies are made
+only while this process has no other thread (`threads.has_threads`). Workers elsewhere send a call to a new process
+(`call_input`). `ProcessGuard`, a copy or a new process as well, ends the steps that still run when this process is
+killed.
 """
 
 from __future__ import annotations
@@ -31,11 +33,14 @@ class ProcessCopy(ForkedChild):
     """A copy of this process that runs one step.
 
     Args:
-        run: runs a command line of tarkit.
+        run: runs a command line of tarkit; None if there are only calls.
         close: descriptors of this process that the copy closes.
         call: is called in place of a command line.
-        report: descriptor for what a call returns.
-        words: the command line.
+        report: the descriptor to which the samples and bytes of a call are written; a command line names it itself, in
+            `--report`.
+        words: the command line; of a call they are not used.
+        stdin, stdout, stderr: descriptors of the copy; negative ones are /dev/null.
+        ignored: what `subprocess.Popen` takes besides.
     """
 
     def __init__(
@@ -65,7 +70,15 @@ class ProcessCopy(ForkedChild):
 
 
 def _main(work: Callable[[], int], fds: Sequence[int], close: Iterable[int]) -> NoReturn:
-    """Work in a copy of the parent, and end the process. Files, commands and directories of the parent stay its own."""
+    """Work in a process that was made for it, and end the process with the status that `work` returns.
+
+    In a copy the unfinished files, commands and directories of the parent stay those of the parent.
+
+    Args:
+        work: returns the status.
+        fds: become stdin, stdout and stderr; negative ones are /dev/null.
+        close: descriptors of the parent that are closed.
+    """
     status = 1
     try:
         try:

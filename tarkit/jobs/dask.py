@@ -24,8 +24,8 @@ from tarkit.api.arguments import parse_processes
 from tarkit.errors import MissingLibrary, TarkitError, Usage, printable, show, spell
 from tarkit.jobs.dask_worker import (
     DRAIN,
-    PYTHON,
-    VERSION,
+    PYTHON_VERSION,
+    TARKIT_VERSION,
     WorkerMismatch,
     mismatch,
     no_directory,
@@ -73,7 +73,7 @@ def parse_resources(words: Iterable[str]) -> dict[str, float]:
     return found
 
 
-def connect(address: Any, *, jobs: int = 0, warn: Callable[[str], None] = lambda text: None) -> Cluster:
+def connect_cluster(address: Any, *, jobs: int = 0, warn: Callable[[str], None] = lambda text: None) -> Cluster:
     """Connect to a cluster.
 
     Args:
@@ -181,18 +181,18 @@ class Cluster:
             directory: each must have this directory.
             calls: whether they are sent functions of the caller, which other versions of Python cannot read.
         """
-        with self.connected():
+        with self.explaining_loss():
             looks = self.client.run(eval, LOOK, {"directory": directory or "/"}, on_error="return")
         for address, found in looks.items():
             place = f"the worker {address}"
             if isinstance(found, ImportError):
-                raise WorkerMismatch(f"{place} has no tarkit: {found}", f"there: pip install tarkit=={VERSION}")
+                raise WorkerMismatch(f"{place} has no tarkit: {found}", f"there: pip install tarkit=={TARKIT_VERSION}")
             if isinstance(found, Exception):
                 continue  # it is gone
-            if found[0] != VERSION:
-                raise WorkerMismatch(*mismatch(place, found[0], VERSION))
-            if calls and found[1] != PYTHON:
-                raise WorkerMismatch(*other_python(place, found[1], PYTHON))
+            if found[0] != TARKIT_VERSION:
+                raise WorkerMismatch(*mismatch(place, found[0], TARKIT_VERSION))
+            if calls and found[1] != PYTHON_VERSION:
+                raise WorkerMismatch(*other_python(place, found[1], PYTHON_VERSION))
             if not found[2]:
                 raise WorkerMismatch(*no_directory(place, directory or "/"))
 
@@ -202,7 +202,7 @@ class Cluster:
         Raises:
             Usage: there are workers, but none has the resources.
         """
-        with self.connected():
+        with self.explaining_loss():
             workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         needed = dict(resources or {})
         total = 0
@@ -247,7 +247,7 @@ class Cluster:
             calls: whether a function of the caller is in the arguments.
         """
         given = {"data": pickled(pickle.dumps((function, tuple(arguments))), calls)}
-        with self.connected():
+        with self.explaining_loss():
             return self.client.submit(eval, RUN, given, key=key, pure=False, resources=dict(resources or {}) or None)
 
     def run_tasks(
@@ -285,7 +285,7 @@ class Cluster:
                 if 2 * len(pending) <= room and (batch := list(islice(todo, room - len(pending)))):
                     keys = [f"tarkit-task-{run}-{next(numbers)}" for _ in batch]
                     data = [{"data": pickled(pickle.dumps((_call, (packed, item))))} for item in batch]
-                    with self.connected():
+                    with self.explaining_loss():
                         futures = self.client.map(eval, [RUN] * len(batch), data, key=keys, pure=False, **settings)
                     pending.extend(zip(batch, futures, strict=True))
                 if not pending:
@@ -304,11 +304,18 @@ class Cluster:
         ready = [pending.popleft()]
         while pending and pending[0][1].status == "finished":
             ready.append(pending.popleft())
-        try:
-            found: list[Any] = self.client.gather([future for _, future in ready])
-        except Exception:
-            found = [self._result(item, future) for item, future in ready]
-        return found
+        items = {future.key: item for item, future in ready}
+        return self.gather([future for _, future in ready], lambda future: self._result(items[future.key], future))
+
+    def gather(self, futures: Sequence[Any], single: Callable[[Any], Any]) -> list[Any]:
+        """Return the results of futures that are done, together; if one has none, that of each future by `single`."""
+        if futures and all(future.status == "finished" for future in futures):
+            try:
+                found: list[Any] = self.client.gather(futures)
+                return found
+            except Exception:
+                pass  # a worker was lost together with a result
+        return [single(future) for future in futures]
 
     def _result(self, item: Any, future: Any) -> Any:
         from distributed import CancelledError
@@ -328,7 +335,7 @@ class Cluster:
         return TarkitError(f"{spell('dask')} {self.address}: the connection to the scheduler was lost")
 
     @contextmanager
-    def connected(self) -> Iterator[None]:
+    def explaining_loss(self) -> Iterator[None]:
         """Raise the error for a connection that was lost, in place of those that Dask then raises."""
         try:
             yield
@@ -348,7 +355,8 @@ class Cluster:
                 self.check()
             except TarkitError as found:
                 return found
-            return TarkitError(f"a worker of {self.address} has no tarkit", f"there: pip install tarkit=={VERSION}")
+            hint = f"there: pip install tarkit=={TARKIT_VERSION}"
+            return TarkitError(f"a worker of {self.address} has no tarkit", hint)
         return None
 
 
@@ -447,17 +455,8 @@ class DaskExecutor:
         except queue.Empty:
             pass
         known = [future for future in futures if future.key in self._futures]
-        return [self._ended(future, result) for future, result in zip(known, self._results(known), strict=True)]
-
-    def _results(self, futures: Sequence[Any]) -> list[Any]:
-        """Return what the jobs have returned, or raised."""
-        if futures and all(future.status == "finished" for future in futures):
-            try:
-                found: list[Any] = self._cluster.client.gather(futures)
-                return found
-            except Exception:
-                pass  # a worker was lost together with a result
-        return [_result(future) for future in futures]
+        results = self._cluster.gather(known, _returned_or_raised)
+        return [self._ended(future, result) for future, result in zip(known, results, strict=True)]
 
     def _ended(self, future: Any, result: Any) -> tuple[ValueJob, JobOutcome]:
         from distributed import CancelledError
@@ -501,7 +500,8 @@ class DaskExecutor:
         self._cluster.close()
 
 
-def _result(future: Any) -> Any:
+def _returned_or_raised(future: Any) -> Any:
+    """Return what a job has returned, or raised."""
     try:
         return future.result()
     except Exception as error:

@@ -23,8 +23,8 @@ from tarkit.jobs.job import JobOutcome, RunningJob, ValueJob, run_job
 
 SAID = 1 << 20  # bytes of a job's stderr that are sent to the client
 DRAIN = 5.0  # seconds that jobs have to end
-PYTHON = ".".join(platform.python_version_tuple()[:2])
-VERSION = str(sys.modules["tarkit"].__version__)
+PYTHON_VERSION = ".".join(platform.python_version_tuple()[:2])
+TARKIT_VERSION = str(sys.modules["tarkit"].__version__)
 
 
 class WorkerMismatch(TarkitError):
@@ -41,22 +41,28 @@ _guards: list[ProcessGuard] = []
 
 
 def run_pickled(data: bytes) -> Any:
-    """Call a function: `data` has the versions of the client, the function and its arguments, pickled twice."""
-    version, python, inner = pickle.loads(data)
-    if version != VERSION:
-        raise WorkerMismatch(*mismatch(_place(), VERSION, version))
-    if python not in (None, PYTHON):
-        raise WorkerMismatch(*other_python(_place(), PYTHON, python))
-    function, arguments = pickle.loads(inner)
+    """Call a function; `data` is what `pickled` returned at the client.
+
+    Raises:
+        WorkerMismatch: tarkit is of another version here; or Python, if that matters. The task is not unpickled then.
+    """
+    version, python, task = pickle.loads(data)
+    if version != TARKIT_VERSION:
+        raise WorkerMismatch(*mismatch(_place(), TARKIT_VERSION, version))
+    if python not in (None, PYTHON_VERSION):
+        raise WorkerMismatch(*other_python(_place(), PYTHON_VERSION, python))
+    function, arguments = pickle.loads(task)
     return function(*arguments)
 
 
-def pickled(function: bytes, calls: bool = False) -> bytes:
-    """Return the argument of `run_pickled` for a function and its arguments, which are pickled.
+def pickled(task: bytes, calls: bool = False) -> bytes:
+    """Return the argument of `run_pickled`: a task, and the versions that it needs.
 
-    With `calls` there are functions of the caller in them, which another version of Python cannot read.
+    Args:
+        task: a function and the tuple of its arguments, pickled together.
+        calls: whether there are functions of the caller in it, which another version of Python cannot read.
     """
-    return pickle.dumps((VERSION, PYTHON if calls else None, function))
+    return pickle.dumps((TARKIT_VERSION, PYTHON_VERSION if calls else None, task))
 
 
 def mismatch(place: str, found: str, wanted: str) -> tuple[str, str]:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-from tarkit.jobs.job import JobOutcome, Printed, ValueJob
+from tarkit.jobs.job import JobOutcome, JobStdout, ValueJob
 from tarkit.jobs.journal import JobJournal
 
 Halt = Literal["soon", "now", "never"]
-Emit = Callable[[Printed], None]
+WriteStdout = Callable[[JobStdout], None]
 
 SHOWN = 100  # failures that are kept for the table
 HELD = 256  # outputs of jobs that wait for those of jobs before them
@@ -92,7 +92,7 @@ def run_jobs(
     halt: Halt = "soon",
     journal: JobJournal | None = None,
     progress: Callable[[JobSummary], None] = lambda summary: None,
-    emit: Emit = lambda output: None,
+    write_stdout: WriteStdout = lambda output: None,
 ) -> JobSummary:
     """Run jobs, and return what became of them.
 
@@ -103,9 +103,9 @@ def run_jobs(
         halt: after a failure: end when the running jobs are done, end them now, or never.
         journal: knows what is done, and records attempts.
         progress: called when something has changed, and several times a second.
-        emit: called with what jobs wrote to stdout.
+        write_stdout: called with what jobs wrote to stdout.
     """
-    run = _JobRun(iter(jobs), executor, retries, halt, journal, emit)
+    run = _JobRun(iter(jobs), executor, retries, halt, journal, write_stdout)
     try:
         while run.start() or run.running:
             for job, outcome in executor.wait(PULSE):
@@ -127,7 +127,7 @@ class _JobRun:
         retries: int,
         halt: Halt,
         journal: JobJournal | None,
-        emit: Emit,
+        write_stdout: WriteStdout,
     ) -> None:
         self.summary = JobSummary()
         self.running = 0
@@ -137,14 +137,17 @@ class _JobRun:
         self._retries = retries
         self._halt = halt
         self._journal = journal
-        self._emit = emit
+        self._write_stdout = write_stdout
         # jobs that printed something which is not passed on, by number in order; None for jobs that run
         self._printed: dict[int, tuple[ValueJob, JobOutcome] | None] = {}
         self._held = 0
 
     def start(self) -> bool:
-        """Submit jobs while there is room; return whether one was looked at."""
-        looked = False
+        """Submit jobs while there is room; return whether there may be more to do.
+
+        That is so if one was submitted, or if many were left out as done, and progress is to be shown.
+        """
+        submitted = False
         while self.running < self._executor.slots and self._held < HELD and not self.summary.halted:
             job = next(self._jobs, None)
             if job is None:
@@ -152,12 +155,12 @@ class _JobRun:
             if self._journal is not None and self._journal.has_done(job):
                 self.summary.kept += 1
                 if self.summary.kept % HELD == 0:
-                    return True  # so that progress is shown
+                    return True
                 continue
-            looked = True
+            submitted = True
             self._printed[job.value.index] = None
             self._submit(job, 1)
-        return looked
+        return submitted
 
     def _submit(self, job: ValueJob, attempt: int) -> None:
         if self._journal is not None:
@@ -217,5 +220,5 @@ class _JobRun:
             del self._printed[number]
             self._held -= 1
             if outcome.output is not None:
-                self._emit(outcome.output)
+                self._write_stdout(outcome.output)
             self._record(job, outcome)

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from tarkit.errors import TarkitError, Unsupported, message_text, signal_name, system_hint
+from tarkit.errors import TarkitError, Unsupported, message_text, printable, signal_name, system_hint
 from tarkit.jobs.quoting import shell_word
 from tarkit.jobs.values import Value
 from tarkit.stores.schemes import public_name, scheme_of
@@ -31,7 +31,7 @@ from tarkit.streams.tempfile import TemporaryFile
 
 TAIL = 2000  # bytes of stderr that an outcome keeps
 LINE = 1 << 16  # bytes; a longer line of stderr is passed on in pieces
-PRINTED = 1 << 26  # bytes of stdout that `run_job` returns
+STDOUT_LIMIT = 1 << 26  # bytes of stdout that `run_job` returns
 PULSE = 0.2  # seconds between two calls of `watch`
 NOT_STARTED, TIMED_OUT = 127, 124  # statuses, as of a shell and of timeout(1)
 
@@ -45,9 +45,9 @@ def python_words(module: str, function: str, *arguments: object) -> tuple[str, .
     return sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {_ROOT!r}); {call}"
 
 
-PYTHON = python_words("tarkit.__main__", "main")
+TARKIT_WORDS = python_words("tarkit.__main__", "main")
 
-Printed = TemporaryFile | bytes
+JobStdout = TemporaryFile | bytes
 """What a job wrote to stdout."""
 Counts = tuple[int, int]
 """Samples and bytes that a job has written."""
@@ -98,6 +98,16 @@ class ValueJob:
         return " | ".join(map(" ".join, words)) if self.steps else self.name
 
 
+def print_line(job: ValueJob, line: bytes) -> None:
+    """Write a line of a job's stderr to stderr, after its value; a closed stderr is not an error."""
+    data = printable(public_name(job.value.text)).encode() + b": " + line + b"\n"
+    try:
+        while data:
+            data = data[os.write(2, data) :]
+    except OSError:
+        pass
+
+
 @dataclass
 class JobOutcome:
     """How an attempt of a job ended.
@@ -121,7 +131,7 @@ class JobOutcome:
     host: str = field(default_factory=lambda: os.uname().nodename)
     start: str = ""
     tail: str = ""
-    output: Printed | None = field(default=None, repr=False)
+    output: JobStdout | None = field(default=None, repr=False)
 
     def words(self) -> str:
         """Return how it ended, in words."""
@@ -140,7 +150,7 @@ def run_job(
     watch: Callable[[RunningJob], None] = lambda running: None,
     began: Callable[[int], None] = lambda pid: None,
 ) -> JobOutcome:
-    """Run a job in new processes, and return how it ended; what it wrote to stdout is in memory.
+    """Run a job to its end, its steps in new processes, and return how it ended; what it wrote to stdout is in memory.
 
     Args:
         job: the job; a call that is no `PickledCall` is called in this process, where nothing can end it.
@@ -170,11 +180,11 @@ def run_job(
         running.end()
         raise
     if isinstance(outcome.output, TemporaryFile):
-        printed = outcome.output.read(0, PRINTED + 1)
+        printed = outcome.output.read(0, STDOUT_LIMIT + 1)
         outcome.output = printed
-        if len(printed) > PRINTED:
+        if len(printed) > STDOUT_LIMIT:
             outcome.status, outcome.output = 1, None
-            outcome.tail = f"tarkit: the job wrote more than {PRINTED >> 20} MiB to stdout: let it write a file"
+            outcome.tail = f"tarkit: the job wrote more than {STDOUT_LIMIT >> 20} MiB to stdout: let it write a file"
             if relay is not None:
                 relay(job, outcome.tail.encode())
     return outcome
@@ -323,7 +333,7 @@ class RunningJob:
                 elif self.job.call is not None:
                     words = python_words("tarkit.jobs.copies", "call_input", self._report.end, sys.path)
                 else:
-                    words = [*PYTHON, *words[1:]]
+                    words = [*TARKIT_WORDS, *words[1:]]
             try:
                 program = Program(
                     words,

@@ -27,7 +27,7 @@ from tarkit.jobs.job import JobOutcome, ValueJob
 from tarkit.stores.connect import head_object
 from tarkit.stores.schemes import public_name, refuse_url, scheme_of
 
-Prints = dict[str, "str | None"]
+FileStates = dict[str, "str | None"]
 """Files and objects by name, each with what tells that it has changed; None for one that does not exist."""
 
 DIGEST = 16  # bytes
@@ -66,7 +66,7 @@ class JobJournal:
         refuse_url(path, "journal")
         self.path = path
         self._done: dict[bytes, bytes] = {}
-        self._before: dict[bytes, Prints] = {}
+        self._before: dict[bytes, FileStates] = {}
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:
             self._fd = os.open(path, flags | (0 if resume else os.O_EXCL), 0o666)
@@ -120,11 +120,11 @@ class JobJournal:
     def has_done(self, job: ValueJob) -> bool:
         """Return whether a job is done, and its inputs and outputs are unchanged."""
         known = self._done.get(identity(job)) if self._done else None
-        return known is not None and known == _digest([_prints(job.inputs), _prints(job.outputs)])
+        return known is not None and known == _digest([_states(job.inputs), _states(job.outputs)])
 
     def begin(self, job: ValueJob) -> None:
         """Note the state of the inputs before an attempt."""
-        self._before[identity(job)] = _prints(job.inputs)
+        self._before[identity(job)] = _states(job.inputs)
 
     def end(self, job: ValueJob, outcome: JobOutcome) -> None:
         """Write the line of an attempt."""
@@ -141,7 +141,7 @@ class JobJournal:
             "host": outcome.host,
             "job": identity(job).hex(),
             "inputs": before,
-            "outputs": _prints(job.outputs) if outcome.status == 0 else {},
+            "outputs": _states(job.outputs) if outcome.status == 0 else {},
         }
         if outcome.status:
             record["stderr"] = outcome.tail
@@ -164,7 +164,7 @@ def identity(job: ValueJob) -> bytes:
     return _digest([job.value.text, job.steps, job.name, job.outputs])
 
 
-def _prints(names: tuple[str, ...]) -> Prints:
+def _states(names: tuple[str, ...]) -> FileStates:
     return {_shown(name): fingerprint(name) for name in names}
 
 

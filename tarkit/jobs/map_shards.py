@@ -14,9 +14,9 @@ from tarkit.api.chain import Archives, locate
 from tarkit.api.dataset import Dataset
 from tarkit.api.output import Output
 from tarkit.api.run import RunPlan
-from tarkit.errors import TarkitError, Usage, printable, show
+from tarkit.errors import TarkitError, Usage, show
 from tarkit.jobs.engine import Halt, JobExecutor, JobSummary, run_jobs
-from tarkit.jobs.job import Counts, ValueJob
+from tarkit.jobs.job import Counts, ValueJob, print_line
 from tarkit.jobs.journal import JobJournal
 from tarkit.jobs.local import LocalExecutor
 from tarkit.jobs.outputs import check_outputs, parents_of
@@ -161,15 +161,8 @@ def _make_executor(jobs: int, dask: Any, resources: Mapping[str, float] | None, 
     if dask is None:
         if resources is not None:
             raise Usage("dask_resources requires dask=ADDRESS")
-        return LocalExecutor(parse_processes(jobs), relay=_relay, tmpdir=tmpdir)
-    from tarkit.jobs.dask import DaskExecutor, connect
+        return LocalExecutor(parse_processes(jobs), relay=print_line, tmpdir=tmpdir)
+    from tarkit.jobs.dask import DaskExecutor, connect_cluster
 
-    cluster = connect(dask, jobs=jobs, warn=partial(warnings.warn, stacklevel=2))
-    return DaskExecutor(cluster, jobs=jobs, resources=resources, relay=_relay, tmpdir=tmpdir)
-
-
-def _relay(job: ValueJob, line: bytes) -> None:
-    try:
-        os.write(2, printable(public_name(job.value.text)).encode() + b": " + line + b"\n")
-    except OSError:
-        pass  # stderr is closed
+    cluster = connect_cluster(dask, jobs=jobs, warn=partial(warnings.warn, stacklevel=2))
+    return DaskExecutor(cluster, jobs=jobs, resources=resources, relay=print_line, tmpdir=tmpdir)

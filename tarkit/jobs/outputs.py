@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 
 from tarkit.errors import Usage, show, spell
-from tarkit.jobs.values import SIGNS, Value, before_placeholders, fill_name
+from tarkit.jobs import SIGNS
+from tarkit.jobs.values import Value, before_placeholders, fill_name
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.streams.location import Location
 

@@ -20,7 +20,6 @@ from tarkit.stores import listing
 from tarkit.stores.schemes import is_listed, public_name, scheme_of
 from tarkit.streams.location import expand_braces, list_name, natural_key, read_list
 
-SIGNS = ("{stem", "{name", "{dir", "{index")
 PLACEHOLDERS = "{} {stem} {name} {dir} {index:05d}"
 _KNOWN = r"\{(stem|name|dir|index)(?::0?([0-9]{1,2})d)?\}"
 _PIECES = re.compile(r"\{\{|\}\}|\{[^{}]*\}|[{}]")

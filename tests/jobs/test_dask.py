@@ -381,7 +381,7 @@ def test_tasks(shared: Cluster, here: Path) -> None:
     script = """
         import sys
         from tarkit.errors import Problem, TarkitError
-        from tarkit.jobs.dask import WINDOW, connect
+        from tarkit.jobs.dask import WINDOW, connect_cluster
 
         def numbers():
             global taken
@@ -393,7 +393,7 @@ def test_tasks(shared: Cluster, here: Path) -> None:
                 raise Problem("truncated", "a.tar", 7, "x")
             return 1 // (item - 5)
 
-        with connect(sys.argv[1]) as cluster:
+        with connect_cluster(sys.argv[1]) as cluster:
             seen = []
             for result in cluster.run_tasks(lambda item: item * item, numbers()):
                 assert result == len(seen) ** 2

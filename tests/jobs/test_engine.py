@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tarkit.jobs.engine import JobSummary, run_jobs
-from tarkit.jobs.job import Counts, JobOutcome, Printed, ValueJob, run_job
+from tarkit.jobs.job import Counts, JobOutcome, JobStdout, ValueJob, run_job
 from tarkit.jobs.journal import JobJournal
 from tarkit.jobs.values import Value
 from tests._tools import each_row
@@ -83,7 +83,8 @@ def test_memory_of_many_jobs(last: int, many: int) -> None:
 def test_outputs_in_order(last: int, prints: int) -> None:
     """What jobs print comes in their order, whatever order they end in; some fail, and some print nothing."""
     found: list[int] = []
-    run_jobs(jobs(1000), HereExecutor(8, last, prints), halt="never", emit=lambda output: found.append(int(output)))
+    executor = HereExecutor(8, last, prints)
+    run_jobs(jobs(1000), executor, halt="never", write_stdout=lambda output: found.append(int(output)))
     assert found == list(range(0, 1000, prints))
 
 
@@ -92,7 +93,7 @@ def test_what_was_not_passed_on_is_not_done(tmp_path: Path) -> None:
     found: list[int] = []
     resumed = False
 
-    def emit(output: Printed) -> None:
+    def write_stdout(output: JobStdout) -> None:
         if len(found) == 3 and not resumed:
             raise OSError(errno.ENOSPC, "full")
         found.append(int(output))  # type: ignore[arg-type]
@@ -100,7 +101,7 @@ def test_what_was_not_passed_on_is_not_done(tmp_path: Path) -> None:
     def run() -> None:
         journal = JobJournal(str(tmp_path / "journal"), resumed)
         try:
-            run_jobs(jobs(40), HereExecutor(8, 5, 2), halt="never", emit=emit, journal=journal)
+            run_jobs(jobs(40), HereExecutor(8, 5, 2), halt="never", write_stdout=write_stdout, journal=journal)
         finally:
             journal.close()
 
@@ -130,7 +131,7 @@ def test_halt_now_passes_on_what_is_done(
                 executor,
                 halt="now",
                 journal=journal,
-                emit=lambda output: found.append(int(output)),  # type: ignore[arg-type]
+                write_stdout=lambda output: found.append(int(output)),  # type: ignore[arg-type]
             )
         finally:
             journal.close()
