@@ -64,6 +64,8 @@ STAR_TRAILER: Final = b"tar\0"
 """Bytes [508, 512) of star's header, whose prefix is 131 bytes, followed by two times."""
 STAR_PREFIX: Final = 131
 
+EXTENSIONS: Final = frozenset((PAX, PAX_GLOBAL, SOLARIS_X, GNU_LONG_NAME, GNU_LONG_LINK))
+"""The typeflags of headers that say something of the entries that follow, in their payload."""
 FILES: Final = (REGULAR, REGULAR_V7, CONTIGUOUS)
 """The typeflags of regular files."""
 

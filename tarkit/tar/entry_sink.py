@@ -20,7 +20,6 @@ _KINDS = {
     blocks.GNU_DUMPDIR: "the list of an incremental archive",
     blocks.GNU_SPARSE: "a sparse file",
 }
-_EXTENSIONS = (blocks.PAX, blocks.SOLARIS_X, blocks.PAX_GLOBAL, blocks.GNU_LONG_NAME, blocks.GNU_LONG_LINK)
 
 
 def kind_name(type_: bytes) -> str:
@@ -192,7 +191,7 @@ class EntrySink(WriteOnlySink):
             type_ = block[156:157]
             if type_ == blocks.GNU_SPARSE:
                 raise self.refused(blocks.name_of(block), kind_name(type_))
-            if type_ not in _EXTENSIONS:
+            if type_ not in blocks.EXTENSIONS:
                 return True
             size = blocks.parse_number(block[124:136])
             at += BLOCK + size + padding(size)

@@ -1,6 +1,9 @@
 """The optional accelerator, compiled from `_fast.c`. Without it, or with TARKIT_PURE=1, Python does all of the work.
 
-Both ways give the same samples, problems and bytes.
+`reader.TarReader.plain_samples` calls it. It parses headers and groups plain entries into samples in one loop, so it is
+the one place in this package that knows what a sample is. The reference, which reads whatever it leaves, is
+`reader.TarReader.raw` together with `samples.reader.EntryGroups.read`. Both ways give the same samples, problems and
+bytes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """Make headers of entries: `encode` for new entries, `rename` for existing ones, and `end_of_archive`.
 
+Existing headers are parsed only as far as a new name needs it, and by `mode_and_time` and `main_header` for facts
+besides name and content: a reader of archives is `reader.TarReader`.
+
 A new header has the simplest format that can hold it: USTAR, else USTAR after a PAX `x` entry with only the records
 that do not fit. A renamed header keeps its format and all that does not depend on the name. Names are raw bytes.
 
@@ -34,7 +37,6 @@ _PLAIN_SUM = sum(_PLAIN_OWNER) + sum(_PLAIN_TAIL) + 8 * 32 - 1
 _CHARSET = b"hdrcharset"
 _SPARSE_NAME = b"GNU.sparse.name"
 _OTHER_TEXT = frozenset((b"linkpath", b"uname", b"gname"))  # the records that `hdrcharset` applies to besides the name
-_EXTENSIONS = frozenset((b.PAX, b.SOLARIS_X, b.PAX_GLOBAL, b.GNU_LONG_NAME, b.GNU_LONG_LINK))
 
 
 def encode(
@@ -203,7 +205,7 @@ def rename(header: bytes, name: bytes) -> bytes:
         ValueError: an empty name, a NUL in it, or a malformed `header`.
     """
     _check_name(name)
-    if len(header) == b.BLOCK and header[156:157] not in _EXTENSIONS:  # most are: saves 27 % of `cat --rekey`
+    if len(header) == b.BLOCK and header[156:157] not in b.EXTENSIONS:  # most are: saves 27 % of `cat --rekey`
         if b.name_of(header) == name:
             return header
         where = _split(name, _prefix_limit(header))
@@ -243,7 +245,7 @@ def _parts(header: bytes) -> list[_Part]:
     pos = 0
     while len(block := header[pos : pos + b.BLOCK]) == b.BLOCK:
         kind, data = block[156:157], pos + b.BLOCK
-        if kind not in _EXTENSIONS:
+        if kind not in b.EXTENSIONS:
             return [*parts, _Part(kind, block, header[data:])]
         size = b.payload_size(kind, b.parse_number(block[124:136]))
         parts.append(_Part(b.PAX if kind == b.SOLARIS_X else kind, block, header[data : data + size]))
@@ -341,7 +343,7 @@ def main_header(header: bytes) -> tuple[bytes, pax.Records]:
     pos = 0
     records: pax.Records = {}
     block = header[: b.BLOCK]
-    while block[156:157] in (b.PAX, b.SOLARIS_X, b.GNU_LONG_NAME, b.GNU_LONG_LINK):
+    while block[156:157] in b.EXTENSIONS:
         size = number_or_zero(block[124:136])
         if block[156:157] in (b.PAX, b.SOLARIS_X):
             records = pax.parse_records(header[pos + b.BLOCK : pos + b.BLOCK + size])

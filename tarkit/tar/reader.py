@@ -33,7 +33,6 @@ NO_END = 1 << 62  # larger than any position
 _NO_TAR = "it is not a tar archive; for a list of inputs use -T, for a recipe tarkit create"
 
 _HEADER = Struct("148s8s356s")  # before the checksum, the checksum, from the typeflag on
-_EXTENSIONS = (blocks.PAX, blocks.PAX_GLOBAL, blocks.GNU_LONG_NAME, blocks.GNU_LONG_LINK, blocks.SOLARIS_X)
 
 
 class Entry(NamedTuple):
@@ -215,7 +214,7 @@ class TarReader:
             if not blocks.checksum_ok(block):
                 raise self._bad(pos, "bad checksum in", start)
             type_ = block[156:157]
-            if type_ not in _EXTENSIONS:
+            if type_ not in blocks.EXTENSIONS:
                 break
             try:
                 payload = self._payload(start, pos, blocks.parse_number(block[124:136]), length)
