@@ -24,6 +24,7 @@ from tarkit.errors import Usage, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice, parse_slice
+from tarkit.stores.schemes import SCHEMES
 from tarkit.streams.codecs.registry import CODECS, FORMAT_ALIASES, MESSAGES
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.streams.text import split_column
@@ -248,7 +249,8 @@ def archives(null: Decorator) -> Decorator:
 NULL = null("Names in LIST end with NUL.")
 inputs = archives(NULL)
 
-WRITABLE = "A URL is s3:// gs:// az:// ais://, or another that fsspec can write."
+_WRITTEN = " ".join(f"{name}://" for name, scheme in SCHEMES.items() if scheme.writable)
+WRITABLE = f"A URL is {_WRITTEN}, or another that fsspec can write."
 OUT_HELP = "File, URL, - or pipe:COMMAND.  [default: -]"
 OUT = option("Output", "-o", "--output", "--outputs", metavar="OUT", help=OUT_HELP, more=WRITABLE)
 ARCHIVE_OUT = option(

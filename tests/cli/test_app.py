@@ -36,6 +36,7 @@ from tarkit.errors import (
 )
 from tarkit.problems import PROBLEMS
 from tarkit.stores.schemes import SCHEMES
+from tarkit.streams.codecs.registry import CODECS
 from tests._served import served
 from tests._tools import PATIENT, TARKIT, archive, at_terminal, each_row, program, tarkit
 
@@ -216,8 +217,8 @@ def test_help_is_short(name: str, call: Call) -> None:
 
 
 @each_row("name", [name for name in COMMANDS if name != "completion"])
-def test_help_names_urls(name: str, call: Call) -> None:
-    """Each help says that inputs and outputs may be URLs, the one of all commands which schemes there are."""
+def test_help_names_urls_and_codecs(name: str, call: Call) -> None:
+    """Each help says that inputs and outputs may be URLs; that of `tarkit` names all schemes and codecs."""
     words = " ".join(call(name, "--help")[1].split())
     if "[INPUT]..." in words:
         assert "URL (s3:// gs:// az:// https:// hf:// ais:// zpull://), -, pipe:COMMAND" in words
@@ -225,6 +226,7 @@ def test_help_names_urls(name: str, call: Call) -> None:
         assert "URL" in line
     whole = call("--help")[1]
     assert [scheme for scheme in SCHEMES if f"{scheme}://" not in whole] == []
+    assert [codec for codec in CODECS if not re.search(rf"\b{codec}\b", whole)] == []
 
 
 @each_row("name", COMMANDS)
