@@ -98,7 +98,7 @@ FOLDERS = {
     ),
     "api.tree": "errors streams.codecs stores streams tables shards packing api",
     "loading": "errors media problems stores streams samples api",
-    "jobs": "errors problems signals threads stores streams samples api",
+    "jobs": "errors problems signals threads stores streams samples shards api",
     "torch": "errors api loading",
     "cluster": "errors problems stores streams spill tar parallel samples shards sorting api jobs",
     "tarkit": "errors inspecting shards checking sorting api api.tree loading jobs cluster",

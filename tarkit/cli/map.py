@@ -6,7 +6,8 @@ the words that click's parser finds for each option, before anything is converte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -16,7 +17,7 @@ from tarkit.cli.jobs import JobOptions, job_options, run_all
 from tarkit.cli.options import draw_seed, find_inputs
 from tarkit.errors import Usage, show, spell
 from tarkit.jobs import SIGNS
-from tarkit.shards.template import split_last, template_sign
+from tarkit.shards.template import epoch_names, parse_template, split_last, template_sign
 from tarkit.stores import connect
 from tarkit.stores.rewrite import rewritten
 from tarkit.stores.schemes import public_name
@@ -25,9 +26,11 @@ from tarkit.streams.location import Location, parse_output
 if TYPE_CHECKING:
     from tarkit.jobs.job import ValueJob
     from tarkit.jobs.values import Value
+    from tarkit.shards.template import ShardTemplate
 
 INPUTS = ("words", "files_from", "null", "load")
 CLUSTER_OPTIONS = ("dask", "dask_resources")  # that commands without a placeholder may have, too
+READ = ("against", "classes", "init", "keys_from", "map_", "order_file", "redo", "script")  # options that name files
 
 
 class Written(NamedTuple):
@@ -134,6 +137,7 @@ class _Mapping:
         self.words = ["tarkit", self.name]
         self.common = tuple(given_words(ctx, common_options(), WHOLE_RUN))
         given = {each.param.name for each in written}
+        self.read = files_read(each.word or "" for each in self.written if each.param.name in READ)
         self.series = "notation" in self._names() and bool(given & {"count", "size", "epochs"})
 
     def _names(self) -> set[str | None]:
@@ -230,10 +234,15 @@ class _Mapping:
             else:
                 words += spelled(each)
         words += [self._option(), output, _input_word(location)]
-        above = parents_of(outputs)
         files = (location.text,) if location.kind in ("path", "url") else ()
         return ValueJob(
-            value, (tuple(words),), files, () if self.series else known_outputs(outputs), above, self.common
+            value,
+            (tuple(words),),
+            (*files, *self.read),
+            () if self.series else known_outputs(outputs),
+            templates(output, self.ctx.params) if self.series else (),
+            directories=parents_of(outputs),
+            common=self.common,
         )
 
 
@@ -250,6 +259,22 @@ def _input_word(location: Location) -> str:
     if location.kind == "pipe":
         return f"pipe:{location.text}"
     return f"./{location.text}" if location.text.startswith("-") else location.text
+
+
+def files_read(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the files of options in READ: FILE, FILE:COLUMN, FILE.py:FUNCTION or MODULE:FUNCTION."""
+    parts = ((word, word.rpartition(":")[0]) for word in words)
+    names = (name for word, file in parts for name in (word, file, file.replace(".", "/") + ".py"))
+    return tuple(filter(os.path.isfile, names))
+
+
+def templates(output: str, params: Mapping[str, Any]) -> tuple[ShardTemplate, ...]:
+    """Return the templates of the shards that a command writes, by its parameters; none for an invalid name."""
+    try:
+        names = epoch_names(output, int(params["epochs"])) if params.get("epochs") else [output]
+        return tuple(parse_template(name, params.get("notation") or "auto") for name in names)
+    except (Usage, ValueError):
+        return ()  # the job will fail, and say why
 
 
 def known_outputs(words: Sequence[str]) -> tuple[str, ...]:

@@ -11,14 +11,16 @@ import click
 from tarkit.cli import options
 from tarkit.cli.command import Command
 from tarkit.cli.jobs import JobOptions, job_options, run_all
-from tarkit.cli.map import known_outputs, written_options
+from tarkit.cli.map import READ, files_read, known_outputs, templates, written_options
 from tarkit.errors import Usage, show
+from tarkit.shards.template import split_last, template_sign
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.streams.location import expand_braces
 
 if TYPE_CHECKING:
     from tarkit.jobs.job import ValueJob
     from tarkit.jobs.values import Value
+    from tarkit.shards.template import ShardTemplate
 
 EXAMPLES = (
     "tarkit each '{000..099}' -- sort in-{}.tar -o out-{}.tar",
@@ -75,7 +77,8 @@ def each(values: tuple[str, ...], files_from: tuple[str, ...], null: bool) -> No
 
     --journal records each job: value, command, start, seconds, status, samples, bytes, attempt, host. --resume leaves
     out what is done. A job is done again if its command line has changed, or a file or object that it reads or writes:
-    of commands of tarkit their inputs and outputs, of other programs the words with placeholders that name files.
+    of commands of tarkit their inputs and outputs, and files such as those of --keys-from and --map, of other programs
+    the words with placeholders that name files. Shards that an attempt left which did not end are replaced.
 
     At the end a table has the jobs that failed, and the command that repeats each. The exit status is 1 if one failed.
     """
@@ -111,11 +114,14 @@ class _LineTemplate:
         self.steps = [_completed(words) for words in _steps(line)]
         self.inputs: list[str] = []
         self.outputs: list[str] = []
+        self.read: list[str] = []
+        self.last: dict[str, str] = {}  # the options of the last step, if it can replace shards
         for step in self.steps:
             if step[0] == "tarkit":
                 self._look(ctx, step[1:])
             else:
                 self.outputs += [word for word in step[1:] if "{" in word]
+                self.last = {}
 
     def _look(self, ctx: click.Context, words: Sequence[str]) -> None:
         """Take note of the inputs and outputs of a command of tarkit. Raises a usage error for unknown options."""
@@ -132,6 +138,10 @@ class _LineTemplate:
         written, rest = written_options(command, inner, words[1:])
         self.inputs += rest
         self.outputs += [option.word for option in written if option.word and option.param.name in OUTPUTS]
+        self.read += [option.word for option in written if option.word and option.param.name in READ]
+        self.last = {option.param.name or "": option.word or "" for option in written}
+        if "append" in self.last or "force" not in {each.name for each in command.params}:
+            self.last = {}
 
     def check(self, texts: Sequence[str]) -> None:
         """Raise Usage for unknown placeholders, and for an output that two jobs would write."""
@@ -162,8 +172,17 @@ class _LineTemplate:
 
         steps = tuple(tuple(fill(word, value) for word in step) for step in self.steps)
         inputs = [name for word in self.inputs for name in expand_braces(fill(word, value))]
-        known = tuple(name for name in inputs if name != "-" and not name.startswith("pipe:"))
-        return ValueJob(value, steps, known, known_outputs([fill(word, value) for word in self.outputs]))
+        known = [name for name in inputs if name != "-" and not name.startswith("pipe:")]
+        known += files_read(fill(word, value) for word in self.read)
+        outputs = [fill(word, value) for word in self.outputs]
+        return ValueJob(value, steps, tuple(known), known_outputs(outputs), self._series(value))
+
+    def _series(self, value: Value) -> tuple[ShardTemplate, ...]:
+        from tarkit.jobs.values import fill
+
+        outputs = (fill(word, value) for name, word in self.last.items() if name in OUTPUTS)
+        found = [word for word in outputs if template_sign(split_last(word)[1]) is not None]
+        return tuple(each for word in found for each in templates(word, self.last))
 
 
 def _steps(line: Sequence[str]) -> list[list[str]]:

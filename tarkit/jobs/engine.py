@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Protocol
 
 from tarkit.jobs.job import JobOutcome, JobStdout, ValueJob
@@ -163,9 +163,10 @@ class _JobRun:
         return submitted
 
     def _submit(self, job: ValueJob, attempt: int) -> None:
+        again = attempt > 1
         if self._journal is not None:
-            self._journal.begin(job)
-        self._executor.submit(job, attempt)
+            again = self._journal.begin(job) or again
+        self._executor.submit(replace(job, replaces=again and bool(job.series)), attempt)
         self.running += 1
 
     def take(self, job: ValueJob, outcome: JobOutcome) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 from tarkit.errors import TarkitError, Unsupported, message_text, printable, signal_name, system_hint
 from tarkit.jobs.quoting import shell_word
 from tarkit.jobs.values import Value
+from tarkit.shards.template import ShardTemplate
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.streams import command
 from tarkit.streams.command import DEVNULL
@@ -76,6 +77,8 @@ class ValueJob:
         value: what it is done for.
         steps: command lines, each of which reads what the one before it writes.
         inputs, outputs: the files and URLs that it reads and writes, as far as they are known.
+        series: the templates of the shards that its last step writes.
+        replaces: shards of these names are of an earlier attempt, and are replaced.
         directories: are made before it begins.
         common: options of steps of tarkit that do not change what is written, such as `--verbose`.
         call: is called in place of steps; returns the samples and bytes that it wrote.
@@ -86,6 +89,8 @@ class ValueJob:
     steps: tuple[tuple[str, ...], ...] = ()
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    series: tuple[ShardTemplate, ...] = ()
+    replaces: bool = False
     directories: tuple[str, ...] = ()
     common: tuple[str, ...] = ()
     call: Callable[[], Counts] | None = None
@@ -322,6 +327,8 @@ class RunningJob:
             stdin = _content_of(self.job.call, tmpdir)
         for number, words in enumerate(steps):
             after, stdout = os.pipe() if number < last else (-1, self._output.fd)
+            if self.job.replaces and number == last:
+                words = [*words[:2], "--force", *words[2:]]
             popen: Callable[..., Any] | None = None
             kept: tuple[int, ...] = ()
             if words[0] == "tarkit" or self.job.call is not None:

@@ -1,5 +1,8 @@
 """The journal of a run of jobs: a file of JSON lines, one for each attempt that ended.
 
+A job that writes a series of shards has another line when it begins, whose status is null: shards of these names are
+its own from then on, and a later attempt replaces them.
+
 A line is written by one call, at the end of the file, and is on the disk before another job takes the place of the one
 that ended. Only the line of a job that printed something waits until that is passed on, after what the jobs before it
 print: a run that resumes does the job again, and prints it, if the run before was killed until then. A job that was
@@ -66,6 +69,7 @@ class JobJournal:
         refuse_url(path, "journal")
         self.path = path
         self._done: dict[bytes, bytes] = {}
+        self._begun: set[bytes] = set()  # jobs that write shards, and may have written some
         self._before: dict[bytes, FileStates] = {}
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:
@@ -106,6 +110,9 @@ class JobJournal:
                 try:
                     record = json.loads(line)
                     key = bytes.fromhex(record["job"])
+                    if record["status"] is None:
+                        self._begun.add(key)
+                        continue
                     state = _digest([record["inputs"], record["outputs"]])
                     status = int(record["status"])
                 except (ValueError, KeyError, TypeError):
@@ -120,11 +127,17 @@ class JobJournal:
     def has_done(self, job: ValueJob) -> bool:
         """Return whether a job is done, and its inputs and outputs are unchanged."""
         known = self._done.get(identity(job)) if self._done else None
-        return known is not None and known == _digest([_states(job.inputs), _states(job.outputs)])
+        return known is not None and known == _digest([_states(job.inputs), _states(_outputs(job))])
 
-    def begin(self, job: ValueJob) -> None:
-        """Note the state of the inputs before an attempt."""
-        self._before[identity(job)] = _states(job.inputs)
+    def begin(self, job: ValueJob) -> bool:
+        """Note the state of the inputs before an attempt; return whether an earlier one may have written shards."""
+        key = identity(job)
+        self._before[key] = _states(job.inputs)
+        if not job.series or key in self._begun:
+            return bool(job.series)
+        self._begun.add(key)
+        self._write({"value": _shown(job.value.text), "command": job.shown(), "status": None, "job": key.hex()})
+        return False
 
     def end(self, job: ValueJob, outcome: JobOutcome) -> None:
         """Write the line of an attempt."""
@@ -141,10 +154,13 @@ class JobJournal:
             "host": outcome.host,
             "job": identity(job).hex(),
             "inputs": before,
-            "outputs": _states(job.outputs) if outcome.status == 0 else {},
+            "outputs": _states(_outputs(job)) if outcome.status == 0 else {},
         }
         if outcome.status:
             record["stderr"] = outcome.tail
+        self._write(record)
+
+    def _write(self, record: dict[str, Any]) -> None:
         line = json.dumps(record).encode() + b"\n"
         try:
             if os.write(self._fd, line) != len(line):
@@ -162,6 +178,11 @@ class JobJournal:
 def identity(job: ValueJob) -> bytes:
     """Return what a job is known by."""
     return _digest([job.value.text, job.steps, job.name, job.outputs])
+
+
+def _outputs(job: ValueJob) -> tuple[str, ...]:
+    """Return the outputs of a job, of a series those that are there."""
+    return (*job.outputs, *(path for template in job.series for _, path in template.existing()))
 
 
 def _states(names: tuple[str, ...]) -> FileStates:

@@ -132,7 +132,7 @@ def map_shards(
             target = fill_name(template, value)
             call = ShardCall(location, target, function, plan, compress, storage)
             files = (location.text,) if location.kind in ("path", "url") else ()
-            yield ValueJob(value, (), files, (target,), parents_of([target]), call=call, name=name)
+            yield ValueJob(value, (), files, (target,), directories=parents_of([target]), call=call, name=name)
 
     opened = None if journal is None else JobJournal(os.fspath(journal), resume)
     executor: JobExecutor | None = None

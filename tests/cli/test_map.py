@@ -151,3 +151,68 @@ def test_pipes_and_dry_runs(here: Path) -> None:
     assert (lines[1], found()) == ("tarkit --quiet cat --output out/1.tar x/a.tar", [])
     tarkit("cat", "pipe:cat x/a.tar", "x/a.tar", "-o", "out/{index}.tar")
     assert Path("out/0.tar").read_bytes() == Path("out/1.tar").read_bytes() == Path("x/a.tar").read_bytes()
+
+
+def counted(words: list[str]) -> tuple[int, int]:
+    """Run a command line, and return how many jobs were done, and how many were left out."""
+    tarkit("--report", "report", *words)
+    jobs = json.loads(Path("report").read_text())["jobs"]
+    return jobs["done"], jobs["kept"]
+
+
+@each_row(
+    "words",
+    [
+        ["sort", *INPUTS, "-c", "1", "-o", "out/{stem}-%d.tar"],
+        ["shuffle", *INPUTS, "-c", "1", "--epochs", "2", "--seed", "7", "-o", "out/{stem}-e{epoch}-%d.tar"],
+        ["each", *INPUTS, "--", "split", "{}", "-c", "1", "-o", "out/{stem}-%d.tar"],
+        ["each", *INPUTS, "--", "cat", "{}", "+", "sort", "-", "-c", "1", "-o", "out/{stem}-%d.tar"],
+    ],
+)
+def test_shards_of_an_attempt_that_did_not_end(here: Path, words: list[str]) -> None:
+    """Its journal has that it began; the run that resumes replaces what it left, and knows shards that were changed."""
+    shards()
+    line = [words[0], "--journal", "j", "--resume", *words[1:]]
+    tarkit(*line)
+    whole = {name: Path("out", name).read_bytes() for name in found()}
+    assert len(whole) >= 6
+    ended = [json.loads(each)["status"] for each in Path("j").read_text().splitlines()]
+    assert sorted(map(str, ended)) == ["0"] * 3 + ["None"] * 3
+    assert counted(line) == (0, 3)
+
+    begun = [each for each in Path("j").read_text().splitlines(True) if json.loads(each)["status"] is None]
+    Path("j").write_text("".join(begun))  # as if all was killed
+    Path("out", found()[0]).write_bytes(b"half")
+    assert counted(line) == (3, 0)
+    assert {name: Path("out", name).read_bytes() for name in found()} == whole
+
+    Path("out", found()[0]).unlink()
+    assert counted(line) == (1, 2)
+    assert {name: Path("out", name).read_bytes() for name in found()} == whole
+
+
+def test_shards_of_others_are_not_replaced(here: Path) -> None:
+    shards()
+    Path("out/a.tar-0.tar").write_bytes(b"of another")
+    Path("out/b-0.tar").write_bytes(b"of another")
+    ran = tarkit("sort", "x/b.tar.gz", "-c", "1", "-o", "out/{stem}-%d.tar", "--journal", "j", exit=1)
+    assert b"out/b-0.tar: there are shards of this name" in ran.stderr
+    assert Path("out/b-0.tar").read_bytes() == b"of another"
+
+
+def test_files_that_options_name(here: Path) -> None:
+    """Jobs are done again if a list or a function that they use has changed, and only then."""
+    shards()
+    Path("list").write_text("a/0\nb/0\nc/1\n")
+    line = ["cat", *INPUTS, "--keys-from", "list", "-o", "out/{stem}.tar", "--journal", "j", "--resume"]
+    function = "def change(sample):\n    return {'__key__': sample['__key__'], 'txt': %r}\n"
+    Path("own.py").write_text(function % b"1")
+    maps = ["each", *INPUTS, "--journal", "k", "--resume"]
+    maps += ["--", "proc", "--map", "own:change", "{}", "-o", "out/{stem}.new"]
+    for words in (line, maps):
+        assert [counted(words), counted(words)] == [(3, 0), (0, 3)]
+    Path("list").write_text("a/0\nb/0\nc/0\n")
+    Path("own.py").write_text(function % b"changed")
+    for words in (line, maps):
+        assert counted(words) == (3, 0)
+    assert dict(entries("out/a.new"))["a/0.txt"] == b"changed"

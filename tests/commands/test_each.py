@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests._tools import PATIENT, each_row, gone, happens, pid_in, process, tarkit
-from tests.conftest import tar
+from tests.conftest import keys, tar
 
 
 def said(ran: subprocess.CompletedProcess[bytes]) -> list[str]:
@@ -397,3 +397,13 @@ def test_values_at_a_glance(here: Path) -> None:
     ran = tarkit("each", "{0..2}", "--progress", "--", "bash", "-c", "echo x >&2")
     assert b"3/3" in ran.stderr
     assert ran.stderr.count(b": x\n") == 3
+
+
+def test_another_attempt_replaces_shards(here: Path) -> None:
+    """The first attempt leaves a shard, and fails; the next one writes it again."""
+    Path("a.tar").write_bytes(tar({f"{at}.txt": b"%d" % at for at in range(3)}))
+    cut = 'if mkdir once; then head -c 1600 "$1"; exit 1; fi; cat "$1"'
+    line = ["each", "a.tar", "--job-retries", "1", "--", "bash", "-c", cut, "-", "{}", "+"]
+    tarkit(*line, "split", "-", "-c", "1", "-o", "{stem}-%d.tar")
+    assert [keys(Path(f"a-{at}.tar")) for at in range(3)] == ["0", "1", "2"]
+    assert Path("once").is_dir()
