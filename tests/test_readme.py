@@ -94,6 +94,7 @@ FILES = {
     **{f"shards/train-{i:06d}.tar": _tar(keys) for i, keys in enumerate(SHARDS)},
     **{f"photos/{kind}/{i}.jpg": PICTURE for kind in ("cat", "dog") for i in range(10)},
     **{f"tree/images/{i}.jpg": PICTURE for i in range(4)},
+    **{f"scans/scan.2024.v{i}.{field}": PICTURE for i in range(4) for field in ("png", "txt")},
     **{f"tree/notes/{i}.json": b"{}" for i in range(3)},
     **{f"npy/arr_{i:06d}.input.npy": _npy([i] * 16, 4, 4) for i in range(40)},
     **{f"npy/arr_{i:06d}.output.npy": _npy([i]) for i in range(40)},

@@ -75,7 +75,7 @@ samples_options = options.group(
         "--rename",
         choices="none|key|flat",
         help="Names of entries.",
-        more="key: KEY.FIELD. flat: the path with _ for each slash.",
+        more="key: KEY.FIELD, with _ for each dot in the last part of KEY. flat: the path with _ for each slash.",
     ),
     option("Samples", "--require", multiple=True, metavar="F1,F2", help="Fields that samples have, and no others."),
     choice(

@@ -82,6 +82,13 @@ class Join:
         fields: list[Any] = marshal.loads(self._rows[place])
         return fields
 
+    def no_row(self) -> TarkitError:
+        """Return the error of a table that has no row for any sample."""
+        what = f"column {show(self.column)} begins with {show(self.example)}, keys with {show(self.first)}"
+        ways = f"{spell('key', 'base')} looks up names without their directories, and {spell('rename', 'key')} "
+        hint = None if self._bases else f"{ways}writes them so"
+        return TarkitError(f"{self.name}: no sample has a row: {what}", hint)
+
     def _records(self) -> Iterator[TableRow]:
         suffix = os.path.splitext(self.name)[1].lower()
         if suffix == ".parquet":

@@ -35,13 +35,20 @@ class PackLayout:
     """The samples of each shard in order, in a temporary file; iterate over it for the rows of the plan.
 
     Each of the `templates` counts its own shards, from the index in `first` on. A template without a name for a shard
-    raises TarkitError, before anything is written.
+    raises TarkitError, before anything is written. `repair` is the hint for a sample that readers would find twice in a
+    shard.
     """
 
     def __init__(
-        self, tree: Tree, templates: Sequence[ShardTemplate], first: Sequence[int], tmpdir: str | None
+        self,
+        tree: Tree,
+        templates: Sequence[ShardTemplate],
+        first: Sequence[int],
+        tmpdir: str | None,
+        repair: str | None = None,
     ) -> None:
         self.tree = tree
+        self.repair = repair
         self.samples = self.content = 0
         self.file = TemporaryFile(tmpdir)
         self._templates = templates

@@ -15,7 +15,7 @@ from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import Batch, Group, batched
 from tarkit.packing.divide import Dirs, by_number, collapse, directory_rank, equal, falling, level, pack, weigh
 from tarkit.packing.layout import PackLayout
-from tarkit.packing.samples import Keyless, KeyRule, by_key, in_directories, ranked
+from tarkit.packing.samples import DottedFields, Keyless, KeyRule, by_key, in_directories, ranked
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
 from tarkit.shards.limits import Limits
@@ -60,6 +60,13 @@ class Cut:
     even: bool = False
 
 
+class OddNames(NamedTuple):
+    """Names of files that readers of shards do not see as the user may expect."""
+
+    keyless: Keyless
+    dotted: DottedFields
+
+
 def lay_out(
     tree: Tree,
     rule: KeyRule,
@@ -68,16 +75,16 @@ def lay_out(
     layout: PackLayout,
     tmpdir: str | None,
     watch: Watch,
-) -> Keyless:
-    """Fill `layout` with all samples and shards; `watch` wraps the batches that are found. Return the files without a
-    key."""
-    keyless = Keyless()
+) -> OddNames:
+    """Fill `layout` with all samples and shards; `watch` wraps the batches that are found. Return what is odd about the
+    names of files."""
+    keyless, dotted = Keyless(), DottedFields()
     if rule.streams:
         tree.together, tree.scattered = rule.stem, rule.last_dot
         batches = in_directories(tree, keyless, rule.last_dot)
     else:
         batches = batched(by_key(tree, rule, keyless, tmpdir))
-    batches = watch(batches)
+    batches = watch(batches if rule.may_have_dots else dotted.watch(batches))
     if transform.needed or cut.sort.by != "none" or cut.dirs != "pack":
         groups = (group for batch in batches for group in batch.groups())
         batches = batched(_sorted(_transformed(groups, transform, tmpdir), transform, cut, tmpdir))
@@ -88,7 +95,7 @@ def lay_out(
     else:
         pack(batches, cut.limits, cut.dirs, layout)
     transform.close()
-    return keyless
+    return OddNames(keyless, dotted)
 
 
 def _transformed(groups: Iterator[Group], transform: SampleTransform, tmpdir: str | None) -> Iterator[Group]:
@@ -160,7 +167,7 @@ class PlanNote(NamedTuple):
     warning: bool = True
 
 
-def plan_notes(tree: Tree, transform: SampleTransform, keyless: Keyless) -> Iterator[PlanNote]:
+def plan_notes(tree: Tree, transform: SampleTransform, names: OddNames) -> Iterator[PlanNote]:
     """Yield the messages about samples of `tree` after they were planned."""
     for what, count in sorted(tree.skipped.items()):
         yield PlanNote(f"left out, {what}: {count}", warning=False)
@@ -182,12 +189,26 @@ def plan_notes(tree: Tree, transform: SampleTransform, keyless: Keyless) -> Iter
         yield PlanNote(f"{what}; {spell('rename', 'key')} makes each one sample")
     if transform.shared:
         first = show(transform.shared_first)
-        yield PlanNote(f"keys that readers find in several samples, perhaps in several shards: {transform.shared}, "
-                       f"{first} first")  # fmt: skip
+        what = (
+            f"keys that readers find in several samples, perhaps in several shards: {transform.shared}, {first} first"
+        )
+        more = "" if transform.rename == "key" else f"; {spell('rename', 'key')} names entries after their sample"
+        yield PlanNote(what + more)
+    yield from _name_notes(names)
+
+
+def _name_notes(names: OddNames) -> Iterator[PlanNote]:
+    keyless = names.keyless
     if keyless.count:
         yield PlanNote(
             f"names without a key, with no dot or a leading one: {keyless.count}, {show(keyless.first)} first"
         )
+    found = names.dotted.parts_of_names
+    if found is not None:
+        count, example = found
+        what = f"fields with a dot, each in one sample only: {count}, as in {show(example)}: they are probably parts of"
+        way = f"{spell('last_dot')} {spell('rename', 'key')}"
+        yield PlanNote(f"{what} names; {way} ends keys at the last dot")
 
 
 def _join_notes(transform: SampleTransform) -> Iterator[PlanNote]:
@@ -196,11 +217,6 @@ def _join_notes(transform: SampleTransform) -> Iterator[PlanNote]:
         return
     rows = f"samples with a row: {join.found}, without: {join.lacking}; rows without a sample: {join.unused}"
     yield PlanNote(f"{join.name}: {rows}", warning=False)
-    if join.lacking and not join.found:
-        what = f"column {show(join.column)} begins with {show(join.example)}, keys with {show(join.first)}"
-        base = f"; {spell('key', 'base')} takes names without their directories"
-        more = "" if transform.rule.kind == "base" else base
-        yield PlanNote(f"{join.name}: no sample has a row: {what}{more}")
 
 
 def _update_notes(transform: SampleTransform) -> Iterator[PlanNote]:

@@ -75,6 +75,11 @@ class KeyRule:
         return self.kind == "full"
 
     @property
+    def may_have_dots(self) -> bool:
+        """Whether a dot may be in the last component of a key, where readers of shards would end it."""
+        return self.kind == "regex" or self.last_dot
+
+    @property
     def as_readers(self) -> bool:
         """Whether readers of shards see the same samples, unless entries are renamed."""
         return self.kind == "full" and not self.last_dot
@@ -143,6 +148,40 @@ class Keyless:
         if names:
             self.first = self.first if self.count else directory + names[0]
             self.count += len(names)
+
+
+DOTTED = 10_000  # fields that are remembered
+_FEW = 4  # so many are no evidence yet
+
+
+class DottedFields:
+    """The fields with a dot inside, and which of them are in one sample only.
+
+    Fields occur in many samples. Where most of those with a dot do not, these are probably parts of names.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[bytes, bytes | None] = {}  # by field: the key of its sample, None for several samples
+
+    def watch(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the batches, after a look at the names that have two dots."""
+        for batch in batches:
+            for name in [name for name in batch.names if name.count(b".") > 1]:
+                key, field = cut_first(name)
+                if b"." in field and (field in self._keys or len(self._keys) < DOTTED):
+                    known = self._keys.setdefault(field, key)
+                    if known != key:
+                        self._keys[field] = None
+            yield batch
+
+    @property
+    def parts_of_names(self) -> tuple[str, bytes] | None:
+        """How many fields are probably parts of names, and a name with one of them; None without them."""
+        once = [(key, field) for field, key in self._keys.items() if key is not None]
+        if len(once) < _FEW or 2 * len(once) <= len(self._keys):
+            return None
+        key, field = once[0]
+        return f"{len(once)} or more" if len(self._keys) == DOTTED else f"{len(once)}", key + b"." + field
 
 
 def in_directories(chunks: Iterable[Chunk], keyless: Keyless, last_dot: bool) -> Iterator[Batch]:

@@ -14,7 +14,7 @@ from itertools import chain, groupby, islice
 from operator import attrgetter, itemgetter, le
 from typing import NamedTuple
 
-from tarkit.errors import TarkitError, show, spell
+from tarkit.errors import TarkitError, show
 from tarkit.packing.batch import Extent, RowBatch, load_rows
 from tarkit.packing.layout import PackLayout
 from tarkit.packing.plan import Planned, content_of
@@ -68,6 +68,7 @@ class RowSpool:
         self._duplicates = DuplicateKeys(HASHES, tmpdir)
         self._tmpdir = tmpdir
         self._missing = missing
+        self._repair: str | None = "the entries of a sample have positions that follow each other"
 
     def fill(self, plan: Iterable[Planned]) -> list[PlannedShard]:
         """Read a plan and return its shards in the order in which they are first named.
@@ -77,7 +78,7 @@ class RowSpool:
                 are not together, a source that has another size, or is neither a path nor a literal.
         """
         if isinstance(plan, PackLayout):
-            self.file = plan.file
+            self.file, self._repair = plan.file, plan.repair
             return self._fill_in_order(plan.batches())
         buffers: dict[bytes, list[Planned]] = {}
         held = 0
@@ -134,11 +135,7 @@ class RowSpool:
 
     def _summed(self, name: bytes, extents: list[Extent], batches: Iterable[RowBatch]) -> PlannedShard:
         """Return a shard of rows in order. Raises TarkitError for the first bad one."""
-        hint = "the entries of a sample have positions that follow each other"
-        if self.plan_name is None:
-            hint = f"readers end keys at the first dot: give up {spell('last_dot')}, or name entries after their "
-            hint += f"sample with {spell('rename', 'key')}"
-        names = NameChecks(hint, None)
+        names = NameChecks(self._repair, None)
         count = planned = size = 0
         last = -1
         for batch in batches:

@@ -135,14 +135,23 @@ class SampleTransform:
 
     def __post_init__(self) -> None:
         adds = self.join is not None or self.classes is not None
-        if self.rename == "flat" or (adds and self.rule.kind != "full" and self.rename == "none"):
+        merges = self.rename == "flat" or (self.rename == "key" and self.rule.may_have_dots)
+        if merges or (adds and self.rule.kind != "full" and self.rename == "none"):
             self._names = Multimap(self.tmpdir)
-        self._looks = self.rename == "flat" or (self.rename == "none" and not self.rule.as_readers)
+        self._looks = merges or (self.rename == "none" and not self.rule.as_readers)
         self._readers: Multimap | None = None
-        if self._looks and (self.rule.kind == "regex" or self.rule.last_dot or self.rename == "flat"):
+        if self._looks and (self.rule.may_have_dots or merges):
             self._readers = Multimap(self.tmpdir)
         asked = any(each is not None for each in (self.map, self.required, self.known))
         self.needed = adds or asked or self._looks or self.rename != "none"
+
+    @property
+    def gathers(self) -> str:
+        """The hint for a sample that readers would find twice in a shard."""
+        ways = [f"give up {spell('last_dot')}"] if self.rule.last_dot else []
+        more = f"name entries after their sample with {spell('rename', 'key')}"
+        ways.append("rename the files" if self.rename == "key" else more)
+        return f"readers end keys at the first dot: {', or '.join(ways)}"
 
     def apply(self, groups: Iterable[Group]) -> Iterator[Group]:
         """Yield the transformed samples that stay; the same as `groups` when it is not `needed`. Raises TarkitError."""
@@ -174,27 +183,29 @@ class SampleTransform:
             yield key, files, category
 
     def close(self) -> None:
-        """Check after the last sample. Raises TarkitError when two entries would have one name."""
+        """Check after the last sample. Raises TarkitError when two entries would have one name, or no sample a row."""
+        if self.join is not None and self.join.lacking and not self.join.found:
+            raise self.join.no_row()
         for reader, _ in self._readers.repeated() if self._readers is not None else ():
             self.shared_first = min(self.shared_first, reader) if self.shared else reader
             self.shared += 1
         if self._names is not None:
             for name, olds in self._names.repeated():
+                hint = f"{spell('rename', 'key')} and {spell('rename', 'none')} keep samples apart"
                 raise TarkitError(
                     f"{show(olds[0])} and {show(olds[1])} would both be named {show(name)} [duplicate-entry]",
-                    f"{spell('rename', 'key')} and {spell('rename', 'none')} keep samples apart",
+                    "rename one of the files" if self.rename == "key" else hint,
                 )
 
     def _new_name(self, key: bytes, name: bytes) -> bytes:
         if self.rename == "flat":
             return name.replace(b"/", b"_")
-        dot = b"." in key[key.rfind(b"/") + 1 :]
-        if dot:
-            raise TarkitError(
-                f"{show(name)}: a dot in the key {show(key)}: readers of shards would end it there",
-                f"without {spell('last_dot')} keys end at the first dot, or {spell('rename', 'none')} keeps the names",
-            )
-        cut = len(self.rule.cut(name)[0])
+        cut, stem = len(self.rule.cut(name)[0]), key[key.rfind(b"/") + 1 :]
+        if b"." in stem:  # readers of shards would end the key there
+            start = name.rfind(b"/") + 1
+            if name.startswith(stem + b".", start):
+                cut = start + len(stem)
+            key = key.removesuffix(stem) + stem.replace(b".", b"_")
         return key + name[cut:]
 
     def _in_shards(self, key: bytes, files: list[File], known: dict[bytes, int]) -> bool:

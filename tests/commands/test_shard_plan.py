@@ -400,6 +400,17 @@ def test_no_folder_of_this_machine(run: Run) -> None:
         (["--key", DIRECTORY, "--rename", "key"], ["x/n/1.a", "y/n/2.b"], ["n.a", "n.b"]),
         (["--key", "flat", "--rename", "key"], ["A/1.xml"], ["A1.xml"]),
         (["--key", "base", "--rename", "key"], ["A/README", "A/.hidden"], [".hidden", "README"]),
+        (
+            ["--last-dot", "--rename", "key"],
+            ["v.1/my.photo.1.jpg", "v.1/my.photo.1.txt", "v.1/my.photo.2.jpg"],
+            ["v.1/my_photo_1.jpg", "v.1/my_photo_1.txt", "v.1/my_photo_2.jpg"],
+        ),
+        (["--last-dot", "--rename", "key"], ["a.seg.png", "a.txt"], ["a_seg.png", "a.txt"]),
+        (
+            ["--key", r"(?:.*/)?(.*)\.\w+$", "--rename", "key"],
+            ["x/my.photo.1.jpg", "y/my.photo.1.txt"],
+            ["my_photo_1.jpg", "my_photo_1.txt"],
+        ),
     ],
 )
 def test_rename(words: list[str], files: list[str], expected: list[str], run: Run, here: Path) -> None:
@@ -416,7 +427,11 @@ def test_rename(words: list[str], files: list[str], expected: list[str], run: Ru
             "'t/1.jpg' and 'v/1.jpg' would both be named '1.jpg'",
         ),
         (["--rename", "flat"], ["a/b.x", "a_b.x"], "'a/b.x' and 'a_b.x' would both be named 'a_b.x'"),
-        (["--rename", "key", "--last-dot"], ["a.seg.png"], "'a.seg.png': a dot in the key 'a.seg'"),
+        (
+            ["--rename", "key", "--last-dot"],
+            ["a.b.png", "a_b.png"],
+            "'a.b.png' and 'a_b.png' would both be named 'a_b.png'",
+        ),
         (["--label-from-dir", "x"], ["c/1.x"], "'c/1.x' and a field that is added would both be named 'c/1.x'"),
     ],
 )
@@ -458,12 +473,62 @@ def test_hint_of_an_added_field(run: Run, here: Path) -> None:
             "keys that readers find in several samples, perhaps in several shards: 1, 'c/1' first",
         ),
         (["--key", "bse"], ["1.x"], "--key: names without a match, which are their own keys: 1 of 1"),
+        (
+            ["--last-dot", "--rename", "key"],
+            ["a.b.jpg", "a_b.txt"],
+            "keys that readers find in several samples, perhaps in several shards: 1, 'a_b' first",
+        ),
+        (
+            ["--last-dot"],
+            ["a.jpg", "a.seg.png"],
+            "perhaps in several shards: 1, 'a' first; --rename key names entries after their sample",
+        ),
     ],
 )
 def test_warnings(words: list[str], files: list[str], text: str, run: Run, here: Path) -> None:
     """Differences in how readers see the shards are printed."""
     ran = run("shard", grow(here / "tree", files), *words, "--dry-run")
     assert any(text in line for line in ran.lines), ran.lines
+
+
+def dotted(run: Run, root: Path, *words: str) -> list[str]:
+    """Return the warnings about fields that are probably parts of names."""
+    return [line for line in run("shard", root, *words, "--dry-run").lines if "parts of names" in line]
+
+
+def test_file_names_with_dots(run: Run, here: Path) -> None:
+    """Fields with a dot that are in one sample each are probably parts of names; the hint keeps the names apart."""
+    files = [f"my.photo.v{number}.{field}" for number in range(1, 5) for field in ("jpg", "txt")]
+    root = grow(here / "tree", files)
+    what = "fields with a dot, each in one sample only: 8, as in 'my.photo.v1.jpg': they are probably parts of names"
+    end = "--last-dot --rename key ends keys at the last dot"
+    assert dotted(run, root) == [f"tarkit: warning: {what}; {end}"]
+    assert dotted(run, root, "--key", "base") == [f"tarkit: warning: {what}; {end}"]
+    words = ["--last-dot", "--rename", "key"]
+    assert run("shard", root, *words, "-c", "9", "-o", "s-%d.tar").lines == []
+    assert [name for name, _ in entries("s-0.tar")] == [name.replace(".", "_", 2) for name in files]
+
+
+@each_row(
+    ("files", "count"),
+    [
+        ([f"{key}.{field}" for key in "abc" for field in ("left.jpg", "right.jpg", "x.json", "y.json")], 0),
+        (["a.1.jpg", "a.2.jpg", "a.3.jpg"], 0),  # too few
+        ([f"v.1/{key}.{field}" for key in "abcdef" for field in ("jpg", "txt")], 0),  # the dot of a directory
+        ([*(f"a.{n}.x" for n in range(4)), *(f"{key}.{f}.y" for key in "ab" for f in range(4))], 0),  # not most
+        ([*(f"a.{n}.x" for n in range(5)), *(f"{key}.{f}.y" for key in "ab" for f in range(4))], 1),
+    ],
+)
+def test_fields_with_dots(files: list[str], count: int, run: Run, here: Path) -> None:
+    """Fields that several samples have are fields."""
+    assert len(dotted(run, grow(here / "tree", files))) == count
+
+
+def test_many_fields_with_dots(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only so many fields are remembered."""
+    monkeypatch.setattr(gathering, "DOTTED", 6)
+    root = grow(here / "tree", [f"my.{number}.x" for number in range(9)])
+    assert "each in one sample only: 6 or more, as in 'my.0.x'" in dotted(run, root)[0]
 
 
 # ---- labels
@@ -626,18 +691,20 @@ def test_bad_table(table: str, text: str, run: Run, here: Path) -> None:
 
 
 def test_join_by_base_names(run: Run, here: Path) -> None:
-    """With --key base the names without directories match; without it a message says why no row matches."""
+    """With --key base the names without directories match; without it an error says why no row matches."""
     root = grow(here / "tree", ["cat/1.jpg", "dog/2.jpg", "dog/3.jpg"])
     Path("table.csv").write_text("file,text\n1.jpg,one\n2.jpg,two\ndog/3.jpg,no\n")
     Path("none.csv").write_text("file,text\n1.jpg,one\n")
     words = ("shard", root, "-c", "9", "-o", "x-%d.tar", "--force", "--join")
-    assert run(*words, "none.csv:file").lines == [
-        "tarkit: none.csv: samples with a row: 0, without: 3; rows without a sample: 1",
-        (
-            "tarkit: warning: none.csv: no sample has a row: column 'file' begins with '1.jpg', keys with 'cat/1'; "
-            "--key base takes names without their directories"
-        ),
+    what = "tarkit: none.csv: no sample has a row: column 'file' begins with '1.jpg', keys with 'cat/1'"
+    ways = "--key base looks up names without their directories, and --rename key writes them so"
+    assert run(*words, "none.csv:file", exit=1).lines == [what, f"hint: {ways}"]
+    assert run(*words, "none.csv:text", "--key", "base", exit=1).lines == [
+        "tarkit: none.csv: no sample has a row: column 'text' begins with 'one', keys with '1'"
     ]
+    assert sorted(os.listdir()) == ["none.csv", "table.csv", "tree"]
+    (here / "none").mkdir()
+    assert run("shard", here / "none", "--join", "none.csv:file", "-c", "9", "-o", "x-%d.tar").status == 0
     ran = run(*words, "table.csv:file", "--key", "base")
     assert ran.lines == ["tarkit: table.csv: samples with a row: 3, without: 0; rows without a sample: 0"]
     assert [name for name, _ in entries("x-0.tar")] == [
@@ -808,5 +875,30 @@ def test_samples_that_readers_would_see_torn(run: Run, tmp_path: Path) -> None:
     options = ["--last-dot", "--sort", "shuffle:1", "-q", "-o", "s-%d.tar"]
     ran = run("shard", root, "-c", "4", *options, exit=1)
     assert ran.lines[0].endswith("belongs to a sample that ended before [scattered-sample]")
-    assert ran.lines[1].startswith("hint: readers end keys at the first dot: give up --last-dot, or")
+    hint = "hint: readers end keys at the first dot: give up --last-dot, or name entries after their sample with"
+    assert ran.lines[1] == f"{hint} --rename key"
     assert not [*Path().glob("s-*")]
+
+
+AFTER_SAMPLE = "name entries after their sample with --rename key"
+
+
+@each_row(
+    ("words", "files", "hint"),
+    [
+        (
+            ["--key", "base", "--join", "t.csv:k"],
+            ["a/1.x", "b/1.y"],
+            "name entries after their sample with --rename key",
+        ),
+        (["--rename", "flat"], ["a/b.x", "a/b0.x", "a_b.y"], "name entries after their sample with --rename key"),
+        (["--last-dot", "--rename", "key"], ["a.b.x", "a.b0.x", "a_b.y"], "give up --last-dot, or rename the files"),
+        (["--key", r"(.*)\.\w$", "--rename", "key"], ["a.b.x", "a.b0.x", "a_b.y"], "rename the files"),
+    ],
+)
+def test_hints_name_what_was_given(words: list[str], files: list[str], hint: str, run: Run, here: Path) -> None:
+    """The hint of a scattered sample names options that were given, or that help."""
+    Path("t.csv").write_text("k,v\n1,7\n")
+    ran = run("shard", grow(here / "tree", files), *words, "-q", "-o", "s-%d.tar", exit=1)
+    assert "[scattered-sample]" in ran.lines[0]
+    assert ran.lines[1] == f"hint: readers end keys at the first dot: {hint}"

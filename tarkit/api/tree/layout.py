@@ -19,9 +19,8 @@ from tarkit.packing.files import is_remote
 from tarkit.packing.layout import PackLayout, hidden
 from tarkit.packing.options import Division, Files, SampleOptions
 from tarkit.packing.packer import PackOptions, check_templates
-from tarkit.packing.planner import lay_out, plan_notes
+from tarkit.packing.planner import OddNames, lay_out, plan_notes
 from tarkit.packing.resume import next_shards
-from tarkit.packing.samples import Keyless
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
 from tarkit.shards.limits import no_limit
@@ -150,18 +149,18 @@ def lay_out_tree(
     if chosen.update:
         numbers, known = next_shards(found.templates, tmpdir, options.storage)
     transform = _transform(run, chosen, found, tree.source, known, tmpdir)
-    layout = PackLayout(tree, found.templates, numbers, tmpdir)
-    keyless = lay_out(tree, samples.rule, transform, cut, layout, tmpdir, _watch(run, tree))
-    _report(run, tree, transform, keyless, layout)
+    layout = PackLayout(tree, found.templates, numbers, tmpdir, transform.gathers)
+    odd = lay_out(tree, samples.rule, transform, cut, layout, tmpdir, _watch(run, tree))
+    _report(run, tree, transform, odd, layout)
     if not (chosen.division.limited or recipe):
         run.tell(no_limit())
     listed = b"" if samples.classes_out is None or transform.classes is None else transform.classes.lines()
     return TreeLayout(layout, found.templates, transform.classes, listed)
 
 
-def _report(run: Run, tree: Tree, transform: SampleTransform, keyless: Keyless, layout: PackLayout) -> None:
+def _report(run: Run, tree: Tree, transform: SampleTransform, odd: OddNames, layout: PackLayout) -> None:
     """Report the numbers of files and samples, and what readers of shards may not expect."""
-    for text, warning in plan_notes(tree, transform, keyless):
+    for text, warning in plan_notes(tree, transform, odd):
         (run.warn if warning else run.tell)(text)
     run.facts["files"] = tree.files
     if transform.map is not None:
