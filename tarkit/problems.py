@@ -48,7 +48,7 @@ PROBLEMS: dict[str, ProblemKind] = {
         "compressed data cannot be decoded or do not match their checksum",
         "keeps all whole entries before it, even if the last sample is incomplete",
         "keeps the whole samples before it, without the last one; except in a zip, any of these may be wrong too",
-        "fetch the shard again",
+        "fetch the shard again; --skip all keeps what can be read, but data before this place may be wrong too",
     ),
     "trailing-data": ProblemKind(
         "error",
@@ -144,7 +144,7 @@ PROBLEMS: dict[str, ProblemKind] = {
         "a field name looks like part of a file name: the key may have ended at the wrong dot",
         "omits the note",
         "changes nothing",
-        "the key ends at the first dot of the file's name: rename the file, and pack it again",
+        "the key ends at the first dot of the file's name: tarkit shard --last-dot --rename key packs it otherwise",
     ),
 }
 

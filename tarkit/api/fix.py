@@ -139,10 +139,14 @@ class Fix:
                 self._rejects.flush()
             self.tallies.append(tally)
 
-    def results(self) -> Iterator[tuple[list[str], dict[str, Any]]]:
-        """Yield a line on each input and on all together, and set the facts of the run: each entry is counted."""
+    def results(self, every: bool = False) -> Iterator[tuple[list[str], dict[str, Any]]]:
+        """Yield lines on each input and on all together, and set the facts of the run: each entry is counted.
+
+        Args:
+            every: give each new name and each lost range a line, not only the first few.
+        """
         for tally in self.tallies:
-            yield list(tally.lines), tally.record
+            yield list(tally.lines(every)), tally.record
         numbers = ("entries", "kept", "renamed", "dropped", "rejected", "samples")
         total = {name: sum(getattr(tally, name) for tally in self.tallies) for name in numbers}
         lost = sum(stop - start for tally in self.tallies for start, stop, _ in tally.lost)

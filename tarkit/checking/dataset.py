@@ -57,8 +57,10 @@ class Against:
 
     def findings(self) -> Iterator[Finding]:
         """Yield the keys of the table that no sample has."""
+        hint = self.table.hint()
         for key in self.table.missing():
-            yield Finding("missing-sample", self.table.name, None, key, f"no shard has the sample {show(key)}")
+            what = f"no shard has the sample {show(key)}"
+            yield Finding("missing-sample", self.table.name, None, key, what, "error", hint)
 
 
 def joined(shards: Sequence[ShardReport]) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from tarkit.checking.survey import Damage, Survey
 from tarkit.errors import show
+from tarkit.problems import SHOWN
 from tarkit.samples.reader import EntryGroups
 from tarkit.samples.sample import is_safe, key_of
 from tarkit.streams.codecs.registry import MESSAGES, ZIP
@@ -299,9 +300,8 @@ class Tally:
         """Whether every sample is in the copy."""
         return not self.rejected and not self.lost
 
-    @property
-    def lines(self) -> Iterator[str]:
-        """The account as text: sums, new names, lost ranges."""
+    def lines(self, every: bool) -> Iterator[str]:
+        """Yield the account as text: sums, new names, lost ranges; of the last two the first few, or `every` one."""
         where = f" -> {self.output}" if self.output else ": no copy, no sample left"
         yield (
             f"{self.shard}{where}: {self.entries} entries = {self.kept} kept + {self.renamed} renamed"
@@ -310,11 +310,16 @@ class Tally:
         if self.why:
             counts = ", ".join(f"{number} for {name}" for name, number in self.why.items())
             yield f"{self.shard}: samples left out: {counts}"
-        for old, new in self.names:
+        limit = None if every else SHOWN
+        for old, new in self.names[:limit]:
             yield f"{self.shard}: {show(old)} renamed to {show(new)}"
-        for start, stop, problem in self.lost:
+        if limit is not None and len(self.names) > limit:
+            yield f"{self.shard}: {len(self.names) - limit} more renamed; -v prints all"
+        for start, stop, problem in self.lost[:limit]:
             what = f"bytes {start} to {stop} are lost, {stop - start} bytes" if stop else "empty input"
             yield f"{self.shard}: {what} [{problem}]"
+        if limit is not None and len(self.lost) > limit:
+            yield f"{self.shard}: {len(self.lost) - limit} more ranges are lost; -v prints all"
 
     @property
     def record(self) -> dict[str, Any]:

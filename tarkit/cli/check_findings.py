@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tarkit.api.check import noted
 from tarkit.checking.findings import Finding, ShardReport
@@ -18,14 +18,24 @@ from tarkit.streams.sink import open_sink
 
 Form = Literal["text", "json", "names"]
 
-_CAPPED = (
+_OF_THE_SET = (
     "reader-refuses",
     "reader-misreads",
     "missing-sample",
     "extra-sample",
     "changed-sample",
-)  # findings that may be as many as samples
+    "repeated-key",
+)  # findings that are limited for all shards together, others for each shard
 _BUFFER = 1 << 16  # bytes of lines that are written together
+
+
+class _Similar(NamedTuple):
+    """Findings of which only the first few are printed: of one name, shard, level and kind of text, if not for all."""
+
+    name: str
+    shard: str
+    note: bool
+    kind: str
 
 
 class Printer:
@@ -49,7 +59,8 @@ class Printer:
         self._allowed = allowed
         self._strict = strict
         self._end = b"\0" if null else b"\n"
-        self._similar: dict[str, Counter[str]] = {name: Counter() for name in _CAPPED}
+        self._similar: Counter[_Similar] = Counter()
+        self._shard = ""  # of the last finding
         self._hinted: set[str] = set()
         self._sink = open_sink("stdout", "-")
         self._lines: list[bytes] = []
@@ -82,24 +93,30 @@ class Printer:
     def _shown(self, finding: Finding) -> bool:
         """Return whether to print a finding; of similar findings only the first three, with -v all.
 
-        Only findings that may be as many as samples are limited. Those about readers are similar if their lines differ
-        only in quoted text.
+        Those about readers are similar if their lines differ only in quoted text.
         """
-        similar = self._similar.get(finding.name)
-        if similar is None or self.run.verbose:
+        if self.run.verbose:
             return True
+        if finding.shard != self._shard:
+            self._rest([each for each in self._similar if each.shard])
+            self._shard = finding.shard
         kind = re.sub(r"(?<!\w)'.*?'(, '.*?')*", "...", finding.detail) if finding.name.startswith("reader") else ""
-        similar[kind] += 1
-        return similar[kind] <= SHOWN
+        shard = "" if finding.name in _OF_THE_SET else finding.shard
+        similar = _Similar(finding.name, shard, finding.level == "note", kind)
+        self._similar[similar] += 1
+        return self._similar[similar] <= SHOWN
 
     def rest(self) -> None:
         """Print the number of findings that were not printed."""
-        for name, similar in self._similar.items():
-            for kind, count in similar.items():
-                if count > SHOWN:
-                    what = f"{count - SHOWN} more: {kind} [{name}]" if kind else f"{count - SHOWN} more [{name}]"
-                    self.line(f"{what}; -v prints all")
-        self._similar = {name: Counter() for name in _CAPPED}
+        self._rest(list(self._similar))
+
+    def _rest(self, ended: Iterable[_Similar]) -> None:
+        for similar in ended:
+            more = self._similar.pop(similar) - SHOWN
+            if more > 0:
+                front = ("note: " if similar.note else "") + (f"{similar.shard}: " if similar.shard else "")
+                what = f"{more} more: {similar.kind}" if similar.kind else f"{more} more"
+                self.line(f"{front}{what} [{similar.name}]; -v prints all")
 
     def report(self, report: ShardReport) -> None:
         """Add the report of a shard."""

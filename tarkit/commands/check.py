@@ -145,7 +145,8 @@ def check(
     Exit status: 0 no problem, 1 problems, 2 usage error. With --fix: 0 if all samples are in the copy.
 
     \f
-    The first problem of a kind is followed by a hint how to repair it. Reading continues after damage, and with the
+    The first problem of a kind is followed by a hint how to repair it. Of similar problems of a shard the first three
+    are printed, and the number of the others; -v and --json print all. Reading continues after damage, and with the
     next shard if one cannot be read.
 
     With --json each line has a type: problem (problem, level, shard, offset, key, detail, repair), shard (shard,
@@ -215,10 +216,16 @@ def _locations(
         run.reserve(path, "a list of inputs", written=False)
     if manifest is not None and not words and not files_from:
         found = places(read_manifest(manifest), manifest)
-        return expand_each([path if schemes.scheme_of(path) else f"file:{path}" for path in found])
+        found = [path if schemes.scheme_of(path) else f"file:{path}" for path in found if _may_exist(path)]
+        return expand_each(found) if found else []
     if not words and not files_from:
         return expand_inputs(())
     return expand_each(words, files_from, null)
+
+
+def _may_exist(path: str) -> bool:
+    """Return whether a shard of a manifest can be there; whether an object is, its store says when it is read."""
+    return schemes.scheme_of(path) is not None or os.path.lexists(path)
 
 
 def run_check(run: ConsoleRun, locations: Sequence[Location], chosen: CheckOptions) -> bool:
@@ -244,7 +251,7 @@ def _end(run: ConsoleRun, printer: Printer, fix: Fix | None) -> bool:
     bad = printer.verdicts()
     passed = not printer.failed
     if fix is not None:
-        for lines, record in fix.results():
+        for lines, record in fix.results(run.verbose):
             printer.say(lines, record)
         passed = fix.whole(run.policy.counts)
     facts = {"shards": run.shards, "bad": bad, "samples": run.samples, "found": dict(run.policy.counts)}

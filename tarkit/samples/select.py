@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tarkit.errors import Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample, split_name
+from tarkit.streams.text import split_column
 
 if TYPE_CHECKING:
     from tarkit.samples.where import Where
@@ -69,9 +70,12 @@ class KeyList:
     others: set[bytes] = field(default_factory=set)
 
     def hint(self) -> str | None:
-        """Return a suggestion if no key was found: a key that is similar to a file name or has another directory."""
+        """Return a suggestion if no key was found: a column, a key that is similar to a file name or has another
+        directory."""
         if self.found:
             return None
+        if not split_column(self.name)[1] and all(b"," in key or b"\t" in key for key in self.wanted):
+            return f"the lines look like rows of a table: {self.name}:COLUMN takes the keys in a column"
         bases = {key.rpartition(b"/")[2]: key for key in sorted(self.others, reverse=True)}
         for listed in self.missing():
             named = split_name(listed)

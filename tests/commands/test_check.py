@@ -158,12 +158,12 @@ def test_each_problem(case: str, run: Run, archive: Archive) -> None:
 def test_each_note(case: str, run: Run, archive: Archive) -> None:
     """Notes do not fail, except with --strict."""
     data, expected, key = FINE[case]
-    ran = run("check", archive(data))
+    ran = run("check", archive(data), "-v")
     assert found(ran, notes=True) == expected
     assert found(ran) == []
     assert "in.tar: ok: " in ran.stdout.decode()
     strict = ran.stdout.replace(b"in.tar: ok: ", b"in.tar: bad: ") if expected else ran.stdout
-    assert run("check", "in.tar", "--strict", exit=1 if expected else 0).stdout == strict
+    assert run("check", "in.tar", "--strict", "-v", exit=1 if expected else 0).stdout == strict
     assert run("check", "in.tar", "--list-bad", "--strict", exit=None).stdout == (b"in.tar\n" if expected else b"")
     if expected:
         [first, *_] = objects(run("check", "in.tar", "--json"), "problem")
@@ -201,7 +201,7 @@ def test_sparse_files(sparse: Sequence[int], format: int, run: Run, archive: Arc
             data += body(tar({name: content}))
     archive(data + bytes(1024))
     for feed in feeds:
-        ran = run("check", feed("in.tar"))
+        ran = run("check", feed("in.tar"), "-v")
         assert found(ran, notes=True) == [("sparse-entry", offset) for _, offset in expected]
         for name, offset in expected:
             assert f": at {offset}: '{name}' is a sparse file, " in ran.stdout.decode()
@@ -344,7 +344,7 @@ def test_joined_and_repeated(run: Run, archive: Archive) -> None:
     """A key at the boundary of shards is a joined sample; with --unique, a key in any two shards is found."""
     shards = [archive(tar(rows("ab"[n % 2], 4)), f"{n}.tar") for n in range(3)]
     assert run("check", *shards).stdout
-    ran = run("check", *shards, "--unique", exit=1)
+    ran = run("check", *shards, "--unique", "-v", exit=1)
     assert found(ran) == [("repeated-key", at) for at in (0, 2048, 4096, 6144)]
     assert "2.tar: at 0: the key 'a0' is also in 0.tar, at 0 [repeated-key]" in ran.stdout.decode()
     assert run("check", *shards, "--unique", "--list-bad", exit=1).stdout == b"2.tar\n"
@@ -388,6 +388,44 @@ def test_unique_in_bounded_memory(run: Run, archive: Archive, monkeypatch: pytes
         assert again == expected
         outputs.append(ran.stdout)
     assert len(set(outputs)) == 1
+
+
+def test_similar_problems(run: Run, archive: Archive) -> None:
+    """Of similar problems of a shard three are printed, and the number of the others; with -v and --json all."""
+    again = [*rows(count=8, fields="jpg"), *rows(count=8, fields="cls")]
+    one, two = archive(tar([*again, ("README", b"")] + [(f"x/.{n}", b"") for n in range(4)]), "1.tar"), "2.tar"
+    archive(tar(again), two)
+    ran = run("check", one, two, exit=1)
+    assert names(ran) == ["scattered-sample"] * 6
+    lines = ran.stdout.decode().splitlines()
+    assert lines.count("hint: --fix or tarkit sort gathers each sample") == 1
+    assert sorted(line for line in lines if "more [" in line) == [
+        "1.tar: 5 more [scattered-sample]; -v prints all",
+        "2.tar: 5 more [scattered-sample]; -v prints all",
+        "note: 1.tar: 2 more [stray-entry]; -v prints all",
+    ]
+    assert lines.index("1.tar: 5 more [scattered-sample]; -v prints all") < lines.index(
+        next(line for line in lines if line.startswith("2.tar: at"))
+    )
+    assert lines[-1] == "2.tar: bad: 16 samples, 16 entries, 20480 bytes, 8 problems, 1 note"
+    assert names(run("check", one, two, "-v", exit=1)) == ["scattered-sample"] * 16
+    assert len(objects(run("check", one, two, "--json", exit=1), "problem")) == 23
+    assert "stray" not in run("check", one, two, "-q", exit=1).stdout.decode()
+
+
+def test_similar_repairs(run: Run, archive: Archive) -> None:
+    """Of new names and lost ranges the first three of each copy are printed; with -v all."""
+    data = tar([*(row for row in rows(count=9, fields="jpg") for _ in "ab"), *rows("l", 14)])
+    for at in range(18, 18 + 2 * 12, 5):
+        data = flip(data, at * 1024)
+    ran = run("check", archive(data), "--fix", "clean.tar", exit=1)
+    text = ran.stdout.decode()
+    assert text.count("renamed to") == text.count("are lost,") == 3
+    assert "in.tar: 5 more renamed; -v prints all\n" in text
+    assert "in.tar: 2 more ranges are lost; -v prints all\n" in text
+    text = run("check", "in.tar", "--fix", "again.tar", "-v", exit=1).stdout.decode()
+    assert (text.count("renamed to"), text.count("are lost,")) == (8, 5)
+    assert Path("again.tar").read_bytes() == Path("clean.tar").read_bytes()
 
 
 def test_mixed_shards(run: Run, archive: Archive) -> None:
@@ -434,6 +472,20 @@ def test_against(table: str, text: str, run: Run, archive: Archive, here: Path) 
     run("check", archive(R[:2], "1.tar"), "--against", "no.tsv", exit=1)
 
 
+def test_against_a_table_without_its_column(run: Run, archive: Archive, here: Path) -> None:
+    """If no line of a table is a key, a hint names the form with a column."""
+    (here / "t.csv").write_text("id,n\nk0,1\nk1,2\nk2,3\n")
+    archive(R)
+    hint = "hint: the lines look like rows of a table: t.csv:COLUMN takes the keys in a column\n"
+    assert hint in run("check", "in.tar", "--against", "t.csv", exit=1).stdout.decode()
+    assert run("check", "in.tar", "--against", "t.csv:id").stdout
+    assert (
+        hint.removeprefix("hint: ") in run("cat", "in.tar", "--keys-from", "t.csv", "-o", "out.tar", exit=None).stderr
+    )
+    (here / "t.csv").write_text("k0,1\nk1\n")
+    assert b"hint: the lines" not in run("check", "in.tar", "--against", "t.csv", exit=1).stdout
+
+
 @pytest.mark.forks
 def test_manifest(run: Run, archive: Archive, here: Path) -> None:
     """The manifest by split is verified: samples, bytes, sha256, keys, missing and extra shards."""
@@ -448,7 +500,7 @@ def test_manifest(run: Run, archive: Archive, here: Path) -> None:
     assert found(ran) == [("changed-shard", None)]
     assert re.search(r"^s/1\.tar: sha256: \w{64} in m\.tsv, \w{64} in the shard ", ran.stdout.decode(), re.M)
     one.write_bytes(tar(rows(count=2)))
-    ran = run("check", "s/", "--manifest", "m.tsv", exit=1)
+    ran = run("check", "s/", "--manifest", "m.tsv", "-v", exit=1)
     assert [line.split(":")[1] for line in ran.stdout.decode().splitlines() if line.endswith("[changed-shard]")] == [
         " samples",
         " sha256",
@@ -458,7 +510,11 @@ def test_manifest(run: Run, archive: Archive, here: Path) -> None:
     one.rename(here / "s/7.tar")
     ran = run("check", "s/", "--manifest", "m.tsv", exit=1)
     assert names(ran) == ["extra-shard", "missing-shard"]
-    assert names(run("check", "--manifest", "m.tsv", exit=1)) == ["unreadable-shard"]
+    ran = run("check", "--manifest", "m.tsv", exit=1)
+    assert names(ran) == ["missing-shard"]
+    assert (
+        "s/1.tar: m.tsv lists it, but it does not exist [missing-shard]\nhint: fetch it again\n" in ran.stdout.decode()
+    )
     (here / "moved").mkdir()
     for path in (here / "s/0.tar", here / "s/2.tar", here / "m.tsv"):
         path.rename(here / "moved" / path.name)
@@ -467,6 +523,9 @@ def test_manifest(run: Run, archive: Archive, here: Path) -> None:
     for text in ("", "no manifest\n", (here / "moved/m.tsv").read_text() + "x\ty\n"):
         (here / "bad.tsv").write_text(text)
         assert run("check", "moved/", "--manifest", "bad.tsv", exit=1).stdout == b""
+    for name in ("0.tar", "2.tar"):
+        (here / "moved" / name).unlink()
+    assert names(run("check", "--manifest", "moved/m.tsv", exit=1)) == ["missing-shard"] * 3
 
 
 def test_manifest_of_a_copy(run: Run, archive: Archive, here: Path) -> None:
