@@ -178,6 +178,8 @@ class Policy:
         maxerr: the number of further problems whose samples are dropped.
         warn: called with a line for each of the first three problems of a kind that do not end the run.
         strict: problems that are errors, whatever their default.
+
+    `repairs` has hints of this run, by problem, in place of those of the table.
     """
 
     def __init__(
@@ -201,6 +203,7 @@ class Policy:
         self.maxerr = maxerr
         self.warn = warn
         self.strict = strict
+        self.repairs: dict[str, str] = {}
         self.scattered: set[int] = set()  # hashes of scattered keys that are allowed
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -250,7 +253,7 @@ class Policy:
             self.maxerr -= 1
             return self._drop(problem)
         if problem.hint is None:
-            problem.hint = respell(kind.repair)
+            problem.hint = respell(self.repairs.get(name, kind.repair))
         raise problem
 
     def _drop(self, problem: Problem) -> Action:

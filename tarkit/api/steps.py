@@ -242,6 +242,10 @@ class ReportKeys(Step):
         return samples
 
 
+_EQUAL_KEYS = ("joined-sample", "repeated-key")
+_OTHER_KEYS = "this --rekey gives two samples one key: another makes them differ, --rekey '{index:09d}-{key}' always"
+
+
 class Change(Step):
     """Choose and rename fields, and give new keys."""
 
@@ -270,6 +274,7 @@ class Change(Step):
             if flow.is_earlier is not None:
                 raise Usage("rekey cannot be used with redo, which finds the places of samples by their keys")
             flow.keys_may_repeat, flow.is_repeated = True, None
+            flow.run.policy.repairs |= dict.fromkeys(_EQUAL_KEYS, _OTHER_KEYS)
         return self.fields(samples, flow.run.policy, flow.is_earlier)
 
 

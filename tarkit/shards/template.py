@@ -28,12 +28,14 @@ from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 SPLIT_NAME = "split-%06d.tar"
 AS_IT_IS = "file:NAME takes all but numbers literally"
+FOR_EACH = "tarkit each INPUT... -- COMMAND {} -o TEMPLATE fills it in, and makes a series of each input"
 
 Notation = Literal["auto", "printf", "bash", "at"]
 
 _BASH = r"\{([0-9]{1,18})\.\.([0-9]{1,18})(?:\.\.([0-9]{1,18}))?\}"
 _PRINTF = r"%%|%(?:0([0-9]{1,2}))?d|%"
 _AT = r"@([0-9]*)"
+_OF_EACH = re.compile(r"\{(?:stem|name|dir|index)(?::[^{}]*)?\}").fullmatch
 _SIGNS: dict[Notation, re.Pattern[str]] = {
     "bash": re.compile(r"\{[^{}]*\}|[{}]"),
     "printf": re.compile(r"%(?:0[0-9]*)?d"),
@@ -277,6 +279,7 @@ def _uncounted(sign: str, text: str, kind: Notation, hint: str | None) -> Usage:
 def _wrong_braces(sign: str, text: str, hint: str | None) -> Usage:
     if len(sign) == 1:
         return Usage(f"{_shown(text)}: unmatched or nested braces", hint)
+    hint = f"{FOR_EACH}; {hint}" if hint == AS_IT_IS and _OF_EACH(sign) else hint
     return Usage(f"{_shown(text)}: unknown placeholder {sign}", hint)
 
 

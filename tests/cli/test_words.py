@@ -200,6 +200,17 @@ def test_templates_with_more_than_numbers(words: str, message: str, run: Run, ar
     assert sorted(os.listdir()) == there
 
 
+def test_placeholders_of_each(run: Run, archive: Archive) -> None:
+    """The hint for a placeholder of a map names the command that fills it in for commands that write series."""
+    _prepared(archive)
+    for sign in ("{stem}", "{index:05d}"):
+        [_, hint] = run("split", "a.tar", "-q", "-o", f"x-{sign}-%d.tar", exit=2).lines
+        assert hint.startswith("hint: tarkit each INPUT... -- COMMAND {} -o TEMPLATE fills it in")
+    assert run("split", "a.tar", "-q", "-o", "x-{foo}-%d.tar", exit=2).lines[1].startswith("hint: file:NAME")
+    run("each", "a.tar", "--", "split", "{}", "-c", "9", "-o", "{stem}-%d.tar")
+    assert os.path.exists("a-0.tar")
+
+
 @each_row(
     ("words", "made"),
     [

@@ -1640,3 +1640,16 @@ def test_a_specification_stands_for_its_shards(run: Run, archive: Archive) -> No
     assert len({run("cat", "spec.yaml", "--seed", str(seed)).stdout for seed in range(8)}) > 4
     assert "seed: " in run("cat", "spec.yaml").lines[0]
     assert "input and output" in run("cat", "spec.yaml", "-o", "b.tar", "--seed", "1", exit=2).lines[0]
+
+
+@each_row("command", ["cat", "mix --seed 1"])
+def test_hint_for_equal_keys(command: str, run: Run, archive: Archive) -> None:
+    """The hint for equal keys is another one where --rekey was given, and it helps."""
+    words = [*command.split(), archive({"a.x": b"1"}), "in.tar", "-o", "out.tar"]
+    if command != "cat":
+        words = [*command.split(), "in.tar@1", "in.tar@1", "--until", "all", "-o", "out.tar"]
+    assert run(*words, exit=1).lines[-1] == "hint: make the keys differ: --rekey '{stem}/{key}'"
+    [_, hint] = run(*words, "--rekey", "{stem}/{key}", exit=1).lines[-2:]
+    assert hint.startswith("hint: this --rekey gives two samples one key: ")
+    run(*words, "--rekey", hint.partition("--rekey '")[2].partition("'")[0])
+    assert [name for name, _ in entries("out.tar")] == ["000000000-a.x", "000000001-a.x"]

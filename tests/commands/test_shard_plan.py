@@ -389,6 +389,12 @@ def test_no_folder_of_this_machine(run: Run) -> None:
     assert run("shard", "", exit=2).lines[0] == "tarkit: no directory: tarkit shard DIR"
 
 
+@each_row("name", ["none", "none/", "none/there/"])
+def test_no_directory(name: str, run: Run, here: Path) -> None:
+    """A directory that is not there has no hint to make it."""
+    assert run("shard", name, "-o", "x-%d.tar", exit=1).lines == [f"tarkit: {name}: No such file or directory"]
+
+
 # ---- names
 
 
