@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
-from tarkit.errors import Problem, Usage, respell, spell
+from tarkit.errors import Problem, TarkitError, Usage, respell, spell, system_hint
 
 Action = Literal["keep", "drop"]
 
@@ -167,6 +167,16 @@ class PolicyCounts(NamedTuple):
 _DAMAGE = ("truncated", "bad-header", "bad-data", "trailing-data")
 ONE_ARCHIVE = frozenset(("repeated-key",))  # errors where one archive is written
 SHOWN = 3  # problems of each kind that get a line of their own
+
+
+def usual_hint(error: TarkitError) -> str | None:
+    """Return the hint for an error without one: that of its problem, or of the system error that caused it."""
+    if isinstance(error, Problem):
+        return PROBLEMS[error.name].repair
+    behind = error.__cause__
+    while behind is not None and not isinstance(behind, OSError):
+        behind = behind.__cause__
+    return None if behind is None else system_hint(behind)
 
 
 class Policy:

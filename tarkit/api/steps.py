@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from tarkit.api.run import Run
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import TarkitError, Usage, spell
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle
@@ -242,10 +242,6 @@ class ReportKeys(Step):
         return samples
 
 
-_EQUAL_KEYS = ("joined-sample", "repeated-key")
-_OTHER_KEYS = "this --rekey gives two samples one key: another makes them differ, --rekey '{index:09d}-{key}' always"
-
-
 class Change(Step):
     """Choose and rename fields, and give new keys."""
 
@@ -274,7 +270,9 @@ class Change(Step):
             if flow.is_earlier is not None:
                 raise Usage("rekey cannot be used with redo, which finds the places of samples by their keys")
             flow.keys_may_repeat, flow.is_repeated = True, None
-            flow.run.policy.repairs |= dict.fromkeys(_EQUAL_KEYS, _OTHER_KEYS)
+            what = f"this {spell('rekey')} gives two samples one key: another makes them differ"
+            hint = f"{what}, {spell('rekey', '{index:09d}-{key}')} always"
+            flow.run.policy.repairs |= {"joined-sample": hint, "repeated-key": hint}
         return self.fields(samples, flow.run.policy, flow.is_earlier)
 
 

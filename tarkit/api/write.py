@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.api.output import Output, status_of, total_size
 from tarkit.errors import TarkitError, Usage, spell
-from tarkit.problems import ONE_ARCHIVE
+from tarkit.problems import ONE_ARCHIVE, usual_hint
 from tarkit.samples.pipeline import neighbours, without_strays
 from tarkit.samples.sample import TarSample
 from tarkit.shards.template import refuse_existing
@@ -229,14 +229,30 @@ class ShardsOutput:
                         break
                 flow.finish()
                 writer.close(run.samples - before)
-            except BaseException:
+            except BaseException as error:
                 writer.abort()
+                self._say_what_stays(error, len(writer.done))
                 raise
             if full:
                 self._count_rest(run, samples)
         self.finish(run, writer.done, writer.samples)
         run.samples -= writer.left_out
         return writer
+
+    def _say_what_stays(self, error: BaseException, done: int) -> None:
+        """Add to an error how many shards were complete before it; what commands did with them is not known."""
+        commands = self.post is not None or self.output.location.kind == "pipe"
+        if not done or commands or not isinstance(error, Exception):
+            return
+        stay = "1 complete shard stays" if done == 1 else f"{done} complete shards stay"
+        them = "it" if done == 1 else "them"
+        way = f"remove {them} before {spell('append')}" if self.append else f"{spell('force')} replaces {them}"
+        text = f"{stay}: {way}"
+        if isinstance(error, TarkitError):
+            hint = error.hint or usual_hint(error)
+            error.hint = text if hint is None else f"{hint}; {text}"
+        else:
+            error.add_note(text)
 
     def _count_rest(self, run: Run, samples: Iterator[TarSample]) -> None:
         """Report how many samples are not written because the last shard is full.

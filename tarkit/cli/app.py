@@ -18,7 +18,7 @@ import click
 from tarkit import __version__, errors
 from tarkit.cli.command import common_options, write_sections
 from tarkit.cli.messages import say
-from tarkit.errors import Interrupted, Problem, TarkitError, system_hint
+from tarkit.errors import Interrupted, TarkitError, system_hint
 from tarkit.signals import catch_signals, clean_up, die, raise_delayed, release_signals
 from tarkit.threads import has_threads
 
@@ -120,7 +120,9 @@ def guarded(function: Callable[..., int], *args: Any) -> int:
             raise_delayed()
             raise
     except TarkitError as error:
-        say(str(error), error.hint or usual_repair(error))
+        from tarkit.problems import usual_hint
+
+        say(str(error), error.hint or usual_hint(error))
         return error.exit_code
     except BrokenPipeError as error:
         if error.filename in (None, "stdout"):
@@ -130,21 +132,9 @@ def guarded(function: Callable[..., int], *args: Any) -> int:
         die(error.signum if isinstance(error, Interrupted) else signal.SIGINT)
     except OSError as error:
         name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else None
-        say(f"{name}: {error.strerror}" if name else str(error.strerror or error), system_hint(error))
+        hint = "; ".join([*filter(None, [system_hint(error)]), *getattr(error, "__notes__", [])]) or None
+        say(f"{name}: {error.strerror}" if name else str(error.strerror or error), hint)
     return 1
-
-
-def usual_repair(error: TarkitError) -> str | None:
-    """Return the hint for an error without one: that of its problem, or of the system error that caused it."""
-    from tarkit.problems import PROBLEMS
-
-    if isinstance(error, Problem):
-        repair: str | None = PROBLEMS[error.name].repair
-        return repair
-    behind = error.__cause__
-    while behind is not None and not isinstance(behind, OSError):
-        behind = behind.__cause__
-    return None if behind is None else system_hint(behind)
 
 
 def reserve_standard_descriptors() -> None:

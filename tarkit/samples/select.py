@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from tarkit.errors import Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample, split_name
-from tarkit.streams.text import split_column
 
 if TYPE_CHECKING:
     from tarkit.samples.where import Where
@@ -74,7 +73,8 @@ class KeyList:
         directory."""
         if self.found:
             return None
-        if not split_column(self.name)[1] and all(b"," in key or b"\t" in key for key in self.wanted):
+        table = self.name.lower().endswith((".csv", ".tsv"))
+        if table and all(b"," in key or b"\t" in key for key in self.wanted):
             return f"the lines look like rows of a table: {self.name}:COLUMN takes the keys in a column"
         bases = {key.rpartition(b"/")[2]: key for key in sorted(self.others, reverse=True)}
         for listed in self.missing():

@@ -30,7 +30,8 @@ MANIFEST_COLUMNS = ("shard", "samples", "bytes", "sha256", "first", "last")
 
 
 class Shard(NamedTuple):
-    """A complete shard. `size` is the length of its tar in bytes; `stored` that of the file, if requested."""
+    """A complete shard. `size` is the length of its tar in bytes; `stored` that of the file, and `sha256` its hash, if
+    requested."""
 
     name: str
     samples: int

@@ -76,7 +76,11 @@ ERRORS: dict[str, tuple[Call, str, str]] = {
     ),
     "match": (lambda data: data.match("("), "match '(': ", ""),
     "template of keys": (lambda data: data.rekey("{nix}"), "rekey '{nix}': ", ""),
-    "equal keys": (lambda data: data.rekey("k").write("o.tar"), "", "make the keys differ: rekey='{stem}/{key}'"),
+    "equal keys": (
+        lambda data: data.rekey("k").write("o.tar"),
+        "",
+        "this rekey gives two samples one key: another makes them differ, rekey='{index:09d}-{key}' always",
+    ),
     "require": (lambda data: list(data.require("jpg")), "[missing-field]", "on_missing='skip' drops such samples"),
     "type of values": (lambda data: data.sort("txt", type="int").write("o.tar"), "not a", "type='auto' takes all"),
     "sort": (

@@ -173,7 +173,10 @@ def test_require_all(run: Run, archive: Archive) -> None:
     Path("list").write_text("1\n2\n3\nnone\n")
     options = ("--keys-from", "list", "-c", "2", "-o", "out-%d.tar", "--manifest", "m.tsv")
     ran = run("split", archive(TEN), *options, "--require-all", exit=1)
-    assert ran.lines == ["tarkit: list: 4 keys requested, 3 found, 1 missing, the first of them 'none'"]
+    assert ran.lines == [
+        "tarkit: list: 4 keys requested, 3 found, 1 missing, the first of them 'none'",
+        "hint: 1 complete shard stays: --force replaces it",
+    ]
     assert shards() == numbered("1 2")
     assert not Path("m.tsv").exists()
     run("split", "in.tar", *options, "--force")
@@ -526,6 +529,32 @@ def test_what_was_complete_stays(run: Run, archive: Archive, feed: Feed) -> None
     assert [*shards("max-*").values()] == ["0 1", "2"]
     run("split", word, "-c", "2", "-o", "allow-%d.tar", "--allow", "truncated")
     assert [*shards("allow-*").values()] == ["0 1", "2 3"]
+
+
+def test_an_error_says_what_stays(run: Run, archive: Archive) -> None:
+    """The hint of an error has the number of the complete shards, and what to do about them."""
+    archive({**{f"{n}.cls": b"1" for n in range(4)}, "4.jpg": b"x"})
+    words = ["split", "in.tar", "-o", "{part}-%d.tar", "--parts", "a,b=0.5", "--stratify", "cls"]
+    hint = "--skip missing-field leaves such samples out, --allow puts them into one group"
+    [_, said] = run(*words, "-c", "1", exit=1).lines
+    assert said == f"hint: {hint}; {len(shards('?-?.tar'))} complete shards stay: --force replaces them"
+    assert run(*words, "-c", "1", "--force", exit=1).lines[1].endswith("--force replaces them")
+    archive(tar(TEN)[:4200], "cut.tar")
+    [_, hint] = run("split", "cut.tar", "-c", "2", "-o", "o-%d.tar", exit=1).lines
+    repair = "hint: fetch the shard again; --skip truncated keeps the whole samples before the cut"
+    assert hint == f"{repair}; 1 complete shard stays: --force replaces it"
+    [_, hint] = run("split", "cut.tar", "-c", "2", "-o", "o-%d.tar", "--append", exit=1).lines
+    assert hint == f"{repair}; 1 complete shard stays: remove it before --append"
+    [_, hint] = run("split", "cut.tar", "-c", "9", "-o", "x-%d.tar", exit=1).lines
+    assert hint == repair
+
+
+def test_a_full_disk_says_what_stays(run: Run, archive: Archive) -> None:
+    """An error of the system has it too."""
+    os.mkdir("o-2.tar")
+    [line, hint] = run("split", archive(TEN), "-c", "4", "-o", "o-%d.tar", exit=1).lines
+    assert line.startswith("tarkit: o-2.tar: ")
+    assert hint.endswith("2 complete shards stay: --force replaces them")
 
 
 PROBLEMS = [

@@ -585,7 +585,10 @@ def test_names_that_meet_later(run: Run, archive: Archive, monkeypatch: pytest.M
     monkeypatch.setattr(categories, "_COMPARED", 4)
     cut = '{"x-%d":["[0-4]"],"x-{3..5}":["[5-9]"]}'
     ran = run("split", archive(TEN), "-c", "1", "--map", cut, exit=1)
-    assert ran.lines == ["tarkit: 'x-3.tar' would be written twice: two templates have this name"]
+    assert ran.lines == [
+        "tarkit: 'x-3.tar' would be written twice: two templates have this name",
+        "hint: 4 complete shards stay: --force replaces them",
+    ]
     assert keys("x-3.tar") == "3"
 
 

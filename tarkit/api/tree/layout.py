@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tarkit.api.run import Run
 from tarkit.api.split import MapOptions
 from tarkit.api.tree.names import ShardNames, ShardTemplates
-from tarkit.errors import TarkitError, Usage, spell
+from tarkit.errors import Usage, spell
 from tarkit.packing.batch import Batch
 from tarkit.packing.files import is_remote
 from tarkit.packing.layout import PackLayout, hidden
@@ -181,8 +181,8 @@ def _root_of(root: str, storage: StoreOptions | None) -> str:
     if not os.path.isdir(root):
         try:
             os.stat(root)
-        except OSError as error:  # without the hint for outputs
-            raise TarkitError(f"{root}: {error.strerror}") from None
+        except OSError as error:  # without a filename there is no hint to make the directory
+            raise OSError(error.errno, f"{root}: {error.strerror}") from None
         raise Usage(f"{root} is not a directory", "for an archive: tarkit split; for a recipe: tarkit create")
     return root
 
