@@ -204,6 +204,8 @@ def main() -> None:
     """Write all pictures."""
     painters = {each.__name__: each for each in (mountains, sea, canyon, forest, city, desert)}
     directory = Path(sys.argv[1])
+    if directory.exists():
+        sys.exit(f"{directory} is there already: remove it, or name another directory")
     scale = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     number = 0
     for name, count in CLASSES.items():

@@ -190,7 +190,9 @@ def _classes(balance: Balance) -> Section:
             rows.append((word, count, share(count, total), Bar(min(count / most, 1.0))))
     note = _more(len(order))
     if len(order) > 1 and not note:
-        note = f"{len(order)} classes; the largest has {order[0][1] / order[-1][1]:.3g} times as many as the smallest"
+        ratio = order[0][1] / order[-1][1]
+        words = f"the largest has {ratio:.3g} times as many as the smallest"
+        note = f"{len(order)} classes; {'equally many samples in each' if ratio == 1 else words}"
     return Section(f"Classes by {printable(balance.field)}", ("class", "samples", "share", ""), rows, note)
 
 

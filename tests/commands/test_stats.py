@@ -358,6 +358,8 @@ def test_by(run: Run, archive: Archive, feed: Feed) -> None:
         "  (no value)        1  11.1 %  ██████████",
         "  3 classes; the largest has 1.5 times as many as the smallest",
     ]
+    lines = run("stats", name, "--by", "cls", "--match", "[0-5]").stdout.decode().splitlines()
+    assert "  3 classes; equally many samples in each" in lines
     assert told(run, name, "--by", "cls", "--classes", "names")["by"]["classes"][1] == {
         "value": "1", "name": "dog", "samples": 3
     }  # fmt: skip
