@@ -639,7 +639,7 @@ def test_gzip_blocks_share_their_window() -> None:
 
 def test_same_blocks_for_all_cuts() -> None:
     class Blocks:
-        def compress(self, data: bytes, /) -> bytes:
+        def compress(self, data: memoryview, /) -> bytes:
             return b"<%d>" % len(data)
 
         def flush(self) -> bytes:
@@ -653,6 +653,25 @@ def test_same_blocks_for_all_cuts() -> None:
                 target.write(bytes(min(size, 50_000 - start)))
             target.close()
         assert b"".join(out) == b"<4096>" * 12 + b"<848>!"
+
+
+@each_codec
+def test_a_block_filled_in_place(codec: str) -> None:
+    """What a caller puts into `room` is the same as what it writes."""
+    with mock.patch.object(codecs_write, "BLOCK", 4096):
+        out: list[bytes] = []
+        target, at = encoder(codec, CODECS[codec].lowest, out.append), 700
+        target.write(CUT[:at])
+        while at < len(CUT):
+            room = target.room()[:1000]
+            count = min(len(room), len(CUT) - at)
+            room[:count] = CUT[at : at + count]
+            target.fill(count)
+            at += count
+        target.close()
+        with pytest.raises(ValueError, match="closed"):
+            target.room()
+        assert b"".join(out) == encode(codec, CUT)
 
 
 def test_headers_have_no_time_and_have_checksums() -> None:
