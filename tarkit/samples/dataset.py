@@ -33,6 +33,7 @@ from tarkit.streams.location import Location
 from tarkit.streams.ranges import CopiedStream, HeldRange, spooled
 from tarkit.streams.source import (
     ByteReader,
+    DecodedReader,
     DescriptorReader,
     FileReader,
     FileSource,
@@ -185,7 +186,7 @@ def _stream(
     elif codec in MESSAGES:
         reader = _messages(reader, name, codec)
     elif codec is not None:
-        reader = ReadAdapter(decoder(codec, read_function(reader), name), reader)
+        reader = DecodedReader(decoder(codec, read_function(reader), name), reader)
         if (form := location.format or message_format_by_suffix(name)) in MESSAGES:
             reader = _messages(reader, name, form)
     return _stream_source(reader, name, ahead, tmpdir, codec)

@@ -529,6 +529,25 @@ class ReadAdapter:
             self.below.close()
 
 
+class Decoding(Readable, Protocol):
+    """A decoder, which fills views itself."""
+
+    def readinto(self, view: memoryview, /) -> int:
+        """Fill some of `view`, 0 bytes at the end."""
+
+
+class DecodedReader(ReadAdapter):
+    """A ByteReader for a decoder, which decodes straight to where the bytes are needed."""
+
+    def __init__(self, decoder: Decoding, below: ByteReader) -> None:
+        super().__init__(decoder, below)
+        self.decoder = decoder
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`."""
+        return self.decoder.readinto(view)
+
+
 def read_function(reader: ByteReader) -> Callable[[int], bytes]:
     """Return a function `read(n)` that reads up to `n` bytes, at most CHUNK, from a ByteReader."""
     view = memoryview(bytearray(CHUNK))
