@@ -155,18 +155,25 @@ class Rows:
         """Read and write compressed archives, compared with the codec alone; processes work in parallel."""
         tar = self.data("packed").tar
         gzip = next((tool for tool in ("pigz", "igzip", "gzip") if shutil.which(tool)), "")
-        for suffix, tool in ("zst", "zstd"), ("gz", gzip):
+        tools = [("zst", "zstd"), ("gz", gzip)]
+        for suffix, tool in tools:
             if not shutil.which(tool):
                 continue
             packed = f"{tar}.{suffix}"
-            ways = self.ours(["split", "-c", "1000", packed, "-o", self.out / "s-%06d.tar"])
-            ways.append(Way(f"{tool} -dc", [[tool, "-dc", packed]], holds))
-            yield Row(f"split tiny.{suffix}", "packed", ways, within(f"{tool} -dc", 1), by="wall")
-        if shutil.which("zstd"):
-            out = self.out / "b.tar.zst"
+            decode = Way(f"{tool} -dc", [[tool, "-dc", packed]], holds)
+            shards: Stage = ["split", "-c", "1000", packed, "-o", self.out / "s-%06d.tar"]
+            ahead: Stage = ["cat", "-p", "2", packed, "-o", self.out / "b.tar"]
+            for name, words in (f"split tiny.{suffix}", shards), (f"cat -p 2 tiny.{suffix}", ahead):
+                yield Row(name, "packed", [*self.ours(words), decode], within(f"{tool} -dc", 1), by="wall")
+        for suffix, tool in tools:
+            if not shutil.which(tool):
+                continue
+            out = f"{self.out / 'b.tar'}.{suffix}"
+            # gz has the size of level 1 by default
+            encode = "zstd -T0" if suffix == "zst" else f"{tool} -1"
             ways = [Way(TARKIT, [[*self.tarkit, "cat", tar, "-o", out]], unpacks)]
-            ways.append(Way("zstd -T0", [["zstd", "-qT0", tar, "-o", out]], unpacks))
-            yield Row("cat tiny to zst", "packed", ways, within("zstd -T0", 1), by="wall")
+            ways.append(Way(encode, [["sh", "-c", f'{encode} -qc "$0" > "$1"', str(tar), out]], unpacks))
+            yield Row(f"cat tiny to {suffix}", "packed", ways, within(encode, 1), by="wall")
 
     def iterate(self, name: str) -> Row:
         """Iterate over all samples in Python and take all of their fields as bytes: timed inside the process."""

@@ -1,4 +1,7 @@
-"""Whether this process has threads: a copy of it (a fork) would wait for ever for a lock that one of them holds."""
+"""Threads of this process: whether there are any, and how many may compress.
+
+A copy (a fork) of a process with threads would wait for ever for a lock that one of them holds.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ import threading
 
 from tarkit.errors import Unsupported
 
+MOST_CODEC_THREADS = 8  # each needs 10 MiB for zstd's level 3, 25 for level 9, 80 for level 19
+
 _native = _copied = False
+_origin = os.getpid()
 
 
 def mark_native_threads() -> None:
@@ -30,6 +36,14 @@ def refuse_copy(what: str) -> None:
 def has_threads() -> bool:
     """Return whether this process has other threads than the one that asks."""
     return _native or threading.active_count() > 1
+
+
+def codec_threads() -> int:
+    """Return how many threads may compress one output: one a CPU, but one alone in a copy, which shares the CPUs."""
+    if os.getpid() != _origin:
+        return 1
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cpus, MOST_CODEC_THREADS)
 
 
 def _note_copy() -> None:

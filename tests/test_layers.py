@@ -93,8 +93,8 @@ FOLDERS = {
     ),
     "views": "errors streams tables inspecting packing",
     "api": (
-        "errors media problems streams.codecs stores streams tar tables zip parallel mixing messages samples "
-        "export extraction inspecting indexing proc shards checking sorting views"
+        "errors media problems streams.codecs threads stores streams tar tables zip parallel mixing messages "
+        "samples export extraction inspecting indexing proc shards checking sorting views"
     ),
     "api.tree": "errors streams.codecs stores streams tables shards packing api",
     "loading": "errors media problems stores streams samples api",

@@ -20,6 +20,7 @@ from tarkit.samples.sample import TarSample
 from tarkit.shards.template import refuse_existing
 from tarkit.streams.location import Location, parse_output
 from tarkit.tar.writer import EntryWriter
+from tarkit.threads import codec_threads
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Chain
@@ -50,6 +51,7 @@ def write_archive(
         The first and the last key, empty if there is no sample.
     """
     run.policy.strict |= ONE_ARCHIVE
+    output = output._replace(threads=codec_threads())
     locations, whole = data.locations, data.unchanged
     samples, flow = data.samples(run, moves=not (whole and len(locations) == 1), directory=output.directory)
     first = last = None
@@ -97,7 +99,9 @@ class SeriesOpening(NamedTuple):
             from tarkit.streams.background_uploads import BackgroundUploads
 
             uploads = BackgroundUploads(self.force, run.warn, self.output.location.options)
-        opener = ShardOpener(lambda name: self.output.open_named(parse_output(name).text, not self.force))
+        # several series have an open shard each, with a codec each
+        output = self.output._replace(threads=codec_threads() if len(series) == 1 else 1)
+        opener = ShardOpener(lambda name: output.open_named(parse_output(name).text, not self.force))
         return SplitWriter(
             [
                 SeriesWriter(

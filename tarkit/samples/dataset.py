@@ -39,6 +39,7 @@ from tarkit.streams.source import (
     Prepended,
     ReadAdapter,
     Source,
+    StackedReader,
     StreamSource,
     WindowSource,
     read_function,
@@ -185,7 +186,7 @@ def _stream(
     elif codec in MESSAGES:
         reader = _messages(reader, name, codec)
     elif codec is not None:
-        reader = ReadAdapter(decoder(codec, read_function(reader), name), reader)
+        reader = StackedReader(decoder(codec, read_function(reader), name), reader)
         if (form := location.format or message_format_by_suffix(name)) in MESSAGES:
             reader = _messages(reader, name, form)
     return _stream_source(reader, name, ahead, tmpdir, codec)
@@ -195,7 +196,7 @@ def _stream_source(
     reader: ByteReader, name: str, ahead: bool, tmpdir: str | None, codec: str | None = None
 ) -> StreamSource:
     if ahead:
-        reader = ReadAdapter(ReadAhead(read_function(reader)), reader)
+        reader = StackedReader(ReadAhead(reader.readinto), reader)
     source = StreamSource(reader, name, tmpdir)
     source.codec = codec
     return source

@@ -13,83 +13,74 @@ WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when 
 
 
 class ReadAhead:
-    """Read ahead in a thread, by calls of `read(size)`, until `limit` bytes are waiting (at most limit + size).
+    """Read ahead in a thread, by calls of `fill(view)`, into a ring of `limit` bytes, up to `size` at a time.
 
-    An exception of `read` is raised by the method `read` after the data that precedes it. For one caller at a time,
-    which calls `close()` when done, also at the end of the stream.
+    An exception of `fill` is raised by `readinto` after the data that precedes it. For one caller at a time, which
+    calls `close()` when done, also at the end of the stream.
     """
 
-    def __init__(self, read: Callable[[int], bytes], size: int = 1 << 20, limit: int = 4 << 20) -> None:
-        self._source = read
+    def __init__(self, fill: Callable[[memoryview], int], size: int = 1 << 20, limit: int = 4 << 20) -> None:
+        self._fill = fill
         self._size = size
-        self._limit = limit
-        self._chunks: deque[bytes] = deque()
-        self._held = 0
+        self._ring = memoryview(bytearray(limit))
+        self._filled = self._taken = 0  # bytes since the start; what is between is in the ring
         self._ended = False
         self._closed = False
         self._error: BaseException | None = None
         self._change = threading.Condition()
-        self._rest = memoryview(b"")
         # A daemon, since a read from a pipe may never return, and the program must end nevertheless.
         self._thread = threading.Thread(target=self._run, name="read-ahead", daemon=True)
         self._thread.start()
 
-    def read(self, n: int) -> bytes:
-        """Return up to n bytes (n > 0), b"" at the end. Raises what `read` raised, each time; ValueError if closed."""
-        if not self._rest:
-            chunk = self._next()
-            if len(chunk) <= n:
-                return chunk
-            self._rest = memoryview(chunk)
-        data = bytes(self._rest[:n])
-        self._rest = self._rest[n:]
-        return data
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`, 0 bytes at the end. Raises what `fill` raised, each time; ValueError if closed."""
+        with self._change:
+            while not self._change.wait_for(lambda: self._held or self._ended or self._closed, WAIT):
+                pass
+        if self._closed:
+            raise ValueError("read of a closed ReadAhead")
+        if not self._held and self._error is not None:
+            raise self._error
+        at = self._taken % len(self._ring)
+        count = min(len(view), self._held, len(self._ring) - at)
+        view[:count] = self._ring[at : at + count]
+        with self._change:
+            self._taken += count
+            self._change.notify_all()
+        return count
 
     def close(self, wait: float = 1.0) -> bool:
-        """Stop the thread and drop its data. Returns False if it is still inside a `read` after `wait` seconds.
+        """Stop the thread and drop its data. Returns False if it is still inside a call of `fill` after `wait` seconds.
 
         A blocked system call cannot be cancelled. After False leave the descriptor open, since the next file would get
         its number; the thread ends once its call returns.
         """
         with self._change:
             self._closed = True
-            self._chunks.clear()
             self._change.notify_all()
-        self._rest = memoryview(b"")
         self._thread.join(wait)
         return not self._thread.is_alive()
 
-    def _next(self) -> bytes:
-        with self._change:
-            while not self._change.wait_for(lambda: self._chunks or self._ended or self._closed, WAIT):
-                pass
-            if self._closed:
-                raise ValueError("read of a closed ReadAhead")
-            if self._chunks:
-                chunk = self._chunks.popleft()
-                self._held -= len(chunk)
-                self._change.notify_all()
-                return chunk
-        if self._error is not None:
-            raise self._error
-        return b""
+    @property
+    def _held(self) -> int:
+        return self._filled - self._taken
 
     def _run(self) -> None:
-        data = b"more"
-        while data:
+        count = 1
+        while count:
             with self._change:
-                self._change.wait_for(lambda: self._held < self._limit or self._closed)
+                self._change.wait_for(lambda: len(self._ring) - self._held >= self._size or self._closed)
                 if self._closed:
                     return
+            at = self._filled % len(self._ring)
             try:
-                data = self._source(self._size)
+                count = self._fill(self._ring[at : at + self._size])
             except BaseException as error:  # raised again in the thread of the caller
                 self._error = error
-                data = b""
+                count = 0
             with self._change:
-                self._chunks.extend([data] if data else [])
-                self._held += len(data)
-                self._ended = not data
+                self._filled += count
+                self._ended = not count
                 self._change.notify_all()
 
 

@@ -365,6 +365,15 @@ class EncodedSink(WriteOnlySink):
     def write(self, data: bytes | memoryview) -> None:
         self.encoder.write(data)
 
+    def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
+        """Write bytes [start, stop) of the file `source`, read to where the encoder takes them from."""
+        while start < stop:
+            count = os.preadv(source, [self.encoder.room()[: stop - start]], start)
+            if not count:
+                raise Short(start)
+            self.encoder.fill(count)
+            start += count
+
     def digest(self) -> tuple[str, int] | None:
         """Return those of the compressed bytes."""
         return self.target.digest()

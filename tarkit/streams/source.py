@@ -499,18 +499,17 @@ class Prepended:
 
 
 class Readable(Protocol):
-    """An object with `read`, such as a decoder, a remote object, a thread that reads ahead; it may have `close` too."""
+    """An object with `read`, such as a remote object; it may have `close` too."""
 
     def read(self, n: int, /) -> bytes:
         """Up to `n` bytes, none at the end."""
 
 
 class ReadAdapter:
-    """A ByteReader for an object with `read`. Closing it closes `below`, the reader that the object reads from, too."""
+    """A ByteReader for an object with `read`."""
 
-    def __init__(self, inner: Readable, below: ByteReader | None = None) -> None:
+    def __init__(self, inner: Readable) -> None:
         self.inner = inner
-        self.below = below
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view`."""
@@ -519,13 +518,42 @@ class ReadAdapter:
         return len(data)
 
     def fileno(self) -> int | None:
+        """None: it has no descriptor, or one that may be ahead of what is read here."""
+        return None
+
+    def close(self) -> None:
+        """Close the object."""
+        close = getattr(self.inner, "close", None)
+        if close is not None:
+            close()
+
+
+class Filling(Protocol):
+    """An object that reads from a ByteReader: a decoder, or a thread that reads ahead, which has `close` too."""
+
+    def readinto(self, view: memoryview, /) -> int:
+        """Fill some of `view`, 0 bytes at the end."""
+
+
+class StackedReader:
+    """A ByteReader for an object that reads from another one, `below`."""
+
+    def __init__(self, inner: Filling, below: ByteReader) -> None:
+        self.inner = inner
+        self.below = below
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`."""
+        return self.inner.readinto(view)
+
+    def fileno(self) -> int | None:
         """None: the bytes of a descriptor below are not the ones that are read here."""
         return None
 
     def close(self) -> None:
         """Close the object and the reader below it, unless a thread is still reading from that."""
         close = getattr(self.inner, "close", None)
-        if (close is None or close() is not False) and self.below is not None:
+        if close is None or close() is not False:
             self.below.close()
 
 

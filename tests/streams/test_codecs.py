@@ -639,7 +639,7 @@ def test_gzip_blocks_share_their_window() -> None:
 
 def test_same_blocks_for_all_cuts() -> None:
     class Blocks:
-        def compress(self, data: bytes, /) -> bytes:
+        def compress(self, data: memoryview, /) -> bytes:
             return b"<%d>" % len(data)
 
         def flush(self) -> bytes:
@@ -653,6 +653,25 @@ def test_same_blocks_for_all_cuts() -> None:
                 target.write(bytes(min(size, 50_000 - start)))
             target.close()
         assert b"".join(out) == b"<4096>" * 12 + b"<848>!"
+
+
+@each_codec
+def test_a_block_filled_in_place(codec: str) -> None:
+    """What a caller puts into `room` is the same as what it writes."""
+    with mock.patch.object(codecs_write, "BLOCK", 4096):
+        out: list[bytes] = []
+        target, at = encoder(codec, CODECS[codec].lowest, out.append), 700
+        target.write(CUT[:at])
+        while at < len(CUT):
+            room = target.room()[:1000]
+            count = min(len(room), len(CUT) - at)
+            room[:count] = CUT[at : at + count]
+            target.fill(count)
+            at += count
+        target.close()
+        with pytest.raises(ValueError, match="closed"):
+            target.room()
+        assert b"".join(out) == encode(codec, CUT)
 
 
 def test_headers_have_no_time_and_have_checksums() -> None:
@@ -714,25 +733,35 @@ def test_errors_of_the_target_pass(codec: str) -> None:
 # Reading ahead
 
 
+def read_from(source: ReadAhead) -> Callable[[int], bytes]:
+    """Return a function `read(n)` that reads up to `n` bytes."""
+
+    def read(n: int) -> bytes:
+        view = memoryview(bytearray(n))
+        return bytes(view[: source.readinto(view)])
+
+    return read
+
+
 @each_codec
 def test_read_ahead(codec: str) -> None:
     raw = encode(codec, SHORT)
-    for n in (1000, 1 << 20):
+    for n, size in itertools.product((1000, 1 << 20), (1000, 999)):
         out: list[bytes] = []
-        source = ReadAhead(decoder(codec, feeder(raw), "a.tar").read, size=1000, limit=4000)
-        drain(source.read, out, n)
+        source = ReadAhead(decoder(codec, feeder(raw), "a.tar").readinto, size=size, limit=4000)
+        drain(read_from(source), out, n)
         assert b"".join(out) == SHORT
         assert source.close(wait=30)
 
 
 def test_read_ahead_keeps_errors_in_order() -> None:
-    source = ReadAhead(decoder("gz", feeder(encode("gz", TEXT)[:-1]), "a.tar").read, size=1000)
+    source = ReadAhead(decoder("gz", feeder(encode("gz", TEXT)[:-1]), "a.tar").readinto, size=1000)
     out: list[bytes] = []
     with pytest.raises(Problem, match="truncated"):
-        drain(source.read, out)
+        drain(read_from(source), out)
     assert b"".join(out) == TEXT
     with pytest.raises(Problem, match="truncated"):
-        source.read(1)
+        read_from(source)(1)
     assert source.close(wait=30)
 
 
@@ -740,29 +769,49 @@ def test_read_ahead_holds_little_and_closes_when_full() -> None:
     calls = 0
     fourth = threading.Event()
 
-    def read(n: int) -> bytes:
+    def fill(view: memoryview) -> int:
         nonlocal calls
         calls += 1
         if calls == 4:
             fourth.set()
-        return bytes(n)
+        return len(view)
 
-    source = ReadAhead(read, size=100, limit=400)
+    source = ReadAhead(fill, size=100, limit=400)
     assert fourth.wait(30)
     assert source.close(wait=30)
     assert calls == 4
     with pytest.raises(ValueError, match="closed"):
-        source.read(1)
+        read_from(source)(1)
+
+
+def test_read_ahead_collects_small_pieces() -> None:
+    """Small pieces do not fill it: what comes in single bytes, as from a slow server, is read ahead all the same."""
+    pieces = iter([b"x"] * 300 + [b""])
+    ended = threading.Event()
+
+    def fill(view: memoryview) -> int:
+        piece = next(pieces)
+        if not piece:
+            ended.set()
+        view[: len(piece)] = piece
+        return len(piece)
+
+    source = ReadAhead(fill, size=100, limit=400)
+    assert ended.wait(30)
+    out: list[bytes] = []
+    drain(read_from(source), out)
+    assert out == [b"x" * 300]
+    assert source.close(wait=30)
 
 
 def test_read_ahead_of_a_silent_pipe() -> None:
     silence = threading.Event()
 
-    def read(n: int) -> bytes:
+    def fill(view: memoryview) -> int:
         silence.wait()
-        return b""
+        return 0
 
-    source = ReadAhead(read)
+    source = ReadAhead(fill)
     assert not source.close(wait=0.01)
     silence.set()
     assert source.close(wait=30)
@@ -777,9 +826,9 @@ def test_exit_while_reading_ahead() -> None:
     program = """
 import os, threading
 from tarkit.streams.background import ReadAhead
-full = ReadAhead(bytes, 10, 100)
-silent = ReadAhead(lambda n: os.read(os.pipe()[0], n))
-print(len(full.read(10)))
+full = ReadAhead(len, 10, 100)
+silent = ReadAhead(lambda view: os.readv(os.pipe()[0], [view]))
+print(full.readinto(memoryview(bytearray(10))))
 """
     assert run(program) == "10\n"
 

@@ -24,7 +24,7 @@ from tarkit.streams.source import (
     DescriptorReader,
     FileSource,
     Prepended,
-    ReadAdapter,
+    StackedReader,
     StreamSource,
     read_function,
 )
@@ -559,8 +559,8 @@ def test_closing_a_reader_closes_its_input() -> None:
     """The reader below is closed, unless the decoder's `close` returns False since its thread is still in a read."""
 
     class Inner:
-        def read(self, n: int) -> bytes:
-            return b""
+        def readinto(self, view: memoryview) -> int:
+            return 0
 
     class Hanging(Inner):
         def close(self) -> bool:
@@ -568,7 +568,7 @@ def test_closing_a_reader_closes_its_input() -> None:
 
     for inner, closed in ((Inner(), 1), (Hanging(), 0)):
         below = Chunks(b"")
-        ReadAdapter(inner, below).close()
+        StackedReader(inner, below).close()
         assert below.closed == closed
 
 

@@ -8,7 +8,7 @@ padding, skippable frames, trailing data.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from tarkit.errors import Problem, TarkitError, Unsupported
 from tarkit.streams.codecs.registry import (
@@ -133,12 +133,13 @@ class CompressedInput:
 _ZST_BLOCK = 128 << 10  # bytes that a zstd block decodes to, at most
 _HEADER_CRC, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16  # flags in a gzip header
 _RLE, _RESERVED = 1, 3  # kinds of zstd blocks
+_MOST = 1 << 20  # bytes that one call of a library may return
 
 
 class Frame(Protocol):
-    """A frame being decoded. `read` returns up to n bytes, b"" once the frame is complete and the input after it."""
+    """A frame being decoded. `readinto` fills some of a view, 0 once the frame is complete and the input after it."""
 
-    def read(self, n: int) -> bytes: ...
+    def readinto(self, view: memoryview) -> int: ...
 
 
 class _Decompressor(Protocol):
@@ -161,22 +162,23 @@ class _Bounded:
         self._library = library
         self._errors = errors
 
-    def read(self, n: int) -> bytes:
+    def readinto(self, view: memoryview) -> int:
         library = self._library
         while not library.eof:
             hungry = library.needs_input
             data = self._input.more() if hungry else b""
             try:
-                plain = library.decompress(data, n)
+                plain = library.decompress(data, min(len(view), _MOST))
             except self._errors as error:
                 raise self._input.damaged(error) from error
             if library.eof:
                 self._input.back(library.unused_data or b"")
             if plain:
-                return plain
+                view[: len(plain)] = plain
+                return len(plain)
             if not data and not library.eof and library.needs_input == hungry:
                 raise self._input.cut() if hungry else self._input.damaged("it cannot be decoded further")
-        return b""
+        return 0
 
 
 class _Inflate:
@@ -204,7 +206,9 @@ class _Inflate:
 class _Gz:
     """A gzip member. Its header is parsed here: isal fails on a header with two fields that arrives in pieces."""
 
-    def __init__(self, source: CompressedInput, body: _Bounded, crc32: Callable[[bytes, int], int]) -> None:
+    def __init__(
+        self, source: CompressedInput, body: _Bounded, crc32: Callable[[bytes | memoryview, int], int]
+    ) -> None:
         self._input = source
         self._body = body
         self._crc32 = crc32
@@ -212,18 +216,18 @@ class _Gz:
         self._size = 0
         self._header()
 
-    def read(self, n: int) -> bytes:
-        data = self._body.read(n)
-        if data:
-            self._crc = self._crc32(data, self._crc)
-            self._size += len(data)
-            return data
+    def readinto(self, view: memoryview) -> int:
+        count = self._body.readinto(view)
+        if count:
+            self._crc = self._crc32(view[:count], self._crc)
+            self._size += count
+            return count
         trailer = self._input.take(8)
         if self._crc != int.from_bytes(trailer[:4], "little"):
             raise self._input.damaged("wrong checksum")
         if self._size & 0xFFFFFFFF != int.from_bytes(trailer[4:], "little"):
             raise self._input.damaged("wrong size")
-        return b""
+        return 0
 
     def _header(self) -> None:
         head = self._input.take(10)
@@ -240,18 +244,12 @@ class _Gz:
             raise self._input.damaged("wrong checksum of its header")
 
 
-class _Zst:
-    """A zstd frame. The library cannot bound its output, so it is given one block at a time (RFC 8878, 3.1.1)."""
+class _ZstBlocks:
+    """The header and the blocks of a zstd frame (RFC 8878, 3.1.1); `read` returns one of them, b"" after the last."""
 
-    def __init__(
-        self, source: CompressedInput, library: ZstdDecompressor, longest: int, error: type[Exception]
-    ) -> None:
+    def __init__(self, source: CompressedInput, longest: int) -> None:
         self._input = source
-        self._library = library.decompressobj()
-        self._error = error
-        self._rest = b""
-        self._last = False
-        self._failed: Problem | None = None
+        self.last = False
         head = source.take(5)
         single = head[4] >> 5 & 1
         window, dictionary, content = 1 - single, (0, 1, 2, 4)[head[4] & 3], (single, 2, 4, 8)[head[4] >> 6]
@@ -261,53 +259,78 @@ class _Zst:
         if any(fields[window : window + dictionary]):
             raise Unsupported(f"{source.archive}: this zst stream needs a dictionary")
         self._checksum = head[4] & 4
-        self._decode(head + fields)
+        self._head = head + fields
 
     def read(self, n: int) -> bytes:
-        plain = self._rest or self._blocks(n)
-        self._rest = plain[n:]
-        return plain[:n]
+        if self._head:
+            head, self._head = self._head, b""
+            return head
+        if self.last:
+            return b""
+        word = int.from_bytes(self._input.peek(3), "little")
+        kind, size = word >> 1 & 3, word >> 3
+        if kind == _RESERVED or size > _ZST_BLOCK:
+            self._input.take(3)
+            raise self._input.damaged("a block header is wrong")
+        last = word & 1
+        block = self._input.take(3 + (1 if kind == _RLE else size) + (4 if last and self._checksum else 0))
+        self.last = bool(last)
+        return block
 
-    def _blocks(self, n: int) -> bytes:
-        """Decode a block that is not empty, and those after it already read, up to n bytes; b"" at the end."""
+    def at_hand(self) -> bool:
+        """Return whether there is a next block, and all of it was already read."""
+        there = self._input.at_hand()
+        return not self.last and there >= 7 and there >= 7 + (int.from_bytes(self._input.peek(3), "little") >> 3)
+
+
+class _Zst:
+    """A zstd frame. The library gets one block at a time, so that what precedes damage is decoded."""
+
+    def __init__(
+        self, source: CompressedInput, library: ZstdDecompressor, longest: int, error: type[Exception]
+    ) -> None:
+        self._input = source
+        self._blocks = _ZstBlocks(source, longest)
+        # it decodes straight into a view, and needs nothing but `read` of a file
+        self._library = library.stream_reader(cast(BinaryIO, self._blocks), closefd=False)
+        self._error = error
+        self._rest = memoryview(b"")
+        self._failed: Problem | None = None
+
+    def readinto(self, view: memoryview) -> int:
+        if not self._rest and len(view) >= _ZST_BLOCK:
+            return self._decode(view)
+        if not self._rest:
+            block = memoryview(bytearray(_ZST_BLOCK))
+            self._rest = block[: self._decode(block)]
+        count = min(len(view), len(self._rest))
+        view[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+    def _decode(self, view: memoryview) -> int:
+        """Decode a block that is not empty, and those after it already read, while there is room; 0 at the end."""
         if self._failed is not None:
             raise self._failed
-        blocks: list[bytes] = []
+        done = 0
         try:
-            while not self._last and (not blocks or (len(blocks) < n // _ZST_BLOCK and self._at_hand())):
-                blocks += filter(None, [self._block()])
+            while not self._blocks.last and (not done or (len(view) - done >= _ZST_BLOCK and self._blocks.at_hand())):
+                done += self._block(view[done:])
         except Problem as problem:
             self._failed = problem
-            if not blocks:
+            if not done:
                 raise
-        return b"".join(blocks)
+        return done
 
-    def _at_hand(self) -> bool:
-        """Whether all of the next block was already read."""
-        there = self._input.at_hand()
-        return there >= 7 and there >= 7 + (int.from_bytes(self._input.peek(3), "little") >> 3)
-
-    def _block(self) -> bytes:
-        head = self._input.take(3)
-        word = int.from_bytes(head, "little")
-        self._last, kind, size = bool(word & 1), word >> 1 & 3, word >> 3
-        if kind == _RESERVED or size > _ZST_BLOCK:
-            raise self._input.damaged("a block header is wrong")
-        body = self._input.take(1 if kind == _RLE else size)
-        if self._last and self._checksum:
-            body += self._input.take(4)
-        plain = self._decode(head + body)
-        if self._library.eof != self._last:
-            raise self._input.damaged("its frame does not end with the last block")
-        return plain
-
-    def _decode(self, data: bytes) -> bytes:
+    def _block(self, view: memoryview) -> int:
         try:
-            return self._library.decompress(data)
+            return self._library.readinto1(view)
         except self._error as error:
             if "llocation" in str(error):
                 raise MemoryError from error
-            raise self._input.damaged(error) from error
+            # the words that the library has where it returns bytes
+            text = str(error).replace("zstd decompress error", "zstd decompressor error", 1)
+            raise self._input.damaged(text) from error
 
 
 def _gz() -> Callable[[CompressedInput], Frame]:
@@ -365,7 +388,6 @@ DECODERS: dict[str, Callable[[], Callable[[CompressedInput], Frame]]] = {
 }
 
 
-_MOST = 1 << 20  # bytes returned by one call
 _MAGIC = 10  # bytes of the longest magic, that of bzip2
 
 
@@ -384,8 +406,8 @@ class Decoder:
         self._begun = False  # a frame that is not skippable was begun
         self._error: TarkitError | None = None
 
-    def read(self, n: int) -> bytes:
-        """Return up to n bytes (n > 0), 1 MiB at most, b"" only at the end of the last frame.
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`, which is not empty, and return how many bytes; 0 only at the end of the last frame.
 
         Raises the errors of the input's `read`, and the following, which each further call raises again.
 
@@ -399,9 +421,9 @@ class Decoder:
         try:
             while self._frame is not None or self._next_frame():
                 assert self._frame is not None
-                data = self._frame.read(min(n, _MOST))
-                if data:
-                    return data
+                count = self._frame.readinto(view)
+                if count:
+                    return count
                 self._frame = None
         except TarkitError as error:
             self._error = error
@@ -409,7 +431,12 @@ class Decoder:
         except MemoryError as error:
             self._error = Unsupported(f"{self._input.archive}: not enough memory to decode this stream")
             raise self._error from error
-        return b""
+        return 0
+
+    def read(self, n: int) -> bytes:
+        """Return up to n bytes (n > 0), 1 MiB at most, as `readinto` does."""
+        view = memoryview(bytearray(min(n, _MOST)))
+        return bytes(view[: self.readinto(view)])
 
     def _next_frame(self) -> bool:
         """Begin the next frame, after padding and skippable frames. Returns False at the end of the input."""

@@ -25,34 +25,39 @@ class Encoder:
     def __init__(self, compressor: _Compressor, write: Callable[[bytes], object]) -> None:
         self._compressor: _Compressor | None = compressor
         self._target = write
-        self._held = bytearray()
+        self._block = memoryview(bytearray(BLOCK))
+        self._filled = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Compress `data` (a view must be contiguous), which may be changed after the call."""
-        compressor = self._open()
+        self._open()
         with memoryview(data).cast("B") as view:
             at = 0
-            if self._held:
-                at = min(BLOCK - len(self._held), len(view))
-                self._held += view[:at]
-                if len(self._held) < BLOCK:
-                    return
-                self._put(compressor.compress(bytes(self._held)))
-                self._held.clear()
-            while len(view) - at >= BLOCK:
-                self._put(compressor.compress(bytes(view[at : at + BLOCK])))
-                at += BLOCK
-            self._held += view[at:]
+            while at < len(view):
+                room = self.room()
+                count = min(len(room), len(view) - at)
+                room[:count] = view[at : at + count]
+                self.fill(count)
+                at += count
+
+    def room(self) -> memoryview:
+        """Return where the next bytes go: a caller may put some there and call `fill` in place of `write`."""
+        self._open()
+        return self._block[self._filled :]
+
+    def fill(self, count: int) -> None:
+        """Compress the first `count` bytes of `room`."""
+        self._filled += count
+        if self._filled == len(self._block):
+            self._compress()
 
     def close(self) -> None:
         """Write the rest and the end of the stream; the target stays open. A second call does nothing."""
         if self._compressor is None:
             return
-        compressor = self._compressor
-        if self._held:
-            self._put(compressor.compress(bytes(self._held)))
-            self._held.clear()
-        self._put(compressor.flush())
+        if self._filled:
+            self._compress()
+        self._put(self._compressor.flush())
         self.abort()
 
     def abort(self) -> None:
@@ -60,7 +65,12 @@ class Encoder:
         if isinstance(self._compressor, _Gz):
             self._compressor.stop()
         self._compressor = None
-        self._held.clear()
+        self._block = memoryview(b"")
+        self._filled = 0
+
+    def _compress(self) -> None:
+        filled, self._filled = self._filled, 0
+        self._put(self._open().compress(self._block[:filled]))
 
     def _open(self) -> _Compressor:
         if self._compressor is None:
@@ -73,9 +83,9 @@ class Encoder:
 
 
 class _Compressor(Protocol):
-    """The interface of all compressors."""
+    """The interface of all compressors. What `compress` gets is overwritten after the call."""
 
-    def compress(self, data: bytes, /) -> bytes: ...
+    def compress(self, data: memoryview, /) -> bytes: ...
     def flush(self) -> bytes: ...
 
 
@@ -96,7 +106,8 @@ class _Gz:
         # RFC 1952: magic, deflate, no optional fields, no time, no flags, unknown system
         self._head = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 
-    def compress(self, data: bytes, /) -> bytes:
+    def compress(self, block: memoryview, /) -> bytes:
+        data = bytes(block)
         self._crc = self._library.crc32(data, self._crc)
         self._size += len(data)
         self._jobs.append(self._pool.submit(self._deflate, data, self._window))
@@ -152,7 +163,7 @@ class _Lz4:
         )
         self._head: bytes = self._library.begin()
 
-    def compress(self, data: bytes, /) -> bytes:
+    def compress(self, data: memoryview, /) -> bytes:
         head, self._head = self._head, b""
         body: bytes = self._library.compress(data)
         return head + body
