@@ -30,6 +30,7 @@ from tarkit.sorting.memory import in_place, parse_memory
 from tarkit.sorting.ranges import RangeList, key_in, size_of
 from tarkit.sorting.runs import DuplicateKeys, Runs
 from tarkit.sorting.sorter import Sorter
+from tarkit.spill import runs as spilled
 from tarkit.streams import source as sources
 from tarkit.streams.location import Location
 from tarkit.tar.writer import EntryWriter
@@ -47,8 +48,8 @@ def little_memory() -> Iterator[None]:
     with (
         mock.patch.object(memories, "LEAST", 1000),
         mock.patch.object(memories, "memory_of_machine", return_value=(4 * 5000, 0)),
-        mock.patch.object(passes, "MOST_RUNS", 2),
-        mock.patch.object(passes, "BUFFER", 64),
+        mock.patch.object(spilled, "MOST_RUNS", 2),
+        mock.patch.object(spilled, "BUFFER", 64),
         mock.patch.object(reader, "LARGE", 1 << 11),
         mock.patch.object(sources, "HELD", 1 << 11),
     ):
@@ -117,7 +118,7 @@ def test_a_missing_sample_is_an_error() -> None:
     """A sample that is missing at the end is an error."""
     one = sorter_of(["a.x", "b.x"], lambda sample, ordinal: sample.key)
     with (
-        mock.patch.object(Runs, "__iter__", return_value=iter(())),
+        mock.patch.object(Runs, "blocks", return_value=iter(())),
         pytest.raises(AssertionError, match="2 samples came in"),
     ):
         list(one)
@@ -247,12 +248,12 @@ def test_duplicate_keys() -> None:
     draw = random.Random(3)
     numbers = [draw.randrange(-5000, 5000) for _ in range(2000)]
     seen = Counter(numbers)
-    for memory in (1 << 30, 1000):
+    for memory, least in ((1 << 30, 10_000), (1000, 10_000), (1000, 500)):  # 2, 21 and 401 parts
         twins = DuplicateKeys(memory, None)
         for number in numbers:
             twins.add(number)
             twins.flush()
-        with mock.patch.object(passes, "LEAST_SET", 10_000):
+        with mock.patch.object(passes, "LEAST_SET", least):
             marks = twins.marked()
         assert marks is not None
         assert [bool(mark) for mark in marks] == [seen[number] > 1 for number in numbers]
@@ -268,7 +269,7 @@ def test_runs_release_their_files(tmp_path: Path) -> None:
     most = 0
     places = RangeList(str(tmp_path))
     places.enter(stream(b""))
-    with mock.patch.object(passes, "MOST_RUNS", 4), mock.patch.object(passes, "BUFFER", 64):
+    with mock.patch.object(spilled, "MOST_RUNS", 4), mock.patch.object(spilled, "BUFFER", 64):
         runs = Runs(places, 1000)
         for number in range(600):
             rank = b"%04d" % (number * 7 % 600)
