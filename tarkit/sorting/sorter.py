@@ -191,7 +191,9 @@ class Sorter:
                 if value is None:
                     self._pending.add(key or b"", ordinal, SHORT.pack(0, file, start, size) + key)  # type: ignore[operator]
                 else:
-                    records.append(escape(value) + pack_head(0, ordinal, 0, file, start, size) + key)  # type: ignore[operator]
+                    if 0 in value:
+                        value = escape(value)
+                    records.append(value + pack_head(0, ordinal, 0, file, start, size) + key)  # type: ignore[operator]
                     if len(value) > LONG:
                         runs.extend(records)
                         records = []

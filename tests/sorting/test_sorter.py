@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import random
 import weakref
@@ -34,7 +35,7 @@ from tarkit.spill import runs as spilled
 from tarkit.streams import source as sources
 from tarkit.streams.location import Location
 from tarkit.tar.writer import EntryWriter
-from tests._tools import archive, member, on_disk, stream
+from tests._tools import archive, each_row, member, on_disk, stream
 from tests.conftest import Run, entries, tar, tarkit
 from tests.laws.test_laws import archives, grouped, laws, stored
 from tests.tar.test_writer import Log
@@ -238,6 +239,25 @@ def test_ranges_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
             sample.write(writer)
     assert reads == []
     assert sink.calls == ["copy", "write", "close"]
+
+
+@each_row(("size", "inputs", "step"), [(9, 1, 7), (9, 2, 7), (9, 1, 1), (9000, 1, 7), (0, 1, 7)])
+def test_samples_that_are_read_together(size: int, inputs: int, step: int) -> None:
+    """Samples have the same bytes and fields, whether they are small, large, neighbours, or of several files."""
+    count = 300
+    names = [f"{number * step % count:03}.x" for number in range(count)]
+    parts = [[(name, name.encode() * size) for name in names[each::inputs]] for each in range(inputs)]
+    readers = [SampleReader(on_disk(archive(rows)), Policy()) for rows in parts]
+    sink, fields = Log(), []
+    with EntryWriter(sink) as writer:
+        for sample in Sorter(itertools.chain(*readers), lambda sample, _: sample.key, 1 << 30):
+            fields += [(entry.name, sample.source.read(entry.data, entry.data + entry.size)) for entry in sample.raw]
+            if len(fields) % 3 == 0:
+                sample.parts = [(sample.source, sample.start, sample.stop)]
+            sample.write(writer)
+    expected = [(f"{number:03}.x", f"{number:03}.x".encode() * size) for number in range(count)]
+    assert fields == [(name.encode(), content) for name, content in expected]
+    assert bytes(sink.data).rstrip(b"\0") == archive(expected).rstrip(b"\0")
 
 
 # ---- parts
