@@ -38,6 +38,7 @@ class Runs(SortedRuns):
         self._note: Callable[[str], None] | None = note
         self.blobs: dict[int, bytes] = {}  # of samples in memory, by ordinal
         self._numbers: dict[TemporaryFile, int] = {}  # of the files of runs that have bytes of samples
+        self._own: set[int] = set()  # these numbers
 
     def add(self, rank: bytes, ordinal: int, place: Place, blob: bytes | None = None) -> None:
         """Add a record."""
@@ -64,9 +65,10 @@ class Runs(SortedRuns):
         for record in records:
             place, ordinal = rest_of(record), ordinal_of(record)
             blob = self.blobs.pop(ordinal, None)
-            if blob is not None or file_of(place) in self._numbers.values():
+            if blob is not None or file_of(place) in self._own:
                 if run.file not in self._numbers:
                     self._numbers[run.file] = self._places.add_file(run.file)
+                    self._own.add(self._numbers[run.file])
                 if not writer.position:
                     start = os.lseek(run.file.fd, 0, os.SEEK_CUR)
                 offset = start + writer.position

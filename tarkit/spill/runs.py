@@ -222,20 +222,23 @@ def merge(runs: Iterable[Iterator[list[bytes]]]) -> Iterator[list[bytes]]:
 
     What is not greater than the first of the last records of the current blocks is complete.
     """
-    heads = [(block, each) for each in runs if (block := next(each, None))]
+    heads = [(block, 0, each) for each in runs if (block := next(each, None))]  # `block` from 0 on, and what follows
     while len(heads) > 1:
-        bound = min([block[-1] for block, _ in heads])
+        bound = min([block[-1] for block, _, _ in heads])
         found: list[bytes] = []
-        for number, (block, each) in enumerate(heads):
-            if block[0] <= bound:
-                count = bisect_right(block, bound)
-                found += block[:count]
-                heads[number] = (block[count:] or next(each, []), each)
-        heads = [head for head in heads if head[0]]
+        left = []
+        for block, at, each in heads:
+            if block[at] <= bound:
+                stop = bisect_right(block, bound, at)
+                found += block[at:stop]
+                block, at = (block, stop) if stop < len(block) else (next(each, []), 0)
+            if block:
+                left.append((block, at, each))
+        heads = left
         found.sort()
         yield found
-    for block, each in heads:
-        yield block
+    for block, at, each in heads:
+        yield block[at:]
         yield from each
 
 
