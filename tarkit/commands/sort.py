@@ -30,7 +30,7 @@ EXAMPLES = (
 )
 COST = (
     "Files that fit into free memory: one pass over headers, one over contents. Others, and streams: two passes, with "
-    "temporary space.\f About 250 bytes a sample are in memory; what --memory does not hold is sorted in runs."
+    "temporary space.\f About 60 bytes a sample are in memory; what --memory does not hold is sorted in runs."
 )
 
 

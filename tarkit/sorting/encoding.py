@@ -38,6 +38,19 @@ def number(raw: bytes) -> bytes | None:
 
     White space around it is ignored. 1, 1.0 and 1e0 are equal, and so are 0 and -0.
     """
+    if raw.isdigit() and len(raw) <= _NEAR:  # in a third of the time
+        mantissa = raw.lstrip(b"0")
+        return b"%b%c%b\0" % (_POSITIVE, 128 + len(mantissa), mantissa.rstrip(b"0")) if mantissa else _ZERO
+    return _number(raw)
+
+
+def auto(raw: bytes) -> bytes:
+    """Return the code of a decimal number, or of other bytes."""
+    return number(raw) or text(raw)
+
+
+def _number(raw: bytes) -> bytes | None:
+    """Return the code of any number; the reference of `number`."""
     found = _NUMBER.fullmatch(raw.strip(_WHITE))
     if found is None:
         return None

@@ -33,7 +33,7 @@ _CODES: dict[str, Callable[[bytes], bytes | None]] = {
     "int": encoding.integer,
     "float": encoding.real,
     "natural": encoding.natural,
-    "auto": lambda raw: encoding.number(raw) or encoding.text(raw),
+    "auto": encoding.auto,
 }
 _WORDS = {"int": "whole number", "float": "number"}
 
@@ -64,6 +64,7 @@ class SortKey:
     def __post_init__(self) -> None:
         names = list(self.fields)
         self._plain = names == ["__key__"] and self.type in ("auto", "str")
+        self._encode = _CODES[self.type]
         self._names = [Name(name) for name in names]
         self._field = self._names[0].field if len(names) == 1 and names[0] not in _OWN else None
 
@@ -90,14 +91,13 @@ class SortKey:
 
     def _quick(self, sample: TarSample, length: int, field: bytes) -> bytes | None:
         """Return the code of a field of an ordinary sample, in half the time of `_rank`; None leaves it to that."""
-        for entry in sample.raw:
-            if entry[0][length:].lower() == field:
-                start, size, sparse = entry[2], entry[3], entry[7] >= 0
-                if sparse or size > CONTENT_LIMIT:
+        for name, _, start, size, _, _, _, real in sample.raw:
+            if name[length:] == field or name[length:].lower() == field:
+                if real >= 0 or size > CONTENT_LIMIT:
                     return None
                 source = sample.source
                 read = source.recent if isinstance(source, WindowSource) else source.read
-                return _CODES[self.type](read(start, start + size))
+                return self._encode(read(start, start + size))
         return None
 
     def absent(self, sample: TarSample, policy: Policy) -> bytes | None:

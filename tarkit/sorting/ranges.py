@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from operator import add, eq, itemgetter
 from struct import Struct
 
 from tarkit.samples.sample import TarSample, key_of
@@ -16,15 +18,23 @@ from tarkit.tar.writer import EntryWriter
 
 Span = tuple[int, int]  # start and stop in the input
 Place = bytes
-"""The number of ranges; for each the input, the file, where it began in the input, its offset in the file and its
-length; then the key."""
+"""Where a sample is. Of one range of a file of input: `SHORT` with 0, the file, start and length; then the key. Of any
+ranges: `LONG` with 1 and their number; for each the input, the file, where it began in the input, its offset in the
+file and its length; then the key."""
 
-pack_one = Struct("<IIIQQQ").pack  # 1, input, file, start, offset, length: the place without its key
-_COUNT = Struct("<I")
-_RANGE = Struct("<IIQQQ")
-_ONE = Struct("<IIIQQQ")
-_HEAD, _EACH, _KEY = _COUNT.size, _RANGE.size, _ONE.size
-_unpack_one = _ONE.unpack_from  # of the first range, whatever follows it
+SHORT = Struct(">BIQI")
+SHORT_LIMIT = 1 << 32
+"""Bytes of a range that is too long for `SHORT`."""
+
+_LONG = Struct(">BI")
+_RANGE = Struct(">IIQQQ")
+_FIRST = Struct(">xI4xI")  # the number of ranges, and the file of the first
+_HEAD, _EACH, _KEY = _LONG.size, _RANGE.size, SHORT.size
+
+TOGETHER = 128  # samples that are read together
+SMALL = 1 << 13  # maximum of bytes of each of them
+
+Range = tuple[int, int, int, int, int]  # input, file, start, offset, length
 
 
 class PlacedSample(TarSample):
@@ -58,6 +68,29 @@ class PlacedSample(TarSample):
         return sum(entry.size for entry in self.entries)
 
 
+class ReadSample(PlacedSample):
+    """A sample of a file whose bytes were read in advance, to be written."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, key: bytes, source: Source, start: int, data: bytes) -> None:
+        self.key = key
+        self.source = source
+        self.start = start
+        self.stop = start + len(data)
+        self.data = data
+        self._entries = ()
+        self._named = self.plain = False
+        self.parts = self.more = None
+
+    def write(self, writer: EntryWriter) -> None:
+        """Append the sample to an archive."""
+        if self.parts is None:
+            writer.raw((self.data,), self.stop - self.start)
+        else:
+            super().write(writer)
+
+
 def split_off_strays(sample: TarSample) -> tuple[list[Span], list[Span]]:
     """Return the ranges of entries without a key before or after all others, and the ranges of the rest."""
     if sample.plain:
@@ -89,9 +122,10 @@ class RangeList:
         self.tmpdir = tmpdir
         self.stored = 0
         self.files: list[Source | TemporaryFile] = []
+        self._inputs: list[int] = []  # of each file, the number of the input; -1 of temporary files
         self._names: list[str] = []
         self._source: Source | None = None
-        self._file = 0
+        self.here = 0  # the number of the file of the current input
         self._spool: tuple[TemporaryFile, EntryWriter, int] | None = None
 
     def enter(self, source: Source) -> None:
@@ -100,12 +134,7 @@ class RangeList:
             self._source = source
             self._names.append(source.name)
             if source.seekable:
-                self._file = self.add_file(source)
-
-    @property
-    def here(self) -> tuple[int, int]:
-        """The numbers of the current input and of its file."""
-        return len(self._names) - 1, self._file
+                self.here = self.add_file(source, len(self._names) - 1)
 
     def unchanged(self) -> None:
         """Raise TarkitError if a file was written to since it was opened: samples may have moved."""
@@ -113,16 +142,11 @@ class RangeList:
             if isinstance(file, FileSource):
                 file.unchanged()
 
-    def add_file(self, file: Source | TemporaryFile) -> int:
-        """Add a file that has ranges, and return its number."""
+    def add_file(self, file: Source | TemporaryFile, number: int = -1) -> int:
+        """Add a file that has ranges, and return its number; `number` is that of the input if it is all of it."""
         self.files.append(file)
+        self._inputs.append(number)
         return len(self.files) - 1
-
-    def drop_file(self, number: int) -> None:
-        """Close a temporary file that no place refers to any more."""
-        scratch = self.files[number]
-        assert isinstance(scratch, TemporaryFile)
-        scratch.close()
 
     def keep(self, key: bytes | None, spans: Sequence[Span]) -> Place:
         """Return the place of ranges of the current input; those of a stream are copied to temporary space."""
@@ -130,19 +154,18 @@ class RangeList:
         assert source is not None
         spans = spans or [(0, 0)]  # a sample without fields
         if source.seekable:
-            if len(spans) == 1:
-                start, stop = spans[0]
-                return _ONE.pack(1, number, self._file, start, start, stop - start) + (key or b"")
-            ranges = [_RANGE.pack(number, self._file, start, start, stop - start) for start, stop in spans]
-            return b"".join([_COUNT.pack(len(ranges)), *ranges, key or b""])
+            start, stop = spans[0]
+            if len(spans) == 1 and stop - start < SHORT_LIMIT:
+                return SHORT.pack(0, self.here, start, stop - start) + (key or b"")
+            return _long(((number, self.here, start, start, stop - start) for start, stop in spans), key)
         _, writer, in_file = self._writer()
-        ranges = []
+        ranges: list[Range] = []
         for start, stop in spans:
-            ranges.append(_RANGE.pack(number, in_file, start, writer.position, stop - start))
+            ranges.append((number, in_file, start, writer.position, stop - start))
             writer.append(source, start, stop)
             self.stored += stop - start
         writer.flush()
-        return b"".join([_COUNT.pack(len(ranges)), *ranges, key or b""])
+        return _long(ranges, key)
 
     def store(self, place: Place, blob: bytes) -> Place:
         """Write the bytes of a sample to temporary space, and return its place there. `flush` completes that."""
@@ -168,50 +191,78 @@ class RangeList:
         number, shift = len(self._names) - 1, base - sample.start
 
         def placed(key: bytes | None, spans: list[Span]) -> Place:
-            ranges = [_RANGE.pack(number, in_file, start, start + shift, stop - start) for start, stop in spans]
-            return b"".join([_COUNT.pack(len(ranges)), *ranges, key or b""])
+            return _long(((number, in_file, start, start + shift, stop - start) for start, stop in spans), key)
 
         return (placed(None, strays) if strays else None), placed(sample.key, rest)
 
     def in_memory(self, key: bytes, start: int, size: int) -> Place:
         """Return a place without a file."""
-        return _ONE.pack(1, len(self._names) - 1, 0, start, 0, size) + key
+        return _long([(len(self._names) - 1, 0, start, 0, size)], key)
 
     def moved(self, place: Place, file: int, offset: int) -> Place:
         """Return the place of a sample that was copied as one range to `offset` of the temporary file `file`.
 
         A gathered sample keeps the position of its first entry.
         """
-        _, number, _, start, _, _ = _unpack_one(place)
-        return _ONE.pack(1, number, file, start, offset, size_of(place)) + key_in(place)
+        number, _, start, _, _ = self.ranges(place)[0]
+        return _long([(number, file, start, offset, size_of(place))], key_in(place))
+
+    def ranges(self, place: Place) -> list[Range]:
+        """Return the ranges of a place."""
+        if place[0]:
+            return list(_RANGE.iter_unpack(place[_HEAD : _keyed(place)]))
+        _, file, start, size = SHORT.unpack_from(place)
+        return [(self._inputs[file], file, start, start, size)]
+
+    def input_of(self, place: Place) -> int:
+        """Return the number of the input of a place."""
+        return self.ranges(place)[0][0]
+
+    def joined(self, places: Sequence[Place]) -> Place:
+        """Return one place of several, with the key of the first."""
+        return _long([each for place in places for each in self.ranges(place)], key_in(places[0]))
 
     def sample(self, place: Place, blob: bytes | None = None) -> TarSample:
         """Return the sample at a place; `blob` has its bytes if they are in memory."""
-        count, number, in_file, start, offset, size = _unpack_one(place)
-        if count > 1:
-            pieces = self.pieces(place, blob)
-            whole = JoinedSource(pieces[0][0].name, pieces[0][1], pieces)
-            return PlacedSample(key_in(place), whole, (), whole.start, whole.size or 0)
-        source: Source | TemporaryFile
-        source = self.files[in_file] if blob is None else HeldRange(self._names[number], start, blob)
-        if isinstance(source, TemporaryFile):
-            source = MovedRange(source, self._names[number], start, start + size, offset)
-        return PlacedSample(place[_KEY:], source, (), start, start + size)
+        pieces = self.pieces(place, blob)
+        source, start, stop = pieces[0]
+        if len(pieces) > 1:
+            source = JoinedSource(source.name, start, pieces)
+            stop = source.size or 0
+        return PlacedSample(key_in(place), source, (), start, stop)
+
+    def samples(self, places: Sequence[Place]) -> Iterator[TarSample]:
+        """Yield the samples at places. The bytes of small ones that are not neighbours are read together."""
+        for at in range(0, len(places), TOGETHER):
+            some = places[at : at + TOGETHER]
+            if any(map(itemgetter(0), some)):
+                yield from map(self.sample, some)
+                continue
+            _, numbers, starts, sizes = zip(*map(SHORT.unpack_from, some), strict=True)
+            stops = tuple(map(add, starts, sizes))
+            files = [self.files[number] for number in numbers]
+            adjacent = any(map(eq, stops, starts[1:]))
+            if adjacent or max(sizes) > SMALL or not all(isinstance(file, FileSource) for file in set(files)):
+                yield from map(PlacedSample, [place[_KEY:] for place in some], files, repeat(()), starts, stops)
+                continue
+            if len(set(files)) == 1:
+                blobs = files[0].read_many(starts, sizes)
+            else:
+                blobs = [file.read(start, stop) for file, start, stop in zip(files, starts, stops, strict=True)]
+            yield from map(ReadSample, [place[_KEY:] for place in some], files, starts, blobs)
 
     def pieces(self, place: Place, blob: bytes | None = None) -> list[tuple[Source, int, int]]:
         """Return the ranges of a place; `blob` has their bytes if they are in memory."""
         found: list[tuple[Source, int, int]] = []
-        (count,) = _COUNT.unpack_from(place)
         held = 0
-        for at in range(_HEAD, _HEAD + count * _EACH, _EACH):
-            number, in_file, start, offset, size = _RANGE.unpack_from(place, at)
-            file = self.files[in_file]
+        for number, in_file, start, offset, size in self.ranges(place):
+            source: Source | TemporaryFile
             if blob is not None:
-                file = HeldRange(self._names[number], start, blob[held : held + size])
+                source = HeldRange(self._names[number], start, blob[held : held + size])
                 held += size
-            elif isinstance(file, TemporaryFile):
-                file = MovedRange(file, self._names[number], start, start + size, offset)
-            found.append((file, start, start + size))
+            elif isinstance(source := self.files[in_file], TemporaryFile):
+                source = MovedRange(source, self._names[number], start, start + size, offset)
+            found.append((source, start, start + size))
         return found
 
     @property
@@ -275,27 +326,33 @@ class KeptSamples:
             yield sample
 
 
+def _long(ranges: Iterable[Range], key: bytes | None) -> Place:
+    """Return the place of any ranges."""
+    packed = [_RANGE.pack(*each) for each in ranges]
+    return b"".join([_LONG.pack(1, len(packed)), *packed, key or b""])
+
+
+def _keyed(place: Place) -> int:
+    """Return where the key begins in a place."""
+    return _HEAD + _EACH * int(_LONG.unpack_from(place)[1]) if place[0] else _KEY
+
+
 def key_in(place: Place) -> bytes:
     """Return the key of the sample at a place."""
-    (count,) = _COUNT.unpack_from(place)
-    return place[_HEAD + count * _EACH :]
-
-
-def input_of(place: Place) -> int:
-    """Return the number of the input of a place."""
-    return int(_unpack_one(place)[1])
+    return place[_keyed(place) :]
 
 
 def size_of(place: Place) -> int:
     """Return the number of bytes at a place."""
-    (count,) = _COUNT.unpack_from(place)
-    return sum(size for *_, size in _RANGE.iter_unpack(place[_HEAD : _HEAD + count * _EACH]))
+    if place[0]:
+        return sum(size for *_, size in _RANGE.iter_unpack(place[_HEAD : _keyed(place)]))
+    return int(SHORT.unpack_from(place)[3])
 
 
-def joined(places: Sequence[Place]) -> Place:
-    """Return one place of several, with the key of the first."""
-    ranges = [place[_HEAD : len(place) - len(key_in(place))] for place in places]
-    return b"".join([_COUNT.pack(sum(map(len, ranges)) // _EACH), *ranges, key_in(places[0])])
+def file_of(place: Place) -> int | None:
+    """Return the number of the file of a place of one range that is not in a file of input; None for others."""
+    count, file = _FIRST.unpack_from(place) if place[0] else (0, 0)
+    return file if count == 1 else None
 
 
 def will_need(source: Source) -> None:

@@ -1,18 +1,16 @@
-"""Sort more records than memory holds: sorted runs on disk, and duplicates among any number of keys."""
+"""Sorted runs of samples, in memory and on disk, and duplicates among any number of keys."""
 
 from __future__ import annotations
 
-import heapq
 import os
-import resource
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from struct import Struct
+from itertools import compress
 
 from tarkit.errors import spell
-from tarkit.sorting.ranges import Place, RangeList
-from tarkit.streams.copy import CHUNK, writev_all
+from tarkit.sorting.ranges import Place, RangeList, file_of
+from tarkit.spill.runs import SortedRun, SortedRuns, ordinal_of, pack, rank_of, rest_of
+from tarkit.streams.copy import CHUNK
 from tarkit.streams.sink import Sink
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar.writer import EntryWriter
@@ -20,207 +18,91 @@ from tarkit.tar.writer import EntryWriter
 Record = tuple[bytes, int, Place, bytes | None]
 """Rank, ordinal, place, and the bytes themselves where they are in memory."""
 
-COST = 180  # bytes of memory of a record besides its rank and place
-MOST_RUNS = 256  # merged at once: each has an open file
-BUFFER = 1 << 16  # bytes of one read of a list
 LEAST_SET = 1 << 20  # minimum of bytes for a set of hashes
-_SIZES = Struct("<IIQ")
+_MOST_SET = 8  # and its maximum, for each hash of all, so that there are few passes
+_SET_COST = 100  # bytes of memory of a hash in a set
+_SLICE = 1 << 14  # hashes that are looked at together
 
 
-@dataclass(eq=False, repr=False)
-class _Run:
-    """Sorted records in a temporary file: the bytes of samples that were in memory, then the list, from `list` on."""
+class Runs(SortedRuns):
+    """Records of samples in any order, to be iterated over by rank and ordinal, any number of times.
 
-    scratch: TemporaryFile
-    number: int  # of the file
-    list: int
-    end: int
-    level: int = 0
-
-    def __iter__(self) -> Iterator[Record]:
-        """Yield the records, and have the system read the bytes ahead."""
-        pos, ahead, buffer, at = self.list, 0, b"", 0
-        bytes_before = 0
-        while pos + at < self.end:
-            if len(buffer) - at < _SIZES.size:
-                pos, at, buffer = pos + at, 0, self.scratch.read(pos + at, min(pos + at + BUFFER, self.end))
-            ranks, places, ordinal = _SIZES.unpack_from(buffer, at)
-            size = _SIZES.size + ranks + places
-            if len(buffer) - at < size:
-                pos, at = pos + at, 0
-                buffer = self.scratch.read(pos, min(pos + max(BUFFER, size), self.end))
-            middle = at + _SIZES.size + ranks
-            place = buffer[middle : at + size]
-            yield buffer[at + _SIZES.size : middle], ordinal, place, None
-            at += size
-            if self.list and int.from_bytes(place[8:12], "little") == self.number:
-                bytes_before += int.from_bytes(place[28:36], "little")
-                if bytes_before >= ahead and ahead < self.list:
-                    ahead = bytes_before + CHUNK
-                    _read_ahead(self.scratch, ahead, CHUNK)
-
-
-class Runs:
-    """Records in any order, to be iterated over by rank and ordinal, any number of times.
-
-    What does not fit into `memory` is written to disk in sorted runs; `note` is called with a message at the first.
+    The rest of a record is the place of its sample. What does not fit into `memory` is written to disk in sorted runs,
+    the bytes of samples in memory before the part of the list that they belong to; `note` is called with a message at
+    the first.
     """
 
     def __init__(self, places: RangeList, memory: int, note: Callable[[str], None] = lambda text: None) -> None:
-        self.count = 0
-        self.held = 0  # bytes
+        super().__init__(places.tmpdir, memory)
         self._places = places
-        self._memory = memory
-        self._note = note
-        self._ranks: list[bytes] = []
-        self._ordinals = array("Q")
-        self._where: list[Place] = []
-        self._blobs: dict[int, bytes] = {}
-        self._runs: list[_Run] = []
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._most = max(2, min(MOST_RUNS, memory // 2 // BUFFER, MOST_RUNS if files < 0 else files // 4))
-
-    @property
-    def on_disk(self) -> bool:
-        """Whether there are runs on disk."""
-        return bool(self._runs)
+        self._note: Callable[[str], None] | None = note
+        self.blobs: dict[int, bytes] = {}  # of samples in memory, by ordinal
+        self._numbers: dict[TemporaryFile, int] = {}  # of the files of runs that have bytes of samples
+        self._own: set[int] = set()  # these numbers
 
     def add(self, rank: bytes, ordinal: int, place: Place, blob: bytes | None = None) -> None:
         """Add a record."""
         if blob is not None:
-            self._blobs[len(self._ranks)] = blob
-            self.held += len(blob) + 128
-        self._ranks.append(rank)
-        self._ordinals.append(ordinal)
-        self._where.append(place)
-        self.count += 1
-        self.held += COST + len(rank) + len(place)
-        if self.held > self._memory:
-            self.spill()
-
-    def extend(self, ranks: list[bytes], ordinal: int, places: list[Place]) -> None:
-        """Add records with consecutive ordinals from `ordinal` on."""
-        self._ranks += ranks
-        self._ordinals.extend(range(ordinal, ordinal + len(ranks)))
-        self._where += places
-        self.count += len(ranks)
-        self.held += COST * len(ranks) + sum(map(len, ranks)) + sum(map(len, places))
-        if self.held > self._memory:
-            self.spill()
-
-    def _order(self) -> list[int]:
-        ordinals, ranks = self._ordinals, self._ranks
-        order = range(len(ranks))
-        rising = all(map(int.__lt__, ordinals, ordinals[1:]))
-        return sorted(order if rising else sorted(order, key=ordinals.__getitem__), key=ranks.__getitem__)
+            self.blobs[ordinal] = blob
+        self.extend([pack(rank, ordinal, place)], 0 if blob is None else len(blob) + 128)
 
     def spill(self) -> None:
         """Write the records in memory to a run, and the bytes of their samples."""
-        if not self._ranks:
-            return
-        scratch = TemporaryFile(self._places.tmpdir)
-        number = self._places.add_file(scratch)
-        order = self._order()
-        pieces: list[bytes] = []
-        offset = gathered = 0
-        for index in order:
-            blob = self._blobs.pop(index, None)
-            if blob is None:
-                continue
-            self._where[index] = self._places.moved(self._where[index], number, offset)
-            offset += len(blob)
-            pieces.append(blob)
-            gathered += len(blob)
-            if gathered > CHUNK:
-                _flush(scratch, pieces)
-                gathered = 0
-        _flush(scratch, pieces)
-        self._places.stored += offset
-        records = ((self._ranks[index], self._ordinals[index], self._where[index]) for index in order)
-        self._finish(scratch, number, offset, records, 0)
-        self._ranks, self._ordinals, self._where, self._blobs, self.held = [], array("Q"), [], {}, 0
-        for level in range(64):
-            if sum(run.level == level for run in self._runs) < self._most:
-                break
-            self._merge_level(level)
-
-    def _finish(
-        self, scratch: TemporaryFile, number: int, offset: int, records: Iterator[tuple[bytes, int, Place]], level: int
-    ) -> None:
-        """Write the list of a run after its bytes."""
-        pieces: list[bytes] = []
-        end, gathered = offset, 0
-        for rank, ordinal, place in records:
-            pieces += (_SIZES.pack(len(rank), len(place), ordinal), rank, place)
-            gathered += _SIZES.size + len(rank) + len(place)
-            if gathered > BUFFER:
-                _flush(scratch, pieces)
-                end, gathered = end + gathered, 0
-        _flush(scratch, pieces)
-        self._runs.append(_Run(scratch, number, offset, end + gathered, level))
-        if len(self._runs) == 1:
+        super().spill()
+        if self._note is not None and self.on_disk:
             what = "samples" if self._places.stored else "the list of samples"
             self._note(f"{spell('memory')} does not hold {what}: sorted in runs, in temporary space")
+            self._note = None
 
-    def _merge_level(self, level: int) -> None:
-        """Merge all runs of a level into one of the next, so that few files are open."""
-        old = [run for run in self._runs if run.level == level]
-        self._runs = [run for run in self._runs if run.level != level]
-        numbers = {run.number for run in old}
-        scratch, lists = TemporaryFile(self._places.tmpdir), TemporaryFile(self._places.tmpdir)
-        number = self._places.add_file(scratch)
-        writer = EntryWriter(Sink(scratch.fd, scratch.name))
-        pieces: list[bytes] = []
-        size = 0
-        for rank, ordinal, place, _ in heapq.merge(*old):
-            if int.from_bytes(place[:4], "little") == 1 and int.from_bytes(place[8:12], "little") in numbers:
-                offset = writer.position
-                sample = self._places.sample(place)
-                sample.write(writer)
-                place = self._places.moved(place, number, offset)
-            pieces += (_SIZES.pack(len(rank), len(place), ordinal), rank, place)
-            size += _SIZES.size + len(rank) + len(place)
-            if len(pieces) > 900:
-                _flush(lists, pieces)
+    def moved(self, records: list[bytes], run: SortedRun) -> Iterator[list[bytes]]:
+        """Write the bytes of samples that are in memory, or in runs that are merged, to the file of a run."""
+        if not self.blobs and not self._numbers:
+            yield records
+            return
+        assert run.file is not None
+        part: list[bytes] = []
+        start, writer = 0, EntryWriter(Sink(run.file.fd, run.file.name))
+        for record in records:
+            place, ordinal = rest_of(record), ordinal_of(record)
+            blob = self.blobs.pop(ordinal, None)
+            if blob is not None or file_of(place) in self._own:
+                if run.file not in self._numbers:
+                    self._numbers[run.file] = self._places.add_file(run.file)
+                    self._own.add(self._numbers[run.file])
+                if not writer.position:
+                    start = os.lseek(run.file.fd, 0, os.SEEK_CUR)
+                offset = start + writer.position
+                if blob is None:
+                    self._places.sample(place).write(writer)
+                else:
+                    writer.raw((blob,), len(blob))
+                    self._places.stored += len(blob)
+                record = pack(rank_of(record), ordinal, self._places.moved(place, self._numbers[run.file], offset))
+            part.append(record)
+            if writer.position > CHUNK:
+                writer.flush()
+                yield part
+                part, writer = [], EntryWriter(Sink(run.file.fd, run.file.name))
         writer.flush()
-        _flush(lists, pieces)
-        offset = writer.position
-        Sink(scratch.fd, scratch.name).copy(lists.fd, 0, size)
-        self._runs.append(_Run(scratch, number, offset, offset + size, level + 1))
-        for run in old:
-            self._places.drop_file(run.number)
+        if part:
+            yield part
+
+    def blob(self, record: bytes) -> bytes | None:
+        """Return the bytes of the sample of a record if they are in memory."""
+        return self.blobs.get(ordinal_of(record)) if self.blobs else None
 
     def records(self) -> Iterator[Record]:
-        """Yield all records in any order, those on disk first."""
-        for run in self._runs:
-            yield from run
-        for index, rank in enumerate(self._ranks):
-            yield rank, self._ordinals[index], self._where[index], self._blobs.get(index)
+        """Yield all records in any order."""
+        return self._unpacked(self.unordered())
 
     def __iter__(self) -> Iterator[Record]:
         """Yield the records in order."""
-        if self._runs:
-            self.spill()
-            yield from heapq.merge(*self._runs) if len(self._runs) > 1 else self._runs[0]
-            return
-        ranks, ordinals, where, blobs = self._ranks, self._ordinals, self._where, self._blobs
-        for index in self._order():
-            yield ranks[index], ordinals[index], where[index], blobs.get(index)
+        return self._unpacked(self.blocks())
 
-
-def _flush(scratch: TemporaryFile, pieces: list[bytes]) -> None:
-    try:
-        writev_all(scratch.fd, pieces)
-    except OSError as error:
-        error.filename = scratch.name
-        raise
-    pieces.clear()
-
-
-def _read_ahead(file: TemporaryFile, start: int, size: int) -> None:
-    """Ask the system to read part of a temporary file ahead."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(file.fd, start, size, os.POSIX_FADV_WILLNEED)
+    def _unpacked(self, blocks: Iterator[list[bytes]]) -> Iterator[Record]:
+        for block in blocks:
+            for record in block:
+                yield rank_of(record), ordinal_of(record), rest_of(record), self.blob(record)
 
 
 class DuplicateKeys:
@@ -243,31 +125,51 @@ class DuplicateKeys:
             self._stored += 8 * len(self._hashes)
             del self._hashes[:]
 
-    def _chunks(self) -> Iterator[array[int]]:
-        for start in range(0, self._stored, CHUNK):
+    def _slices(self) -> Iterator[array[int]]:
+        for start in range(0, self._stored, 8 * _SLICE):
             assert self._file is not None
-            yield array("q", self._file.read(start, min(start + CHUNK, self._stored)))
-        yield self._hashes
+            yield array("q", self._file.read(start, min(start + 8 * _SLICE, self._stored)))
+        for start in range(0, len(self._hashes), _SLICE):
+            yield self._hashes[start : start + _SLICE]
 
     def marked(self) -> bytearray | None:
         """Return a byte for each key in order, 1 where its hash comes more than once; None if there is no such key."""
         total = self._stored // 8 + len(self._hashes)
-        parts = 1 + 100 * total // max(self._memory, LEAST_SET)
+        limit = max(LEAST_SET, min(self._memory, max(_MOST_SET * total, 4 * LEAST_SET)))
+        parts = 1 + _SET_COST * total // limit
+        few, finer = min(parts, 256), -(-parts // 256)
         marks: bytearray | None = None
-        for part in range(parts):
+        for part in range(few * finer):
             seen: set[int] = set()
-            twice: set[int] = set()
-            for chunk in self._chunks():
-                for number in chunk if parts == 1 else [each for each in chunk if each % parts == part]:
-                    if number in seen:
-                        twice.add(number)
-                    seen.add(number)
-            if twice:
+            count = 0
+            for each in self._part(part, few, finer):
+                count += len(each)
+                seen.update(each)
+            if len(seen) < count:
                 marks = marks or bytearray(total)
-                ordinal = 0
-                for chunk in self._chunks():
-                    for number in chunk:
-                        if number in twice:
-                            marks[ordinal] = 1
-                        ordinal += 1
+                self._mark(self._part(part, few, finer), marks)
         return marks
+
+    def _part(self, part: int, few: int, finer: int) -> Iterator[list[int]]:
+        """Yield the hashes of one of `few * finer` parts, in lists."""
+        low, high = part % few, part // few
+        table = bytes(number % few == low for number in range(256))  # of one byte, without a step of Python for each
+        for numbers in self._slices():
+            found = list(compress(numbers, numbers.tobytes()[::8].translate(table)))
+            yield found if finer == 1 else [each for each in found if each // 256 % finer == high]
+
+    def _mark(self, part: Iterator[list[int]], marks: bytearray) -> None:
+        """Mark the hashes of a part that come more than once."""
+        seen: set[int] = set()
+        twice: set[int] = set()
+        for found in part:
+            for number in found:
+                if number in seen:
+                    twice.add(number)
+                seen.add(number)
+        ordinal = 0
+        for numbers in self._slices():
+            for number in numbers:
+                if number in twice:
+                    marks[ordinal] = 1
+                ordinal += 1

@@ -19,29 +19,29 @@ A list that is larger than `memory` is sorted in runs itself (external merge sor
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
+from struct import Struct
 
 from tarkit.errors import Problem, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.reader import EQUAL_PARTS, describe_duplicate, duplicate_entries
 from tarkit.samples.sample import TarSample
 from tarkit.sorting.ranges import (
+    SHORT,
+    SHORT_LIMIT,
     Place,
     RangeList,
     Span,
-    input_of,
-    joined,
     key_in,
-    pack_one,
     split_off_strays,
     will_need,
 )
 from tarkit.sorting.runs import DuplicateKeys, Record, Runs
 from tarkit.sorting.sample_prefetch import prefetch_samples
+from tarkit.spill.runs import END, HEAD, escape, merge, ordinal_of, rank_of, rest_of, rests_of
 
 Rank = Callable[[TarSample, int], bytes | None]
 
@@ -49,6 +49,8 @@ LARGE = 1 << 22  # bytes of a sample of a stream that goes to a temporary file a
 _JOINED = "else first tarkit cat --rekey '{stem}/{key}' ... | tarkit sort -"
 OFTEN = 1 << 12  # samples between two checks of the memory used
 LONG = 1 << 8  # bytes of a rank after which memory is checked at once
+
+pack_head = Struct(HEAD.format + SHORT.format[1:]).pack  # what is between the rank and the key in a record of a file
 
 
 @dataclass(eq=False, repr=False)
@@ -90,7 +92,6 @@ class Sorter:
     contents: bool = True
     strays_apart: bool = False
     repeated: bool = False
-    current_rank: bytes = b""
     taken: int = 0
     joined: int = 0
     left_out: int = 0
@@ -107,6 +108,12 @@ class Sorter:
         self._gather_marks: bytearray | None = None
         self._repeat_marks: bytearray | None = None  # by ordinal: of which samples the key is there more than once
         self._large = min(LARGE, self.memory // 16)
+        self._record = END  # of the sample that was yielded last
+
+    @property
+    def current_rank(self) -> bytes:
+        """The rank of the sample that was yielded last."""
+        return rank_of(self._record)
 
     def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples. Entries without a key come in front of the first, or alone if there is no sample."""
@@ -117,25 +124,37 @@ class Sorter:
             yield self._alone(strays)
             strays = []
         marks = self._repeat_marks
-        make = self._places.sample
-        records = self._in_order()
-        for rank, ordinal, place, blob in prefetch_samples(records, self._places) if self.contents else records:
-            self.current_rank = rank
-            sample = make(place, blob)
+        for record, sample in self._found():
+            self._record = record
             if strays:
-                sample = self._places.behind(joined(strays), sample)
+                sample = self._places.behind(self._places.joined(strays), sample)
                 strays = []
             if marks is not None:
-                self.repeated = bool(marks[ordinal])
+                self.repeated = bool(marks[ordinal_of(record)])
             self.given += 1
             yield sample
         if strays:
             yield self._alone(strays)
         self._account()
 
+    def _found(self) -> Iterator[tuple[bytes, TarSample]]:
+        """Yield the records in order, with their samples."""
+        blocks, places, blob = self._in_order(), self._places, self._runs.blob
+        if self.contents and places.remote:
+            records = ((record, rest_of(record), blob(record)) for block in blocks for record in block)
+            for record, place, held in prefetch_samples(records, places):
+                yield record, places.sample(place, held)
+        elif self.contents and not self._runs.blobs:
+            for block in blocks:
+                yield from zip(block, places.samples(rests_of(block)), strict=True)
+        else:
+            for block in blocks:
+                for record in block:
+                    yield record, places.sample(rest_of(record), blob(record))
+
     def _alone(self, strays: list[Place]) -> TarSample:
         """Return the entries without a key as a sample."""
-        sample = self._places.sample(joined(strays))
+        sample = self._places.sample(self._places.joined(strays))
         sample.key = None
         return sample
 
@@ -155,9 +174,8 @@ class Sorter:
             (self._duplicates.add, self._duplicates.flush) if self.gather is not None or self.distinct else (None, None)
         )
         source, seekable = None, False
-        ordinal = number = file = 0
-        ranks: list[bytes] = []  # of the last samples of files
-        where: list[Place] = []
+        ordinal = file = 0
+        records: list[bytes] = []  # of the last samples of files
         for sample in self.samples:
             if sample.source is not source:
                 source = sample.source
@@ -165,36 +183,31 @@ class Sorter:
                 self._places.enter(source)
                 if seekable:
                     will_need(source)
-                    number, file = self._places.here
-            key = sample.key
-            if seekable and sample.plain:
+                    file = self._places.here
+            key, start = sample.key, sample.start
+            size = sample.stop - start
+            if seekable and sample.plain and size < SHORT_LIMIT:
                 value = rank(sample, ordinal)
-                start = sample.start
-                place = pack_one(1, number, file, start, start, sample.stop - start) + key  # type: ignore[operator]
-                if value is not None:
-                    ranks.append(value)
-                    where.append(place)
-                    if len(value) > LONG:
-                        runs.extend(ranks, ordinal + 1 - len(ranks), where)
-                        ranks, where = [], []
+                if value is None:
+                    self._pending.add(key or b"", ordinal, SHORT.pack(0, file, start, size) + key)  # type: ignore[operator]
                 else:
-                    runs.extend(ranks, ordinal - len(ranks), where)
-                    ranks, where = [], []
-                    self._pending.add(key or b"", ordinal, place)
-            else:
-                runs.extend(ranks, ordinal - len(ranks), where)
-                ranks, where = [], []
-                if not self._take(sample, ordinal):
-                    continue
+                    if 0 in value:
+                        value = escape(value)
+                    records.append(value + pack_head(0, ordinal, 0, file, start, size) + key)  # type: ignore[operator]
+                    if len(value) > LONG:
+                        runs.extend(records)
+                        records = []
+            elif not self._take(sample, ordinal):
+                continue
             if remember is not None:
                 remember(hash(key))
             ordinal += 1
             if not ordinal % OFTEN:
-                runs.extend(ranks, ordinal - len(ranks), where)
-                ranks, where = [], []
+                runs.extend(records)
+                records = []
                 if flush is not None:
                     flush()
-        runs.extend(ranks, ordinal - len(ranks), where)
+        runs.extend(records)
         self.taken = ordinal
 
     def _take(self, sample: TarSample, ordinal: int) -> bool:
@@ -239,8 +252,10 @@ class Sorter:
                 self._runs.spill()  # a later merge would remove the files that places refer to
             for _, ordinal, place, blob in self._runs.records():
                 if marks[ordinal]:
-                    where = place if blob is None else self._places.store(place, blob)
-                    self._pending.add(key_in(place), ordinal, where)
+                    if blob is not None:
+                        place = self._places.store(place, blob)
+                        del self._runs.blobs[ordinal]
+                    self._pending.add(key_in(place), ordinal, place)
             self._places.flush()
         for _, group in groupby(self._pending, key=itemgetter(0)):
             self._resolve(list(group))
@@ -251,6 +266,7 @@ class Sorter:
             for _, ordinal, place, _ in group:
                 self._rank(ordinal, place)
             return
+        input_of = self._places.input_of
         first = input_of(group[0][2])
         kept, refused = [group[0][2]], set()
         for _, _, place, _ in group[1:]:
@@ -267,7 +283,7 @@ class Sorter:
         self.left_out += len(group) - len(kept)
         place = kept[0]
         if len(kept) > 1:
-            place = joined(kept)
+            place = self._places.joined(kept)
             if not self._distinct(place):
                 self.left_out += len(kept)
                 return
@@ -296,10 +312,10 @@ class Sorter:
                 good = self.gather.apply(problem) == "keep" and good
         return good
 
-    def _in_order(self) -> Iterator[Record]:
-        if not self._ranked_late.count and self._gather_marks is None:
-            yield from self._runs
-            return
-        marks = self._gather_marks
-        rest = (record for record in self._runs if marks is None or not marks[record[1]])
-        yield from heapq.merge(rest, self._ranked_late)
+    def _in_order(self) -> Iterator[list[bytes]]:
+        """Return the records in order, in lists."""
+        marks, blocks = self._gather_marks, self._runs.blocks()
+        if marks is not None:
+            kept = ([each for each in block if not marks[ordinal_of(each)]] for block in blocks)
+            blocks = filter(None, kept)
+        return merge((blocks, self._ranked_late.blocks())) if self._ranked_late.count else blocks

@@ -3,6 +3,7 @@
 - `records.SpilledList`: a list, read in the order of writing, as often as needed; `records.by_rank`: sorted pairs.
 - `multimap.Multimap`: records (key, value), read grouped by key.
 
-Elsewhere: `streams.ranges.RangeSpool` for byte ranges that are freed one by one, and the sorted runs of `sorting.runs`
-for samples to be read in the order of their ranks.
+- `runs.SortedRuns`: records in the order of their bytes, read as often as needed; `sorting.runs` has those of samples.
+
+Elsewhere: `streams.ranges.RangeSpool` for byte ranges that are freed one by one.
 """

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
 import marshal
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
+from itertools import islice
 from typing import Generic, TypeVar
 
+from tarkit.spill.runs import SortedRuns, pack, rests_of
 from tarkit.streams.tempfile import TemporaryFile
 
 HELD = 16 << 20  # bytes in memory
 BATCH = 256  # items that are marshalled together
-SORTED = 64 << 20  # bytes of pairs that are sorted in memory
-_COST = 180  # bytes of memory of a pair besides its parts
+SORTED = 64 << 20  # bytes of pairs in memory
 
 Item = TypeVar("Item")
 
@@ -69,23 +68,9 @@ class SpilledList(Generic[Item]):
 
 
 def by_rank(pairs: Iterable[tuple[bytes, bytes]], tmpdir: str | None) -> Iterator[bytes]:
-    """Yield the values of pairs (rank, value) in the order of their ranks; the sort is stable.
-
-    Pairs beyond SORTED bytes are sorted in runs, each a list in a temporary file, which are merged.
-    """
-    rank = itemgetter(0)
-    runs: list[Iterable[tuple[bytes, bytes]]] = []
-    held: list[tuple[bytes, bytes]] = []
-    size = 0
-    for pair in pairs:
-        held.append(pair)
-        size += _COST + len(pair[0]) + len(pair[1])
-        if size > SORTED:
-            run: SpilledList[tuple[bytes, bytes]] = SpilledList(tmpdir, 0)
-            for each in sorted(held, key=rank):
-                run.append(each)
-            runs.append(run)
-            held, size = [], 0
-    held.sort(key=rank)
-    for _, value in heapq.merge(*runs, held, key=rank) if runs else held:
-        yield value
+    """Yield the values of pairs (rank, value) in the order of their ranks; the sort is stable."""
+    runs, each = SortedRuns(tmpdir, SORTED), iter(pairs)
+    while some := list(islice(each, BATCH)):
+        runs.extend([pack(rank, ordinal, value) for ordinal, (rank, value) in enumerate(some, runs.count)])
+    for block in runs.blocks():
+        yield from rests_of(block)

@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 from tarkit.samples import reader
-from tarkit.sorting import memory, runs
+from tarkit.sorting import memory
 from tarkit.sorting import sorter as order
+from tarkit.spill import runs
 from tarkit.streams import source
 from tarkit.tar.header import end_of_archive
 from tests._tools import PATIENT, each_row, member, process
@@ -509,12 +510,12 @@ def test_scattered_samples_cannot_be_selected(run: Run, archive: Archive, feed: 
 def test_verbose(way: str, run: Run, archive: Archive, feed: Feed) -> None:
     """-v prints the method, the reason, and the numbers of samples."""
     with machine(way):
-        text = run("sort", feed(archive(rows(" ".join(f"{n}.x" for n in range(40))))), "-v", "-o", "o.tar").stderr
+        text = run("sort", feed(archive(rows(" ".join(f"{n}.x" for n in range(100))))), "-v", "-o", "o.tar").stderr
     if way == "plenty" and feed.kind == "file":
         assert "fit into free memory" in text
     if way == "little":
         assert "--memory does not hold samples: sorted in runs, in temporary space" in text
-    assert "40 samples came in, 0 became parts of others, 0 were left out, and 40 came out" in text
+    assert "100 samples came in, 0 became parts of others, 0 were left out, and 100 came out" in text
 
 
 # ---- interruptions
@@ -607,13 +608,13 @@ def test_compressed_output(run: Run, archive: Archive, feed: Feed) -> None:
 def test_many_levels_of_runs(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """More runs than may be open at once are merged in several steps."""
     counts: list[int] = []
-    finish = runs.Runs._finish
+    merge = runs.SortedRuns._merge
 
-    def finish_and_count(self: runs.Runs, *given: Any) -> None:
-        finish(self, *given)
+    def merge_and_count(self: runs.SortedRuns, *given: Any) -> None:
+        merge(self, *given)
         counts.append(len(self._runs))
 
-    monkeypatch.setattr(runs.Runs, "_finish", finish_and_count)
+    monkeypatch.setattr(runs.SortedRuns, "_merge", merge_and_count)
     monkeypatch.setattr(memory, "LEAST", 1000)
     monkeypatch.setattr(memory, "memory_of_machine", lambda: (0, 0))
     monkeypatch.setattr(runs, "MOST_RUNS", 3)

@@ -229,6 +229,17 @@ def test_shuffle_of_many(growth: Growth) -> None:
     )
 
 
+@each_row("words", ["sort", "sort -s size -r"])
+def test_lists_are_compact(words: str, here: Path, growth: Growth) -> None:
+    """A tiny sample of a file takes fewer than 64 bytes of memory until its turn comes."""
+    limits = {"tarkit.spill.runs.UNSORTED": 1 << 17, "tarkit.sorting.runs.LEAST_SET": 1 << 16}
+    found = []
+    for count in (20_000, 80_000):
+        many(count, 0)
+        found.append(growth(f"{words} many.tar", ":", limits))
+    assert found[1] - found[0] < 60_000 * 64 >> 10, found
+
+
 def test_shuffle_of_a_large_sample(growth: Growth) -> None:
     """shuffle of a sample larger than memory has bounded memory."""
     assert growth("shuffle - --memory 2M --seed 1 --tmpdir .", one(), SMALL) < SHUFFLED
@@ -246,7 +257,7 @@ def test_sort_of_scattered_samples(growth: Growth) -> None:
     many(800, 0)
     Path("two.tar").write_bytes(Path("many.tar").read_bytes()[: -len(MARKER)] + Path("many.tar").read_bytes())
     words = "sort two.tar --memory 100K --tmpdir . -s size --allow duplicate-entry -q"
-    assert growth(words, ":", {"tarkit.sorting.memory.LEAST": 0, "tarkit.sorting.runs.BUFFER": 1 << 12}) < 1 << 10
+    assert growth(words, ":", {"tarkit.sorting.memory.LEAST": 0, "tarkit.spill.runs.BUFFER": 1 << 12}) < 1 << 10
 
 
 def test_sort_of_a_large_sample(growth: Growth) -> None:

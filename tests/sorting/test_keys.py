@@ -98,6 +98,14 @@ TYPES: list[tuple[str, st.SearchStrategy[bytes], Any]] = [
 ]
 
 
+@given(st.text("0123456789", max_size=120) | st.integers(-5, 10**6).map(str))
+def test_digits(text: str) -> None:
+    """The fast path for digits gives the code of the general one."""
+    raw = text.encode()
+    assert encoding.number(raw) == encoding._number(raw)
+    assert encoding.auto(raw) == (encoding._number(raw) or encoding.text(raw))
+
+
 def sign(a: Any, b: Any) -> int:
     """Return -1, 0 or 1 if a < b, a == b or a > b."""
     return (a > b) - (a < b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import random
 import weakref
@@ -30,10 +31,11 @@ from tarkit.sorting.memory import in_place, parse_memory
 from tarkit.sorting.ranges import RangeList, key_in, size_of
 from tarkit.sorting.runs import DuplicateKeys, Runs
 from tarkit.sorting.sorter import Sorter
+from tarkit.spill import runs as spilled
 from tarkit.streams import source as sources
 from tarkit.streams.location import Location
 from tarkit.tar.writer import EntryWriter
-from tests._tools import archive, member, on_disk, stream
+from tests._tools import archive, each_row, member, on_disk, stream
 from tests.conftest import Run, entries, tar, tarkit
 from tests.laws.test_laws import archives, grouped, laws, stored
 from tests.tar.test_writer import Log
@@ -47,8 +49,8 @@ def little_memory() -> Iterator[None]:
     with (
         mock.patch.object(memories, "LEAST", 1000),
         mock.patch.object(memories, "memory_of_machine", return_value=(4 * 5000, 0)),
-        mock.patch.object(passes, "MOST_RUNS", 2),
-        mock.patch.object(passes, "BUFFER", 64),
+        mock.patch.object(spilled, "MOST_RUNS", 2),
+        mock.patch.object(spilled, "BUFFER", 64),
         mock.patch.object(reader, "LARGE", 1 << 11),
         mock.patch.object(sources, "HELD", 1 << 11),
     ):
@@ -117,7 +119,7 @@ def test_a_missing_sample_is_an_error() -> None:
     """A sample that is missing at the end is an error."""
     one = sorter_of(["a.x", "b.x"], lambda sample, ordinal: sample.key)
     with (
-        mock.patch.object(Runs, "__iter__", return_value=iter(())),
+        mock.patch.object(Runs, "blocks", return_value=iter(())),
         pytest.raises(AssertionError, match="2 samples came in"),
     ):
         list(one)
@@ -239,6 +241,25 @@ def test_ranges_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sink.calls == ["copy", "write", "close"]
 
 
+@each_row(("size", "inputs", "step"), [(9, 1, 7), (9, 2, 7), (9, 1, 1), (9000, 1, 7), (0, 1, 7)])
+def test_samples_that_are_read_together(size: int, inputs: int, step: int) -> None:
+    """Samples have the same bytes and fields, whether they are small, large, neighbours, or of several files."""
+    count = 300
+    names = [f"{number * step % count:03}.x" for number in range(count)]
+    parts = [[(name, name.encode() * size) for name in names[each::inputs]] for each in range(inputs)]
+    readers = [SampleReader(on_disk(archive(rows)), Policy()) for rows in parts]
+    sink, fields = Log(), []
+    with EntryWriter(sink) as writer:
+        for sample in Sorter(itertools.chain(*readers), lambda sample, _: sample.key, 1 << 30):
+            fields += [(entry.name, sample.source.read(entry.data, entry.data + entry.size)) for entry in sample.raw]
+            if len(fields) % 3 == 0:
+                sample.parts = [(sample.source, sample.start, sample.stop)]
+            sample.write(writer)
+    expected = [(f"{number:03}.x", f"{number:03}.x".encode() * size) for number in range(count)]
+    assert fields == [(name.encode(), content) for name, content in expected]
+    assert bytes(sink.data).rstrip(b"\0") == archive(expected).rstrip(b"\0")
+
+
 # ---- parts
 
 
@@ -247,12 +268,12 @@ def test_duplicate_keys() -> None:
     draw = random.Random(3)
     numbers = [draw.randrange(-5000, 5000) for _ in range(2000)]
     seen = Counter(numbers)
-    for memory in (1 << 30, 1000):
+    for memory, least in ((1 << 30, 10_000), (1000, 10_000), (1000, 500)):  # 2, 21 and 401 parts
         twins = DuplicateKeys(memory, None)
         for number in numbers:
             twins.add(number)
             twins.flush()
-        with mock.patch.object(passes, "LEAST_SET", 10_000):
+        with mock.patch.object(passes, "LEAST_SET", least):
             marks = twins.marked()
         assert marks is not None
         assert [bool(mark) for mark in marks] == [seen[number] > 1 for number in numbers]
@@ -268,7 +289,7 @@ def test_runs_release_their_files(tmp_path: Path) -> None:
     most = 0
     places = RangeList(str(tmp_path))
     places.enter(stream(b""))
-    with mock.patch.object(passes, "MOST_RUNS", 4), mock.patch.object(passes, "BUFFER", 64):
+    with mock.patch.object(spilled, "MOST_RUNS", 4), mock.patch.object(spilled, "BUFFER", 64):
         runs = Runs(places, 1000)
         for number in range(600):
             rank = b"%04d" % (number * 7 % 600)

@@ -91,6 +91,9 @@ def test_file(offset: int) -> None:
         if pos + n <= len(DATA):
             assert source.read(pos, pos + n) == DATA[pos : pos + n]
             assert sent(source, pos, pos + n) == DATA[pos : pos + n]
+    ranges = [(5, 100), (200_000, 7), (0, 0), (299_999, 1)]
+    found = source.read_many([start for start, _ in ranges], [size for _, size in ranges])
+    assert found == [DATA[start : start + size] for start, size in ranges]
     source.release(10_000)
     assert source.read(0, 10) == DATA[:10], "a file keeps its bytes"
 
@@ -101,7 +104,13 @@ def test_file_that_becomes_shorter(tmp_path: Path) -> None:
     path.write_bytes(b"#" * 100 + DATA)
     source = FileSource(os.open(path, os.O_RDONLY), "x.tar", 100)
     os.truncate(path, 1100)
-    for act in (lambda: source.read(0, 2000), lambda: sent(source, 0, 2000), lambda: source.read(5000, 6000)):
+    acts: list[Callable[[], object]] = [
+        lambda: source.read(0, 2000),
+        lambda: source.read_many([500, 0], [10, 2000]),
+        lambda: sent(source, 0, 2000),
+        lambda: source.read(5000, 6000),
+    ]
+    for act in acts:
         with pytest.raises(Problem, match="became shorter") as error:
             act()
         assert error.value.name == "truncated"
