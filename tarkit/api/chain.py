@@ -302,9 +302,8 @@ class Chain:
             run, moves, directory: as for `samples`.
         """
         samples, flow = self.samples(run, moves=moves, directory=directory)
-        if not runs or self._steps or "joined-sample" in run.policy.allowed:
-            return samples, flow
-        if not isinstance(flow.inputs, DatasetReader):
+        joins = "joined-sample" in run.policy.allowed
+        if self._steps or joins or not runs or not isinstance(flow.inputs, DatasetReader):
             return samples, flow
         flow.in_runs = True
         return flow.inputs.runs(), flow
