@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 import time
 import traceback
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
@@ -27,10 +28,12 @@ import pytest
 from hypothesis import settings
 
 from tarkit.cli import app
+from tarkit.samples.sample import RunOfSamples, TarSample
 from tarkit.streams import files
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar.block import BLOCK, padding, seal
 from tarkit.tar.header import encode
+from tarkit.tar.reader import Entry, PlainRun
 
 settings.register_profile(
     "tarkit", deadline=None, database=None, max_examples=60
@@ -213,6 +216,13 @@ def archive(members: Mapping[str, bytes] | Iterable[tuple[str, bytes]], end: byt
     """Return an archive of entries as `create` writes them, with the shortest end."""
     pairs = members.items() if isinstance(members, Mapping) else members
     return b"".join(member(name, payload) for name, payload in pairs) + end
+
+
+def run_of(samples: Sequence[TarSample]) -> RunOfSamples:
+    """Return samples that follow each other as a run."""
+    keys, stops = [sample.key or b"" for sample in samples], array("q", [sample.stop for sample in samples])
+    run = PlainRun(samples[0].start, keys, stops.tobytes(), Entry._make(samples[-1].raw[-1]))
+    return RunOfSamples(samples[0].source, run)
 
 
 def with_field(block: bytes, offset: int, value: bytes) -> bytes:

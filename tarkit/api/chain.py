@@ -21,7 +21,7 @@ from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import Piece, TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.fileobjects import FileObjectInput, for_one_run
 from tarkit.streams.location import Location, expand_inputs
@@ -291,6 +291,22 @@ class Chain:
             samples = self._apply_steps(flow, keep=spool)
             stack.pop_all()
         return samples, flow
+
+    def pieces(
+        self, run: Run, *, runs: bool, moves: bool = True, directory: str | None = None
+    ) -> tuple[Iterator[Piece], Flow]:
+        """Begin a run as `samples` does, for an output that takes runs of samples as ranges of bytes.
+
+        Args:
+            runs: whether it does. There are none where a step, or the check of keys, needs each sample.
+            run, moves, directory: as for `samples`.
+        """
+        samples, flow = self.samples(run, moves=moves, directory=directory)
+        joins = "joined-sample" in run.policy.allowed
+        if self._steps or joins or not runs or not isinstance(flow.inputs, DatasetReader):
+            return samples, flow
+        flow.in_runs = True
+        return flow.inputs.runs(), flow
 
     def _open_inputs(self, run: Run, directory: str | None, spool: bool) -> InputReader:
         """Begin to read the origin, as the steps require it."""

@@ -15,7 +15,7 @@ from tarkit import errors
 from tarkit.api.output import refuse_input
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.problems import Policy
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import AnyPiece, RunOfSamples
 from tarkit.stores import connect, schemes
 from tarkit.streams.location import Location, portable_location
 from tarkit.streams.text import file_label, parse_file
@@ -145,15 +145,13 @@ class Run:
         else:
             warnings.warn(text, TarkitWarning, stacklevel=_outside())
 
-    def watch(
-        self, samples: Iterator[TarSample], position: Callable[[], int], total: int | None
-    ) -> Iterator[TarSample]:
+    def watch(self, samples: Iterator[AnyPiece], position: Callable[[], int], total: int | None) -> Iterator[AnyPiece]:
         """Count the samples that pass, and show progress; see `draw`."""
         return self.draw(self._count(samples), position, lambda: self.samples, total)
 
-    def _count(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
+    def _count(self, samples: Iterator[AnyPiece]) -> Iterator[AnyPiece]:
         for sample in samples:
-            self.samples += sample.key is not None
+            self.samples += len(sample.keys) if isinstance(sample, RunOfSamples) else sample.key is not None
             yield sample
 
     def draw(

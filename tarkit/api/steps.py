@@ -66,6 +66,7 @@ class Flow:
             each. None: not known, so that a check has to remember all keys.
         is_earlier: says whether the current sample is of the output of an earlier run, which `redo` keeps.
         has_all: whether all samples of the inputs come to the current step, as they are.
+        in_runs: whether samples may come to the output in runs (`tarkit.samples.sample.RunOfSamples`).
         by_headers: whether samples of the inputs come to the current step as they are, and no contents were needed.
         reread: iterates once more over the samples in front of the current step, by a policy of its own; for a step
             that `rereads`, while it asks for no sample otherwise.
@@ -83,6 +84,7 @@ class Flow:
     is_repeated: Callable[[], bool] | None = None
     is_earlier: Callable[[], bool] | None = None
     has_all: bool = False
+    in_runs: bool = False
     by_headers: bool = False
     reread: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
     at_end: list[Callable[[], None]] = field(default_factory=list)

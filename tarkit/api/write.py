@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from itertools import count as counting
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.api.output import Output, status_of, total_size
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.problems import ONE_ARCHIVE, usual_hint
-from tarkit.samples.pipeline import neighbours, without_strays
-from tarkit.samples.sample import TarSample
+from tarkit.samples.pipeline import neighbouring_runs, neighbours, without_strays
+from tarkit.samples.sample import AnyPiece, RunOfSamples, TarSample
 from tarkit.shards.template import refuse_existing
 from tarkit.streams.location import Location, parse_output
 from tarkit.tar.writer import EntryWriter
@@ -31,10 +31,13 @@ if TYPE_CHECKING:
     from tarkit.shards.writer import Shard, SplitWriter
 
 
-def check_keys(samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+def check_keys(samples: Iterator[AnyPiece], flow: Flow) -> Iterator[AnyPiece]:
     """Yield the samples to write, and apply the policy to keys that are there twice."""
     policy, tmpdir = flow.run.policy, flow.inputs.tmpdir
-    return flow.counted(neighbours(samples, policy, tmpdir, flow.keys_may_repeat, flow.is_repeated))
+    if flow.in_runs:
+        return neighbouring_runs(samples, policy, flow.keys_may_repeat)
+    singles: Iterator[Any] = samples  # there are no runs
+    return flow.counted(neighbours(singles, policy, tmpdir, flow.keys_may_repeat, flow.is_repeated))
 
 
 # ---- One archive
@@ -53,7 +56,8 @@ def write_archive(
     run.policy.strict |= ONE_ARCHIVE
     output = output._replace(threads=codec_threads())
     locations, whole = data.locations, data.unchanged
-    samples, flow = data.samples(run, moves=not (whole and len(locations) == 1), directory=output.directory)
+    moves = not (whole and len(locations) == 1)
+    samples, flow = data.pieces(run, runs=each is None, moves=moves, directory=output.directory)
     first = last = None
     with flow, EntryWriter(flow.open(output, data.inputs)) as writer:
         total = total_size(locations) if data.keeps_all else None
@@ -62,7 +66,10 @@ def write_archive(
             samples = without_strays(samples, run.policy)
         for sample in run.watch(samples, lambda: writer.position, total):
             sample.write(writer)
-            first, last = first or sample.key, sample.key
+            if isinstance(sample, RunOfSamples):
+                first, last = first or sample.keys[0], sample.keys[-1]
+            else:
+                first, last = first or sample.key, sample.key
             if each is not None:
                 each(writer.position)
         flow.finish()
@@ -208,12 +215,13 @@ class ShardsOutput:
     def write(self, data: Chain, run: Run) -> SplitWriter:
         """Write all samples of a dataset; return the writer, which has the shards."""
         self.refuse_inputs(data.inputs)
-        samples, flow = data.samples(run, directory=self.output.directory)
+        runs = self.assign is None and (self.limits.size is None or self.limits.rule != "content")
+        samples, flow = data.pieces(run, runs=runs, directory=self.output.directory)
         return self.write_samples(without_strays(check_keys(samples, flow), run.policy), flow)
 
     def write_samples(
         self,
-        samples: Iterator[TarSample],
+        samples: Iterator[AnyPiece],
         flow: Flow,
         limits: Limits | None = None,
         sizes: Iterator[int] | None = None,
@@ -221,15 +229,15 @@ class ShardsOutput:
         """Write samples of a run, all of which have keys; return the writer. `limits` and `sizes` are as in `open`."""
         run, total = flow.run, total_size(flow.inputs.locations)
         before = run.samples
-        full = False
+        left = 0  # samples for which there are no more shards
         with flow:
             self.refuse_places(run)
             writer = self.open(run, limits, sizes)
             try:
                 for sample in run.watch(samples, lambda: writer.position, total):
-                    if not writer.add(sample):
-                        run.samples -= 1
-                        full = True
+                    left = writer.add_run(sample) if isinstance(sample, RunOfSamples) else int(not writer.add(sample))
+                    if left:
+                        run.samples -= left
                         break
                 flow.finish()
                 writer.close(run.samples - before)
@@ -237,8 +245,8 @@ class ShardsOutput:
                 writer.abort()
                 self._say_what_stays(error, len(writer.done))
                 raise
-            if full:
-                self._count_rest(run, samples)
+            if left:
+                self._count_rest(run, samples, left)
         self.finish(run, writer.done, writer.samples)
         run.samples -= writer.left_out
         return writer
@@ -258,17 +266,17 @@ class ShardsOutput:
         else:
             error.add_note(text)
 
-    def _count_rest(self, run: Run, samples: Iterator[TarSample]) -> None:
-        """Report how many samples are not written because the last shard is full.
+    def _count_rest(self, run: Run, samples: Iterator[AnyPiece], count: int) -> None:
+        """Report how many samples are not written because the last shard is full: `count`, and those that follow.
 
         They are counted by their headers. The shards are complete, so a fault in what is left ends the count alone.
         """
         if self.limits.shards is None:
             raise TarkitError("an input has changed: it has more samples than in the pass that counted them")
-        count, fault = 1, ""
+        fault = ""
         try:
-            for _ in samples:
-                count += 1
+            for sample in samples:
+                count += len(sample.keys) if isinstance(sample, RunOfSamples) else 1
         except TarkitError as error:
             fault = f"; the count ended at {error}"
         words = f"{'at least ' if fault else ''}{count} sample{'' if count == 1 else 's'}"

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tarkit.errors import Problem, Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import TarSample, key_of, split_name
+from tarkit.samples.sample import Piece, TarSample, key_of, split_name
 from tarkit.stores import connect
 from tarkit.streams.background import ReadAhead
 from tarkit.streams.codecs import (
@@ -49,6 +49,8 @@ from tarkit.tar.reader import TarReader
 
 if TYPE_CHECKING:
     from tarkit.stores.transfer import RemoteObject
+
+Item = TypeVar("Item")
 
 SMALL = 1 << 12  # bytes of the first request for an object of which not all may be read
 LARGE = 1 << 22
@@ -309,17 +311,31 @@ class DatasetReader:
             return self._round_robin(sources)
         return (sample for source in sources for sample in self._samples(source))
 
+    def runs(self) -> Iterator[Piece]:
+        """Yield the samples in runs, as `SampleReader.runs`, where all of an input are read before the next."""
+        if self.search is not None or self.interleave > 1 or self.shard_slice is not None:
+            return iter(self)
+        self.dropped = 0
+        allow_files(len(self.locations))
+        return (piece for source in self._sources() for piece in self._read(source, SampleReader.runs))
+
     def _read_or_found(self, found: Source | TarSample) -> Iterator[TarSample]:
         return iter((found,)) if isinstance(found, TarSample) else self._samples(found)
 
     def _samples(self, source: Source) -> Iterator[TarSample]:
+        return self._read(source, self._chosen)
+
+    def _chosen(self, samples: SampleReader) -> Iterator[TarSample]:
+        return iter(samples) if self.shard_slice is None else islice(samples, *self.shard_slice)
+
+    def _read(self, source: Source, choose: Callable[[SampleReader], Iterator[Item]]) -> Iterator[Item]:
+        """Yield what is chosen of the samples of an input."""
         self.announce(source.name)
         self.opened += 1
         samples = SampleReader(source, self.policy, moves=self.moves, gather=self.gather)
         samples.partial = self.partial
-        chosen = iter(samples) if self.shard_slice is None else islice(samples, *self.shard_slice)
         try:
-            yield from chosen
+            yield from choose(samples)
         finally:
             self.dropped += samples.dropped
             source.close()

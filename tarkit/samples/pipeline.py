@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from tarkit.errors import Problem, respell, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.reader import duplicate_entries
-from tarkit.samples.sample import Part, Recent, TarSample, key_of
+from tarkit.samples.sample import AnyPiece, Part, Recent, RunOfSamples, TarSample, key_of
 from tarkit.streams.ranges import HeldRange, RangeSpool
 from tarkit.streams.source import Source
 
@@ -46,13 +46,29 @@ def neighbours(
     keys = Keys(policy, repeated) if distinct else None
     if "joined-sample" in policy.allowed:
         return _joined(samples, policy, keeper(tmpdir), keys)
-    return _apart(samples, policy, keys)
+    return filter(_Neighbours(policy, keys).good, samples)
 
 
-def without_strays(samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
+def neighbouring_runs(pieces: Iterator[AnyPiece], policy: Policy, distinct: bool) -> Iterator[AnyPiece]:
+    """Check for adjacent samples with equal keys, as `neighbours` does, where `policy` does not allow to join them.
+
+    A run in which the check may find something is divided into its samples.
+    """
+    check = _Neighbours(policy, Keys(policy) if distinct else None)
+    for piece in pieces:
+        if not isinstance(piece, RunOfSamples):
+            if check.good(piece):
+                yield piece
+        elif check.all_good(piece):
+            yield piece
+        else:
+            yield from filter(check.good, piece.samples())
+
+
+def without_strays(samples: Iterator[AnyPiece], policy: Policy) -> Iterator[AnyPiece]:
     """Yield the samples; the entries of an archive without samples are dropped with a warning."""
     for sample in samples:
-        if sample.key is not None:
+        if isinstance(sample, RunOfSamples) or sample.key is not None:
             yield sample
         else:
             policy.warn(
@@ -88,25 +104,42 @@ class Keys:
         what = f"the key {show(key)} is already in the output"
         return self._policy.apply(Problem("repeated-key", sample.source.name, sample.start, what)) == "keep"
 
+    def all_new(self, run: RunOfSamples) -> bool:
+        """Return whether no key of a run was there before; else none of them is remembered."""
+        return self._repeated is None and self._known.extend(run.keys)
+
 
 def unrepeated(samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
     """Check all samples for repeated keys, for an output in which adjacent samples are not joined."""
     return filter(Keys(policy).good, samples)
 
 
-def _apart(samples: Iterator[TarSample], policy: Policy, keys: Keys | None) -> Iterator[TarSample]:
-    last = None
-    for sample in samples:
-        key = sample.key
+class _Neighbours:
+    """A check of each sample of an output, in order, for the key of the one before it, and for repeated keys."""
+
+    def __init__(self, policy: Policy, keys: Keys | None) -> None:
+        self._policy = policy
+        self._keys = keys
+        self._last: bytes | None = None
+
+    def good(self, sample: TarSample) -> bool:
+        """Return whether to keep a sample."""
+        key, keys = sample.key, self._keys
         if key is not None:  # entries of an archive without samples separate nothing
-            if key == last:
-                if not stays_apart(sample, policy):
-                    continue
-            elif keys is not None and not keys.good(sample):
-                last = None  # the next sample is not adjacent to the one before this
-                continue
-            last = key
-        yield sample
+            if key == self._last:
+                return stays_apart(sample, self._policy)
+            if keys is not None and not keys.good(sample):
+                self._last = None  # the next sample is not adjacent to the one before this
+                return False
+            self._last = key
+        return True
+
+    def all_good(self, run: RunOfSamples) -> bool:
+        """Return whether to keep all samples of a run; False if that has to be asked for each of them."""
+        if run.keys[0] == self._last or (self._keys is not None and not self._keys.all_new(run)):
+            return False
+        self._last = run.keys[-1]
+        return True
 
 
 def stays_apart(sample: TarSample, policy: Policy) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
+from typing import cast
 
 from tarkit.errors import Problem, TarkitError, show, spell
 from tarkit.problems import Policy
-from tarkit.samples.sample import KEYLESS, Recent, TarSample, is_safe, key_of
+from tarkit.samples.sample import KEYLESS, Piece, Recent, RunOfSamples, TarSample, is_safe, key_of
 from tarkit.streams import source as streams
 from tarkit.streams.source import Source
 from tarkit.tar import block, pax
@@ -335,7 +336,10 @@ class SampleReader:
         self.zeros: int | None = None
         self.dropped = 0
         self._checks = EntryChecks(source, policy, moves)
-        self._is_repeated = _never if gather else Recent().add
+        self._keys = None if gather else Recent()
+        self._is_repeated = _never if self._keys is None else self._keys.add
+        self._in_runs = False
+        self._found_run: RunOfSamples | None = None
         # Large samples are yielded before their end is known.
         self._early = not source.seekable and not policy.lenient
         self._final_error: Problem | None = None  # damage to raise at the end
@@ -357,6 +361,14 @@ class SampleReader:
 
     def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples."""
+        return cast("Iterator[TarSample]", self._read())
+
+    def runs(self) -> Iterator[Piece]:
+        """Yield the samples, those in runs that the accelerator finds: plain ones with safe names and new keys."""
+        self._in_runs = True
+        return self._read()
+
+    def _read(self) -> Iterator[Piece]:
         good = True
         while not self._over:
             try:
@@ -377,11 +389,17 @@ class SampleReader:
             hint = f"{spell('allow')} and {spell('skip')} cannot read an archive without a whole entry"
             raise Problem(problem.name, problem.archive, problem.offset, what, problem.hint or hint)
 
-    def _run(self) -> Iterator[TarSample]:
+    def _run(self) -> Iterator[Piece]:
         """Yield samples up to the end, to damage, or to a sample that is yielded before its end is known."""
         source, reader, release, is_repeated = self.source, self._reader, self.source.release, self._is_repeated
         limit = LARGE if self._early and not self._damaged else _NO_LIMIT
-        for key, entries, plain in self._groups.read(self._entries, limit, reader.ahead):
+        ahead = self._run_ahead if self._in_runs and reader.ahead is not None else reader.ahead
+        for key, entries, plain in self._groups.read(self._entries, limit, ahead):
+            if not entries:
+                assert self._found_run is not None
+                yield self._found_run
+                release(self._found_run.stop)
+                continue
             sample = TarSample(key, source, entries, entries[0][1], entries[-1][4])
             repeated = is_repeated(key)
             plain = plain and not reader.nul
@@ -400,6 +418,16 @@ class SampleReader:
             yield from self._large()
         else:
             self._end()
+
+    def _run_ahead(self, entry: Raw) -> PlainSamples:
+        """Look for a run at the first entry of a sample; `_run` gets it as one sample without entries."""
+        reader = self._reader
+        found = None if self._suspect else reader.plain_run(entry)
+        if found is None or not (self._keys is None or self._keys.extend(found.keys)):
+            return reader.plain_samples(entry)
+        reader.passed(found)
+        self._found_run = RunOfSamples(self.source, found)
+        return [(found.keys[0], [])]
 
     def _close(self, good: bool) -> Iterator[TarSample]:
         """Yield the last sample, which the end of the archive completes, if it is `good`."""

@@ -8,12 +8,15 @@ belong to the sample around them, else to the next one, at the end to the last o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, pairwise
+from operator import lt
+from typing import TypeVar
 
+from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import Source
 from tarkit.tar import block
-from tarkit.tar.reader import Entry, Raw
+from tarkit.tar.reader import Entry, PlainRun, Raw, TarReader
 from tarkit.tar.writer import EntryWriter
 
 KEYLESS = frozenset((block.DIRECTORY, block.PAX_GLOBAL, block.GNU_VOLUME, block.GNU_DUMPDIR))
@@ -129,6 +132,51 @@ class TarSample:
                 writer.append(self.source, stop, self.stop)
 
 
+class RunOfSamples:
+    """Plain samples of an archive that follow each other, to be written as one range; see `SampleReader.runs`.
+
+    Attributes:
+        source: the archive.
+        start, stop: the byte range in the archive.
+        keys: those of the samples, which differ.
+        stops: the ends of the samples.
+    """
+
+    __slots__ = ("keys", "source", "start", "stop", "stops")
+
+    def __init__(self, source: Source, run: PlainRun) -> None:
+        self.source = source
+        self.start = run.start
+        self.keys = run.keys
+        self.stops = memoryview(run.stops).cast("q")
+        self.stop = self.stops[-1]
+
+    def start_of(self, number: int) -> int:
+        """Return where a sample begins."""
+        return self.stops[number - 1] if number else self.start
+
+    def write(self, writer: EntryWriter, begin: int = 0, end: int | None = None) -> None:
+        """Append samples [begin, end) to an archive, by default all."""
+        writer.append(self.source, self.start_of(begin), self.stop if end is None else self.stops[end - 1])
+
+    def samples(self) -> Iterator[TarSample]:
+        """Yield the samples one by one; their headers are read again."""
+        start = self.start
+        entries = TarReader(HeldRange(self.source.name, start, self.source.read(start, self.stop)), start).raw()
+        for key, stop in zip(self.keys, self.stops, strict=True):
+            own = [next(entries)]
+            while own[-1][4] < stop:
+                own.append(next(entries))
+            sample = TarSample(key, self.source, own, start, stop)
+            sample.plain = True
+            yield sample
+            start = stop
+
+
+Piece = TarSample | RunOfSamples  # what an output gets that takes samples as ranges of bytes
+AnyPiece = TypeVar("AnyPiece", TarSample, Piece)
+
+
 def is_safe(name: bytes) -> bool:
     """Return whether a name stays inside the directory to which it is extracted."""
     return name[:1] != b"/" and 0 not in name and (name.find(b"..") < 0 or b".." not in name.split(b"/"))
@@ -162,3 +210,21 @@ class Recent:
         known.add(number)
         self._order.append(number)
         return False
+
+    def extend(self, keys: Sequence[bytes]) -> bool:
+        """Remember `keys`, at most `limit`, and return True; False, and nothing, if one was known or is there twice."""
+        numbers, order = list(map(hash, keys)), self._order
+        if self._known is None and keys[0] > self._highest and all(map(lt, keys, islice(keys, 1, None))):
+            self._highest = keys[-1]
+            order.extend(numbers)
+            return True
+        known = self._known = set(order) if self._known is None else self._known
+        new = set(numbers)
+        if len(new) < len(numbers) or not known.isdisjoint(new):
+            return False
+        if order.maxlen is not None:
+            for _ in range(len(order) + len(numbers) - order.maxlen):
+                known.discard(order.popleft())
+        known |= new
+        order.extend(numbers)
+        return True

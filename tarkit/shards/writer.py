@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tarkit.errors import CommandFailed, TarkitError, show
 from tarkit.problems import Policy
 from tarkit.samples.pipeline import stays_apart
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import RunOfSamples, TarSample
 from tarkit.shards.limits import Limits
 from tarkit.shards.template import ShardTemplate
 from tarkit.signals import uninterrupted
@@ -138,6 +139,37 @@ class SeriesWriter:
         if self._content:
             shard.content += sample.content
         return True
+
+    def add_run(self, run: RunOfSamples) -> int:
+        """Write the samples of a run, as `add` does one by one; return how many are left when all shards are full.
+
+        The limits are in numbers of samples or in bytes of the tar.
+        """
+        begin, stop = 0, len(run.keys)
+        while True:
+            shard = self._open = self._open or self._begin()
+            if shard is None:
+                self.full = True
+                return stop - begin
+            end = self._fit(shard, run, begin)
+            if begin < end:
+                run.write(shard.writer, begin, end)
+                shard.first = shard.first if shard.samples else run.keys[begin]
+                shard.samples += end - begin
+                shard.last = run.keys[end - 1]
+            if end == stop:
+                return 0
+            begin = end
+            self._finish("count" if shard.samples == shard.count else "size")
+
+    def _fit(self, shard: _Open, run: RunOfSamples, begin: int) -> int:
+        """Return up to which sample of a run, from `begin` on, a shard takes them; an empty one takes at least one."""
+        end = len(run.keys) if shard.count is None else min(len(run.keys), begin + shard.count - shard.samples)
+        if self._limits.size is None:
+            return end
+        before = shard.writer.position - run.start_of(begin)
+        fit = bisect_left(run.stops, True, begin, end, key=lambda stop: self._too_long(before + stop))
+        return fit if shard.samples else max(fit, begin + 1)
 
     @property
     def samples(self) -> int:
@@ -328,6 +360,14 @@ class SplitWriter:
         if self._waits < GATHERED:
             self.series[number].relieve(self._waits)
         return True
+
+    def add_run(self, run: RunOfSamples) -> int:
+        """Write a run to the only series; return how many of its samples are left when all shards are full."""
+        if self._uploads is not None:
+            self._uploads.report()
+        left = self.series[0].add_run(run)
+        self.samples[0] += len(run.keys) - left
+        return left
 
     def _meets(self, sample: TarSample) -> bool:
         """Return False for a sample that is skipped since the one before it has its key. Raise TarkitError if that is

@@ -1,8 +1,9 @@
 /* The plain samples of an archive, found in one pass over the bytes that are in memory: the optional accelerator.
 
-   `samples` does what `TarReader.raw` and `EntryGroups.read` do, for regular files of USTAR, GNU and PAX headers. It
-   stops before anything else (another type, a number or record of another form, a checksum that is not the unsigned sum,
-   an entry without a key, a repeated name), and Python reads on from there. It never decides that something is wrong.
+   `samples` and `run` do what `TarReader.raw` and `EntryGroups.read` do, for regular files of USTAR, GNU and PAX headers.
+   They stop before anything else (another type, a number or record of another form, a checksum that is not the unsigned
+   sum, an entry without a key, a repeated name), and Python reads on from there. They never decide that something is
+   wrong.
 
    Nothing outside of [data, data + length) is read, and no memory is allocated but for the result.
    Sources: see tarkit/tar/reader.py. */
@@ -12,9 +13,11 @@
 #endif
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
-enum { BLOCK = 512, LONGEST_NAME = 1024, MOST_ENTRIES = 64, MOST_SAMPLES = 64 };
+enum { BLOCK = 512, LONGEST_NAME = 1024, MOST_ENTRIES = 64, MOST_SAMPLES = 64, LONGEST_RUN = 1024 };
 
 typedef unsigned char byte;
 
@@ -26,8 +29,15 @@ typedef struct {
 typedef struct {
     long long start, data, size, stop; /* offsets in the buffer */
     long long length, slash, dot;      /* of the name: its length, the end of its directory, its first dot after that */
-    byte name[LONGEST_NAME];
+    byte name[LONGEST_NAME];         /* the last member: see `copy` */
 } Entry;
+
+typedef struct {
+    Py_buffer view;
+    long long base, whole;           /* offset of the buffer in the archive, length of the archive */
+    int count;                       /* entries of the current sample; 0 before the first, -1 if there is none */
+    Entry entries[MOST_ENTRIES + 1]; /* they, and the first entry of the next sample */
+} Archive;
 
 /* Return the octal number in a field of `width` bytes that has digits up to its last byte, a NUL or a space; else -1. */
 static long long number(const byte *field, int width)
@@ -46,11 +56,17 @@ static long long number(const byte *field, int width)
 /* Return whether the checksum of a header is six octal digits, NUL, space, and the sum of its bytes. */
 static int checksum_ok(const byte *header)
 {
-    unsigned sum = 0;
-    for (int at = 0; at < BLOCK; at++)
-        sum += header[at];
+    const uint64_t even = 0x00ff00ff00ff00ff;
+    uint64_t sums = 0, word; /* of four columns of bytes, each of which is less than 2^16 */
+    unsigned sum = 8 * ' ';
+    for (int at = 0; at < BLOCK; at += 8) {
+        memcpy(&word, header + at, 8);
+        sums += (word & even) + (word >> 8 & even);
+    }
+    for (; sums; sums >>= 16)
+        sum += sums & 0xffff;
     for (int at = 148; at < 156; at++)
-        sum += ' ' - header[at];
+        sum -= header[at];
     return header[155] == ' ' && number(header + 148, 7) == (long long)sum;
 }
 
@@ -175,82 +191,132 @@ static int same_key(const Entry *entry, const Entry *before)
            !memcmp(entry->name, before->name, (size_t)entry->dot);
 }
 
-/* Return whether the name of an entry differs from those of the entries in a list. */
-static int is_new(const Entry *entry, PyObject *entries)
+/* Return whether the name of an entry differs from those of `count` others. */
+static int is_new(const Entry *entry, const Entry *others, int count)
 {
-    for (Py_ssize_t index = PyList_Size(entries) - 1; index >= 0; index--) {
-        PyObject *name = PyTuple_GetItem(PyList_GetItem(entries, index), 0);
-        if (PyBytes_Size(name) == entry->length && !memcmp(PyBytes_AsString(name), entry->name, (size_t)entry->length))
+    while (count-- > 0)
+        if (others[count].length == entry->length && !memcmp(others[count].name, entry->name, (size_t)entry->length))
             return 0;
-    }
     return 1;
 }
 
-/* Append an entry to a list, as `Raw` in tarkit/tar/reader.py. Return -1 after an error. */
-static int append(PyObject *entries, const Entry *entry, long long base)
+/* Return whether a key is certainly that of names that stay inside of a directory. */
+static int is_safe(const Entry *entry)
+{
+    for (long long at = 1; at < entry->slash; at++)
+        if (entry->name[at] == '.' && entry->name[at - 1] == '.')
+            return 0;
+    return entry->name[0] != '/';
+}
+
+static void copy(Entry *target, const Entry *entry)
+{
+    memcpy(target, entry, offsetof(Entry, name) + (size_t)entry->length);
+}
+
+/* Go to an archive's first sample, which is at `at`. Return 0 after an error. */
+static int open_archive(Archive *archive, PyObject *arguments)
+{
+    Py_buffer *view = &archive->view;
+    long long at;
+    if (!PyArg_ParseTuple(arguments, "y*LLL", view, &at, &archive->base, &archive->whole))
+        return 0;
+    archive->whole -= archive->base;
+    archive->count = at >= 0 && read_entry(view->buf, view->len, at, archive->whole, archive->entries) ? 0 : -1;
+    return 1;
+}
+
+/* Go to the next sample. Return the number of its entries, 0 if it is not plain or its end is not in the buffer. */
+static int next_sample(Archive *archive)
+{
+    Entry *first = archive->entries;
+    if (archive->count > 0)
+        copy(first, first + archive->count);
+    for (int count = 1; archive->count >= 0 && count <= MOST_ENTRIES; count++) {
+        Entry *entry = first + count;
+        if (!read_entry(archive->view.buf, archive->view.len, entry[-1].stop, archive->whole, entry))
+            break;
+        if (!same_key(entry, first))
+            return archive->count = count;
+        if (!is_new(entry, first, count))
+            break;
+    }
+    archive->count = -1;
+    return 0;
+}
+
+/* Return an entry as `Raw` in tarkit/tar/reader.py. */
+static PyObject *make_raw(const Entry *entry, long long base)
 {
     const long long numbers[] = {base + entry->start, base + entry->data, entry->size, base + entry->stop};
     PyObject *raw = PyTuple_New(8);
     if (raw == NULL)
-        return -1;
+        return NULL;
     PyTuple_SetItem(raw, 0, PyBytes_FromStringAndSize((const char *)entry->name, (Py_ssize_t)entry->length));
     for (int at = 0; at < 4; at++)
         PyTuple_SetItem(raw, at + 1, PyLong_FromLongLong(numbers[at]));
     PyTuple_SetItem(raw, 5, PyBytes_FromStringAndSize("0", 1));
     PyTuple_SetItem(raw, 6, PyBytes_FromStringAndSize("", 0));
     PyTuple_SetItem(raw, 7, PyLong_FromLong(-1));
-    int failed = PyErr_Occurred() != NULL || PyList_Append(entries, raw);
-    Py_DECREF(raw);
-    return failed ? -1 : 0;
+    if (PyErr_Occurred())
+        Py_CLEAR(raw);
+    return raw;
 }
 
-/* Read the sample at `at`; the first entry of the next one is stored in `entry`. Return its entries, an empty list if it
-   is not plain or its end is not in the buffer, NULL after an error. */
-static PyObject *read_sample(const byte *data, long long length, long long at, long long base, long long whole,
-                             Entry *first, Entry *entry)
+/* Append an object to a list, and give it up. Return 0 if it is NULL, or after another error. */
+static int append(PyObject *list, PyObject *item)
 {
-    PyObject *entries = PyList_New(0);
-    if (entries == NULL || !read_entry(data, length, at, whole - base, first))
-        return entries;
-    *entry = *first;
-    for (int count = 0; count < MOST_ENTRIES; count++) {
-        if (append(entries, entry, base) || !read_entry(data, length, entry->stop, whole - base, entry))
-            break;
-        if (!same_key(entry, first))
-            return entries;
-        if (!is_new(entry, entries))
-            break;
-    }
-    if (PyErr_Occurred() || PyList_SetSlice(entries, 0, PyList_Size(entries), NULL)) {
-        Py_DECREF(entries);
-        return NULL;
-    }
-    return entries;
+    int failed = item == NULL || PyList_Append(list, item);
+    Py_XDECREF(item);
+    return !failed;
 }
 
 static PyObject *samples(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer view;
-    long long at, base, whole;
-    if (!PyArg_ParseTuple(arguments, "y*LLL", &view, &at, &base, &whole))
+    Archive archive;
+    if (!open_archive(&archive, arguments))
         return NULL;
     PyObject *found = PyList_New(0);
-    Entry first, next;
-    while (found != NULL && at >= 0 && PyList_Size(found) < MOST_SAMPLES) {
-        PyObject *sample = NULL, *entries = read_sample(view.buf, view.len, at, base, whole, &first, &next);
-        Py_ssize_t count = entries == NULL ? -1 : PyList_Size(entries);
-        if (count > 0)
-            sample = Py_BuildValue("(y#O)", first.name, (Py_ssize_t)first.dot, entries);
-        if (count < 0 || (count > 0 && (sample == NULL || PyList_Append(found, sample)))) {
-            Py_DECREF(found);
-            found = NULL;
-        }
-        at = count > 0 ? next.start : -1;
-        Py_XDECREF(sample);
+    int good = found != NULL;
+    while (good && PyList_Size(found) < MOST_SAMPLES && next_sample(&archive)) {
+        const Entry *first = archive.entries;
+        PyObject *entries = PyList_New(0);
+        good = entries != NULL;
+        for (int at = 0; good && at < archive.count; at++)
+            good = append(entries, make_raw(first + at, archive.base));
+        good = good && append(found, Py_BuildValue("(y#O)", first->name, (Py_ssize_t)first->dot, entries));
         Py_XDECREF(entries);
     }
-    PyBuffer_Release(&view);
+    PyBuffer_Release(&archive.view);
+    if (!good)
+        Py_CLEAR(found);
+    return found;
+}
+
+static PyObject *run(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Archive archive;
+    Entry last;
+    long long stops[LONGEST_RUN], count = 0;
+    if (!open_archive(&archive, arguments))
+        return NULL;
+    PyObject *keys = PyList_New(0), *found = NULL;
+    int good = keys != NULL;
+    while (good && count < LONGEST_RUN && next_sample(&archive) && is_safe(archive.entries)) {
+        const Entry *first = archive.entries;
+        copy(&last, first + archive.count - 1);
+        stops[count++] = archive.base + last.stop;
+        good = append(keys, PyBytes_FromStringAndSize((const char *)first->name, (Py_ssize_t)first->dot));
+    }
+    PyBuffer_Release(&archive.view);
+    if (good && count)
+        found = Py_BuildValue("(Oy#N)", keys, stops, (Py_ssize_t)count * (Py_ssize_t)sizeof(*stops),
+                              make_raw(&last, archive.base));
+    else if (good)
+        found = Py_NewRef(Py_None);
+    Py_XDECREF(keys);
     return found;
 }
 
@@ -260,6 +326,11 @@ static PyMethodDef methods[] = {
      "Return the plain samples that follow each other from data[at] on, each as (key, entries).\n\n"
      "There are at most 64; the last one is before the first sample that is not plain, or whose end is not in `data`.\n"
      "`base` is the offset of `data` in the archive, `whole` the length of the archive."},
+    {"run", run, METH_VARARGS,
+     "run(data, at, base, whole)\n--\n\n"
+     "Return the samples that `samples` finds, as (keys, stops, last): a list of the keys, the ends as native int64,\n"
+     "and the last entry. None if there is no sample.\n\n"
+     "There are at most 1024, all with names that are safe."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_fast", NULL, 0, methods, NULL, NULL, NULL, NULL};

@@ -13,28 +13,37 @@ from collections.abc import Callable
 from typing import Any, Final
 
 FindSamples = Callable[[bytes | memoryview, int, int, int], list[tuple[bytes, list[Any]]]]
+FindRun = Callable[[bytes | memoryview, int, int, int], tuple[list[bytes], bytes, Any] | None]
 
 
 def _is_off() -> bool:
     return os.environ.get("TARKIT_PURE", "0") not in ("", "0")
 
 
-def _load() -> FindSamples | None:
+def _load() -> tuple[FindSamples, FindRun] | tuple[None, None]:
     if _is_off():
-        return None
+        return None, None
     try:
-        from tarkit.tar._fast import samples  # type: ignore[import-not-found]
+        from tarkit.tar._fast import run, samples  # type: ignore[import-not-found]
     except ImportError:
-        return None
-    return samples  # type: ignore[no-any-return]
+        return None, None
+    return samples, run
 
 
-find_samples: Final = _load()
+_found = _load()
+
+find_samples: Final = _found[0]
 """`find_samples(data, at, base, whole)` returns the plain samples that follow each other from `data[at]` on.
 
 There are at most 64, so that memory is bounded; the last one is before the first sample that is not plain, or whose end
 is not in `data`. `base` is the offset of `data` in the archive, `whole` the length of the archive. None without the
 accelerator.
+"""
+
+find_run: Final = _found[1]
+"""`find_run(data, at, base, whole)` returns the same samples without their entries, at most 1024, all with safe names.
+
+These are the keys, the ends of the samples as native int64, and the last entry. None if there is no sample.
 """
 
 

@@ -25,7 +25,7 @@ from tarkit.errors import Problem, TarkitError, Unsupported, show
 from tarkit.tar import block as blocks
 from tarkit.tar import pax
 from tarkit.tar.block import BLOCK
-from tarkit.tar.fast import find_samples
+from tarkit.tar.fast import find_run, find_samples
 
 EXTENSION_LIMIT = 16 << 20  # bytes of the extension headers of one entry, and of all global ones together
 TAILS_KEPT = 64  # distinct header tails that are cached
@@ -55,6 +55,15 @@ class Entry(NamedTuple):
 
 Raw = tuple[bytes, int, int, int, int, bytes, bytes, int]  # the fields of an Entry
 PlainSamples = list[tuple[bytes, list[Raw]]]  # keys and entries of samples that are plain: see `EntryGroups.read`
+
+
+class PlainRun(NamedTuple):
+    """Plain samples that follow each other, without their entries: all names are safe."""
+
+    start: int  # offset of the first
+    keys: list[bytes]
+    stops: bytes  # their ends, as native int64
+    last: Raw  # the last entry
 
 
 class HeaderSource(Protocol):
@@ -200,6 +209,19 @@ class TarReader:
         if found:
             self._passed = found[-1][1][-1]
         return found
+
+    def plain_run(self, entry: Raw) -> PlainRun | None:
+        """Return the plain samples from `entry` on as a run; `raw` continues after them once they are `passed`."""
+        chunk, end = self._chunk
+        if find_run is None or self.nul or not chunk or not self._learned.plain:
+            return None
+        base = end - len(chunk)
+        found = find_run(chunk, entry[1] - base, base, self.source.size or NO_END)
+        return None if found is None else PlainRun(entry[1], *found)
+
+    def passed(self, run: PlainRun) -> None:
+        """Continue with the entry after a run that `plain_run` has returned for the last entry."""
+        self._passed = run.last
 
     def _slow(self, start: int, block: bytes) -> Entry | None:
         """Read any entry at `start`, with its extension headers; return None at the end-of-archive marker."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tarkit.errors import Problem
 from tarkit.problems import Policy
-from tarkit.samples.pipeline import buffer_shuffle, neighbours
+from tarkit.samples.pipeline import buffer_shuffle, neighbouring_runs, neighbours
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import Piece, RunOfSamples, TarSample
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import StreamSource
-from tests._tools import each_row
+from tests._tools import each_row, run_of
 from tests.conftest import tar
 
 
@@ -124,6 +124,38 @@ def test_neighbours() -> None:
         list(neighbours(keyed("a", "b", "b"), Policy()))
     kept = neighbours(keyed("a", "a", "a", "b", "a"), Policy(skip=["joined-sample"]))
     assert [sample.key for sample in kept] == [b"a", b"b", b"a"]
+
+
+@each_row("seed", range(100))
+def test_neighbouring_runs(seed: int) -> None:
+    """The check of runs keeps the samples that the check of each keeps, and reports the same."""
+    pick = random.Random(seed)
+    inputs = []
+    for name in range(pick.randint(1, 5)):
+        numbers = pick.sample(range(12), pick.randint(1, 8))
+        data = tar({f"{number}.{field}": b"" for number in numbers for field in "yx"})
+        inputs.append(list(SampleReader(HeldRange(f"{name}.tar", 0, data), Policy())))
+    pieces: list[Piece] = []
+    for samples in inputs:
+        cut = pick.randint(0, len(samples))
+        for part in filter(None, (samples[:cut], samples[cut:])):
+            pieces += [run_of(part)] if pick.getrandbits(1) else part
+    settings = pick.choice([{"skip": ["all"]}, {"allow": ["repeated-key"], "skip": ["joined-sample"]}, {}])
+    distinct = bool(pick.getrandbits(1))
+
+    def results(pieces: Iterator[Piece], policy: Policy, check: Callable[..., Iterator[Piece]]) -> list[object]:
+        found: list[object] = []
+        policy.warn = found.append
+        try:
+            for piece in check(pieces, policy, distinct=distinct):
+                several = piece.samples() if isinstance(piece, RunOfSamples) else (piece,)
+                found += [(each.source.name, each.key, each.entries, each.start, each.stop) for each in several]
+        except Problem as problem:
+            found.append(str(problem))
+        return [*found, policy.counts, policy.dropped]
+
+    found = results((sample for samples in inputs for sample in samples), Policy(**settings), neighbours)
+    assert found == results(iter(pieces), Policy(**settings), neighbouring_runs)
 
 
 def test_neighbours_joined() -> None:

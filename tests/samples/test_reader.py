@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -673,6 +674,32 @@ def test_repeated_keys_within_the_bound(ascending: bool) -> None:
     assert not any(recent.add(b"%04d.x" % number) for number in order)
     assert recent.add(b"0500.x" if ascending else b"0501.x")
     assert not recent.add(b"0499.x"), "older keys may be forgotten"
+
+
+@each_row("seed", range(100))
+def test_recent_runs(seed: int) -> None:
+    """Keys of a run are known or new as one by one; if one is known none is remembered."""
+    pick = random.Random(seed)
+    limit = pick.choice([8, 20, None])
+    one, several = Recent(limit), Recent(limit)
+    begin = 0
+    for _ in range(60):
+        begin += pick.choice([0, 5, 5, 5, 5, 5, 2, -30 * (seed % 3)])
+        keys = [b"%05d" % (500 + begin + number) for number in range(pick.randint(1, 5))]
+        if pick.getrandbits(2) == 0:
+            pick.shuffle(keys)
+        if pick.getrandbits(3) == 0:
+            keys.append(keys[0])
+        numbers = [*map(hash, keys)]
+        free = len(set(numbers)) == len(numbers) and not set(numbers) & set(one._order)
+        assert several.extend(keys) == free
+        found = [one.add(key) for key in keys]
+        if free:
+            assert not any(found)
+        else:
+            assert found == [several.add(key) for key in keys]
+        assert one._order == several._order
+        assert several._known in (None, set(one._order))
 
 
 def test_samples_of_a_file_stay_readable() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tarkit.shards.template import parse_template
 from tarkit.shards.writer import SeriesWriter, Shard, run_post, write_manifest
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.sink import Sink, open_sink
-from tests._tools import each_row
+from tests._tools import each_row, run_of
 from tests.conftest import keys, tar
 
 
@@ -87,6 +88,43 @@ def test_given_sizes(here: Path) -> None:
     shards = SeriesWriter(parse_template("x-%d.tar"), Opened(), Limits(), sizes=iter([1, 3, 2]))
     assert [shards.add(sample) for sample in samples(7)] == [True] * 6 + [False]
     assert [shard.samples for shard in shards.done] == [1, 3, 2]
+
+
+@each_row("seed", range(60))
+def test_runs(seed: int, here: Path) -> None:
+    """Runs of any lengths, and samples between them, give the shards that their samples give one by one."""
+    pick = random.Random(seed)
+    data = tar({f"{number}.x": bytes(pick.choice([0, 10, 600, 30_000])) for number in range(pick.randint(1, 40))})
+    several = list(SampleReader(HeldRange("in.tar", 0, data), Policy()))
+    limits = Limits(
+        count=pick.choice([None, 1, 2, 7, 100]),
+        size=pick.choice([None, 512, 10_240, 20_480, 40_960]),
+        shards=pick.choice([None, 1, 3]),
+    )
+    told: tuple[list[object], list[object]] = [], []
+
+    def writer(found: list[object]) -> SeriesWriter:
+        template = parse_template("x-%d.tar")
+        return SeriesWriter(template, Opened(), limits, digest=True, announce=lambda *each: found.append(each))
+
+    one, other = map(writer, told)
+    left = sum(not one.add(sample) for sample in several)
+    one.close()
+    number = 0
+    while number < len(several) and not other.full:
+        length = pick.randint(1, 12)
+        part = several[number : number + length]
+        number += length
+        if len(part) == 1 and pick.getrandbits(1):
+            other.add(part[0])
+        else:
+            unwritten = other.add_run(run_of(part))
+            assert other.full == bool(unwritten)
+            assert other.samples == number - (number > len(several)) * (number - len(several)) - unwritten
+    other.close()
+    assert told[0] == told[1]
+    assert one.full == other.full
+    assert one.samples == other.samples == len(several) - left
 
 
 @each_row("name", ["plain", "two words", "it's", '"', "$HOME", "a;b", "-n", "\udce9", "{}", "%s", "\n"])

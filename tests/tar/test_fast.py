@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from subprocess import PIPE
 
@@ -12,8 +13,9 @@ import pytest
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.samples.reader import EntryGroups, SampleReader
+from tarkit.samples.sample import Piece, RunOfSamples, TarSample, is_safe
 from tarkit.streams.source import FileSource, StreamSource
-from tarkit.tar import fast, pax, reader
+from tarkit.tar import block, fast, pax, reader
 from tarkit.tar import header as headers
 from tarkit.tar.reader import TarReader
 from tests._tools import MARKER, Peeked, each_row, member, on_disk, process, stream, with_field
@@ -33,24 +35,37 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], No
         found = call()
         with monkeypatch.context() as patch:
             patch.setattr(reader, "find_samples", None)
+            patch.setattr(reader, "find_run", None)
             assert found == call()
 
     return compare
 
 
-def samples(data: bytes, source: FileSource | StreamSource, policy: Policy, partial: bool) -> list[object]:
+def samples(
+    source: FileSource | StreamSource, policy: Policy, partial: bool, gather: bool = False, runs: bool = False
+) -> list[object]:
     """Return all that the reader of samples finds: samples, warnings, counts, and how it ends."""
     found: list[object] = []
     policy.warn = found.append
-    reading = SampleReader(source, policy)
+    reading = SampleReader(source, policy, gather=gather)
     reading.partial = partial
     try:
-        for sample in reading:
+        for sample in singly(reading.runs()) if runs else reading:
             sample.complete()
             found.append((sample.key, sample.entries, sample.start, sample.stop, sample.parts and len(sample.parts)))
     except TarkitError as error:
         found.append((type(error), str(error), error.hint))
     return [*found, policy.counts, policy.dropped, reading.dropped, reading.zeros, reading.marker]
+
+
+def singly(pieces: Iterator[Piece]) -> Iterator[TarSample]:
+    """Yield each sample."""
+    for piece in pieces:
+        if isinstance(piece, RunOfSamples):
+            assert (piece.start, piece.stop) == (piece.start_of(0), piece.start_of(len(piece.keys)))
+            yield from piece.samples()
+        else:
+            yield piece
 
 
 def groups(data: bytes, ahead: int, hidden: bool) -> list[object]:
@@ -142,8 +157,13 @@ def all_of(data: bytes, seed: int) -> Iterator[object]:
     yield groups(data, 1 << 20, False)
     yield groups(data, pick.randint(0, 9000), bool(pick.getrandbits(1)))
     settings, partial = pick.choice(POLICIES), bool(pick.getrandbits(1))
-    source = on_disk(data) if pick.getrandbits(1) else stream(data, pick.choice([100, 1000, 1 << 20]))
-    yield samples(data, source, Policy(**settings), partial)  # type: ignore[arg-type]
+    step, on_file, gather = pick.choice([100, 1000, 1 << 20]), bool(pick.getrandbits(1)), not pick.randrange(4)
+    found = [
+        samples(on_disk(data) if on_file else stream(data, step), Policy(**settings), partial, gather, runs)  # type: ignore[arg-type]
+        for runs in (False, True)
+    ]
+    assert found[0] == found[1]
+    yield found
 
 
 # ---- the tests
@@ -162,15 +182,58 @@ def test_it_is_used() -> None:
     assert [key for key, _ in fast.find_samples(data[:-512] + member("3.x"), 0, 0, 1 << 40)] == [b"0", b"1", b"2"]
 
 
+def test_runs_are_used() -> None:
+    """A run has the keys and ends of the same samples, and their last entry; it is bounded."""
+    data = b"".join(member(f"{number}.{field}", b"abc") for number in range(3) for field in "yx") + member("README")
+    assert fast.find_run is not None
+    found = fast.find_run(data, 0, 1024, 1 << 40)
+    assert found is not None
+    keys, stops, last = found
+    assert keys == [b"0", b"1"]
+    assert memoryview(stops).cast("q").tolist() == [3072, 5120]
+    assert last == (b"1.x", 4096, 4608, 3, 5120, b"0", b"", -1)
+    many = b"".join(member(f"{number:05}.x") for number in range(3000)) + MARKER
+    found = fast.find_run(many, 0, 0, 1 << 40)
+    assert found is not None
+    assert len(found[0]) == 1024
+    for source in (on_disk(many), stream(many)):
+        pieces = list(SampleReader(source, Policy()).runs())
+        assert sum(len(piece.keys) for piece in pieces if isinstance(piece, RunOfSamples)) > 2900
+        assert max(len(piece.keys) for piece in pieces if isinstance(piece, RunOfSamples)) <= 1024
+
+
+@each_row("begin", range(0, 1000, 100))
+def test_a_run_has_the_samples(begin: int) -> None:
+    """It ends where `find_samples` ends, or before a name that is not safe."""
+    assert fast.find_samples is not None
+    assert fast.find_run is not None
+    for seed in range(begin, begin + 100):
+        data = odd_archive(seed)
+        for at in range(0, len(data), 512):
+            found = fast.find_samples(data, at, 7, 1 << 40)
+            keys, stops, last = fast.find_run(data, at, 7, 1 << 40) or ([], b"", None)
+            safe = [block.SLASH not in key or is_safe(entries[0][0]) for key, entries in found]
+            assert len(keys) <= len([*takewhile(bool, safe)])
+            assert len(keys) == len(found) or b".." in found[len(keys)][0] or not safe[len(keys)]
+            assert [*zip(keys, memoryview(stops).cast("q"), strict=True)] == [
+                (key, entries[-1][4]) for key, entries in found[: len(keys)]
+            ]
+            assert last == (found[len(keys) - 1][1][-1] if keys else None)
+
+
 def test_arguments() -> None:
     """Positions outside of the data are no samples, and other types are errors."""
     assert fast.find_samples is not None
+    assert fast.find_run is not None
     data = member("a.x") + member("b.x")
     for at in (-1, -(1 << 62), 513, 1024, 1025, 1 << 62):
         assert fast.find_samples(data, at, 0, 1 << 40) == []
+        assert fast.find_run(data, at, 0, 1 << 40) is None
     assert fast.find_samples(b"", 0, 0, 0) == []
-    with pytest.raises(TypeError):
-        fast.find_samples("text", 0, 0, 0)  # type: ignore[arg-type]
+    assert fast.find_run(b"", 0, 0, 0) is None
+    for find in (fast.find_samples, fast.find_run):
+        with pytest.raises(TypeError):
+            find("text", 0, 0, 0)  # type: ignore[operator]
 
 
 @each_row("path", DATA)
@@ -203,6 +266,26 @@ def test_many_entries_in_a_sample(count: int, both: Callable[[Callable[[], objec
         both(lambda: list(all_of(data, count)))  # noqa: B023
 
 
+LATER = [
+    member("0005.z"), member("2999.z"), member("../a.z"), member("d/../a.z"), member("/a.z"), member("a..b/c.z"),
+    member("README"), member("2998.z"), extension(b"x", pax.format_records([(b"path", b"a\0b")])) + member("a.z"),
+    with_field(member("a.z"), 148, b"000000\0 "), MARKER, member("l.z", typeflag=b"1"), member("0000.z"),
+]  # fmt: skip
+
+
+@each_row("number", range(len(LATER)))
+def test_many_samples(number: int, both: Callable[[Callable[[], object]], None]) -> None:
+    """Long runs, in ascending and in any other order, with something else in the middle and at the end."""
+    parts = [member(f"{each:04}.{field}", bytes(each % 600)) for each in range(1000, 2500) for field in "ba"]
+    halves = b"".join(parts[:1600]), b"".join(parts[1600:])
+    archives = [LATER[number].join(halves) + LATER[number] + MARKER, halves[1] + LATER[number] + halves[0] + MARKER]
+    for seed, data in enumerate([*archives, halves[0] + LATER[number] + halves[0] + MARKER]):
+        for settings in POLICIES:
+            for source in (lambda: on_disk(data), lambda: stream(data, 1 << 20)):  # noqa: B023
+                both(lambda: [samples(source(), Policy(**settings), False, runs=each) for each in (False, True)])  # noqa: B023
+        both(lambda: list(all_of(data, seed)))  # noqa: B023
+
+
 @each_row("name", [b"a" * length + b".x" for length in (97, 98, 99, 255, 1000, 1020, 1021, 1022, 1023, 2000)])
 def test_long_names(name: bytes, both: Callable[[Callable[[], object]], None]) -> None:
     """Names of any length, in each form."""
@@ -215,6 +298,17 @@ def test_long_names(name: bytes, both: Callable[[Callable[[], object]], None]) -
 
 COMMANDS = [
     ["cat", "in.tar", "-o", "-"],
+    ["cat", "in.tar", "other.tar", "-o", "-"],
+    ["cat", "in.tar", "in.tar", "--allow", "repeated-key", "--allow", "truncated", "-o", "-"],
+    ["cat", "in.tar", "other.tar", "in.tar", "--skip", "all", "-o", "-"],
+    ["cat", "in.tar", "other.tar", "-m", "2", "--skip", "all", "-o", "-"],
+    ["cat", "in.tar", "other.tar", "-L", "3", "--skip", "all", "-o", "z.zip"],
+    ["split", "in.tar", "-c", "3", "-o", "s-%d.tar", "--force"],
+    ["split", "in.tar", "other.tar", "in.tar", "-c", "3", "-s", "10K", "--skip", "all", "-o", "s-%d.tar", "--force"],
+    ["split", "-", "-s", "12K", "--skip", "all", "-o", "s-%d.tar", "--force", "--manifest", "m.tsv"],
+    ["split", "-", "-c", "5", "--max-shards", "2", "--skip", "all", "-o", "s-%d.tar", "--force", "--manifest", "m.tsv"],
+    ["split", "in.tar", "-s", "900", "--size-rule", "content", "--skip", "all", "-o", "s-%d.tar", "--force"],
+    ["split", "in.tar", "other.tar", "-n", "3", "--allow", "all", "-o", "s-%d.tar", "--force"],
     ["cat", "in.tar", "--allow", "all", "-o", "-"],
     ["cat", "in.tar", "--skip", "all", "-o", "-"],
     ["cat", "-", "--skip", "all", "-o", "-"],
@@ -223,20 +317,23 @@ COMMANDS = [
     ["stats", "in.tar", "--json", "--allow", "all"],
     ["check", "in.tar", "--json"],
     ["check", "-", "--json"],
-    ["index", "in.tar", "--allow", "all", "-o", "-"],
+    ["index", "in.tar", "--allow", "all", "--format", "dali", "-o", "-"],
 ]
 
 
 @each_row("words", COMMANDS)
 def test_commands(words: list[str], here: Path, both: Callable[[Callable[[], object]], None]) -> None:
-    """Commands print the same bytes and messages, and exit with the same status."""
+    """Commands print the same bytes and messages, write the same files, and exit with the same status."""
     for seed in range(12):
         data = odd_archive(seed)
         Path("in.tar").write_bytes(data)
+        Path("other.tar").write_bytes(odd_archive(seed + 100))
 
         def call() -> object:
+            for path in Path().glob("[!io]*"):
+                path.unlink()
             with process(*words, "-q", stdin=PIPE, stdout=PIPE, stderr=PIPE) as started:
                 out, err = started.communicate(data if "-" in words[1:2] else b"")  # noqa: B023
-            return started.returncode, out, err
+            return started.returncode, out, err, {str(path): path.read_bytes() for path in sorted(Path().iterdir())}
 
         both(call)
