@@ -218,6 +218,7 @@ COMMANDS_ONLY = {  # options without an argument, of pages and of commands
     " more: --json has all",
     " DIRECTORY --repo-type ",
     "--report=/dev/fd/",  # of the command lines of jobs
+    "--force",  # likewise
 }
 
 
