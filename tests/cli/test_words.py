@@ -200,6 +200,7 @@ def test_templates_with_more_than_numbers(words: str, message: str, run: Run, ar
     assert sorted(os.listdir()) == there
 
 
+@pytest.mark.forks
 def test_placeholders_of_each(run: Run, archive: Archive) -> None:
     """The hint for a placeholder of a map names the command that fills it in for commands that write series."""
     _prepared(archive)
