@@ -25,6 +25,7 @@ from tarkit.samples.sample import Piece, TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.fileobjects import FileObjectInput, for_one_run
 from tarkit.streams.location import Location, expand_inputs
+from tarkit.tar.fast import find_run
 
 if TYPE_CHECKING:
     from tarkit.samples.text import Mode
@@ -298,12 +299,13 @@ class Chain:
         """Begin a run as `samples` does, for an output that takes runs of samples as ranges of bytes.
 
         Args:
-            runs: whether it does. There are none where a step, or the check of keys, needs each sample.
+            runs: whether it does. There are none without the accelerator, and where a step, or the check of keys,
+                needs each sample.
             run, moves, directory: as for `samples`.
         """
         samples, flow = self.samples(run, moves=moves, directory=directory)
         joins = "joined-sample" in run.policy.allowed
-        if self._steps or joins or not runs or not isinstance(flow.inputs, DatasetReader):
+        if find_run is None or self._steps or joins or not runs or not isinstance(flow.inputs, DatasetReader):
             return samples, flow
         flow.in_runs = True
         return flow.inputs.runs(), flow

@@ -15,7 +15,7 @@ from tarkit import errors
 from tarkit.api.output import refuse_input
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.problems import Policy
-from tarkit.samples.sample import AnyPiece, RunOfSamples
+from tarkit.samples.sample import AnyPiece, TarSample
 from tarkit.stores import connect, schemes
 from tarkit.streams.location import Location, portable_location
 from tarkit.streams.text import file_label, parse_file
@@ -151,7 +151,7 @@ class Run:
 
     def _count(self, samples: Iterator[AnyPiece]) -> Iterator[AnyPiece]:
         for sample in samples:
-            self.samples += len(sample.keys) if isinstance(sample, RunOfSamples) else sample.key is not None
+            self.samples += sample.key is not None if isinstance(sample, TarSample) else len(sample.keys)
             yield sample
 
     def draw(

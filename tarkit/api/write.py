@@ -16,7 +16,7 @@ from tarkit.api.output import Output, status_of, total_size
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.problems import ONE_ARCHIVE, usual_hint
 from tarkit.samples.pipeline import neighbouring_runs, neighbours, without_strays
-from tarkit.samples.sample import AnyPiece, RunOfSamples, TarSample
+from tarkit.samples.sample import AnyPiece, TarSample
 from tarkit.shards.template import refuse_existing
 from tarkit.streams.location import Location, parse_output
 from tarkit.tar.writer import EntryWriter
@@ -66,10 +66,7 @@ def write_archive(
             samples = without_strays(samples, run.policy)
         for sample in run.watch(samples, lambda: writer.position, total):
             sample.write(writer)
-            if isinstance(sample, RunOfSamples):
-                first, last = first or sample.keys[0], sample.keys[-1]
-            else:
-                first, last = first or sample.key, sample.key
+            first, last = first or sample.first_key, sample.key
             if each is not None:
                 each(writer.position)
         flow.finish()
@@ -235,7 +232,7 @@ class ShardsOutput:
             writer = self.open(run, limits, sizes)
             try:
                 for sample in run.watch(samples, lambda: writer.position, total):
-                    left = writer.add_run(sample) if isinstance(sample, RunOfSamples) else int(not writer.add(sample))
+                    left = int(not writer.add(sample)) if isinstance(sample, TarSample) else writer.add_run(sample)
                     if left:
                         run.samples -= left
                         break
@@ -276,7 +273,7 @@ class ShardsOutput:
         fault = ""
         try:
             for sample in samples:
-                count += len(sample.keys) if isinstance(sample, RunOfSamples) else 1
+                count += 1 if isinstance(sample, TarSample) else len(sample.keys)
         except TarkitError as error:
             fault = f"; the count ended at {error}"
         words = f"{'at least ' if fault else ''}{count} sample{'' if count == 1 else 's'}"

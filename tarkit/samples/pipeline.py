@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -46,23 +46,12 @@ def neighbours(
     keys = Keys(policy, repeated) if distinct else None
     if "joined-sample" in policy.allowed:
         return _joined(samples, policy, keeper(tmpdir), keys)
-    return filter(_Neighbours(policy, keys).good, samples)
+    return _apart(samples, policy, keys)
 
 
 def neighbouring_runs(pieces: Iterator[AnyPiece], policy: Policy, distinct: bool) -> Iterator[AnyPiece]:
-    """Check for adjacent samples with equal keys, as `neighbours` does, where `policy` does not allow to join them.
-
-    A run in which the check may find something is divided into its samples.
-    """
-    check = _Neighbours(policy, Keys(policy) if distinct else None)
-    for piece in pieces:
-        if not isinstance(piece, RunOfSamples):
-            if check.good(piece):
-                yield piece
-        elif check.all_good(piece):
-            yield piece
-        else:
-            yield from filter(check.good, piece.samples())
+    """Check for adjacent samples with equal keys, as `neighbours` does, where `policy` does not allow to join them."""
+    return _apart(pieces, policy, Keys(policy) if distinct else None)
 
 
 def without_strays(samples: Iterator[AnyPiece], policy: Policy) -> Iterator[AnyPiece]:
@@ -114,32 +103,32 @@ def unrepeated(samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSamp
     return filter(Keys(policy).good, samples)
 
 
-class _Neighbours:
-    """A check of each sample of an output, in order, for the key of the one before it, and for repeated keys."""
+def _apart(
+    pieces: Iterator[AnyPiece], policy: Policy, keys: Keys | None, last: bytes | None = None
+) -> Generator[AnyPiece, None, bytes | None]:
+    """Yield what is kept, of samples after one with the key `last`; return the key of the last one.
 
-    def __init__(self, policy: Policy, keys: Keys | None) -> None:
-        self._policy = policy
-        self._keys = keys
-        self._last: bytes | None = None
-
-    def good(self, sample: TarSample) -> bool:
-        """Return whether to keep a sample."""
-        key, keys = sample.key, self._keys
+    A run in which the check may find something is divided into its samples.
+    """
+    for piece in pieces:
+        if not isinstance(piece, TarSample):
+            if piece.first_key == last or (keys is not None and not keys.all_new(piece)):
+                last = yield from _apart(piece.samples(), policy, keys, last)
+            else:
+                last = piece.key
+                yield piece
+            continue
+        key = piece.key
         if key is not None:  # entries of an archive without samples separate nothing
-            if key == self._last:
-                return stays_apart(sample, self._policy)
-            if keys is not None and not keys.good(sample):
-                self._last = None  # the next sample is not adjacent to the one before this
-                return False
-            self._last = key
-        return True
-
-    def all_good(self, run: RunOfSamples) -> bool:
-        """Return whether to keep all samples of a run; False if that has to be asked for each of them."""
-        if run.keys[0] == self._last or (self._keys is not None and not self._keys.all_new(run)):
-            return False
-        self._last = run.keys[-1]
-        return True
+            if key == last:
+                if not stays_apart(piece, policy):
+                    continue
+            elif keys is not None and not keys.good(piece):
+                last = None  # the next sample is not adjacent to the one before this
+                continue
+            last = key
+        yield piece
+    return last
 
 
 def stays_apart(sample: TarSample, policy: Policy) -> bool:

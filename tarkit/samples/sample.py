@@ -86,6 +86,11 @@ class TarSample:
         self._named = True
 
     @property
+    def first_key(self) -> bytes | None:
+        """The key; of a run of samples that of the first one."""
+        return self.key
+
+    @property
     def raw(self) -> Sequence[Entry | Raw]:
         """The entries as they were read, perhaps plain tuples: faster than `entries` for many samples."""
         return self._entries
@@ -139,17 +144,24 @@ class RunOfSamples:
         source: the archive.
         start, stop: the byte range in the archive.
         keys: those of the samples, which differ.
+        key: that of the last one.
         stops: the ends of the samples.
     """
 
-    __slots__ = ("keys", "source", "start", "stop", "stops")
+    __slots__ = ("key", "keys", "source", "start", "stop", "stops")
 
     def __init__(self, source: Source, run: PlainRun) -> None:
         self.source = source
         self.start = run.start
         self.keys = run.keys
+        self.key = run.keys[-1]
         self.stops = memoryview(run.stops).cast("q")
         self.stop = self.stops[-1]
+
+    @property
+    def first_key(self) -> bytes:
+        """The key of the first sample."""
+        return self.keys[0]
 
     def start_of(self, number: int) -> int:
         """Return where a sample begins."""
