@@ -307,7 +307,6 @@ class Chain:
         joins = "joined-sample" in run.policy.allowed
         if find_run is None or self._steps or joins or not runs or not isinstance(flow.inputs, DatasetReader):
             return samples, flow
-        flow.in_runs = True
         return flow.inputs.runs(), flow
 
     def _open_inputs(self, run: Run, directory: str | None, spool: bool) -> InputReader:

@@ -17,7 +17,7 @@ from tarkit.errors import TarkitError, Usage, spell
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import AnyPiece, TarSample
 from tarkit.samples.select import KeyList, Select
 from tarkit.streams.location import Location
 
@@ -66,7 +66,6 @@ class Flow:
             each. None: not known, so that a check has to remember all keys.
         is_earlier: says whether the current sample is of the output of an earlier run, which `redo` keeps.
         has_all: whether all samples of the inputs come to the current step, as they are.
-        in_runs: whether samples may come to the output in runs (`tarkit.samples.sample.RunOfSamples`).
         by_headers: whether samples of the inputs come to the current step as they are, and no contents were needed.
         reread: iterates once more over the samples in front of the current step, by a policy of its own; for a step
             that `rereads`, while it asks for no sample otherwise.
@@ -84,7 +83,6 @@ class Flow:
     is_repeated: Callable[[], bool] | None = None
     is_earlier: Callable[[], bool] | None = None
     has_all: bool = False
-    in_runs: bool = False
     by_headers: bool = False
     reread: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
     at_end: list[Callable[[], None]] = field(default_factory=list)
@@ -99,11 +97,11 @@ class Flow:
             check()
         self.run.dropped += self.inputs.dropped
 
-    def counted(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
-        """Return the samples of the output; count them if a step needs their places."""
+    def counted(self, samples: Iterator[AnyPiece]) -> Iterator[AnyPiece]:
+        """Return the samples of the output; count them if a step needs their places, which has no runs."""
         return self._count(samples) if self.counts_output else samples
 
-    def _count(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
+    def _count(self, samples: Iterator[AnyPiece]) -> Iterator[AnyPiece]:
         for sample in samples:
             yield sample
             self.written += sample.key is not None

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from itertools import count as counting
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.api.output import Output, status_of, total_size
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.problems import ONE_ARCHIVE, usual_hint
-from tarkit.samples.pipeline import neighbouring_runs, neighbours, without_strays
+from tarkit.samples.pipeline import neighbours, without_strays
 from tarkit.samples.sample import AnyPiece, TarSample
 from tarkit.shards.template import refuse_existing
 from tarkit.streams.location import Location, parse_output
@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 def check_keys(samples: Iterator[AnyPiece], flow: Flow) -> Iterator[AnyPiece]:
     """Yield the samples to write, and apply the policy to keys that are there twice."""
     policy, tmpdir = flow.run.policy, flow.inputs.tmpdir
-    if flow.in_runs:
-        return neighbouring_runs(samples, policy, flow.keys_may_repeat)
-    singles: Iterator[Any] = samples  # there are no runs
-    return flow.counted(neighbours(singles, policy, tmpdir, flow.keys_may_repeat, flow.is_repeated))
+    return flow.counted(neighbours(samples, policy, tmpdir, flow.keys_may_repeat, flow.is_repeated))
 
 
 # ---- One archive

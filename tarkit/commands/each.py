@@ -125,6 +125,7 @@ class _LineTemplate:
 
     def _look(self, ctx: click.Context, words: Sequence[str]) -> None:
         """Take note of the inputs and outputs of a command of tarkit. Raises a usage error for unknown options."""
+        self.last = {}
         group: Any = ctx.find_root().command
         name = words[0] if words else ""
         command = group.get_command(ctx, name) if not name.startswith("-") else None
@@ -139,9 +140,9 @@ class _LineTemplate:
         self.inputs += rest
         self.outputs += [option.word for option in written if option.word and option.param.name in OUTPUTS]
         self.read += [option.word for option in written if option.word and option.param.name in READ]
-        self.last = {option.param.name or "": option.word or "" for option in written}
-        if "append" in self.last or "force" not in {each.name for each in command.params}:
-            self.last = {}
+        given = {option.param.name or "": option.word or "" for option in written}
+        if "append" not in given and "force" in {each.name for each in command.params}:
+            self.last = given
 
     def check(self, texts: Sequence[str]) -> None:
         """Raise Usage for unknown placeholders, and for an output that two jobs would write."""

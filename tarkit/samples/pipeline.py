@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tarkit.errors import Problem, respell, show
 from tarkit.problems import PROBLEMS, Policy
@@ -22,18 +22,18 @@ SPOOLED = 1 << 20  # bytes; larger samples of a stream are buffered in a tempora
 
 
 def neighbours(
-    samples: Iterator[TarSample],
+    samples: Iterator[AnyPiece],
     policy: Policy,
     tmpdir: str | None = None,
     distinct: bool = False,
     repeated: Callable[[], bool] | None = None,
-) -> Iterator[TarSample]:
+) -> Iterator[AnyPiece]:
     """Check for adjacent samples with equal keys, which readers take for one sample.
 
     If `policy` allows `joined-sample`, they are joined, and each sample is held until the next one is read.
 
     Args:
-        samples: the samples, in the order of the output.
+        samples: the samples, in the order of the output; without runs where they are joined.
         policy: what to do about problems.
         tmpdir: the directory of temporary files.
         distinct: check for repeated keys that are not adjacent too (`repeated-key`): for samples of several inputs or
@@ -45,13 +45,9 @@ def neighbours(
     """
     keys = Keys(policy, repeated) if distinct else None
     if "joined-sample" in policy.allowed:
-        return _joined(samples, policy, keeper(tmpdir), keys)
+        singles: Iterator[Any] = samples
+        return _joined(singles, policy, keeper(tmpdir), keys)
     return _apart(samples, policy, keys)
-
-
-def neighbouring_runs(pieces: Iterator[AnyPiece], policy: Policy, distinct: bool) -> Iterator[AnyPiece]:
-    """Check for adjacent samples with equal keys, as `neighbours` does, where `policy` does not allow to join them."""
-    return _apart(pieces, policy, Keys(policy) if distinct else None)
 
 
 def without_strays(samples: Iterator[AnyPiece], policy: Policy) -> Iterator[AnyPiece]:

@@ -407,3 +407,11 @@ def test_another_attempt_replaces_shards(here: Path) -> None:
     tarkit(*line, "split", "-", "-c", "1", "-o", "{stem}-%d.tar")
     assert [keys(Path(f"a-{at}.tar")) for at in range(3)] == ["0", "1", "2"]
     assert Path("once").is_dir()
+
+
+def test_another_attempt_of_a_step_without_shards(here: Path) -> None:
+    """The series of a step before the last one is not replaced: the last step does not get its option."""
+    Path("a.tar").write_bytes(tar({f"{at}.txt": b"%d" % at for at in range(3)}))
+    line = ["each", "a", "--job-retries", "1", "--", "split", "{}.tar", "-c", "1", "--force", "-o", "{}-%d.tar", "+"]
+    tarkit(*line, "each", "x", "--", "bash", "-c", "if mkdir once; then exit 1; fi")
+    assert [keys(Path(f"a-{at}.tar")) for at in range(3)] == ["0", "1", "2"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tarkit.errors import Problem
 from tarkit.problems import Policy
-from tarkit.samples.pipeline import buffer_shuffle, neighbouring_runs, neighbours
+from tarkit.samples.pipeline import buffer_shuffle, neighbours
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import Piece, RunOfSamples, TarSample
 from tarkit.streams.ranges import HeldRange
@@ -143,19 +143,19 @@ def test_neighbouring_runs(seed: int) -> None:
     settings = pick.choice([{"skip": ["all"]}, {"allow": ["repeated-key"], "skip": ["joined-sample"]}, {}])
     distinct = bool(pick.getrandbits(1))
 
-    def results(pieces: Iterator[Piece], policy: Policy, check: Callable[..., Iterator[Piece]]) -> list[object]:
+    def results(pieces: Iterator[Piece], policy: Policy) -> list[object]:
         found: list[object] = []
         policy.warn = found.append
         try:
-            for piece in check(pieces, policy, distinct=distinct):
+            for piece in neighbours(pieces, policy, distinct=distinct):
                 several = piece.samples() if isinstance(piece, RunOfSamples) else (piece,)
                 found += [(each.source.name, each.key, each.entries, each.start, each.stop) for each in several]
         except Problem as problem:
             found.append(str(problem))
         return [*found, policy.counts, policy.dropped]
 
-    found = results((sample for samples in inputs for sample in samples), Policy(**settings), neighbours)
-    assert found == results(iter(pieces), Policy(**settings), neighbouring_runs)
+    found = results((sample for samples in inputs for sample in samples), Policy(**settings))
+    assert found == results(iter(pieces), Policy(**settings))
 
 
 def test_neighbours_joined() -> None:
