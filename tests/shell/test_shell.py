@@ -676,7 +676,7 @@ def test_interrupted_during_imports() -> None:
 
 
 EACH_IMPORT = """
-import os, runpy, sys
+import atexit, os, runpy, sys
 
 seen = []
 
@@ -700,11 +700,9 @@ class Finder:
             return
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signum, name
 
+atexit.register(lambda: print(*seen))
 sys.meta_path.insert(0, Finder())
-try:
-    runpy.run_module("tarkit.__main__", run_name="__main__", alter_sys=True)
-finally:
-    print(*seen)
+runpy.run_module("tarkit.__main__", run_name="__main__", alter_sys=True)
 """
 
 
