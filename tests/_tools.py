@@ -17,7 +17,6 @@ import tarfile
 import tempfile
 import time
 import traceback
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
@@ -33,7 +32,6 @@ from tarkit.streams import files
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar.block import BLOCK, padding, seal
 from tarkit.tar.header import encode
-from tarkit.tar.reader import Entry, PlainRun
 
 settings.register_profile(
     "tarkit", deadline=None, database=None, max_examples=60
@@ -220,9 +218,8 @@ def archive(members: Mapping[str, bytes] | Iterable[tuple[str, bytes]], end: byt
 
 def run_of(samples: Sequence[TarSample]) -> RunOfSamples:
     """Return samples that follow each other as a run."""
-    keys, stops = [sample.key or b"" for sample in samples], array("q", [sample.stop for sample in samples])
-    run = PlainRun(samples[0].start, keys, stops.tobytes(), Entry._make(samples[-1].raw[-1]))
-    return RunOfSamples(samples[0].source, run)
+    keys, stops = [sample.key or b"" for sample in samples], [sample.stop for sample in samples]
+    return RunOfSamples(samples[0].source, samples[0].start, keys, stops)
 
 
 def with_field(block: bytes, offset: int, value: bytes) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, Self, cast
 
 from tarkit.api.run import Run
 from tarkit.api.steps import Change, Flow, InputReader, SampleFilter, Step
@@ -25,7 +25,6 @@ from tarkit.samples.sample import Piece, TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.fileobjects import FileObjectInput, for_one_run
 from tarkit.streams.location import Location, expand_inputs
-from tarkit.tar.fast import find_run
 
 if TYPE_CHECKING:
     from tarkit.samples.text import Mode
@@ -286,12 +285,8 @@ class Chain:
         """
         inputs = inputs or self._open_inputs(run, directory, spool)
         inputs.moves, inputs.contents = moves, contents
-        flow = Flow(run, inputs, keys_may_repeat=self._origin.keys_may_repeat)
-        with ExitStack() as stack:
-            stack.push(flow)  # what the first steps have started ends with an error of a later one
-            samples = self._apply_steps(flow, keep=spool)
-            stack.pop_all()
-        return samples, flow
+        pieces, flow = self._begin(run, inputs, keep=spool)
+        return cast("Iterator[TarSample]", pieces), flow
 
     def pieces(
         self, run: Run, *, runs: bool, moves: bool = True, directory: str | None = None
@@ -299,15 +294,23 @@ class Chain:
         """Begin a run as `samples` does, for an output that takes runs of samples as ranges of bytes.
 
         Args:
-            runs: whether it does. There are none without the accelerator, and where a step, or the check of keys,
-                needs each sample.
+            runs: whether it does. There are none where a step, or the check of keys, needs each sample.
             run, moves, directory: as for `samples`.
         """
-        samples, flow = self.samples(run, moves=moves, directory=directory)
-        joins = "joined-sample" in run.policy.allowed
-        if find_run is None or self._steps or joins or not runs or not isinstance(flow.inputs, DatasetReader):
-            return samples, flow
-        return flow.inputs.runs(), flow
+        inputs = self._open_inputs(run, directory, spool=False)
+        inputs.moves = moves
+        return self._begin(run, inputs, runs=runs and "joined-sample" not in run.policy.allowed)
+
+    def _begin(
+        self, run: Run, inputs: InputReader, keep: bool = False, runs: bool = False
+    ) -> tuple[Iterator[Piece], Flow]:
+        """Begin a run over inputs; samples come in runs if `runs` and the last step can."""
+        flow = Flow(run, inputs, keys_may_repeat=self._origin.keys_may_repeat)
+        with ExitStack() as stack:
+            stack.push(flow)  # what the first steps have started ends with an error of a later one
+            samples = self._apply_steps(flow, keep, runs)
+            stack.pop_all()
+        return samples, flow
 
     def _open_inputs(self, run: Run, directory: str | None, spool: bool) -> InputReader:
         """Begin to read the origin, as the steps require it."""
@@ -320,25 +323,32 @@ class Chain:
             spool=spool or any(step.rereads for step in steps),
         )
 
-    def _apply_steps(self, flow: Flow, keep: bool) -> Iterator[TarSample]:
-        """Return the samples after all steps; with `keep` they, too, can be read again.
+    def _apply_steps(self, flow: Flow, keep: bool, runs: bool) -> Iterator[Piece]:
+        """Return the samples after all steps, in runs if `runs` and the last step can.
+
+        With `keep` they, too, can be read again.
 
         Before each step, and at the end, `flow.reread` is set to what reads the samples in front again.
         """
         steps, point = self._steps, RereadPoint(0, flow.inputs)
-        samples = iter(flow.inputs)
+        inputs, takes_runs = flow.inputs, steps[0].takes_runs if steps else runs
+        samples: Any
+        if takes_runs and isinstance(inputs, DatasetReader):
+            samples = inputs.runs(steps[0].run_field, streams=False) if steps else inputs.runs()
+        else:
+            samples = iter(inputs)
         for number, step in enumerate(steps):
             flow.reread = partial(self._reread, flow, point, number)
             flow.has_all = self._keeps_all(number)
             flow.by_headers = all(earlier.by_headers for earlier in steps[:number])
-            samples = step(samples, flow)
+            samples = step.pieces(samples, flow) if runs and number == len(steps) - 1 else step(samples, flow)
             if step.runs_code and (keep or any(later.rereads for later in steps[number + 1 :])):
                 from tarkit.sorting.ranges import KeptSamples
 
                 point = RereadPoint(number + 1, KeptSamples(samples, flow.inputs.tmpdir))
                 samples = iter(point.samples)
         flow.reread = partial(self._reread, flow, point, len(steps))
-        return samples
+        return cast("Iterator[Piece]", samples)
 
     def _reread(self, flow: Flow, point: RereadPoint, number: int, policy: Policy) -> Iterator[TarSample]:
         """Yield the samples in front of step `number` again: those of `point`, through the steps between."""

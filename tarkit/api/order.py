@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from tarkit.api.arguments import check_choice, list_words
@@ -15,11 +16,11 @@ from tarkit.api.steps import Flow, Step
 from tarkit.errors import Usage, spell
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.pipeline import neighbours
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import Piece, TarSample
 from tarkit.sorting.keys import Disorder, OrderFile, SortKey, SortType, check_order
 from tarkit.sorting.memory import in_place, parse_memory
 from tarkit.sorting.shuffle import pcg_keys, random_keys
-from tarkit.sorting.sorter import Rank, Sorter
+from tarkit.sorting.sorter import Rank, RanksOfRun, Sorter
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
@@ -60,26 +61,42 @@ class Order(Step):
         """Return whether files exceed free memory: they are read in order, to avoid random access to the disk."""
         return not self.rereads and not in_place(locations, run.note)
 
-    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+    @property
+    def takes_runs(self) -> bool:
+        """Whether keys, their number, or the contents of `run_field` are all that matters."""
+        return self.key.takes_runs if isinstance(self.key, SortKey) else self.key is None
+
+    @property
+    def run_field(self) -> bytes | None:
+        """The field of which runs have the contents."""
+        return self.key.run_field if isinstance(self.key, SortKey) else None
+
+    def __call__(self, samples: Iterator[Piece], flow: Flow) -> Iterator[TarSample]:
         """Return the samples in order."""
         return iter(self.sorter(samples, flow))
 
-    def sorter(self, samples: Iterator[TarSample], flow: Flow) -> Sorter:
+    def pieces(self, samples: Iterator[Piece], flow: Flow) -> Iterator[Piece]:
+        """Return the samples in order, perhaps in runs."""
+        return self.sorter(samples, flow).pieces()
+
+    def sorter(self, samples: Iterator[Piece], flow: Flow) -> Sorter:
         """Return what puts the samples of a run in order."""
         run, key = flow.run, self.key
         flow.is_earlier = None
         if flow.by_headers and isinstance(flow.inputs, DatasetReader):
             flow.inputs.reordered = True
         rank: Rank
-        if key is not None:
-            rank = key
-        else:
+        of_run: RanksOfRun | None = None
+        if key is None:
             assert self.random is not None
-            rank = self.random.rank(flow)
+            rank, of_run = self.random.ranks(flow)
+        else:
+            rank, of_run = key, key.of_run if isinstance(key, SortKey) else None
         sorter = Sorter(
             _watched(run, samples, flow.inputs.locations),
             rank,
             parse_memory(None) if self.memory is None else self.memory,
+            of_run,
             tmpdir=flow.inputs.tmpdir,
             note=run.note,
             gather=run.policy if self.gathers else None,
@@ -120,15 +137,15 @@ class Random:
     rng: ShuffleRng = "tarkit"
     start: int = 0
 
-    def rank(self, flow: Flow) -> Rank:
-        """Return the function that gives the rank of each sample."""
+    def ranks(self, flow: Flow) -> tuple[Rank, RanksOfRun]:
+        """Return the functions that give the rank of the next sample, and the ranks of the next ones."""
         if self.rng == "tarkit":
             keys = random_keys(self.seed, self.epoch, self.start)
         else:
             total = sum(sample.key is not None for sample in flow.reread(flow.run.policy.silent()))
             flow.run.note(f"{total} samples for {spell('rng', 'pcg')}")
             keys = pcg_keys(total, self.seed + self.epoch)
-        return lambda sample, ordinal: next(keys)
+        return lambda sample, ordinal: next(keys), lambda run: list(islice(keys, len(run.keys)))
 
 
 def order_key(
@@ -187,20 +204,20 @@ def _ranked(key: SortKey | OrderFile, run: Run) -> Rank:
     return rank
 
 
-def _watched(run: Run, samples: Iterator[TarSample], locations: Sequence[Location]) -> Iterator[TarSample]:
+def _watched(run: Run, samples: Iterator[Piece], locations: Sequence[Location]) -> Iterator[Piece]:
     """Show progress in bytes read while samples come in; while they go out there is another bar."""
     if not run.shows_progress:  # to count takes time
         return samples
     passed = before = count = 0
     source = None
 
-    def counted() -> Iterator[TarSample]:
+    def counted() -> Iterator[Piece]:
         nonlocal passed, before, count, source
-        for sample in samples:
-            if sample.source is not source:
-                source, before = sample.source, passed
-            passed = before + sample.stop
-            count += 1
-            yield sample
+        for piece in samples:
+            if piece.source is not source:
+                source, before = piece.source, passed
+            passed = before + piece.stop
+            count += 1 if isinstance(piece, TarSample) else len(piece.keys)
+            yield piece
 
     return run.draw(counted(), lambda: passed, lambda: count, total_size(locations))

@@ -17,7 +17,7 @@ from tarkit.errors import TarkitError, Usage, spell
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle
-from tarkit.samples.sample import AnyPiece, TarSample
+from tarkit.samples.sample import AnyPiece, Piece, TarSample
 from tarkit.samples.select import KeyList, Select
 from tarkit.streams.location import Location
 
@@ -177,9 +177,23 @@ class Step:
         """Return whether files are to be read in order, as streams are."""
         return False
 
+    @property
+    def takes_runs(self) -> bool:
+        """Whether the samples of files may come to it in runs, with the contents of `run_field`."""
+        return False
+
+    @property
+    def run_field(self) -> bytes | None:
+        """The field of which runs have the contents, in lower case."""
+        return None
+
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples after this step."""
         raise NotImplementedError
+
+    def pieces(self, samples: Iterator[Piece], flow: Flow) -> Iterator[Piece]:
+        """Return the samples after this step, in runs where it can, for an output that takes them."""
+        return self(samples, flow)  # type: ignore[arg-type]
 
 
 class SampleFilter(Step):

@@ -206,7 +206,7 @@ class _Planner:
         part.plain = plain
         part.count += len(entries)
         part.stop = entries[-1][4]
-        if (not plain or block.SLASH in key or self.survey.nul) and not all(is_safe(entry[0]) for entry in entries):
+        if (not plain or block.SLASH in key or self.survey.special) and not all(is_safe(entry[0]) for entry in entries):
             plan.bad.setdefault(key, "unsafe-name")
 
     def with_key(self, entries: list[Raw]) -> list[Raw]:

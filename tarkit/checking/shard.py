@@ -111,7 +111,7 @@ class ShardCheck:
         """Check all samples, and yield findings and samples in batches."""
         groups, survey = EntryGroups(), self._survey
         while True:
-            for key, entries, plain in groups.read(survey, ahead=survey.plain_samples):
+            for key, entries, plain in groups.read(survey, ahead=survey.ahead):
                 self._check(key, entries, plain)
                 if self._found or len(self._batch) >= BATCH:
                     yield from self._found
@@ -140,7 +140,9 @@ class ShardCheck:
         if key is not None:
             length, start = len(key) + 1, entries[0][1]
             report.samples += 1
-            report.first, report.last = (key if report.first is None else report.first), key
+            report.last = key
+            if report.first is None:
+                report.first = key
             if block.SLASH in key and not is_safe(key):
                 self._error("unsafe-name", start, key, f"the name {show(entries[0][0])} is not safe to extract")
             if self._contents is not None:
@@ -156,7 +158,7 @@ class ShardCheck:
                 self._check_required(key, start, fields)
             if self._target is not None:
                 self._found += self._target.sample(key, start, fields)
-        if (not plain or self._survey.nul or self._survey.sparse) and self._contents is None:
+        if (not plain or self._survey.special) and self._contents is None:
             self._check_special(everything)
 
     def _check_special(self, entries: list[Raw]) -> None:

@@ -58,14 +58,9 @@ class Survey:
         self._reported = False  # the error that ended a stream
 
     @property
-    def nul(self) -> bool:
-        """Whether a name since the last damage contains a NUL."""
-        return self._reader.nul
-
-    @property
-    def sparse(self) -> bool:
-        """Whether an entry since the last damage is a sparse file."""
-        return self._reader.sparse
+    def special(self) -> bool:
+        """Whether since the last damage a name contains a NUL, or an entry is a sparse file."""
+        return self._reader.nul or self._reader.sparse
 
     @property
     def found(self) -> bool:
@@ -105,9 +100,13 @@ class Survey:
         if self.source.failure is not None and not self._reported:
             self.damage = self._truncation(self.source.failure, self.end)
 
-    def plain_samples(self, entry: Raw) -> PlainSamples:
-        """Read the plain samples from `entry` on, the last one that was yielded; see `TarReader.plain_samples`."""
-        return self._reader.plain_samples(entry) if self._each is None else []
+    @property
+    def ahead(self) -> Callable[[Raw], PlainSamples] | None:
+        """What reads the plain samples from the last entry on, as `TarReader.ahead`; None if each entry is read."""
+        return None if self._each is not None or self._reader.ahead is None else self._plain_samples
+
+    def _plain_samples(self, entry: Raw) -> PlainSamples:
+        return self._reader.plain_samples(entry)  # of the current reader: there is another one after damage
 
     def _one_by_one(self) -> Iterator[Raw]:
         for entry in self._reader.raw():

@@ -173,7 +173,7 @@ class BlockSource:
         assert self._held is not None
         return self._held
 
-    def peek(self, pos: int, n: int) -> bytes:
+    def peek(self, pos: int, n: int) -> bytes | memoryview:
         """Return at least `n` bytes from `pos` on, fewer only at the end of the sample."""
         return self._range.peek(pos, n)
 

@@ -264,10 +264,11 @@ class _HeaderCount:
                 length = len(key) + 1
                 fields = tuple([entry[0][length:] for entry in entries])
                 sizes = [entry[3] for entry in entries]
-                if fields in rows:
-                    rows[fields] += sizes
-                else:
+                row = rows.get(fields)
+                if row is None:
                     rows[fields] = sizes
+                else:
+                    row += sizes
                 census.extensions += entries[-1][4] - entries[0][1]  # all bytes; `_flush` subtracts the others
                 self.pending += len(entries)
                 if self.pending >= PENDING:

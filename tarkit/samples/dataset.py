@@ -311,13 +311,20 @@ class DatasetReader:
             return self._round_robin(sources)
         return (sample for source in sources for sample in self._samples(source))
 
-    def runs(self) -> Iterator[Piece]:
-        """Yield the samples in runs, as `SampleReader.runs`, where all of an input are read before the next."""
+    def runs(self, field: bytes | None = None, streams: bool = True) -> Iterator[Piece]:
+        """Yield the samples in runs, as `SampleReader.runs`, where all of an input are read before the next.
+
+        Without `streams` only those of files are in runs.
+        """
+
+        def choose(samples: SampleReader) -> Iterator[Piece]:
+            return samples.runs(field) if streams or samples.source.seekable else iter(samples)
+
         if self.search is not None or self.interleave > 1 or self.shard_slice is not None:
             return iter(self)
         self.dropped = 0
         allow_files(len(self.locations))
-        return (piece for source in self._sources() for piece in self._read(source, SampleReader.runs))
+        return (piece for source in self._sources() for piece in self._read(source, choose))
 
     def _read_or_found(self, found: Source | TarSample) -> Iterator[TarSample]:
         return iter((found,)) if isinstance(found, TarSample) else self._samples(found)

@@ -53,9 +53,9 @@ def neighbours(
 def without_strays(samples: Iterator[AnyPiece], policy: Policy) -> Iterator[AnyPiece]:
     """Yield the samples; the entries of an archive without samples are dropped with a warning."""
     for sample in samples:
-        if isinstance(sample, RunOfSamples) or sample.key is not None:
+        if sample.key is not None:
             yield sample
-        else:
+        elif isinstance(sample, TarSample):
             policy.warn(
                 f"{sample.source.name}: no sample found; {len(sample.entries)} entries without a key are left out"
             )
@@ -90,8 +90,11 @@ class Keys:
         return self._policy.apply(Problem("repeated-key", sample.source.name, sample.start, what)) == "keep"
 
     def all_new(self, run: RunOfSamples) -> bool:
-        """Return whether no key of a run was there before; else none of them is remembered."""
-        return self._repeated is None and self._known.extend(run.keys)
+        """Return whether no key of a run was there before; else none of them is remembered.
+
+        Where repeated keys are known in advance, they are not in runs.
+        """
+        return self._repeated is not None or self._known.extend(run.keys)
 
 
 def unrepeated(samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from operator import itemgetter
 from typing import cast
@@ -11,9 +12,9 @@ from tarkit.errors import Problem, TarkitError, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.sample import KEYLESS, Piece, Recent, RunOfSamples, TarSample, is_safe, key_of
 from tarkit.streams import source as streams
-from tarkit.streams.source import Source
+from tarkit.streams.source import Source, WindowSource
 from tarkit.tar import block, pax
-from tarkit.tar.reader import Entry, PlainSamples, Raw, TarReader, find_entry
+from tarkit.tar.reader import Entry, PlainRun, PlainSamples, Raw, TarReader, find_entry
 
 # ---- Checks on the entries of a sample: duplicate names, unsafe names, links outside the sample
 
@@ -168,12 +169,11 @@ def find_beyond(source: Source, header: int, kept: int, passed: Callable[[int], 
 
 # ---- Group entries into samples
 
-LARGE = 16 << 20  # bytes; a larger sample of a stream is yielded before its end is known
+LARGE = 16 << 20  # bytes; a larger sample of a stream is yielded before its end is known, and ends a run
 
 FEW = 64  # entries of a sample up to which names are compared one by one
 
 _NO_LIMIT = 1 << 62
-
 
 _NAME = itemgetter(0)
 _PLAIN = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
@@ -294,6 +294,114 @@ class EntryGroups:
         return self.take()
 
 
+# ---- Find runs
+
+LONGEST_RUN = 1024  # samples, as in `_fast.c`
+
+_SHORT = 1 << 12  # bytes of a field that a run has
+_HELD = 1 << 18  # and of that field in all of its samples
+_NEAR = 1 << 15  # bytes: the accelerator finds smaller samples in memory
+_MOST_PASSED = 63  # samples that pass before a run is looked for again
+
+
+def find_run(
+    entries: Iterable[Raw],
+    field: bytes | None = None,
+    read: Callable[[int, int], bytes] = lambda start, stop: b"",
+    least: int = 0,
+) -> PlainRun | None:
+    """Return the plain samples at the start of `entries` as a run; None if there is none.
+
+    A sample is in it if another one follows, its entries are regular files with different names, which stay inside of
+    the directory to which they are extracted, and the field has at most 4 KiB. A run ends with the sample that makes it
+    longer than `LARGE`.
+
+    Args:
+        entries: the entries of an archive from the first of a sample on; damage ends the run.
+        field: the field of which the run has the contents, in lower case; the first, if several differ in case.
+        read: returns bytes of the archive, for the contents.
+        least: the run ends with the first sample of fewer bytes.
+    """
+    keys: list[bytes] = []
+    stops: list[int] = []
+    contents: list[bytes] = []
+    names: list[bytes] = []  # of the sample that is not complete
+    content: bytes | None = None  # of the field in it
+    key = prefix = greatest = b""
+    length = start = begin = held = 0
+    last = before = None  # the last entry of the run, and the one before this
+    with suppress(TarkitError):
+        for entry in entries:
+            name = entry[0]
+            if entry[5] != block.REGULAR or entry[7] >= 0 or 0 in name:
+                break
+            if length and name.startswith(prefix) and name.find(b"/", length) < 0:
+                if name > greatest:  # greater than all names before it: equal to none of them
+                    greatest = name
+                elif name in names or len(names) >= FEW:
+                    break
+                names.append(name)
+            else:
+                slash = name.rfind(b"/") + 1
+                dot = name.find(b".", slash)
+                if dot <= slash or (length and field is not None and content is None):
+                    break
+                if before is None:
+                    begin = entry[1]
+                else:
+                    keys.append(key)
+                    stops.append(before[4])
+                    last = before
+                    if content is not None:
+                        contents.append(content)
+                    enough = len(keys) == LONGEST_RUN or before[4] - begin > LARGE or held > _HELD
+                    if enough or before[4] - start < least:
+                        break
+                if slash and (name[0] == block.SLASH or b".." in name[:slash]):
+                    break
+                key = name[:dot]
+                prefix, greatest, names, length, start, content = key + b".", name, [name], dot + 1, entry[1], None
+            if field is not None and content is None and name[length:].lower() == field:
+                if entry[3] > _SHORT:
+                    break
+                content = read(entry[2], entry[2] + entry[3])
+                held += entry[3]
+            before = entry
+    return None if last is None else PlainRun(begin, keys, stops, contents, last)
+
+
+class RunFinder:
+    """Find runs, with the contents of a field, among the samples of one archive.
+
+    The accelerator finds those that are in memory. Python finds those of large samples of files, and without the
+    accelerator all. Where Python finds none, it lets a sample pass before it looks again, then 3, 7, up to 63.
+    """
+
+    def __init__(self, source: Source, field: bytes | None) -> None:
+        self.source = source
+        self._field = field
+        self._to_pass = self._left = 0  # samples to pass after the last attempt, and from here on
+
+    def find(self, reader: TarReader, entry: Raw) -> PlainRun | None:
+        """Return the run at an entry, the first of a sample, and the last that `reader` has yielded; None for none."""
+        if not reader.plain:
+            return None
+        source, least = self.source, 0
+        far = isinstance(source, WindowSource)
+        found = reader.plain_run(entry, self._field)
+        if reader.ahead is not None:
+            if found is not None or not far or reader.holds(entry):
+                return found
+            least = _NEAR
+        if self._left:
+            self._left -= 1
+            return None
+        read = source.recent if isinstance(source, WindowSource) else source.read
+        found = find_run(reader.again(entry, far).raw(), self._field, read, least)
+        self._to_pass = self._left = 0 if found else min(2 * self._to_pass + 1, _MOST_PASSED)
+        return found
+
+
 # ---- The samples of an archive
 
 
@@ -338,7 +446,7 @@ class SampleReader:
         self._checks = EntryChecks(source, policy, moves)
         self._keys = None if gather else Recent()
         self._is_repeated = _never if self._keys is None else self._keys.add
-        self._in_runs = False
+        self._finder: RunFinder | None = None
         self._found_run: RunOfSamples | None = None
         # Large samples are yielded before their end is known.
         self._early = not source.seekable and not policy.lenient
@@ -363,9 +471,12 @@ class SampleReader:
         """Yield the samples."""
         return cast("Iterator[TarSample]", self._read())
 
-    def runs(self) -> Iterator[Piece]:
-        """Yield the samples, those in runs that the accelerator finds: plain ones with safe names and new keys."""
-        self._in_runs = True
+    def runs(self, field: bytes | None = None) -> Iterator[Piece]:
+        """Yield the samples, plain ones in runs if their names are safe and their keys are new; see `RunFinder`.
+
+        With `field`, in lower case, there are runs of samples that have it, with its contents.
+        """
+        self._finder = RunFinder(self.source, field)
         return self._read()
 
     def _read(self) -> Iterator[Piece]:
@@ -393,7 +504,7 @@ class SampleReader:
         """Yield samples up to the end, to damage, or to a sample that is yielded before its end is known."""
         source, reader, release, is_repeated = self.source, self._reader, self.source.release, self._is_repeated
         limit = LARGE if self._early and not self._damaged else _NO_LIMIT
-        ahead = self._run_ahead if self._in_runs and reader.ahead is not None else reader.ahead
+        ahead = reader.ahead if self._finder is None else self._run_ahead
         for key, entries, plain in self._groups.read(self._entries, limit, ahead):
             if not entries:
                 assert self._found_run is not None
@@ -422,11 +533,14 @@ class SampleReader:
     def _run_ahead(self, entry: Raw) -> PlainSamples:
         """Look for a run at the first entry of a sample; `_run` gets it as one sample without entries."""
         reader = self._reader
-        found = None if self._suspect else reader.plain_run(entry)
-        if found is None or not (self._keys is None or self._keys.extend(found.keys)):
+        found = None if self._suspect or self._finder is None else self._finder.find(reader, entry)
+        if found is None:
             return reader.plain_samples(entry)
         reader.passed(found)
-        self._found_run = RunOfSamples(self.source, found)
+        run = RunOfSamples(self.source, found.start, found.keys, found.stops, found.contents)
+        if self._keys is not None and not self._keys.extend(found.keys):
+            return ((key, list(sample.raw)) for key, sample in zip(found.keys, run.samples(), strict=True))
+        self._found_run = run
         return [(found.keys[0], [])]
 
     def _close(self, good: bool) -> Iterator[TarSample]:

@@ -8,15 +8,15 @@ belong to the sample around them, else to the next one, at the end to the last o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from operator import lt
 from typing import TypeVar
 
 from tarkit.streams.ranges import HeldRange
-from tarkit.streams.source import Source
+from tarkit.streams.source import Source, WindowSource
 from tarkit.tar import block
-from tarkit.tar.reader import Entry, PlainRun, Raw, TarReader
+from tarkit.tar.reader import Entry, Raw, TarReader
 from tarkit.tar.writer import EntryWriter
 
 KEYLESS = frozenset((block.DIRECTORY, block.PAX_GLOBAL, block.GNU_VOLUME, block.GNU_DUMPDIR))
@@ -138,25 +138,34 @@ class TarSample:
 
 
 class RunOfSamples:
-    """Plain samples of an archive that follow each other, to be written as one range; see `SampleReader.runs`.
+    """Samples that are written together: here plain ones that follow each other in an archive; see `SampleReader.runs`.
 
     Attributes:
         source: the archive.
-        start, stop: the byte range in the archive.
-        keys: those of the samples, which differ.
+        start, stop: the byte range in the archive, or of another kind of run in what `write` writes.
+        keys: those of the samples; neighbours differ.
         key: that of the last one.
-        stops: the ends of the samples.
+        stops: the ends of the samples, in the same bytes.
+        contents: those of the field that the reader was asked for.
     """
 
-    __slots__ = ("key", "keys", "source", "start", "stop", "stops")
+    __slots__ = ("contents", "key", "keys", "source", "start", "stop", "stops")
 
-    def __init__(self, source: Source, run: PlainRun) -> None:
+    def __init__(
+        self,
+        source: Source,
+        start: int,
+        keys: Sequence[bytes],
+        stops: Sequence[int],
+        contents: Sequence[bytes] = (),
+    ) -> None:
         self.source = source
-        self.start = run.start
-        self.keys = run.keys
-        self.key = run.keys[-1]
-        self.stops = memoryview(run.stops).cast("q")
-        self.stop = self.stops[-1]
+        self.start = start
+        self.keys = keys
+        self.key = keys[-1]
+        self.stops = stops
+        self.stop = stops[-1]
+        self.contents = contents
 
     @property
     def first_key(self) -> bytes:
@@ -173,8 +182,11 @@ class RunOfSamples:
 
     def samples(self) -> Iterator[TarSample]:
         """Yield the samples one by one; their headers are read again."""
-        start = self.start
-        entries = TarReader(HeldRange(self.source.name, start, self.source.read(start, self.stop)), start).raw()
+        start, source = self.start, self.source
+        if isinstance(source, WindowSource):
+            entries = TarReader(source.another(), start).raw()
+        else:
+            entries = TarReader(HeldRange(source.name, start, source.read(start, self.stop)), start).raw()
         for key, stop in zip(self.keys, self.stops, strict=True):
             own = [next(entries)]
             while own[-1][4] < stop:
@@ -187,6 +199,15 @@ class RunOfSamples:
 
 Piece = TarSample | RunOfSamples  # what an output gets that takes samples as ranges of bytes
 AnyPiece = TypeVar("AnyPiece", TarSample, Piece)
+
+
+def singly(pieces: Iterable[Piece]) -> Iterator[TarSample]:
+    """Yield the samples, those of runs one by one."""
+    for piece in pieces:
+        if isinstance(piece, TarSample):
+            yield piece
+        else:
+            yield from piece.samples()
 
 
 def is_safe(name: bytes) -> bool:

@@ -205,6 +205,8 @@ class Name:
             (os.fsencode(".".join(parts[:cut])).lower(), parts[cut:])
             for cut in range(0 if exact else len(parts) - 1, 0, -1)
         ]
+        # whether it is never a path into JSON, or a property
+        self.is_field = not self.is_key and self._word is None and not self._paths
 
     def value(self, view: View) -> Any:
         """Return the decoded value.

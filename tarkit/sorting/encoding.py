@@ -21,6 +21,7 @@ _SPECIAL = re.compile(rb"([+-]?)(?:(inf(?:inity)?)|nan)", re.IGNORECASE)
 _RUN = re.compile(rb"[0-9]+")
 _NEAR = 100  # exponents up to here take one byte
 _WHITE = b" \t\r\n\f\v"
+_BEGIN = b"+-.0123456789" + _WHITE  # of a number
 
 
 def reverse(code: bytes) -> bytes:
@@ -41,7 +42,7 @@ def number(raw: bytes) -> bytes | None:
     if raw.isdigit() and len(raw) <= _NEAR:  # in a third of the time
         mantissa = raw.lstrip(b"0")
         return b"%b%c%b\0" % (_POSITIVE, 128 + len(mantissa), mantissa.rstrip(b"0")) if mantissa else _ZERO
-    return _number(raw)
+    return _number(raw) if raw[:1] in _BEGIN else None  # most text begins with something else
 
 
 def auto(raw: bytes) -> bytes:

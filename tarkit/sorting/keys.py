@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from tarkit.errors import Problem, TarkitError, show, spell, spell_open
 from tarkit.problems import Policy
-from tarkit.samples.sample import TarSample, key_of
+from tarkit.samples.sample import RunOfSamples, TarSample, key_of
 from tarkit.samples.values import MISFITS, Name, Number, View
 from tarkit.sorting import encoding
 from tarkit.stores.store import StoreOptions
@@ -67,6 +67,7 @@ class SortKey:
         self._encode = _CODES[self.type]
         self._names = [Name(name) for name in names]
         self._field = self._names[0].field if len(names) == 1 and names[0] not in _OWN else None
+        self.run_field = self._field if self._names[0].is_field else None  # whose contents runs bring
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the options: what is made of them cannot be."""
@@ -88,6 +89,20 @@ class SortKey:
             if problem.name not in MISFITS:
                 raise
             return None
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether the key alone matters, or the contents of `run_field`."""
+        return self._plain or self.run_field is not None
+
+    def of_run(self, run: RunOfSamples) -> Sequence[bytes] | None:
+        """Return the ranks of the samples of a run with the contents of `run_field`; None leaves it to `__call__`."""
+        if self._plain:
+            return [encoding.reverse(encoding.text(key)) for key in run.keys] if self.reverse else run.keys
+        codes = list(map(self._encode, run.contents))
+        if None in codes or max(map(len, run.contents)) > CONTENT_LIMIT:
+            return None
+        return list(map(encoding.reverse, codes)) if self.reverse else codes  # type: ignore[arg-type, return-value]
 
     def _quick(self, sample: TarSample, length: int, field: bytes) -> bytes | None:
         """Return the code of a field of an ordinary sample, in half the time of `_rank`; None leaves it to that."""

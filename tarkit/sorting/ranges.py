@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import accumulate, chain, islice, repeat
 from operator import add, eq, itemgetter
 from struct import Struct
 
-from tarkit.samples.sample import TarSample, key_of
+from tarkit.samples.sample import Piece, RunOfSamples, TarSample, key_of
 from tarkit.spill.records import SpilledList
 from tarkit.streams.ranges import HeldRange, JoinedSource, MovedRange
 from tarkit.streams.sink import Sink
@@ -33,6 +33,7 @@ _HEAD, _EACH, _KEY = _LONG.size, _RANGE.size, SHORT.size
 
 TOGETHER = 128  # samples that are read together
 SMALL = 1 << 13  # maximum of bytes of each of them
+MOST = 16 << 20  # and of samples that follow each other, together
 
 Range = tuple[int, int, int, int, int]  # input, file, start, offset, length
 
@@ -89,6 +90,40 @@ class ReadSample(PlacedSample):
             writer.raw((self.data,), self.stop - self.start)
         else:
             super().write(writer)
+
+
+class PlacedRun(RunOfSamples):
+    """Samples that follow each other in a file."""
+
+    __slots__ = ()
+
+    def samples(self) -> Iterator[TarSample]:
+        """Yield the samples one by one."""
+        starts = chain((self.start,), self.stops)
+        return map(PlacedSample, self.keys, repeat(self.source), repeat(()), starts, self.stops)
+
+
+class ReadRun(RunOfSamples):
+    """Samples of files whose bytes were read in advance, to be written one after the other."""
+
+    __slots__ = ("_blobs", "_files", "_starts")
+
+    def __init__(
+        self, keys: Sequence[bytes], files: Sequence[Source], starts: Sequence[int], blobs: Sequence[bytes]
+    ) -> None:
+        super().__init__(files[-1], 0, keys, list(accumulate(map(len, blobs))))
+        self._files = files
+        self._starts = starts
+        self._blobs = blobs
+
+    def write(self, writer: EntryWriter, begin: int = 0, end: int | None = None) -> None:
+        """Append samples [begin, end) to an archive, by default all."""
+        stop = self.stop if end is None else self.stops[end - 1]
+        writer.raw(self._blobs[begin:end], stop - self.start_of(begin))
+
+    def samples(self) -> Iterator[TarSample]:
+        """Yield the samples one by one."""
+        return map(ReadSample, self.keys, self._files, self._starts, self._blobs)
 
 
 def split_off_strays(sample: TarSample) -> tuple[list[Span], list[Span]]:
@@ -224,35 +259,41 @@ class RangeList:
 
     def sample(self, place: Place, blob: bytes | None = None) -> TarSample:
         """Return the sample at a place; `blob` has its bytes if they are in memory."""
-        pieces = self.pieces(place, blob)
-        source, start, stop = pieces[0]
-        if len(pieces) > 1:
-            source = JoinedSource(source.name, start, pieces)
+        ranges = self.in_sources(place, blob)
+        source, start, stop = ranges[0]
+        if len(ranges) > 1:
+            source = JoinedSource(source.name, start, ranges)
             stop = source.size or 0
         return PlacedSample(key_in(place), source, (), start, stop)
 
-    def samples(self, places: Sequence[Place]) -> Iterator[TarSample]:
-        """Yield the samples at places. The bytes of small ones that are not neighbours are read together."""
+    def pieces(self, places: Sequence[Place]) -> Iterator[Piece]:
+        """Yield the samples at places, in runs if they follow each other, or are small: then their bytes are read.
+
+        Neighbours in a run have different keys.
+        """
         for at in range(0, len(places), TOGETHER):
             some = places[at : at + TOGETHER]
             if any(map(itemgetter(0), some)):
                 yield from map(self.sample, some)
                 continue
             _, numbers, starts, sizes = zip(*map(SHORT.unpack_from, some), strict=True)
+            keys = [place[_KEY:] for place in some]
             stops = tuple(map(add, starts, sizes))
             files = [self.files[number] for number in numbers]
-            adjacent = any(map(eq, stops, starts[1:]))
-            if adjacent or max(sizes) > SMALL or not all(isinstance(file, FileSource) for file in set(files)):
-                yield from map(PlacedSample, [place[_KEY:] for place in some], files, repeat(()), starts, stops)
-                continue
-            if len(set(files)) == 1:
-                blobs = files[0].read_many(starts, sizes)
+            one = files[0] if len(set(numbers)) == 1 else None
+            repeated = any(map(eq, keys, islice(keys, 1, None)))
+            if one is not None and not repeated and sum(sizes) <= MOST and all(map(eq, stops, islice(starts, 1, None))):
+                yield PlacedRun(one, starts[0], keys, stops)
+            elif repeated or max(sizes) > SMALL or not all(isinstance(file, FileSource) for file in set(files)):
+                yield from map(PlacedSample, keys, files, repeat(()), starts, stops)
+            elif one is not None:
+                yield ReadRun(keys, files, starts, one.read_many(starts, sizes))
             else:
                 blobs = [file.read(start, stop) for file, start, stop in zip(files, starts, stops, strict=True)]
-            yield from map(ReadSample, [place[_KEY:] for place in some], files, starts, blobs)
+                yield ReadRun(keys, files, starts, blobs)
 
-    def pieces(self, place: Place, blob: bytes | None = None) -> list[tuple[Source, int, int]]:
-        """Return the ranges of a place; `blob` has their bytes if they are in memory."""
+    def in_sources(self, place: Place, blob: bytes | None = None) -> list[tuple[Source, int, int]]:
+        """Return the ranges of a place with their sources; `blob` has their bytes if they are in memory."""
         found: list[tuple[Source, int, int]] = []
         held = 0
         for number, in_file, start, offset, size in self.ranges(place):
@@ -272,29 +313,29 @@ class RangeList:
 
     def request(self, place: Place) -> list[RequestedRange] | None:
         """Begin to fetch the ranges of a place; None if they are not all in objects of stores."""
-        pieces = self.pieces(place)
-        if not all(isinstance(file, WindowSource) and file.url is not None for file, _, _ in pieces):
+        ranges = self.in_sources(place)
+        if not all(isinstance(file, WindowSource) and file.url is not None for file, _, _ in ranges):
             return None
-        requests = (file.request(start, stop) for file, start, stop in pieces if isinstance(file, WindowSource))
+        requests = (file.request(start, stop) for file, start, stop in ranges if isinstance(file, WindowSource))
         return [request for request in requests if request is not None]
 
     def free(self, place: Place) -> None:
         """Free the windows and connections of the objects that have the ranges of a place."""
-        for file, _, _ in self.pieces(place):
+        for file, _, _ in self.in_sources(place):
             if isinstance(file, WindowSource) and file.url is not None:
                 file.close()
 
     def entries(self, place: Place) -> Iterator[tuple[Source, Entry]]:
         """Yield the entries at a place, each with its source."""
-        for source, start, stop in self.pieces(place):
+        for source, start, stop in self.in_sources(place):
             for entry in PlacedSample(None, source, (), start, stop).entries:
                 yield source, entry
 
     def behind(self, front: Place, sample: TarSample) -> TarSample:
         """Return the sample with the bytes of a place in front of it."""
-        pieces = [*self.pieces(front), (sample.source, sample.start, sample.stop)]
+        ranges = [*self.in_sources(front), (sample.source, sample.start, sample.stop)]
         # The name of the sample's own archive: the bytes in front may be of another one, and --rekey uses the name.
-        source = JoinedSource(sample.source.name, pieces[0][1], pieces)
+        source = JoinedSource(sample.source.name, ranges[0][1], ranges)
         return PlacedSample(sample.key, source, (), source.start, source.size or 0)
 
     def _writer(self) -> tuple[TemporaryFile, EntryWriter, int]:

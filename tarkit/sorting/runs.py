@@ -116,6 +116,7 @@ class DuplicateKeys:
         self._file: TemporaryFile | None = None
         self._stored = 0
         self.add = self._hashes.append
+        self.extend = self._hashes.extend
 
     def flush(self) -> None:
         """Move the hashes to the disk if they take more than `memory`."""

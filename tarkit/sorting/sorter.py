@@ -19,16 +19,16 @@ A list that is larger than `memory` is sorted in runs itself (external merge sor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from struct import Struct
 
 from tarkit.errors import Problem, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.reader import EQUAL_PARTS, describe_duplicate, duplicate_entries
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import Piece, RunOfSamples, TarSample, singly
 from tarkit.sorting.ranges import (
     SHORT,
     SHORT_LIMIT,
@@ -44,6 +44,7 @@ from tarkit.sorting.sample_prefetch import prefetch_samples
 from tarkit.spill.runs import END, HEAD, escape, merge, ordinal_of, rank_of, rest_of, rests_of
 
 Rank = Callable[[TarSample, int], bytes | None]
+RanksOfRun = Callable[[RunOfSamples], Sequence[bytes] | None]
 
 LARGE = 1 << 22  # bytes of a sample of a stream that goes to a temporary file at once
 _JOINED = "else first tarkit cat --rekey '{stem}/{key}' ... | tarkit sort -"
@@ -55,11 +56,12 @@ pack_head = Struct(HEAD.format + SHORT.format[1:]).pack  # what is between the r
 
 @dataclass(eq=False, repr=False)
 class Sorter:
-    """Iterate over `samples` in the order of their ranks.
+    """Iterate over `samples` in the order of their ranks. They may come in runs.
 
     `rank(sample, ordinal)` returns the rank of a sample, whose bytes can be read during the call; `ordinal` counts the
     samples from 0. It returns None for a sample without a rank, since a field is missing: then `absent(sample)` returns
-    one, or None to leave the sample out, or raises. Without `absent` such a sample is left out.
+    one, or None to leave the sample out, or raises. Without `absent` such a sample is left out. `of_run(run)`
+    returns the ranks of the next samples at once; None calls `rank` for each.
 
     With a policy in `gather` samples of one key become one sample: those of one input as they are (they were scattered
     in it), those of two inputs if `joined-sample` is allowed. Entries keep their order, the ordinal is that of the
@@ -81,9 +83,10 @@ class Sorter:
     were yielded. An AssertionError is raised at the end if these numbers do not add up.
     """
 
-    samples: Iterator[TarSample]
+    samples: Iterator[Piece]
     rank: Rank
     memory: int
+    of_run: RanksOfRun | None = None
     tmpdir: str | None = None
     note: Callable[[str], None] = lambda text: None
     gather: Policy | None = None
@@ -119,6 +122,27 @@ class Sorter:
         """Yield the samples. Entries without a key come in front of the first, or alone if there is no sample."""
         self._take_all()
         self._flush()
+        yield from self._singly()
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the same, in runs where samples of files are small or follow each other: for an output that takes runs.
+
+        `current_rank` is not set. No key in a run is `repeated`.
+        """
+        self._take_all()
+        self._flush()
+        places = self._places
+        if self._strays.count or self._repeat_marks is not None or self._runs.blobs or places.remote:
+            yield from self._singly()
+            return
+        for block in self._in_order():
+            for piece in places.pieces(rests_of(block)):
+                self.given += 1 if isinstance(piece, TarSample) else len(piece.keys)
+                yield piece
+        self._account()
+
+    def _singly(self) -> Iterator[TarSample]:
+        """Yield the samples once all were taken."""
         strays = [place for _, _, place, _ in self._strays]
         if strays and self.strays_apart:
             yield self._alone(strays)
@@ -146,7 +170,7 @@ class Sorter:
                 yield record, places.sample(place, held)
         elif self.contents and not self._runs.blobs:
             for block in blocks:
-                yield from zip(block, places.samples(rests_of(block)), strict=True)
+                yield from zip(block, singly(places.pieces(rests_of(block))), strict=True)
         else:
             for block in blocks:
                 for record in block:
@@ -169,46 +193,63 @@ class Sorter:
 
     def _take_all(self) -> None:
         """Read all samples and find the rank and the place of each."""
-        runs, rank = self._runs, self.rank
-        remember, flush = (
-            (self._duplicates.add, self._duplicates.flush) if self.gather is not None or self.distinct else (None, None)
-        )
+        rank, of_run = self.rank, self.of_run
+        remembers, remember = self.gather is not None or self.distinct, self._duplicates.add
         source, seekable = None, False
         ordinal = file = 0
+        due = OFTEN  # the ordinal at which memory is checked
         records: list[bytes] = []  # of the last samples of files
-        for sample in self.samples:
-            if sample.source is not source:
-                source = sample.source
+        samples: Iterable[TarSample]
+        for piece in self.samples:
+            if piece.source is not source:
+                source = piece.source
                 seekable = source.seekable
                 self._places.enter(source)
                 if seekable:
                     will_need(source)
                     file = self._places.here
-            key, start = sample.key, sample.start
-            size = sample.stop - start
-            if seekable and sample.plain and size < SHORT_LIMIT:
-                value = rank(sample, ordinal)
-                if value is None:
-                    self._pending.add(key or b"", ordinal, SHORT.pack(0, file, start, size) + key)  # type: ignore[operator]
-                else:
-                    if 0 in value:
-                        value = escape(value)
-                    records.append(value + pack_head(0, ordinal, 0, file, start, size) + key)  # type: ignore[operator]
-                    if len(value) > LONG:
-                        runs.extend(records)
-                        records = []
-            elif not self._take(sample, ordinal):
+            if isinstance(piece, TarSample):
+                samples = (piece,)
+            elif of_run is None or piece.stop - piece.start >= SHORT_LIMIT or (ranks := of_run(piece)) is None:
+                samples = piece.samples()
+            else:
+                records += _records(piece, ranks, ordinal, file)
+                if remembers:
+                    self._duplicates.extend(map(hash, piece.keys))
+                ordinal += len(piece.keys)
+                if ordinal >= due or max(map(len, ranks)) > LONG:
+                    due = ordinal + OFTEN
+                    self._add(records)
                 continue
-            if remember is not None:
-                remember(hash(key))
-            ordinal += 1
-            if not ordinal % OFTEN:
-                runs.extend(records)
-                records = []
-                if flush is not None:
-                    flush()
-        runs.extend(records)
+            for sample in samples:
+                key, start = sample.key, sample.start
+                size = sample.stop - start
+                if seekable and sample.plain and size < SHORT_LIMIT:
+                    value = rank(sample, ordinal)
+                    if value is None:
+                        self._pending.add(key or b"", ordinal, SHORT.pack(0, file, start, size) + key)  # type: ignore[operator]
+                    else:
+                        if 0 in value:
+                            value = escape(value)
+                        records.append(value + pack_head(0, ordinal, 0, file, start, size) + key)  # type: ignore[operator]
+                        if len(value) > LONG:
+                            self._add(records)
+                elif not self._take(sample, ordinal):
+                    continue
+                if remembers:
+                    remember(hash(key))
+                ordinal += 1
+                if ordinal >= due:
+                    due = ordinal + OFTEN
+                    self._add(records)
+        self._add(records)
         self.taken = ordinal
+
+    def _add(self, records: list[bytes]) -> None:
+        """Move records, and hashes of keys, to where memory is bounded."""
+        self._runs.extend(records)
+        records.clear()
+        self._duplicates.flush()
 
     def _take(self, sample: TarSample, ordinal: int) -> bool:
         """Find rank and place of one sample of any kind; return False if it has only entries without a key."""
@@ -319,3 +360,14 @@ class Sorter:
             kept = ([each for each in block if not marks[ordinal_of(each)]] for block in blocks)
             blocks = filter(None, kept)
         return merge((blocks, self._ranked_late.blocks())) if self._ranked_late.count else blocks
+
+
+def _records(run: RunOfSamples, ranks: Sequence[bytes], ordinal: int, file: int) -> list[bytes]:
+    """Return the records of the samples of a run; the ordinal of the first and the number of their file are given."""
+    escaped = (escape(rank) if 0 in rank else rank for rank in ranks)
+    starts = chain((run.start,), islice(run.stops, len(run.stops) - 1))
+    numbers = range(ordinal, ordinal + len(run.keys))
+    return [
+        rank + pack_head(0, number, 0, file, start, stop - start) + key
+        for rank, number, start, stop, key in zip(escaped, numbers, starts, run.stops, run.keys, strict=True)
+    ]

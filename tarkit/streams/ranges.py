@@ -30,7 +30,7 @@ class Held:
         self.start = start
         self.size: int | None = stop
 
-    def peek(self, pos: int, n: int) -> bytes:
+    def peek(self, pos: int, n: int) -> bytes | memoryview:
         """Return at least `n` bytes from `pos` on, fewer only at the end."""
         return self.read(pos, min(pos + n, self.size or 0))
 
@@ -51,12 +51,16 @@ class Held:
 class HeldRange(Held):
     """A range held in memory."""
 
-    def __init__(self, name: str, start: int, data: bytes) -> None:
+    def __init__(self, name: str, start: int, data: bytes | memoryview) -> None:
         super().__init__(name, start, start + len(data))
         self.data = data
 
     def read(self, start: int, stop: int) -> bytes:
-        return self.data[start - self.start : stop - self.start]
+        return bytes(self.data[start - self.start : stop - self.start])
+
+    def peek(self, pos: int, n: int) -> memoryview:
+        """Return all bytes from `pos` on."""
+        return memoryview(self.data)[pos - self.start :]
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""

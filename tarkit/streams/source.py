@@ -198,6 +198,10 @@ class FileSource(WindowSource):
 
     def read_many(self, starts: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
         """Return ranges of bytes that begin at `starts`; it takes half of the time of a `read` for each."""
+        first, stop = min(starts), max(map(add, starts, sizes))
+        if stop - first <= 2 * sum(sizes):  # they are close together
+            data = self.read(first, stop)
+            return [data[start - first : start - first + size] for start, size in zip(starts, sizes, strict=True)]
         held = self.file.opened or self.file.open()
         try:
             found = list(map(os.pread, repeat(held.fd), sizes, map(add, starts, repeat(self.offset))))

@@ -1,6 +1,6 @@
 /* The plain samples of an archive, found in one pass over the bytes that are in memory: the optional accelerator.
 
-   `samples` and `run` do what `TarReader.raw` and `EntryGroups.read` do, for regular files of USTAR, GNU and PAX headers.
+   `samples` and `run` do what `TarReader.raw` with `EntryGroups.read` or `find_run` do, for regular files of USTAR, GNU and PAX headers.
    They stop before anything else (another type, a number or record of another form, a checksum that is not the unsigned
    sum, an entry without a key, a repeated name), and Python reads on from there. They never decide that something is
    wrong.
@@ -35,6 +35,7 @@ typedef struct {
 typedef struct {
     Py_buffer view;
     long long base, whole;           /* offset of the buffer in the archive, length of the archive */
+    Span field;                      /* the one whose contents are returned, if any */
     int count;                       /* entries of the current sample; 0 before the first, -1 if there is none */
     Entry entries[MOST_ENTRIES + 1]; /* they, and the first entry of the next sample */
 } Archive;
@@ -200,6 +201,26 @@ static int is_new(const Entry *entry, const Entry *others, int count)
     return 1;
 }
 
+/* Return the content of the field in the current sample, of the first whose name in lower case it is; else no bytes. */
+static Span find_content(const Archive *archive)
+{
+    Span content = {NULL, 0}, field = archive->field;
+    for (const Entry *entry = archive->entries; entry < archive->entries + archive->count; entry++) {
+        const byte *name = entry->name + entry->dot + 1;
+        long long at = 0;
+        if (entry->length - entry->dot - 1 != field.length)
+            continue;
+        while (at < field.length && (name[at] | (name[at] >= 'A' && name[at] <= 'Z' ? 32 : 0)) == field.bytes[at])
+            at++;
+        if (at == field.length) {
+            content.bytes = (const byte *)archive->view.buf + entry->data;
+            content.length = entry->size;
+            break;
+        }
+    }
+    return content;
+}
+
 /* Return whether a key is certainly that of names that stay inside of a directory. */
 static int is_safe(const Entry *entry)
 {
@@ -214,13 +235,18 @@ static void copy(Entry *target, const Entry *entry)
     memcpy(target, entry, offsetof(Entry, name) + (size_t)entry->length);
 }
 
-/* Go to an archive's first sample, which is at `at`. Return 0 after an error. */
-static int open_archive(Archive *archive, PyObject *arguments)
+/* Go to an archive's first sample. The arguments are the buffer, the offset of that sample in it, `base`, `whole`, and
+   if `format` says so a field. Return 0 after an error. */
+static int open_archive(Archive *archive, PyObject *arguments, const char *format)
 {
     Py_buffer *view = &archive->view;
     long long at;
-    if (!PyArg_ParseTuple(arguments, "y*LLL", view, &at, &archive->base, &archive->whole))
+    const char *field = NULL;
+    Py_ssize_t length = 0;
+    if (!PyArg_ParseTuple(arguments, format, view, &at, &archive->base, &archive->whole, &field, &length))
         return 0;
+    archive->field.bytes = (const byte *)field;
+    archive->field.length = length;
     archive->whole -= archive->base;
     archive->count = at >= 0 && read_entry(view->buf, view->len, at, archive->whole, archive->entries) ? 0 : -1;
     return 1;
@@ -275,7 +301,7 @@ static PyObject *samples(PyObject *module, PyObject *arguments)
 {
     (void)module;
     Archive archive;
-    if (!open_archive(&archive, arguments))
+    if (!open_archive(&archive, arguments, "y*LLL"))
         return NULL;
     PyObject *found = PyList_New(0);
     int good = found != NULL;
@@ -300,23 +326,30 @@ static PyObject *run(PyObject *module, PyObject *arguments)
     Archive archive;
     Entry last;
     long long stops[LONGEST_RUN], count = 0;
-    if (!open_archive(&archive, arguments))
+    if (!open_archive(&archive, arguments, "y*LLLz#"))
         return NULL;
-    PyObject *keys = PyList_New(0), *found = NULL;
-    int good = keys != NULL;
+    PyObject *keys = PyList_New(0), *contents = PyList_New(0), *found = NULL;
+    int good = keys != NULL && contents != NULL;
     while (good && count < LONGEST_RUN && next_sample(&archive) && is_safe(archive.entries)) {
         const Entry *first = archive.entries;
+        if (archive.field.bytes) {
+            Span content = find_content(&archive);
+            if (content.bytes == NULL)
+                break;
+            good = append(contents, PyBytes_FromStringAndSize((const char *)content.bytes, (Py_ssize_t)content.length));
+        }
         copy(&last, first + archive.count - 1);
         stops[count++] = archive.base + last.stop;
-        good = append(keys, PyBytes_FromStringAndSize((const char *)first->name, (Py_ssize_t)first->dot));
+        good = good && append(keys, PyBytes_FromStringAndSize((const char *)first->name, (Py_ssize_t)first->dot));
     }
     PyBuffer_Release(&archive.view);
     if (good && count)
-        found = Py_BuildValue("(Oy#N)", keys, stops, (Py_ssize_t)count * (Py_ssize_t)sizeof(*stops),
+        found = Py_BuildValue("(Oy#ON)", keys, stops, (Py_ssize_t)count * (Py_ssize_t)sizeof(*stops), contents,
                               make_raw(&last, archive.base));
     else if (good)
         found = Py_NewRef(Py_None);
     Py_XDECREF(keys);
+    Py_XDECREF(contents);
     return found;
 }
 
@@ -327,10 +360,10 @@ static PyMethodDef methods[] = {
      "There are at most 64; the last one is before the first sample that is not plain, or whose end is not in `data`.\n"
      "`base` is the offset of `data` in the archive, `whole` the length of the archive."},
     {"run", run, METH_VARARGS,
-     "run(data, at, base, whole)\n--\n\n"
-     "Return the samples that `samples` finds, as (keys, stops, last): a list of the keys, the ends as native int64,\n"
-     "and the last entry. None if there is no sample.\n\n"
-     "There are at most 1024, all with names that are safe."},
+     "run(data, at, base, whole, field)\n--\n\n"
+     "Return the samples that `samples` finds, as (keys, stops, contents, last): a list of the keys, the ends as\n"
+     "native int64, a list of the contents of a field, and the last entry. None if there is no sample.\n\n"
+     "There are at most 1024, all with names that are safe, and with the field unless it is None."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_fast", NULL, 0, methods, NULL, NULL, NULL, NULL};

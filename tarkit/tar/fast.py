@@ -1,9 +1,9 @@
 """The optional accelerator, compiled from `_fast.c`. Without it, or with TARKIT_PURE=1, Python does all of the work.
 
-`reader.TarReader.plain_samples` calls it. It parses headers and groups plain entries into samples in one loop, so it is
-the one place in this package that knows what a sample is. The reference, which reads whatever it leaves, is
-`reader.TarReader.raw` together with `samples.reader.EntryGroups.read`. Both ways give the same samples, problems and
-bytes.
+`reader.TarReader` calls it. It parses headers and groups plain entries into samples in one loop, so it is the one place
+in this package that knows what a sample is. The reference, which reads whatever it leaves, is `reader.TarReader.raw`
+together with `samples.reader.EntryGroups.read`; `samples.reader.find_run` makes runs of that, with other ends. All ways
+give the same samples, problems and bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 FindSamples = Callable[[bytes | memoryview, int, int, int], list[tuple[bytes, list[Any]]]]
-FindRun = Callable[[bytes | memoryview, int, int, int], tuple[list[bytes], bytes, Any] | None]
+Run = tuple[list[bytes], bytes, list[bytes], Any]
+FindRun = Callable[[bytes | memoryview, int, int, int, bytes | None], Run | None]
 
 
 def _is_off() -> bool:
@@ -41,9 +42,10 @@ accelerator.
 """
 
 find_run: Final = _found[1]
-"""`find_run(data, at, base, whole)` returns the same samples without their entries, at most 1024, all with safe names.
+"""`find_run(data, at, base, whole, field)` returns the same samples as a run, up to 1024 with safe names.
 
-These are the keys, the ends of the samples as native int64, and the last entry. None if there is no sample.
+These are the keys, the ends of the samples as native int64, the contents of `field`, and the last entry. None if there
+is no sample. `samples.reader.find_run` is the same in Python, with other ends.
 """
 
 

@@ -16,12 +16,13 @@ Sources: POSIX.1-2017, pax, "ustar Interchange Format", "pax Interchange Format"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple, Protocol
 from zlib import adler32
 
 from tarkit.errors import Problem, TarkitError, Unsupported, show
+from tarkit.streams.ranges import HeldRange
 from tarkit.tar import block as blocks
 from tarkit.tar import pax
 from tarkit.tar.block import BLOCK
@@ -54,7 +55,7 @@ class Entry(NamedTuple):
 
 
 Raw = tuple[bytes, int, int, int, int, bytes, bytes, int]  # the fields of an Entry
-PlainSamples = list[tuple[bytes, list[Raw]]]  # keys and entries of samples that are plain: see `EntryGroups.read`
+PlainSamples = Iterable[tuple[bytes, list[Raw]]]  # keys and entries of samples that are plain: see `EntryGroups.read`
 
 
 class PlainRun(NamedTuple):
@@ -62,7 +63,8 @@ class PlainRun(NamedTuple):
 
     start: int  # offset of the first
     keys: list[bytes]
-    stops: bytes  # their ends, as native int64
+    stops: Sequence[int]  # their ends
+    contents: list[bytes]  # of the field that was asked for
     last: Raw  # the last entry
 
 
@@ -112,11 +114,12 @@ class TarReader:
         self._learned = _TAILS
         self._chunk: tuple[bytes | memoryview, int] = b"", 0  # what `raw` has in memory, and the offset of its end
         self._passed: Raw | None = None  # the entry after which `raw` continues
+        self._ends_at_marker = False  # whether what follows the end-of-archive marker is not looked at
 
     def restart(self, pos: int) -> TarReader:
         """Return a reader of the entries from `pos` on, after damage; the global PAX headers so far still apply."""
         reader = TarReader(self.source, pos)
-        reader._globals, reader._globals_length = self._globals, self._globals_length
+        reader._globals, reader._globals_length = {**self._globals}, self._globals_length
         reader._learned = self._learned
         return reader
 
@@ -187,7 +190,7 @@ class TarReader:
             yield entry
             if self._passed is not None:
                 entry, self._passed = self._passed, None
-                stop = entry[4]
+                stop = limit = entry[4]  # `chunk` may not be valid any more
             start = pos = stop
 
     @property
@@ -202,32 +205,64 @@ class TarReader:
         accelerator.
         """
         chunk, end = self._chunk
-        if find_samples is None or not chunk or not self._learned.plain:
-            return []
         base = end - len(chunk)
+        if find_samples is None or entry[4] >= end or not self._learned.plain:
+            return []
         found = find_samples(chunk, entry[1] - base, base, self.source.size or NO_END)
         if found:
             self._passed = found[-1][1][-1]
         return found
 
-    def plain_run(self, entry: Raw) -> PlainRun | None:
-        """Return the plain samples from `entry` on as a run; `raw` continues after them once they are `passed`."""
+    def plain_run(self, entry: Raw, field: bytes | None = None) -> PlainRun | None:
+        """Return the plain samples from `entry` on, whose ends are in memory, as a run with the contents of a field.
+
+        `raw` continues after them once they are `passed`. None without the accelerator.
+        """
         chunk, end = self._chunk
-        if find_run is None or self.nul or not chunk or not self._learned.plain:
-            return None
         base = end - len(chunk)
-        found = find_run(chunk, entry[1] - base, base, self.source.size or NO_END)
-        return None if found is None else PlainRun(entry[1], *found)
+        if find_run is None or entry[4] >= end or not self.plain:
+            return None
+        found = find_run(chunk, entry[1] - base, base, self.source.size or NO_END, field)
+        if found is None:
+            return None
+        keys, stops, contents, last = found
+        return PlainRun(entry[1], keys, memoryview(stops).cast("q"), contents, last)
+
+    def holds(self, entry: Raw) -> bool:
+        """Return whether the end of an entry is in memory, if `raw` has yielded it last."""
+        return entry[4] < self._chunk[1]
+
+    def again(self, entry: Raw, far: bool) -> TarReader:
+        """Return another reader of the entries from `entry` on, the last one that `raw` has yielded.
+
+        It ends with what is in memory. With `far`, for a source that can be read in any order, it ends with the
+        archive, reads through the same window, and `raw` fills that again for what follows `entry`.
+        """
+        chunk, end = self._chunk
+        source: HeldRange | HeaderSource = self.source
+        if far:
+            self._chunk, self._passed = (b"", 0), entry
+        else:
+            source = HeldRange(source.name, end - len(chunk), chunk)
+        again = self.restart(entry[1])
+        again.source, again._ends_at_marker = source, True
+        return again
+
+    @property
+    def plain(self) -> bool:
+        """Whether all headers so far say what is in them: no global record overrides it, and no name contains NUL."""
+        return self._learned.plain and not self.nul
 
     def passed(self, run: PlainRun) -> None:
-        """Continue with the entry after a run that `plain_run` has returned for the last entry."""
+        """Continue with the entry after a run that was found at the last one."""
         self._passed = run.last
 
     def _slow(self, start: int, block: bytes) -> Entry | None:
         """Read any entry at `start`, with its extension headers; return None at the end-of-archive marker."""
         pos = start
         if blocks.is_zero(block):
-            self._finish(pos)
+            if not self._ends_at_marker:
+                self._finish(pos)
             return None
         records: dict[bytes, bytes] = {}
         long_name = long_link = b""

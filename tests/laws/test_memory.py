@@ -132,6 +132,12 @@ def many(count: int, size: int, name: bytes = b"%06d.x") -> str:
     return "cat many.tar"
 
 
+def test_runs_of_large_samples(growth: Growth) -> None:
+    """Samples of a run are not read into memory where their keys are known, so that they are looked at one by one."""
+    many(100, 1_000_000)
+    assert growth("cat many.tar many.tar --allow repeated-key -o -") < LIMIT // 4
+
+
 STREAMED = ["", "--allow truncated", "--shuffle 3 --seed 1", "-p 2", "--allow joined-sample", "--compress lz4"]
 
 
@@ -238,6 +244,15 @@ def test_lists_are_compact(words: str, here: Path, growth: Growth) -> None:
         many(count, 0)
         found.append(growth(f"{words} many.tar", ":", limits))
     assert found[1] - found[0] < 60_000 * 64 >> 10, found
+
+
+def test_sort_by_long_fields(growth: Growth) -> None:
+    """sort by contents of some kilobytes stays within --memory: they are written to the disk in time."""
+    with open("many.tar", "wb") as file:
+        for number in range(6000):
+            file.write(member(f"{number:06}.x", b"%06d" % (number * 7919 % 6000) * 600))
+        file.write(MARKER)
+    assert growth("sort many.tar -s x --memory 2M --tmpdir .") < SHUFFLED
 
 
 def test_shuffle_of_a_large_sample(growth: Growth) -> None:

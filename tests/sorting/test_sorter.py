@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarkit.api.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
 from tarkit.samples import reader
@@ -34,8 +35,9 @@ from tarkit.sorting.sorter import Sorter
 from tarkit.spill import runs as spilled
 from tarkit.streams import source as sources
 from tarkit.streams.location import Location
+from tarkit.tar.header import encode
 from tarkit.tar.writer import EntryWriter
-from tests._tools import archive, each_row, member, on_disk, stream
+from tests._tools import MARKER, archive, each_row, member, on_disk, stream
 from tests.conftest import Run, entries, tar, tarkit
 from tests.laws.test_laws import archives, grouped, laws, stored
 from tests.tar.test_writer import Log
@@ -353,3 +355,34 @@ def test_errors_of_ranks_pass(tmp_path: Path) -> None:
     with pytest.raises(TarkitError, match="no rank"):
         list(sorter_of([f"{number}.x" for number in range(99)], rank, 5000, tmpdir=str(tmp_path)))
     assert os.listdir(tmp_path) == []
+
+
+def test_a_sample_of_4_gib(here: Path) -> None:
+    """A range that takes more than 32 bits has a place like any other, also among samples in runs."""
+    with open("big.tar", "wb") as file:
+        for name, size in (("a.x", 1 << 10), ("c.x", 1 << 32), ("b.x", 1 << 10)):
+            file.write(encode(name.encode(), size))
+            file.seek(size, os.SEEK_CUR)  # a hole
+        file.write(MARKER)
+    found = [(sample.key, sample.sizes["x"]) for sample in open_dataset("big.tar").sort()]
+    assert found == [("a", 1 << 10), ("b", 1 << 10), ("c", 1 << 32)]
+    assert sorted(sample.key for sample in open_dataset("big.tar").shuffle(seed=1)) == ["a", "b", "c"]
+
+
+@each_row("size", [4096, 5000, 300_000, 2_000_000])
+def test_the_first_of_fields_that_differ_in_case(size: int, here: Path) -> None:
+    """The first counts, whatever its size: samples with long fields are not sorted by another one."""
+    names = {"a.CLS": b"z" * size, "a.cls": b"1", "b.cls": b"m", "c.cls": b"n"}
+    Path("in.tar").write_bytes(b"".join(member(name, data) for name, data in names.items()) + MARKER)
+    if size > 1 << 20:
+        assert "[bad-field]" in tarkit("sort", "in.tar", "-s", "cls", "-o", "-", exit=1).stderr
+    else:
+        out = tarkit("sort", "in.tar", "-s", "cls", "-o", "-").stdout
+        assert [name for name, _ in entries(out)] == ["b.cls", "c.cls", "a.CLS", "a.cls"]
+
+
+@each_row("words", ["sort --rekey x{key}", "shuffle --seed 1", "sort"])
+def test_nothing_is_read_before_the_output_is_known(words: str, here: Path) -> None:
+    """An output that is an input is refused first, whatever is in the input."""
+    Path("cut.tar").write_bytes(member("a.x") + member("b.x", b"x" * 600)[:700])
+    assert "is both input and output" in tarkit(*words.split(), "cut.tar", "-o", "cut.tar", exit=2).stderr

@@ -1,10 +1,11 @@
-"""The accelerator finds what the plain reader finds: the same samples, problems and bytes, in any archive."""
+"""Runs of samples, and the accelerator, are what the plain reader finds: the same samples, problems and bytes."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
 from itertools import takewhile
+from operator import eq
 from pathlib import Path
 from subprocess import PIPE
 
@@ -12,31 +13,54 @@ import pytest
 
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
-from tarkit.samples.reader import EntryGroups, SampleReader
+from tarkit.samples.reader import EntryGroups, SampleReader, find_run
 from tarkit.samples.sample import Piece, RunOfSamples, TarSample, is_safe
+from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar import block, fast, pax, reader
 from tarkit.tar import header as headers
 from tarkit.tar.reader import TarReader
 from tests._tools import MARKER, Peeked, each_row, member, on_disk, process, stream, with_field
 
-if fast.find_samples is None:
-    pytest.skip("the accelerator is not compiled, or TARKIT_PURE=1", allow_module_level=True)
-
 DATA = sorted((Path(__file__).parents[1] / "data").glob("*.tar"))
 POLICIES: list[dict[str, list[str]]] = [{}, {"allow": ["all"]}, {"skip": ["all"]}, {"allow": ["bad-header"]}]
 
 
+compiled = pytest.mark.skipif(fast.find_samples is None, reason="the accelerator is not compiled, or TARKIT_PURE=1")
+
+Found = tuple[list[bytes], list[int], list[bytes], object]
+
+
+def in_python(data: bytes, at: int, base: int, whole: int, field: bytes | None = None) -> Found | None:
+    """Return the run at an offset of the data, found in Python."""
+    source = HeldRange("x", base, data)
+    found = find_run(TarReader(source, base + at).raw(), field, source.read)
+    return found and (list(found.keys), list(found.stops), found.contents, found.last)
+
+
+def in_c(data: bytes, at: int, base: int, whole: int, field: bytes | None = None) -> Found | None:
+    """Return the same, found by the accelerator."""
+    assert fast.find_run is not None
+    found = fast.find_run(data, at, base, whole, field)
+    return found and (found[0], memoryview(found[1]).cast("q").tolist(), *found[2:])
+
+
+each_finder = pytest.mark.parametrize("find", [in_python, pytest.param(in_c, marks=compiled)])
+
+
 @pytest.fixture
-def both(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Return a function that calls another one with and without the accelerator, and compares what they return."""
+def each_way(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Return a function that calls another one without runs, without the accelerator, and with it, and compares."""
 
     def compare(call: Callable[[], object]) -> None:
-        found = call()
+        found = [call()] if fast.find_samples is not None else []
         with monkeypatch.context() as patch:
-            patch.setattr(reader, "find_samples", None)
-            patch.setattr(reader, "find_run", None)
-            assert found == call()
+            patch.setattr("tarkit.tar.reader.find_samples", None)
+            patch.setattr("tarkit.tar.reader.find_run", None)
+            found.append(call())
+            patch.setattr("tarkit.samples.reader.find_run", lambda *arguments: None)
+            found.append(call())
+        assert all(each == found[0] for each in found)
 
     return compare
 
@@ -169,6 +193,7 @@ def all_of(data: bytes, seed: int) -> Iterator[object]:
 # ---- the tests
 
 
+@compiled
 def test_it_is_used() -> None:
     """Plain samples are found in C, which stops before one that is not plain."""
     data = b"".join(member(f"{number}.{field}", b"abc") for number in range(3) for field in "yx") + member("README")
@@ -182,45 +207,81 @@ def test_it_is_used() -> None:
     assert [key for key, _ in fast.find_samples(data[:-512] + member("3.x"), 0, 0, 1 << 40)] == [b"0", b"1", b"2"]
 
 
-def test_runs_are_used() -> None:
-    """A run has the keys and ends of the same samples, and their last entry; it is bounded."""
+@each_finder
+def test_runs_are_used(find: Callable[..., Found | None]) -> None:
+    """A run has the keys and ends of the samples, and their last entry; it is bounded."""
     data = b"".join(member(f"{number}.{field}", b"abc") for number in range(3) for field in "yx") + member("README")
-    assert fast.find_run is not None
-    found = fast.find_run(data, 0, 1024, 1 << 40)
-    assert found is not None
-    keys, stops, last = found
-    assert keys == [b"0", b"1"]
-    assert memoryview(stops).cast("q").tolist() == [3072, 5120]
-    assert last == (b"1.x", 4096, 4608, 3, 5120, b"0", b"", -1)
+    last = b"1.x", 4096, 4608, 3, 5120, b"0", b"", -1
+    assert find(data, 0, 1024, 1 << 40) == ([b"0", b"1"], [3072, 5120], [], last)
     many = b"".join(member(f"{number:05}.x") for number in range(3000)) + MARKER
-    found = fast.find_run(many, 0, 0, 1 << 40)
-    assert found is not None
-    assert len(found[0]) == 1024
+    assert len((find(many, 0, 0, 1 << 40) or ((),))[0]) == 1024
     for source in (on_disk(many), stream(many)):
         pieces = list(SampleReader(source, Policy()).runs())
         assert sum(len(piece.keys) for piece in pieces if isinstance(piece, RunOfSamples)) > 2900
         assert max(len(piece.keys) for piece in pieces if isinstance(piece, RunOfSamples)) <= 1024
 
 
+@each_finder
+def test_runs_have_the_contents_of_a_field(find: Callable[..., Found | None]) -> None:
+    """A run with a field ends before a sample that lacks it; of names that differ in case the first is taken."""
+    names = ["0.x", "0.CLS", "1.cls", "1.x", "2.Cls", "2.cls", "3.x", "3.cls.x", "4.cls", "5.x"]
+    data = b"".join(member(name, name.encode()) for name in names)
+    last = b"2.cls", 5120, 5632, 5, 6144, b"0", b"", -1
+    expected = [b"0", b"1", b"2"], [2048, 4096, 6144], [b"0.CLS", b"1.cls", b"2.Cls"], last
+    assert find(data, 0, 0, 1 << 40, b"cls") == expected
+    assert find(data, 6144, 0, 1 << 40, b"cls") is None
+    last = b"3.cls.x", 7168, 7680, 7, 8192, b"0", b"", -1
+    assert find(data, 6144, 0, 1 << 40, b"cls.x") == ([b"3"], [8192], [b"3.cls.x"], last)
+    assert find(data, 0, 0, 1 << 40, b"CLS") is None, "the field is to be given in lower case"
+    empty = b"a.x", 0, 512, 0, 512, b"0", b"", -1
+    assert find(member("a.x") + member("b.x"), 0, 0, 1 << 40, b"x") == ([b"a"], [512], [b""], empty)
+
+
+@each_row("data", [
+    b"".join(member(f"{number:03}.{field}") for _ in range(2) for number in range(900) for field in "ab") + MARKER,
+    b"".join(member(f"{number:03}/", typeflag=b"5") + member(f"{number:03}/a.x") for number in range(900)) + MARKER,
+    b"".join(member(f"a/{number:03}.x", bytes(9000)) for number in range(900)) + member("a/000.x") + MARKER,
+])  # fmt: skip
+def test_entries_are_read_a_few_times(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no run is found, or a key in it is known, what was read for it is not read again for each sample."""
+    seen: list[object] = []
+    raw = TarReader.raw
+
+    def counted(self: TarReader) -> Iterator[reader.Raw]:
+        for entry in raw(self):
+            seen.append(entry)
+            yield entry
+
+    monkeypatch.setattr(TarReader, "raw", counted)
+    monkeypatch.setattr(reader, "find_samples", None)
+    monkeypatch.setattr(reader, "find_run", None)
+    pieces = SampleReader(on_disk(data), Policy(allow=["scattered-sample"])).runs()
+    count = sum(len(sample.entries) for sample in singly(pieces))
+    assert len(seen) < 3.2 * count
+
+
+@compiled
 @each_row("begin", range(0, 1000, 100))
 def test_a_run_has_the_samples(begin: int) -> None:
-    """It ends where `find_samples` ends, or before a name that is not safe."""
+    """In C it ends where `find_samples` ends, or before a name that is not safe. In Python it begins like that."""
     assert fast.find_samples is not None
-    assert fast.find_run is not None
     for seed in range(begin, begin + 100):
         data = odd_archive(seed)
         for at in range(0, len(data), 512):
             found = fast.find_samples(data, at, 7, 1 << 40)
-            keys, stops, last = fast.find_run(data, at, 7, 1 << 40) or ([], b"", None)
+            keys, stops, _, last = in_c(data, at, 7, 1 << 40) or ([], [], [], None)
             safe = [block.SLASH not in key or is_safe(entries[0][0]) for key, entries in found]
             assert len(keys) <= len([*takewhile(bool, safe)])
             assert len(keys) == len(found) or b".." in found[len(keys)][0] or not safe[len(keys)]
-            assert [*zip(keys, memoryview(stops).cast("q"), strict=True)] == [
-                (key, entries[-1][4]) for key, entries in found[: len(keys)]
-            ]
+            assert [*zip(keys, stops, strict=True)] == [(key, entries[-1][4]) for key, entries in found[: len(keys)]]
             assert last == (found[len(keys) - 1][1][-1] if keys else None)
+            more = in_python(data, at, 7, 1 << 40) or ([], [], [], None)
+            assert len(more[0]) >= len(keys) - 1, "it needs the next entry, and not only its header"
+            assert all(map(eq, zip(*more[:2], strict=True), zip(keys, stops, strict=True)))
+            assert len(more[0]) != len(keys) or more[3] == last
 
 
+@compiled
 def test_arguments() -> None:
     """Positions outside of the data are no samples, and other types are errors."""
     assert fast.find_samples is not None
@@ -228,16 +289,17 @@ def test_arguments() -> None:
     data = member("a.x") + member("b.x")
     for at in (-1, -(1 << 62), 513, 1024, 1025, 1 << 62):
         assert fast.find_samples(data, at, 0, 1 << 40) == []
-        assert fast.find_run(data, at, 0, 1 << 40) is None
+        assert fast.find_run(data, at, 0, 1 << 40, None) is None
     assert fast.find_samples(b"", 0, 0, 0) == []
-    assert fast.find_run(b"", 0, 0, 0) is None
-    for find in (fast.find_samples, fast.find_run):
-        with pytest.raises(TypeError):
-            find("text", 0, 0, 0)  # type: ignore[operator]
+    assert fast.find_run(b"", 0, 0, 0, None) is None
+    with pytest.raises(TypeError):
+        fast.find_samples("text", 0, 0, 0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        fast.find_run("text", 0, 0, 0, None)  # type: ignore[arg-type]
 
 
 @each_row("path", DATA)
-def test_golden(path: Path, both: Callable[[Callable[[], object]], None]) -> None:
+def test_golden(path: Path, each_way: Callable[[Callable[[], object]], None]) -> None:
     """Archives by other programs, whole, cut, and with any byte of their first headers changed."""
     data = path.read_bytes()
     pick = random.Random(path.name)
@@ -246,24 +308,24 @@ def test_golden(path: Path, both: Callable[[Callable[[], object]], None]) -> Non
     for each in flipped:
         each[pick.randrange(min(len(data), 5000))] ^= 1 << pick.randrange(8)
     for seed, case in enumerate([data, *cut, *map(bytes, flipped)]):
-        both(lambda: list(all_of(case, seed)))  # noqa: B023
+        each_way(lambda: list(all_of(case, seed)))  # noqa: B023
 
 
-@each_row("begin", range(0, 2000, 100))
-def test_odd_archives(begin: int, both: Callable[[Callable[[], object]], None]) -> None:
+@each_row("begin", [*range(0, 2000, 100), 302_900])
+def test_odd_archives(begin: int, each_way: Callable[[Callable[[], object]], None]) -> None:
     """Archives of entries of all forms, with damage."""
     for seed in range(begin, begin + 100):
         data = odd_archive(seed)
-        both(lambda: list(all_of(data, seed)))  # noqa: B023
+        each_way(lambda: list(all_of(data, seed)))  # noqa: B023
 
 
 @each_row("count", [1, 63, 64, 65, 200])
-def test_many_entries_in_a_sample(count: int, both: Callable[[Callable[[], object]], None]) -> None:
+def test_many_entries_in_a_sample(count: int, each_way: Callable[[Callable[[], object]], None]) -> None:
     """Samples of many entries, with names in any order, and with one name twice."""
     names = [f"a.{number:03}" for number in range(count)]
     for order in (names, names[::-1], [*names, names[0]], [*names[::-1], names[-1]]):
         data = b"".join(map(member, order)) + member("b.x") + member("c.x") + MARKER
-        both(lambda: list(all_of(data, count)))  # noqa: B023
+        each_way(lambda: list(all_of(data, count)))  # noqa: B023
 
 
 LATER = [
@@ -274,7 +336,7 @@ LATER = [
 
 
 @each_row("number", range(len(LATER)))
-def test_many_samples(number: int, both: Callable[[Callable[[], object]], None]) -> None:
+def test_many_samples(number: int, each_way: Callable[[Callable[[], object]], None]) -> None:
     """Long runs, in ascending and in any other order, with something else in the middle and at the end."""
     parts = [member(f"{each:04}.{field}", bytes(each % 600)) for each in range(1000, 2500) for field in "ba"]
     halves = b"".join(parts[:1600]), b"".join(parts[1600:])
@@ -282,18 +344,18 @@ def test_many_samples(number: int, both: Callable[[Callable[[], object]], None])
     for seed, data in enumerate([*archives, halves[0] + LATER[number] + halves[0] + MARKER]):
         for settings in POLICIES:
             for source in (lambda: on_disk(data), lambda: stream(data, 1 << 20)):  # noqa: B023
-                both(lambda: [samples(source(), Policy(**settings), False, runs=each) for each in (False, True)])  # noqa: B023
-        both(lambda: list(all_of(data, seed)))  # noqa: B023
+                each_way(lambda: [samples(source(), Policy(**settings), False, runs=each) for each in (False, True)])  # noqa: B023
+        each_way(lambda: list(all_of(data, seed)))  # noqa: B023
 
 
 @each_row("name", [b"a" * length + b".x" for length in (97, 98, 99, 255, 1000, 1020, 1021, 1022, 1023, 2000)])
-def test_long_names(name: bytes, both: Callable[[Callable[[], object]], None]) -> None:
+def test_long_names(name: bytes, each_way: Callable[[Callable[[], object]], None]) -> None:
     """Names of any length, in each form."""
     long = extension(b"L", name + b"\0") + member("a.x")
     directory = b"d" * 100 + b"/" + name[-90:]
     for data in (headers.encode(name, 0), headers.encode(directory, 0), long, extension(b"L", name) + member("a.x")):
         archive = data + member("b.x") + member("c.x") + MARKER
-        both(lambda: list(all_of(archive, 1)))  # noqa: B023
+        each_way(lambda: list(all_of(archive, 1)))  # noqa: B023
 
 
 COMMANDS = [
@@ -313,6 +375,16 @@ COMMANDS = [
     ["cat", "in.tar", "--skip", "all", "-o", "-"],
     ["cat", "-", "--skip", "all", "-o", "-"],
     ["sort", "in.tar", "--allow", "all", "-o", "-"],
+    ["sort", "in.tar", "other.tar", "-r", "--skip", "all", "-o", "-"],
+    ["sort", "in.tar", "other.tar", "--allow", "joined-sample", "--skip", "all", "-o", "-"],
+    ["sort", "-", "--skip", "all", "-o", "-"],
+    ["sort", "in.tar", "other.tar", "-s", "x", "--skip", "all", "-o", "-"],
+    ["sort", "in.tar", "other.tar", "-s", "a", "-r", "--skip", "all", "-o", "-"],
+    ["sort", "in.tar", "-s", "a", "-t", "int", "--allow", "all", "-o", "-"],
+    ["sort", "-", "-s", "a", "-r", "--skip", "all", "-o", "-"],
+    ["shuffle", "in.tar", "--seed", "1", "--skip", "all", "-o", "-"],
+    ["shuffle", "in.tar", "other.tar", "in.tar", "--seed", "2", "--skip", "all", "-c", "7", "-o", "s-%d.tar"],
+    ["shuffle", "in.tar", "in.tar", "other.tar", "--seed", "3", "--allow", "all", "-o", "-"],
     ["stats", "in.tar", "--json"],
     ["stats", "in.tar", "--json", "--allow", "all"],
     ["check", "in.tar", "--json"],
@@ -322,7 +394,7 @@ COMMANDS = [
 
 
 @each_row("words", COMMANDS)
-def test_commands(words: list[str], here: Path, both: Callable[[Callable[[], object]], None]) -> None:
+def test_commands(words: list[str], here: Path, each_way: Callable[[Callable[[], object]], None]) -> None:
     """Commands print the same bytes and messages, write the same files, and exit with the same status."""
     for seed in range(12):
         data = odd_archive(seed)
@@ -336,4 +408,4 @@ def test_commands(words: list[str], here: Path, both: Callable[[Callable[[], obj
                 out, err = started.communicate(data if "-" in words[1:2] else b"")  # noqa: B023
             return started.returncode, out, err, {str(path): path.read_bytes() for path in sorted(Path().iterdir())}
 
-        both(call)
+        each_way(call)
