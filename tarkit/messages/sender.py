@@ -12,6 +12,7 @@ system had taken the last frame already.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 
@@ -21,6 +22,9 @@ from tarkit.messages.sockets import END, PAUSE, SocketAddress, Sockets
 from tarkit.streams.sink import WriteOnlySink
 
 OFTEN = 64  # frames between two looks at the connections
+
+AGAIN = 0.3
+"""Seconds until an end frame is sent again: ZeroMQ gives it to a receiver that has just left, for some microseconds."""
 
 
 class SocketSink(WriteOnlySink):
@@ -44,6 +48,8 @@ class SocketSink(WriteOnlySink):
         self._turn = 0  # the socket that is next
         self._unseen = 0  # frames since the last look
         self._ready = False  # whether all receivers are there
+        self._ends = 0  # receivers that have an end frame, and so may leave
+        self._last_end = 0.0  # when one was sent last
         self._tell = tell
 
     def write(self, data: bytes | memoryview) -> None:
@@ -96,7 +102,8 @@ class SocketSink(WriteOnlySink):
                 raise self._too_long("no receiver took a sample for")
             pause = PAUSE if self._address.kind == "pub" else left  # pub has no event for room in a slow receiver
             self._sockets.wait(pause, writing=True)
-            self._look(allowed)
+            if self._look(allowed) and not any(link.joined > link.left for link in self._sockets.links):
+                return turns[0]  # all have left, as they may
 
     def _too_long(self, what: str) -> TarkitError:
         text = f"{self.name}: {what} {self._address.timeout:g} s"
@@ -133,15 +140,23 @@ class SocketSink(WriteOnlySink):
             self._tell(
                 f"{link.late} of {enough} receivers came after the start, and get nothing: receivers={enough} waits"
             )
-        number = 0
-        while number < link.joined:
-            number += 1
-            if number == 1 or not to_all:
-                self._send(self._end, [0], number - 1)
-            self._watch(partial(self._have_left, number, link.joined if to_all else number))
+        while (left := self._look(self._ends)) < link.joined:
+            if not to_all or not self._ends:
+                self._send(self._end, [0], self._ends)
+                self._ends = link.joined if to_all else self._ends + 1
+                self._last_end = monotonic()
+            self._watch(partial(self._has_left, left + 1))
 
-    def _have_left(self, number: int, allowed: int) -> bool:
-        return self._look(allowed) >= number
+    def _has_left(self, number: int) -> bool:
+        """Return whether so many receivers have left; send the end again where it may have gone to one that has."""
+        if self._look(self._ends) >= number:
+            return True
+        if number > 1 and self._address.kind == "push" and monotonic() >= self._last_end + AGAIN:
+            self._last_end = monotonic()
+            with suppress(self._sockets.zmq.Again):
+                self._sockets.links[0].socket.send(self._end, self._sockets.zmq.NOBLOCK)
+                self._ends += 1
+        return False
 
     def _finish(self) -> None:
         """Send an end frame on each socket, or all on one; wait until the system has taken all frames."""

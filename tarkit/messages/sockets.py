@@ -42,6 +42,9 @@ PATIENCE = 5.0
 PAUSE = 0.005
 """Seconds until to try again what ZeroMQ gives no event for."""
 
+TURN = 0.5
+"""Seconds that one wait of ZeroMQ takes at most: a signal that comes just before it does not end it."""
+
 _SCHEME = re.compile(r"z(r?)(push|pull|pub|sub)(?:\+(tcp|ipc))?")
 _BINDING = ("pull", "pub")
 _SENDING = ("push", "pub")
@@ -351,10 +354,10 @@ class Sockets:
             link.admits = False
 
     def wait(self, seconds: float | None, writing: bool = False) -> bool:
-        """Wait until something happens. Returns whether it did.
+        """Wait until something happens, or for a turn. Returns False when the time is up and nothing has happened.
 
         Args:
-            seconds: how long at most; None for ever.
+            seconds: how long at most; None without an end.
             writing: wait until a frame can be sent, and not until one has come.
         """
         poller, pub = self.zmq.Poller(), self.address.kind == "pub"
@@ -365,15 +368,15 @@ class Sockets:
                 poller.register(link.monitor, self.zmq.POLLIN)
             if not link.socket.closed:  # pub could always write, but for slow receivers
                 poller.register(link.socket, self.zmq.POLLOUT if writing and not pub else self.zmq.POLLIN)
-        if self._due is not None:
-            left = max(0.0, self._due - monotonic())
-            if seconds is None or left < seconds:
-                if poller.poll(1000 * left):
-                    return True
-                seconds = None if seconds is None else seconds - left
-                self._due = None
-                self._tell_missing()
-        return bool(poller.poll(None if seconds is None else 1000 * seconds))
+        if self._due is not None and monotonic() >= self._due:
+            self._due = None
+            self._tell_missing()
+            return True
+        turn = TURN if self._due is None else min(TURN, max(0.0, self._due - monotonic()))
+        if seconds is None or seconds > turn:
+            poller.poll(1000 * turn)
+            return True
+        return bool(poller.poll(1000 * seconds))
 
     def _tell_missing(self) -> None:
         """Say which peers have not come, if any."""

@@ -7,7 +7,9 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import msgpack
@@ -297,6 +299,32 @@ def test_more_receivers_than_named(start: Processes, here: Path) -> None:
     assert "before the end of its samples [truncated]" in start.ends(late, 1)
     assert entries("3.tar") == sent
     assert not os.path.exists("4.tar")
+
+
+def test_end_that_is_lost(start: Processes, data: Any) -> None:
+    """An end frame that goes to a receiver that is leaving, as ZeroMQ may give it, is sent again to the others."""
+    sender = start("cat", "a.tar", "-o", "zrpush+ipc://s?receivers=3")
+    with zmq.Context() as context, ThreadPoolExecutor() as pool:
+        ends = SimpleQueue[int]()
+
+        def receive() -> int:
+            """Receive samples up to an end, and drop the second end that the sender sends."""
+            with context.socket(zmq.PULL) as socket:
+                socket.rcvtimeo = 60_000
+                socket.connect("ipc://s")
+                count = 0
+                while True:
+                    if b"__EOF__" not in socket.recv()[:20]:
+                        count += 1
+                        continue
+                    ends.put(1)
+                    if ends.qsize() != 2:
+                        return count
+
+        counts = [pool.submit(receive) for _ in range(3)]
+        start.ends(sender)
+        assert sum(count.result() for count in counts) == MANY
+    assert ends.qsize() > 3
 
 
 def test_restarts(start: Processes, here: Path) -> None:
