@@ -163,7 +163,8 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, ou
 
     taken = filter(None, [output.status(), *map(status_of, outputs)])
     skipped = missing if chosen.skip_missing else None
-    load = ContentLoader(chosen.directory, taken, run.scratch(output.directory), skipped, chosen.storage)
+    tmpdir, times = run.scratch(output.directory), chosen.mtime is None
+    load = ContentLoader(chosen.directory, taken, tmpdir, skipped, chosen.storage, times)
     names = NameChecks(f"{spell('group')} gathers the entries of each sample")
     sources: list[bytes] = [os.fsencode(location.text)] if location.kind == "path" else []
     with (

@@ -313,7 +313,7 @@ class ShardFiller:
         path = content_of(row.source)[1]
         if error.errno == errno.EISDIR:
             return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
-        if error.errno == errno.EAGAIN:
+        if error.errno == errno.ESPIPE:
             return TarkitError(f"{self._where(row)}: {show(path)} {_NO_FILE}")
         return TarkitError(f"{self._where(row)}: {show(path)}: {error.strerror}", system_hint(error, path))
 

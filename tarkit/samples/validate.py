@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import compress
+from operator import eq, ne
+
 from tarkit.errors import show
 from tarkit.samples.sample import REMEMBERED, Recent, is_safe
 from tarkit.tables.recipe import MalformedRow
+
+_ODD = (b"\0/", b"\0.", b"/.")  # between NULs: absolute; without a key, or a .. directory
 
 
 class NameChecks:
@@ -28,6 +33,31 @@ class NameChecks:
         self._keys = Recent(limit)
         self._others = Recent(limit)
 
+    def accept(self, names: list[bytes]) -> bool:
+        """Check the next names together; return False, and change nothing, where `check` has to look at each.
+
+        It does for names that are bad, without a key, in a directory whose name has a dot, or that continue a sample.
+        """
+        text = b"\0%b\0" % b"\0".join(names)
+        keys = [name.partition(b".")[0] for name in names]
+        if (
+            text.count(b"\0") != len(names) + 1
+            or text.count(b"/") != b"\0".join(keys).count(b"/")
+            or any(map(text.__contains__, _ODD))
+            or any(map(eq, keys, names))
+            or len(set(names)) < len(names)
+        ):
+            return False
+        samples = [keys[0], *compress(keys[1:], map(ne, keys, keys[1:]))]
+        if not self._keys.extend(samples):
+            return False
+        if self.last is None:
+            self.first = keys[0]
+        self.last = keys[-1]
+        self._fields = {name[len(self.last) + 1 :] for name in names[-keys.count(self.last) :]}
+        self.samples += len(samples)
+        return True
+
     def check(self, name: bytes) -> None:
         """Check the next name.
 
@@ -35,7 +65,7 @@ class NameChecks:
             MalformedRow: the name is unsafe or repeated, or its sample ended before.
         """
         dot = name.find(b".", (slash := name.rfind(b"/") + 1))
-        if not is_safe(name) or slash == len(name) > 0:
+        if (slash or 0 in name or b".." in name) and (not is_safe(name) or slash == len(name)):
             what = "is the name of a directory" if name.endswith(b"/") else "is absolute, or contains .. or a NUL"
             raise MalformedRow(f"the name {show(name)} {what} [unsafe-name]")
         if dot <= slash:  # no key: inlined `split_name`

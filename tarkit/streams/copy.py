@@ -51,7 +51,7 @@ def writev_all(fd: int, pieces: Sequence[bytes]) -> int:
 
 
 def read_small(fd: int, size: int = -1) -> bytes:
-    """Return the content of a small regular file from its current position, without a `stat`.
+    """Return the content of a small regular file, without a `stat`.
 
     A read that returns fewer bytes than requested has reached the end of a regular file.
 
@@ -62,11 +62,14 @@ def read_small(fd: int, size: int = -1) -> bytes:
     Returns:
         With a size, up to `size + 1` bytes: any other length than `size` means that the file has another size. Without
         one, b"" for an empty file and for one of `UNSIZED` bytes or more.
+
+    Raises:
+        OSError: ESPIPE for a pipe, of which nothing is read.
     """
     if size >= 0:
-        return os.read(fd, size + 1)
-    data = os.read(fd, UNSIZED)
-    return b"" if len(data) == UNSIZED or os.read(fd, 1) else data
+        return os.pread(fd, size + 1, 0)
+    data = os.pread(fd, UNSIZED, 0)
+    return b"" if len(data) == UNSIZED or os.pread(fd, 1, len(data)) else data
 
 
 def widen(fd: int) -> None:

@@ -7,6 +7,7 @@ import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError, show
@@ -48,6 +49,7 @@ class ContentLoader:
         missing: called with a message for a file that does not exist, whose row then has no content; without it such
             a file is an error.
         storage: how objects are reached.
+        times: whether the times of files matter; else small ones are read without a `stat`, and have the time 0.
 
     Raises:
         TarkitError: `RECIPE:LINE: reason`.
@@ -60,12 +62,14 @@ class ContentLoader:
         tmpdir: str | None = None,
         missing: Callable[[str], None] | None = None,
         storage: StoreOptions | None = None,
+        times: bool = True,
     ) -> None:
         self.missing = missing
         self.directory = os.fsencode(directory) if directory else b""
         self.outputs = {(status.st_ino, status.st_dev) for status in outputs}
         self.tmpdir = tmpdir
         self.storage = storage
+        self._looks = times or bool(self.outputs)
 
     def __call__(self, row: Row, request: ThreadCall[Fetched] | None = None) -> EntryContent | None:
         """Return the content of one row; None for a file that does not exist, if `missing` is given.
@@ -102,6 +106,13 @@ class ContentLoader:
                 return None
             raise TarkitError(what) from error
         try:
+            if not self._looks:
+                try:
+                    data = read_small(fd)
+                except OSError:  # it is read again below, which says why
+                    data = b""
+                if data:
+                    return _new(EntryContent, (data, -1, len(data), 0))
             status = os.fstat(fd)
             size = status.st_size
             if stat.S_ISDIR(status.st_mode):
@@ -156,6 +167,13 @@ def loaded(rows: Iterable[Row], load: ContentLoader, ahead: int = 1) -> Iterator
 
     Objects are requested ahead in any case.
     """
+    rows = iter(rows)
+    if ahead <= 1:
+        for row in rows:  # up to the first object
+            if row[1] == "url":
+                rows = chain((row,), rows)
+                break
+            yield row, load(row)
     requested = prefetch_objects(rows, _place_of, partial(fetch, options=load.storage))
     if ahead <= 1:
         for row, request in requested:

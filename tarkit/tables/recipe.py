@@ -56,8 +56,7 @@ def read_recipe(lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool
     """
     new = tuple.__new__  # a third of the time of Row(...)
     for number, line in enumerate(without_bom(lines), 1):
-        if line[-1:] == b"\n":
-            line = without_end(line)
+        line = without_end(line)
         name, tab, value = line.partition(b"\t")
         if not tab:
             words = line.split(None, 1)

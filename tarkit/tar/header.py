@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import adler32
 
@@ -32,7 +33,8 @@ _NAME, _PREFIX, _LINKNAME = 100, 155, 100
 # Format"). The lower half of the adler32 of up to 257 bytes is their sum plus 1.
 _PLAIN_OWNER = b"0000644\0" + b"0000000\0" * 2
 _PLAIN_TAIL = b"0" + bytes(100) + b"ustar\x0000" + bytes(64) + b"0000000\0" * 2 + bytes(155 + 12)
-_PLAIN_SUM = sum(_PLAIN_OWNER) + sum(_PLAIN_TAIL) + 8 * 32 - 1
+_PLAIN_BLOCK = Struct("100s48s8s356s")  # name; owner, size and time; checksum; tail
+_PLAIN_SUM = sum(_PLAIN_OWNER) + sum(_PLAIN_TAIL) + 8 * 32 - 2  # two sums are taken so: of the name, of the numbers
 
 _CHARSET = b"hdrcharset"
 _SPARSE_NAME = b"GNU.sparse.name"
@@ -64,20 +66,22 @@ def encode(
     """
     # A plain file: all but the name, size and time is constant, and so is that part of the checksum.
     plain = mode == 0o644 and typeflag == b.REGULAR and not (uid or gid or linkname)
-    if plain and 0 < len(name) <= _NAME and 0 not in name and (sized := _field12(size)) and (timed := _field12(mtime)):
-        total = (adler32(name) & 0xFFFF) + sized[1] + timed[1] + _PLAIN_SUM
-        fields = (name.ljust(_NAME, b"\0"), _PLAIN_OWNER, sized[0], timed[0], _checksum_field(total), _PLAIN_TAIL)
-        return b"".join(fields)
+    if plain and 0 < len(name) <= _NAME and 0 not in name and (fields := _plain_fields(size, mtime)):
+        checksum = _checksum_field((adler32(name) & 0xFFFF) + fields[1])
+        return _PLAIN_BLOCK.pack(name, fields[0], checksum, _PLAIN_TAIL)
     return _encode_any(name, size, mode, mtime, uid, gid, typeflag, linkname)
 
 
 @lru_cache(4096)
-def _field12(value: int | float) -> tuple[bytes, int] | None:
-    """Return the 12-byte field of a number and the sum of its bytes, None if eleven octal digits cannot hold it."""
-    if not 0 <= value <= _FIELD12 or value != int(value):
+def _plain_fields(size: int, mtime: int | float) -> tuple[bytes, int] | None:
+    """Return the fields of a plain file between name and checksum, and the sum of all its bytes but the name.
+
+    None if eleven octal digits cannot hold the size or the time.
+    """
+    if not 0 <= size <= _FIELD12 or not 0 <= mtime <= _FIELD12 or mtime != int(mtime):
         return None
-    field = b"%011o\0" % int(value)
-    return field, sum(field)
+    numbers = b"%011o\0%011o\0" % (size, int(mtime))
+    return _PLAIN_OWNER + numbers, (adler32(numbers) & 0xFFFF) + _PLAIN_SUM
 
 
 @lru_cache(4096)

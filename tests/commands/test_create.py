@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tarkit.streams import copy
 from tarkit.tables import content as contents
 from tarkit.tar.block import EARLIEST, LATEST
 from tests._tools import each_row, program
@@ -134,6 +135,7 @@ def test_files_with_a_wrong_size(create: Any) -> None:
 def test_files_of_any_size_and_pipes(when: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small and large files and files without a size are packed, with and without their own times."""
     monkeypatch.setattr(contents, "SMALL", 100)
+    monkeypatch.setattr(copy, "UNSIZED", 100)
     sizes = (0, 1, 99, 100, 101, 5000)
     data = {f"{size}.{kind}": random.Random(size).randbytes(size) for size in sizes for kind in ("file", "pipe")}
     for name, content in data.items():
