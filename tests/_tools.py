@@ -9,8 +9,10 @@ import inspect
 import io
 import os
 import pty
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -19,6 +21,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -338,6 +341,15 @@ def happens(event: Callable[[], object]) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+def free_port() -> int:
+    """Return a port of this machine that is free, and none of those that the system gives to others meanwhile."""
+    while True:
+        number = random.SystemRandom().randrange(10_000, 30_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", number))
+            return number
 
 
 def gone(pid: int) -> bool:

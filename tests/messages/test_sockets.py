@@ -19,18 +19,10 @@ import zmq
 import tarkit
 from tarkit.errors import Usage
 from tarkit.messages.sockets import parse_address
-from tests._tools import TARKIT, each_row, happens
+from tests._tools import TARKIT, each_row, free_port, happens
 from tests.conftest import entries
 
 MANY = 500
-
-
-def port() -> int:
-    """Return a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number
 
 
 class Processes:
@@ -95,7 +87,7 @@ PAIRS = [("zpush", "zpull"), ("zrpush", "zrpull"), ("zpub", "zsub"), ("zrpub", "
 def test_pair(sends: str, receives: str, first: str, here: Path) -> None:
     """One sender and one receiver, whichever starts first: the archive arrives byte for byte."""
     make("a.tar", range(MANY))
-    place = f"127.0.0.1:{port()}"
+    place = f"127.0.0.1:{free_port()}"
     processes = Processes()
     commands = [["cat", "a.tar", "-o", f"{sends}://{place}"], ["cat", f"{receives}://{place}", "-o", "b.tar"]]
     for words in commands if first == "sender" else commands[::-1]:
@@ -175,7 +167,7 @@ def test_ipc_too_long(scheme: str, words: list[str], here: Path) -> None:
 
 def test_two_receivers(start: Processes, data: Any) -> None:
     """A sender with two receivers that are bound: each sample comes to one of them, and both end."""
-    first, second = port(), port()
+    first, second = free_port(), free_port()
     receivers = [start("cat", f"zpull://127.0.0.1:{each}", "-o", f"{each}.tar") for each in (first, second)]
     start.ends(start("cat", "a.tar", "-o", f"zpush://127.0.0.1:{first},127.0.0.1:{second}"))
     for receiver in receivers:
@@ -188,7 +180,7 @@ def test_two_receivers(start: Processes, data: Any) -> None:
 def test_many_receivers(slow: bool, here: Path) -> None:
     """A sender that is bound gives an end to each of four receivers, also to one whose queue is full."""
     sent = make("a.tar", range(MANY), 20_000)
-    processes, place = Processes(), f"127.0.0.1:{port()}"
+    processes, place = Processes(), f"127.0.0.1:{free_port()}"
     sender = processes("cat", "a.tar", "-o", f"zrpush://{place}?receivers=4&queue=2")
     receivers = [processes("cat", f"zrpull://{place}?queue=2", "-o", f"{each}.tar") for each in range(3)]
     words = ["proc", "-c", "sleep 0.02"] if slow else ["cat"]
@@ -202,7 +194,7 @@ def test_many_receivers(slow: bool, here: Path) -> None:
 
 def test_all_receivers(start: Processes, data: Any) -> None:
     """pub waits for its receivers, and each gets all samples, a slow one too."""
-    place = f"127.0.0.1:{port()}"
+    place = f"127.0.0.1:{free_port()}"
     sender = start("cat", "a.tar", "-o", f"zpub://{place}?receivers=2&queue=5")
     fast = start("cat", f"zsub://{place}?queue=5", "-o", "0.tar")
     slow = start("proc", "-p", "1", "-c", "true", f"zsub://{place}?queue=5", "-o", "1.tar")
@@ -217,7 +209,7 @@ def test_two_senders(sends: str, receives: str, here: Path) -> None:
     """A receiver of two senders, which run one after the other, ends after both."""
     sent = make("a.tar", range(50)) + make("b.tar", range(50, 90))
     processes = Processes()
-    places = [f"127.0.0.1:{port()}" for _ in range(2)]
+    places = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     joined = f"{places[0]}?senders=2" if sends == "zpush" else ",".join(places)
     receiver = processes("cat", f"{receives}://{joined}", "-o", "c.tar")
     for number, name in enumerate(("a.tar", "b.tar")):
@@ -230,7 +222,7 @@ def test_two_senders(sends: str, receives: str, here: Path) -> None:
 @each_row("transport", ["ipc", "tcp"])
 def test_more_senders_than_named(transport: str, here: Path) -> None:
     """A receiver waits for the end of each sender that has connected, also without `senders=2`."""
-    place = "ipc://s" if transport == "ipc" else f"tcp://127.0.0.1:{port()}"
+    place = "ipc://s" if transport == "ipc" else f"tcp://127.0.0.1:{free_port()}"
     processes = Processes()
     receiver = processes("cat", f"zpull+{place}", "-o", "b.tar")
     with zmq.Context() as context, context.socket(zmq.PUSH) as first, context.socket(zmq.PUSH) as second:
@@ -354,7 +346,7 @@ def test_restarts(start: Processes, here: Path) -> None:
 def test_receiver_dies(start: Processes, here: Path) -> None:
     """Where a receiver dies before the end, the sender fails: what it has not read is lost."""
     make("a.tar", range(100), 1_000_000)
-    number = port()
+    number = free_port()
     reader, writer = os.pipe()  # nobody reads: the receiver is slow
     receiver = start("cat", f"zpull://127.0.0.1:{number}?queue=5", "-o", f"/dev/fd/{writer}", pass_fds=(writer,))
     assert happens(lambda: is_bound(number))
@@ -371,7 +363,7 @@ def test_receiver_dies(start: Processes, here: Path) -> None:
 def test_one_of_two_receivers_dies(sends: str, receives: str, here: Path) -> None:
     """Where one of several receivers dies, the others learn of it too: there is no end for them."""
     make("a.tar", range(200), 1_000_000)
-    processes, here, (first, second) = Processes(), Path.cwd(), (port(), port())
+    processes, here, (first, second) = Processes(), Path.cwd(), (free_port(), free_port())
     if sends == "zpush":
         output, inputs = f"127.0.0.1:{first},127.0.0.1:{second}?queue=2", [first, second]
     else:
@@ -395,7 +387,7 @@ def test_sender_dies(sends: str, receives: str, here: Path) -> None:
     """Where a sender fails, its receivers do: an archive with a fault at its end makes no whole one."""
     make("a.tar", range(300), 100_000)
     Path("cut.tar").write_bytes(Path("a.tar").read_bytes()[:-12000])
-    processes, place = Processes(), f"127.0.0.1:{port()}"
+    processes, place = Processes(), f"127.0.0.1:{free_port()}"
     receiver = processes("cat", f"{receives}://{place}", "-o", "b.tar")
     assert "[truncated]" in processes.ends(processes("cat", "cut.tar", "-o", f"{sends}://{place}"), 1)
     assert "a sender has closed its connection before the end" in processes.ends(receiver, 1)
@@ -404,7 +396,7 @@ def test_sender_dies(sends: str, receives: str, here: Path) -> None:
 
 def test_time_out(start: Processes, data: Any) -> None:
     """Without a sample for that time, either side fails; a receiver without an end keeps the samples if told so."""
-    place = f"127.0.0.1:{port()}"
+    place = f"127.0.0.1:{free_port()}"
     for words, what in (
         (["cat", f"zpull://{place}?timeout=0.3"], "no sample came for 0.3 s [truncated]"),
         (["cat", f"zrpull://{place}?timeout=0.3"], "no sample came for 0.3 s [truncated]"),
@@ -457,7 +449,7 @@ def test_second_receiver(start: Processes, data: Any) -> None:
 def test_stopped_receiver(start: Processes, here: Path) -> None:
     """A receiver that does not read any more: the sender waits, up to its time-out."""
     make("a.tar", range(100), 1_000_000)
-    place = f"127.0.0.1:{port()}"
+    place = f"127.0.0.1:{free_port()}"
     once = f"mkdir {os.getcwd()}/once 2>/dev/null && kill -STOP $PPID; true"
     receiver = start("proc", "-p", "1", "-c", once, f"zpull://{place}?queue=2", "-o", "b.tar")
     sender = start("cat", "a.tar", "-o", f"zpush://{place}?queue=2&timeout=1.5")
@@ -468,7 +460,7 @@ def test_stopped_receiver(start: Processes, here: Path) -> None:
 
 def test_noeof(start: Processes, data: Any) -> None:
     """Without ends, by option or URL, senders may come and go, and the receiver ends by its time-out."""
-    place = f"127.0.0.1:{port()}"
+    place = f"127.0.0.1:{free_port()}"
     receiver = start("cat", "-E", f"zpull://{place}?timeout=3", "--allow", "truncated", "-o", "b.tar")
     make("b1.tar", range(1000, 1010))
     start.ends(start("cat", "-E", "a.tar", "-o", f"zpush://{place}"))
@@ -507,7 +499,7 @@ def test_skip_of_a_sender_that_died(start: Processes, here: Path) -> None:
 def test_signals(number: int, here: Path) -> None:
     """A signal ends a socket that waits, at once: for a sender, for a receiver, for the end."""
     make("a.tar", range(10))
-    processes, place, other = Processes(), port(), port()
+    processes, place, other = Processes(), free_port(), free_port()
     waiting = [
         processes("cat", f"zpull://127.0.0.1:{place}", "-o", "b.tar"),
         processes("cat", "a.tar", "-o", f"zrpush://127.0.0.1:{other}"),
@@ -525,7 +517,7 @@ def test_signals(number: int, here: Path) -> None:
 def test_leaves_early(start: Processes, data: Any) -> None:
     """A receiver that takes the first samples alone closes its connection: for the sender that is an error."""
     make("a.tar", range(300), 100_000)
-    place = f"127.0.0.1:{port()}"
+    place = f"127.0.0.1:{free_port()}"
     sender = start("cat", "a.tar", "-o", f"zrpush://{place}")
     start.ends(start("cat", f"zrpull://{place}", "-c", "3", "-o", "b.tar"))
     assert "a receiver has closed" in start.ends(sender, 1)
@@ -534,7 +526,7 @@ def test_leaves_early(start: Processes, data: Any) -> None:
 
 def test_scanner(start: Processes, data: Any) -> None:
     """A connection that is not one of ZeroMQ, such as that of a port scanner, is neither a sender nor a receiver."""
-    number = port()
+    number = free_port()
     receiver = start("cat", f"zpull://127.0.0.1:{number}", "-o", "b.tar")
     assert happens(lambda: is_bound(number))
     assert is_bound(number)
@@ -554,7 +546,7 @@ FRAMES: list[tuple[list[bytes], str]] = [
 @each_row("frames,what", FRAMES)
 def test_no_samples(frames: list[bytes], what: str, here: Path) -> None:
     """A frame that is no sample is an error that says which one."""
-    processes, number = Processes(), port()
+    processes, number = Processes(), free_port()
     receiver = processes("cat", f"zpull://127.0.0.1:{number}")
     with zmq.Context() as context, context.socket(zmq.PUSH) as sender:
         sender.linger = 5000
@@ -571,7 +563,7 @@ def test_frames(start: Processes, here: Path) -> None:
     """The frames are those of tarp: a map for each sample, bytes, and one with __EOF__ at the end; both are read."""
     with tarkit.TarWriter("a.tar") as out:
         out.write("k", {"cls": 3})
-    number = port()
+    number = free_port()
     with zmq.Context() as context, context.socket(zmq.PULL) as receiver:
         receiver.bind(f"tcp://127.0.0.1:{number}")
         sender = start("cat", "a.tar", "-o", f"zpush://127.0.0.1:{number}")
@@ -590,7 +582,7 @@ def test_frames(start: Processes, here: Path) -> None:
 
 def test_commands(start: Processes, data: Any) -> None:
     """Other commands take sockets: proc, split and stats of what comes, sort and the API."""
-    place = f"127.0.0.1:{port()}"
+    place = f"127.0.0.1:{free_port()}"
     sender = start("sort", "a.tar", "-s", "cls", "-t", "int", "--reverse", "-o", f"zpush://{place}")
     start.ends(start("split", f"zpull://{place}", "-c", "100", "-o", "s-%d.tar"))
     start.ends(sender)
@@ -604,7 +596,7 @@ def test_commands(start: Processes, data: Any) -> None:
 def test_functions(start: Processes, data: Any) -> None:
     """A function of Python in several processes, with a socket as input and another one as output."""
     Path("twice.py").write_text("def change(sample):\n    return {'cls': str(2 * int(sample['cls']))}\n")
-    first, second = port(), port()
+    first, second = free_port(), free_port()
     receiver = start("cat", f"zpull://127.0.0.1:{second}", "-o", "b.tar")
     worker = start(
         *("proc", "-p", "2", "--map", "twice.py:change", f"zpull://127.0.0.1:{first}"),
@@ -618,7 +610,7 @@ def test_functions(start: Processes, data: Any) -> None:
 
 def test_api(start: Processes, data: Any) -> None:
     """The Python API has them as inputs and outputs."""
-    number = port()
+    number = free_port()
     sender = start("cat", "a.tar", "-o", f"zpush://127.0.0.1:{number}")
     keys = [sample.key for sample in tarkit.open(f"zpull://127.0.0.1:{number}")]
     start.ends(sender)
@@ -661,7 +653,7 @@ def test_wrong_addresses(url: str, sends: bool, what: str) -> None:
 
 def test_refused(start: Processes, data: Any) -> None:
     """Text, compression, other formats and a port that is taken are errors."""
-    number = port()
+    number = free_port()
     url = f"zpush://127.0.0.1:{number}"
     for words in (["tsv", "a.tar", "-o", url], ["cat", "a.tar", "-o", url, "--compress", "gz"]):
         assert "takes samples alone" in start.ends(start(*words), 2)

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests._tools import TARKIT, program
+from tests._tools import TARKIT, free_port, program
 
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_REGION": "us-east-1"}
 
@@ -54,12 +54,6 @@ class Server:
     wrong: Mapping[str, str] = field(default_factory=dict)
     named: str = "AWS_ENDPOINT_URL"
     s3: str = ""
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @contextmanager
