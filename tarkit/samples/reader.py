@@ -12,7 +12,7 @@ from tarkit.errors import Problem, TarkitError, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.sample import KEYLESS, Piece, Recent, RunOfSamples, TarSample, is_safe, key_of
 from tarkit.streams import source as streams
-from tarkit.streams.source import Source, WindowSource
+from tarkit.streams.source import FileSource, Source, WindowSource
 from tarkit.tar import block, pax
 from tarkit.tar.reader import Entry, PlainRun, PlainSamples, Raw, TarReader, find_entry
 
@@ -373,8 +373,9 @@ def find_run(
 class RunFinder:
     """Find runs, with the contents of a field, among the samples of one archive.
 
-    The accelerator finds those that are in memory. Python finds those of large samples of files, and without the
-    accelerator all. Where Python finds none, it lets a sample pass before it looks again, then 3, 7, up to 63.
+    The accelerator finds those that are in memory, and those of large samples in files. Python finds those of large
+    samples elsewhere or with the contents of a field, and without the accelerator all. Where Python finds none, it lets a
+    sample pass before it looks again, then 3, 7, up to 63.
     """
 
     def __init__(self, source: Source, field: bytes | None) -> None:
@@ -393,6 +394,10 @@ class RunFinder:
             if found is not None or not far or reader.holds(entry):
                 return found
             least = _NEAR
+            if isinstance(source, FileSource) and self._field is None:
+                held = source.file.opened or source.file.open()
+                if found := reader.far_run(entry, held.fd, source.offset, least, LARGE):
+                    return found
         if self._left:
             self._left -= 1
             return None

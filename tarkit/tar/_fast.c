@@ -1,23 +1,26 @@
-/* The plain samples of an archive, found in one pass over the bytes that are in memory: the optional accelerator.
+/* The plain samples of an archive, found in one pass over the bytes that are in memory, or over the headers of a file:
+   the optional accelerator.
 
-   `samples` and `run` do what `TarReader.raw` with `EntryGroups.read` or `find_run` do, for regular files of USTAR, GNU and PAX headers.
+   `samples`, `run` and `run_of_file` do what `TarReader.raw` with `EntryGroups.read` or `find_run` do, for regular files of USTAR, GNU and PAX headers.
    They stop before anything else (another type, a number or record of another form, a checksum that is not the unsigned
    sum, an entry without a key, a repeated name), and Python reads on from there. They never decide that something is
    wrong.
 
-   Nothing outside of [data, data + length) is read, and no memory is allocated but for the result.
+   Nothing outside of a window is read, and no memory is allocated but for the result.
    Sources: see tarkit/tar/reader.py. */
 
 #ifndef Py_LIMITED_API
 #define Py_LIMITED_API 0x030b0000
 #endif
 #define PY_SSIZE_T_CLEAN
+#define _FILE_OFFSET_BITS 64
 #include <Python.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { BLOCK = 512, LONGEST_NAME = 1024, MOST_ENTRIES = 64, MOST_SAMPLES = 64, LONGEST_RUN = 1024 };
+enum { BLOCK = 512, LONGEST_NAME = 1024, MOST_ENTRIES = 64, MOST_SAMPLES = 64, LONGEST_RUN = 1024, AROUND = 4096 };
 
 typedef unsigned char byte;
 
@@ -27,18 +30,47 @@ typedef struct {
 } Span;
 
 typedef struct {
-    long long start, data, size, stop; /* offsets in the buffer */
+    Span held;            /* bytes of the archive, */
+    long long base;       /* from this offset on */
+    int fd;               /* the file in which to read others; -1 for none */
+    long long offset;     /* of the archive in the file */
+    byte around[AROUND];  /* what was read there last */
+} Window;
+
+typedef struct {
+    long long start, data, size, stop; /* offsets in the archive */
     long long length, slash, dot;      /* of the name: its length, the end of its directory, its first dot after that */
     byte name[LONGEST_NAME];         /* the last member: see `copy` */
 } Entry;
 
 typedef struct {
-    Py_buffer view;
-    long long base, whole;           /* offset of the buffer in the archive, length of the archive */
+    Py_buffer view;                  /* the caller's bytes, if there are any */
+    Window window;
+    long long whole;                 /* the length of the archive */
     Span field;                      /* the one whose contents are returned, if any */
     int count;                       /* entries of the current sample; 0 before the first, -1 if there is none */
     Entry entries[MOST_ENTRIES + 1]; /* they, and the first entry of the next sample */
 } Archive;
+
+/* Return the `size` bytes at an offset, which stay there until the next call; NULL if they are neither held nor in the
+   file. After a signal an exception may be set. */
+static const byte *bytes_at(Window *window, long long at, long long size)
+{
+    if (at < window->base || at + size > window->base + window->held.length) {
+        Py_ssize_t got;
+        if (window->fd < 0 || size > AROUND || PyErr_CheckSignals())
+            return NULL;
+        Py_BEGIN_ALLOW_THREADS
+        got = pread(window->fd, window->around, AROUND, (off_t)(window->offset + at));
+        Py_END_ALLOW_THREADS
+        window->held.bytes = window->around;
+        window->held.length = got > 0 ? got : 0;
+        window->base = at;
+        if (got < size)
+            return NULL;
+    }
+    return window->held.bytes + (at - window->base);
+}
 
 /* Return the octal number in a field of `width` bytes that has digits up to its last byte, a NUL or a space; else -1. */
 static long long number(const byte *field, int width)
@@ -71,19 +103,17 @@ static int checksum_ok(const byte *header)
     return header[155] == ' ' && number(header + 148, 7) == (long long)sum;
 }
 
-/* Return the payload of the extension header at `at`, and set `at` to the header after it; no bytes if that is beyond
-   the buffer. */
-static Span payload(const byte *data, long long length, long long *at)
+/* Return the payload of the extension header at `at`, and set `at` to the header after it, which is in the window as
+   well; no bytes if they are not both there. */
+static Span payload(Window *window, long long *at)
 {
     Span none = {NULL, 0};
-    long long size = number(data + *at + 124, 12), next;
-    if (size < 0 || size > length)
+    const byte *header = bytes_at(window, *at, BLOCK);
+    long long size = number(header + 124, 12), length = BLOCK + (size + BLOCK - 1) / BLOCK * BLOCK;
+    if (size < 0 || (header = bytes_at(window, *at, length + BLOCK)) == NULL)
         return none;
-    next = *at + BLOCK + (size + BLOCK - 1) / BLOCK * BLOCK;
-    if (next + BLOCK > length)
-        return none;
-    Span found = {data + *at + BLOCK, size};
-    *at = next;
+    Span found = {header + BLOCK, size};
+    *at += length;
     return found;
 }
 
@@ -156,17 +186,18 @@ static int set_name(Entry *entry, const byte *header, Span said)
     return entry->dot > entry->slash;
 }
 
-/* Read the entry at `at`. Return 0 if it is not a regular file with a key, is not in the buffer up to its payload, or
-   ends after `whole`. */
-static int read_entry(const byte *data, long long length, long long at, long long whole, Entry *entry)
+/* Read the entry at `at`. Return 0 if it is not a regular file with a key, its headers are not in the window, or it ends
+   after the archive. */
+static int read_entry(Archive *archive, long long at, Entry *entry)
 {
     Span said = {NULL, 0};
-    if (at > length - BLOCK || !checksum_ok(data + at))
+    const byte *header = bytes_at(&archive->window, at, BLOCK);
+    if (header == NULL || !checksum_ok(header))
         return 0;
     entry->start = at;
-    byte type = data[at + 156];
+    byte type = header[156];
     if (type == 'x' || type == 'L') {
-        Span records = payload(data, length, &at);
+        Span records = payload(&archive->window, &at);
         if (records.bytes == NULL)
             return 0;
         if (type == 'L') {
@@ -175,14 +206,15 @@ static int read_entry(const byte *data, long long length, long long at, long lon
             said.length = nul ? nul - records.bytes : records.length;
         } else if (!path_of(records, &said))
             return 0;
-        if (!checksum_ok(data + at))
+        header = bytes_at(&archive->window, at, BLOCK); /* `said` stays: it is in the window */
+        if (!checksum_ok(header))
             return 0;
-        type = data[at + 156];
+        type = header[156];
     }
     entry->data = at + BLOCK;
-    entry->size = number(data + at + 124, 12);
+    entry->size = number(header + 124, 12);
     entry->stop = entry->data + (entry->size + BLOCK - 1) / BLOCK * BLOCK;
-    return type == '0' && entry->size >= 0 && entry->stop <= whole && set_name(entry, data + at, said);
+    return type == '0' && entry->size >= 0 && entry->stop <= archive->whole && set_name(entry, header, said);
 }
 
 /* Return whether an entry has the same key as the one before it. */
@@ -202,7 +234,7 @@ static int is_new(const Entry *entry, const Entry *others, int count)
 }
 
 /* Return the content of the field in the current sample, of the first whose name in lower case it is; else no bytes. */
-static Span find_content(const Archive *archive)
+static Span find_content(Archive *archive)
 {
     Span content = {NULL, 0}, field = archive->field;
     for (const Entry *entry = archive->entries; entry < archive->entries + archive->count; entry++) {
@@ -213,7 +245,7 @@ static Span find_content(const Archive *archive)
         while (at < field.length && (name[at] | (name[at] >= 'A' && name[at] <= 'Z' ? 32 : 0)) == field.bytes[at])
             at++;
         if (at == field.length) {
-            content.bytes = (const byte *)archive->view.buf + entry->data;
+            content.bytes = bytes_at(&archive->window, entry->data, entry->size);
             content.length = entry->size;
             break;
         }
@@ -235,24 +267,32 @@ static void copy(Entry *target, const Entry *entry)
     memcpy(target, entry, offsetof(Entry, name) + (size_t)entry->length);
 }
 
-/* Go to an archive's first sample. The arguments are the buffer, the offset of that sample in it, `base`, `whole`, and
-   if `format` says so a field. Return 0 after an error. */
-static int open_archive(Archive *archive, PyObject *arguments, const char *format)
+/* Go to an archive's first sample, at `at`. */
+static void open_archive(Archive *archive, long long at)
 {
-    Py_buffer *view = &archive->view;
+    archive->count = at >= 0 && read_entry(archive, at, archive->entries) ? 0 : -1;
+}
+
+/* Open an archive of which a buffer is in memory. The arguments are the buffer, the offset of the first sample in it,
+   `base`, `whole`, and if `format` says so a field. Return 0 after an error. */
+static int open_buffer(Archive *archive, PyObject *arguments, const char *format)
+{
+    Window *window = &archive->window;
     long long at;
     const char *field = NULL;
     Py_ssize_t length = 0;
-    if (!PyArg_ParseTuple(arguments, format, view, &at, &archive->base, &archive->whole, &field, &length))
+    if (!PyArg_ParseTuple(arguments, format, &archive->view, &at, &window->base, &archive->whole, &field, &length))
         return 0;
     archive->field.bytes = (const byte *)field;
     archive->field.length = length;
-    archive->whole -= archive->base;
-    archive->count = at >= 0 && read_entry(view->buf, view->len, at, archive->whole, archive->entries) ? 0 : -1;
+    window->held.bytes = archive->view.buf;
+    window->held.length = archive->view.len;
+    window->fd = -1;
+    open_archive(archive, window->base + at);
     return 1;
 }
 
-/* Go to the next sample. Return the number of its entries, 0 if it is not plain or its end is not in the buffer. */
+/* Go to the next sample. Return the number of its entries, 0 if it is not plain or what follows it is not there. */
 static int next_sample(Archive *archive)
 {
     Entry *first = archive->entries;
@@ -260,7 +300,7 @@ static int next_sample(Archive *archive)
         copy(first, first + archive->count);
     for (int count = 1; archive->count >= 0 && count <= MOST_ENTRIES; count++) {
         Entry *entry = first + count;
-        if (!read_entry(archive->view.buf, archive->view.len, entry[-1].stop, archive->whole, entry))
+        if (!read_entry(archive, entry[-1].stop, entry))
             break;
         if (!same_key(entry, first))
             return archive->count = count;
@@ -272,9 +312,9 @@ static int next_sample(Archive *archive)
 }
 
 /* Return an entry as `Raw` in tarkit/tar/reader.py. */
-static PyObject *make_raw(const Entry *entry, long long base)
+static PyObject *make_raw(const Entry *entry)
 {
-    const long long numbers[] = {base + entry->start, base + entry->data, entry->size, base + entry->stop};
+    const long long numbers[] = {entry->start, entry->data, entry->size, entry->stop};
     PyObject *raw = PyTuple_New(8);
     if (raw == NULL)
         return NULL;
@@ -301,7 +341,7 @@ static PyObject *samples(PyObject *module, PyObject *arguments)
 {
     (void)module;
     Archive archive;
-    if (!open_archive(&archive, arguments, "y*LLL"))
+    if (!open_buffer(&archive, arguments, "y*LLL"))
         return NULL;
     PyObject *found = PyList_New(0);
     int good = found != NULL;
@@ -310,7 +350,7 @@ static PyObject *samples(PyObject *module, PyObject *arguments)
         PyObject *entries = PyList_New(0);
         good = entries != NULL;
         for (int at = 0; good && at < archive.count; at++)
-            good = append(entries, make_raw(first + at, archive.base));
+            good = append(entries, make_raw(first + at));
         good = good && append(found, Py_BuildValue("(y#O)", first->name, (Py_ssize_t)first->dot, entries));
         Py_XDECREF(entries);
     }
@@ -320,37 +360,63 @@ static PyObject *samples(PyObject *module, PyObject *arguments)
     return found;
 }
 
-static PyObject *run(PyObject *module, PyObject *arguments)
+/* Return the samples from the first one on as a run. It ends with a sample of fewer than `least` bytes, and with the one
+   that makes it longer than `most`. */
+static PyObject *make_run(Archive *archive, long long least, long long most)
 {
-    (void)module;
-    Archive archive;
     Entry last;
-    long long stops[LONGEST_RUN], count = 0;
-    if (!open_archive(&archive, arguments, "y*LLLz#"))
-        return NULL;
+    long long stops[LONGEST_RUN], count = 0, length = 0, size = least;
     PyObject *keys = PyList_New(0), *contents = PyList_New(0), *found = NULL;
     int good = keys != NULL && contents != NULL;
-    while (good && count < LONGEST_RUN && next_sample(&archive) && is_safe(archive.entries)) {
-        const Entry *first = archive.entries;
-        if (archive.field.bytes) {
-            Span content = find_content(&archive);
+    while (good && count < LONGEST_RUN && size >= least && length <= most && next_sample(archive) &&
+           is_safe(archive->entries)) {
+        const Entry *first = archive->entries;
+        if (archive->field.bytes) {
+            Span content = find_content(archive);
             if (content.bytes == NULL)
                 break;
             good = append(contents, PyBytes_FromStringAndSize((const char *)content.bytes, (Py_ssize_t)content.length));
         }
-        copy(&last, first + archive.count - 1);
-        stops[count++] = archive.base + last.stop;
+        copy(&last, first + archive->count - 1);
+        size = last.stop - first->start;
+        length += size;
+        stops[count++] = last.stop;
         good = good && append(keys, PyBytes_FromStringAndSize((const char *)first->name, (Py_ssize_t)first->dot));
     }
-    PyBuffer_Release(&archive.view);
+    good = good && !PyErr_Occurred();
     if (good && count)
         found = Py_BuildValue("(Oy#ON)", keys, stops, (Py_ssize_t)count * (Py_ssize_t)sizeof(*stops), contents,
-                              make_raw(&last, archive.base));
+                              make_raw(&last));
     else if (good)
         found = Py_NewRef(Py_None);
     Py_XDECREF(keys);
     Py_XDECREF(contents);
     return found;
+}
+
+static PyObject *run(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Archive archive;
+    if (!open_buffer(&archive, arguments, "y*LLLz#"))
+        return NULL;
+    PyObject *found = make_run(&archive, 0, INT64_MAX);
+    PyBuffer_Release(&archive.view);
+    return found;
+}
+
+static PyObject *run_of_file(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Archive archive;
+    long long at, least, most;
+    if (!PyArg_ParseTuple(arguments, "iLLLLL", &archive.window.fd, &archive.window.offset, &at, &archive.whole, &least,
+                          &most))
+        return NULL;
+    archive.field.bytes = NULL;
+    archive.window.base = archive.window.held.length = 0;
+    open_archive(&archive, at);
+    return make_run(&archive, least, most);
 }
 
 static PyMethodDef methods[] = {
@@ -364,6 +430,10 @@ static PyMethodDef methods[] = {
      "Return the samples that `samples` finds, as (keys, stops, contents, last): a list of the keys, the ends as\n"
      "native int64, a list of the contents of a field, and the last entry. None if there is no sample.\n\n"
      "There are at most 1024, all with names that are safe, and with the field unless it is None."},
+    {"run_of_file", run_of_file, METH_VARARGS,
+     "run_of_file(fd, offset, at, whole, least, most)\n--\n\n"
+     "Return the plain samples that follow each other from `at` on in the archive at `offset` of a file, as `run` does.\n\n"
+     "It ends with a sample of fewer than `least` bytes, and with the one that makes it longer than `most`."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_fast", NULL, 0, methods, NULL, NULL, NULL, NULL};

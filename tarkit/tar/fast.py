@@ -15,20 +15,21 @@ from typing import Any, Final
 FindSamples = Callable[[bytes | memoryview, int, int, int], list[tuple[bytes, list[Any]]]]
 Run = tuple[list[bytes], bytes, list[bytes], Any]
 FindRun = Callable[[bytes | memoryview, int, int, int, bytes | None], Run | None]
+FindRunOfFile = Callable[[int, int, int, int, int, int], Run | None]
 
 
 def _is_off() -> bool:
     return os.environ.get("TARKIT_PURE", "0") not in ("", "0")
 
 
-def _load() -> tuple[FindSamples, FindRun] | tuple[None, None]:
+def _load() -> tuple[FindSamples, FindRun, FindRunOfFile] | tuple[None, None, None]:
     if _is_off():
-        return None, None
+        return None, None, None
     try:
-        from tarkit.tar._fast import run, samples  # type: ignore[import-not-found]
+        from tarkit.tar._fast import run, run_of_file, samples  # type: ignore[import-not-found]
     except ImportError:
-        return None, None
-    return samples, run
+        return None, None, None
+    return samples, run, run_of_file
 
 
 _found = _load()
@@ -46,6 +47,13 @@ find_run: Final = _found[1]
 
 These are the keys, the ends of the samples as native int64, the contents of `field`, and the last entry. None if there
 is no sample. `samples.reader.find_run` is the same in Python, with other ends.
+"""
+
+find_run_of_file: Final = _found[2]
+"""`find_run_of_file(fd, offset, at, whole, least, most)` returns such a run of samples that are too large for memory.
+
+The archive begins at `offset` in the file, whose headers are read there. The run ends with the first sample of fewer
+than `least` bytes, and with the one that makes it longer than `most`.
 """
 
 

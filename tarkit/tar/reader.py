@@ -26,7 +26,7 @@ from tarkit.streams.ranges import HeldRange
 from tarkit.tar import block as blocks
 from tarkit.tar import pax
 from tarkit.tar.block import BLOCK
-from tarkit.tar.fast import find_run, find_samples
+from tarkit.tar.fast import Run, find_run, find_run_of_file, find_samples
 
 EXTENSION_LIMIT = 16 << 20  # bytes of the extension headers of one entry, and of all global ones together
 TAILS_KEPT = 64  # distinct header tails that are cached
@@ -66,6 +66,14 @@ class PlainRun(NamedTuple):
     stops: Sequence[int]  # their ends
     contents: list[bytes]  # of the field that was asked for
     last: Raw  # the last entry
+
+
+def _as_run(entry: Raw, found: Run | None) -> PlainRun | None:
+    """Return what the accelerator has found from an entry on."""
+    if found is None:
+        return None
+    keys, stops, contents, last = found
+    return PlainRun(entry[1], keys, memoryview(stops).cast("q"), contents, last)
 
 
 class HeaderSource(Protocol):
@@ -222,11 +230,17 @@ class TarReader:
         base = end - len(chunk)
         if find_run is None or entry[4] >= end or not self.plain:
             return None
-        found = find_run(chunk, entry[1] - base, base, self.source.size or NO_END, field)
-        if found is None:
+        return _as_run(entry, find_run(chunk, entry[1] - base, base, self.source.size or NO_END, field))
+
+    def far_run(self, entry: Raw, fd: int, offset: int, least: int, most: int) -> PlainRun | None:
+        """Return a run from `entry` on of samples in a file, where the archive begins at `offset`.
+
+        It ends with the first sample of fewer than `least` bytes, and with the one that makes it longer than `most`.
+        None without the accelerator.
+        """
+        if find_run_of_file is None or not self.plain:
             return None
-        keys, stops, contents, last = found
-        return PlainRun(entry[1], keys, memoryview(stops).cast("q"), contents, last)
+        return _as_run(entry, find_run_of_file(fd, offset, entry[1], self.source.size or NO_END, least, most))
 
     def holds(self, entry: Raw) -> bool:
         """Return whether the end of an entry is in memory, if `raw` has yielded it last."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Callable, Iterator
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from operator import eq
 from pathlib import Path
 from subprocess import PIPE
@@ -45,6 +46,16 @@ def in_c(data: bytes, at: int, base: int, whole: int, field: bytes | None = None
     return found and (found[0], memoryview(found[1]).cast("q").tolist(), *found[2:])
 
 
+def in_file(data: bytes, at: int, least: int = 0, most: int = 1 << 40, whole: int = 1 << 40) -> Found | None:
+    """Return the run at an offset of the archive, found by the accelerator in a file, where 10 bytes are before it."""
+    assert fast.find_run_of_file is not None
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(10) + data)
+        file.flush()
+        found = fast.find_run_of_file(file.fileno(), 10, at, whole, least, most)
+    return found and (found[0], memoryview(found[1]).cast("q").tolist(), *found[2:])
+
+
 each_finder = pytest.mark.parametrize("find", [in_python, pytest.param(in_c, marks=compiled)])
 
 
@@ -57,6 +68,7 @@ def each_way(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]]
         with monkeypatch.context() as patch:
             patch.setattr("tarkit.tar.reader.find_samples", None)
             patch.setattr("tarkit.tar.reader.find_run", None)
+            patch.setattr("tarkit.tar.reader.find_run_of_file", None)
             found.append(call())
             patch.setattr("tarkit.samples.reader.find_run", lambda *arguments: None)
             found.append(call())
@@ -160,10 +172,10 @@ def checksum(entry: bytes) -> int:
     return sum(entry[:148]) + sum(entry[156:512]) + 8 * 32
 
 
-def odd_archive(seed: int) -> bytes:
-    """Return an archive whose entries, and damage, depend on a number."""
+def odd_archive(seed: int, most: int = 700) -> bytes:
+    """Return an archive whose entries, and damage, depend on a number; the plain ones have up to `most` bytes."""
     pick = random.Random(seed)
-    plain = [member(f"{number:03}.{field}", b"x" * pick.randint(0, 700)) for number in range(9) for field in "ba"]
+    plain = [member(f"{number:03}.{field}", b"x" * pick.randint(0, most)) for number in range(9) for field in "ba"]
     odd = [odd_member(pick) for _ in range(pick.randint(0, 6))]
     parts = plain[: pick.randint(0, 18)]
     for part in odd:
@@ -237,6 +249,24 @@ def test_runs_have_the_contents_of_a_field(find: Callable[..., Found | None]) ->
     assert find(member("a.x") + member("b.x"), 0, 0, 1 << 40, b"x") == ([b"a"], [512], [b""], empty)
 
 
+@compiled
+def test_runs_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large samples are found without their entries, up to a small one, and to a length."""
+    sizes = [40_000, 33_000, 70_000, 5, 33_000, 40_000]
+    parts = [member(f"{number}.x", bytes(size)) + member(f"{number}.y") for number, size in enumerate(sizes)]
+    data = b"".join(parts) + MARKER
+    ends = [*accumulate(map(len, parts))]
+    last = b"1.y", ends[1] - 512, ends[1], 0, ends[1], b"0", b"", -1
+    assert in_file(data, 0, 1 << 15, 50_000) == ([b"0", b"1"], ends[:2], [], last)
+    assert in_file(data, 0, 1 << 15, 30_000) == in_file(data, 0, 1 << 17) != in_file(data, 0, 1 << 15)
+    assert (in_file(data, 0, 1 << 15) or [])[1] == ends[:4]
+    assert (in_file(data, ends[3]) or [])[1] == ends[4:5], "what follows the last one is the end"
+    assert in_file(data, 0, whole=41_000) is None
+    monkeypatch.setattr("tarkit.samples.reader.find_run", lambda *arguments: None)  # that in Python
+    many = b"".join(member(f"{number:03}.x", bytes(40_000)) for number in range(100)) + MARKER
+    assert len(list(SampleReader(on_disk(many), Policy()).runs())) < 20
+
+
 @each_row("data", [
     b"".join(member(f"{number:03}.{field}") for _ in range(2) for number in range(900) for field in "ab") + MARKER,
     b"".join(member(f"{number:03}/", typeflag=b"5") + member(f"{number:03}/a.x") for number in range(900)) + MARKER,
@@ -275,6 +305,7 @@ def test_a_run_has_the_samples(begin: int) -> None:
             assert len(keys) == len(found) or b".." in found[len(keys)][0] or not safe[len(keys)]
             assert [*zip(keys, stops, strict=True)] == [(key, entries[-1][4]) for key, entries in found[: len(keys)]]
             assert last == (found[len(keys) - 1][1][-1] if keys else None)
+            assert in_file(data, at) == in_c(data, at, 0, 1 << 40)
             more = in_python(data, at, 7, 1 << 40) or ([], [], [], None)
             assert len(more[0]) >= len(keys) - 1, "it needs the next entry, and not only its header"
             assert all(map(eq, zip(*more[:2], strict=True), zip(keys, stops, strict=True)))
@@ -296,6 +327,12 @@ def test_arguments() -> None:
         fast.find_samples("text", 0, 0, 0)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         fast.find_run("text", 0, 0, 0, None)  # type: ignore[arg-type]
+    assert fast.find_run_of_file is not None
+    for at in (-1, -(1 << 62), 513, 1024, 1025, 1 << 62):
+        assert in_file(data, at) is None
+    assert in_file(b"", 0) is None
+    for fd in (-1, 1 << 20):
+        assert fast.find_run_of_file(fd, 0, 0, 1 << 40, 0, 1 << 40) is None
 
 
 @each_row("path", DATA)
@@ -316,6 +353,14 @@ def test_odd_archives(begin: int, each_way: Callable[[Callable[[], object]], Non
     """Archives of entries of all forms, with damage."""
     for seed in range(begin, begin + 100):
         data = odd_archive(seed)
+        each_way(lambda: list(all_of(data, seed)))  # noqa: B023
+
+
+@each_row("begin", range(0, 600, 100))
+def test_odd_archives_of_large_samples(begin: int, each_way: Callable[[Callable[[], object]], None]) -> None:
+    """The same with large samples, whose headers are read in the file."""
+    for seed in range(begin, begin + 100):
+        data = odd_archive(seed, 70_000)
         each_way(lambda: list(all_of(data, seed)))  # noqa: B023
 
 
