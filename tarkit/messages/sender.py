@@ -6,7 +6,7 @@ closes them when the system has taken all frames, on this machine when the recei
 before that is a receiver that died.
 
 What a receiver that dies has not read is lost: the protocol has no acknowledgements. It is an error here, unless the
-system had taken the last frame already.
+system had taken the last frame already, or the queue of a sender that is bound.
 """
 
 from __future__ import annotations
@@ -53,13 +53,17 @@ class SocketSink(WriteOnlySink):
         self._tell = tell
 
     def write(self, data: bytes | memoryview) -> None:
-        """Send a frame; wait until there is room for it."""
+        """Send a frame, on all sockets of pub or on one of push; wait until there is room for it."""
         self._await_receivers()
         self._unseen += 1
         if self._unseen >= OFTEN:
             self._look()
         count = len(self._sockets.links)
-        self._turn = 1 + self._send(data, [(self._turn + step) % count for step in range(count)])
+        if self._address.kind == "pub":
+            for number in range(count):
+                self._send(data, [number])
+        else:
+            self._turn = 1 + self._send(data, [(self._turn + step) % count for step in range(count)])
 
     def writev(self, pieces: Sequence[bytes]) -> None:
         """Send each piece as a frame."""
@@ -101,7 +105,7 @@ class SocketSink(WriteOnlySink):
             if left == 0:
                 raise self._too_long("no receiver took a sample for")
             pause = PAUSE if self._address.kind == "pub" else left  # pub has no event for room in a slow receiver
-            self._sockets.wait(pause, writing=True)
+            self._sockets.wait(pause, turns)
             if self._look(allowed) and not any(link.joined > link.left for link in self._sockets.links):
                 return turns[0]  # all have left, as they may
 

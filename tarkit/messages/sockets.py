@@ -17,7 +17,7 @@ import re
 import socket
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from errno import ECONNREFUSED, ENOENT
 from fcntl import ioctl
@@ -353,21 +353,22 @@ class Sockets:
             link.look()
             link.admits = False
 
-    def wait(self, seconds: float | None, writing: bool = False) -> bool:
+    def wait(self, seconds: float | None, writing: Sequence[int] = ()) -> bool:
         """Wait until something happens, or for a turn. Returns False when the time is up and nothing has happened.
 
         Args:
             seconds: how long at most; None without an end.
-            writing: wait until a frame can be sent, and not until one has come.
+            writing: the sockets for one of which to wait until it takes a frame; for the others, until one has come.
         """
         poller, pub = self.zmq.Poller(), self.address.kind == "pub"
         if any(link.stopped for link in self.links):  # nothing tells that a receiver has read what the system has taken
             seconds = PAUSE if seconds is None else min(seconds, PAUSE)
-        for link in self.links:
+        for number, link in enumerate(self.links):
             if not link.stopped:
                 poller.register(link.monitor, self.zmq.POLLIN)
-            if not link.socket.closed:  # pub could always write, but for slow receivers
-                poller.register(link.socket, self.zmq.POLLOUT if writing and not pub else self.zmq.POLLIN)
+            if not link.socket.closed:  # to poll(2) pub can always write, also where a receiver is slow
+                writes = number in writing and not pub
+                poller.register(link.socket, self.zmq.POLLOUT if writes else self.zmq.POLLIN)
         if self._due is not None and monotonic() >= self._due:
             self._due = None
             self._tell_missing()

@@ -127,6 +127,8 @@ class ContentLoader:
             if size == 0:  # files in /proc have size 0 but may have content
                 return self._read_all(DescriptorReader(os.dup(fd)))._replace(mtime=seconds(status))
             data = read_small(fd, size)[:size]
+            while len(data) < size and (more := os.pread(fd, size - len(data), len(data))):
+                data += more
             # A file in /sys has less content than its size; its size does not change when it is read.
             if len(data) < size and os.fstat(fd).st_size != size:
                 raise TarkitError(f"{row.where}: {show(path)} became shorter while it was read")

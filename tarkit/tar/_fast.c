@@ -56,7 +56,7 @@ typedef struct {
    file. After a signal an exception may be set. */
 static const byte *bytes_at(Window *window, long long at, long long size)
 {
-    if (at < window->base || at + size > window->base + window->held.length) {
+    if (at < window->base || size > window->base + window->held.length - at) {
         Py_ssize_t got;
         if (window->fd < 0 || size > AROUND || PyErr_CheckSignals())
             return NULL;

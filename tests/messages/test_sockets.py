@@ -176,6 +176,20 @@ def test_two_receivers(start: Processes, data: Any) -> None:
     assert min(len(entries(f"{each}.tar")) for each in (first, second)) > 0
 
 
+@each_row("queue", [1, 100])
+def test_all_of_several_receivers(queue: int, here: Path) -> None:
+    """Where pub connects to several receivers, each gets all samples, also the slow one."""
+    sent = make("a.tar", range(60), 100_000)
+    processes, places = Processes(), [f"127.0.0.1:{free_port()}" for _ in range(3)]
+    urls = [f"zrsub://{place}?queue={queue}" for place in places]
+    receivers = [processes("cat", url, "-o", f"{number}.tar") for number, url in enumerate(urls[1:], 1)]
+    receivers.append(processes("proc", "-p", "1", "-c", "sleep 0.01", urls[0], "-o", "0.tar"))
+    processes.ends(processes("cat", "a.tar", "-o", f"zrpub://{','.join(places)}?queue={queue}"))
+    for receiver in receivers:
+        processes.ends(receiver)
+    assert [entries(f"{number}.tar") for number in range(3)] == [sent] * 3
+
+
 @each_row("slow", [False, True])
 def test_many_receivers(slow: bool, here: Path) -> None:
     """A sender that is bound gives an end to each of four receivers, also to one whose queue is full."""
