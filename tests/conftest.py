@@ -86,7 +86,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 def no_threads(event: str, words: tuple[object, ...]) -> None:
     """Refuse to fork this process while other threads run; a thread that has just ended is waited for."""
-    if event in ("os.fork", "os.forkpty") and several_threads(10):
+    if event not in ("os.fork", "os.forkpty") or not several_threads(1):
+        return
+    gc.collect()  # an error holds what raised it, such as a DataLoader and its threads
+    if several_threads(10):
         raise RuntimeError("threads run where the process is copied: mark the test with @pytest.mark.forks")
 
 
