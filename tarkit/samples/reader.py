@@ -555,8 +555,6 @@ class SampleReader:
         key, entries = self._groups.finish()
         if entries:
             sample = TarSample(key, self.source, entries, entries[0][1], entries[-1][4])
-            if not good:
-                self._say_left_out(key, sample.start, "after")
             if key is not None:
                 good = self._check_start(sample, self._is_repeated(key)) and good
             if self._check_entries(sample) and good:
@@ -585,15 +583,11 @@ class SampleReader:
         key = key_of(entry) or b""
         if self._suspect:  # the rest of the sample that was damaged, or one that may have lost its first entries
             self._suspect = False
-            self._say_left_out(key, entry.start, "before")
+            what = "is left out: the damage before it may have destroyed some of its entries"
+            self.policy.warn(f"{self.source.name}: at {entry.start}: the sample {show(key)} {what}")
             return False
         good = not repeated or self._checks.scattered(key, entry.start)
         return (0 in entry.name or self._checks.name(entry)) and good  # all names with a NUL are checked later
-
-    def _say_left_out(self, key: bytes | None, start: int, where: str) -> None:
-        if key is not None:
-            what = f"is left out: the damage {where} it may have destroyed some of its entries"
-            self.policy.warn(f"{self.source.name}: at {start}: the sample {show(key)} {what}")
 
     def _check_entries(self, sample: TarSample) -> bool:
         """Check for duplicate names, and for entries that depend on their place. Return whether the sample is kept."""
@@ -670,10 +664,7 @@ class SampleReader:
             )
             return keep or next_is_cut
         if not keep:
-            key, entries = groups.take()
-            if entries:
-                self.dropped += 1
-                self._say_left_out(key, entries[0][1], "after")
+            self.dropped += bool(groups.take()[1])
             self._suspect = True
             self.source.release(reader.resume - block.BLOCK)
         needed = [entry[1] for entry in (*groups.entries[:1], *keyless[:1])]
