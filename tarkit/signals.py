@@ -32,6 +32,7 @@ _IMPORT = "<frozen importlib._bootstrap>"  # file name in the frames of the impo
 
 _cleanups: dict[int, Callable[[], None]] = {}
 _ending = False
+_raised = 0  # the signal that was raised last
 _again: int | None = None  # the signal that the timer sends again
 _outermost: FrameType | None = None
 
@@ -104,6 +105,12 @@ def raise_delayed() -> None:
         raise Interrupted(_again)
 
 
+def raise_swallowed() -> None:
+    """Raise a signal again whose `Interrupted` a library in C has dropped: the caller would wait on."""
+    if _ending and _raised:
+        raise Interrupted(_raised)
+
+
 def restart_in_copy() -> None:
     """In a copy of a process: end `uninterrupted` blocks of the original, and raise what was delayed in them."""
     delayed = _shield.kept[:]
@@ -136,6 +143,7 @@ def die(signum: int) -> NoReturn:
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     """Handle a signal: raise `Interrupted`, the first time, or delay it."""
+    global _raised  # noqa: PLW0603
     if _ending:
         return
     if _shield.depth:
@@ -144,6 +152,7 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
         _send_again(signum)
     else:
         ignore_signals()
+        _raised = signum
         raise Interrupted(signum)
 
 

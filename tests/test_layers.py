@@ -78,7 +78,7 @@ FOLDERS = {
     "zip": "errors streams.codecs streams tar",
     "parallel": "errors signals threads streams",
     "mixing": "errors stores streams",
-    "messages": "errors streams.codecs threads stores streams tar",
+    "messages": "errors streams.codecs signals threads stores streams tar",
     "samples": "errors media problems streams.codecs stores streams tar tables zip messages",
     "export": "errors problems stores streams tar tables samples",
     "extraction": "errors problems streams tar samples",

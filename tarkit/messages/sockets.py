@@ -29,6 +29,7 @@ from urllib.parse import parse_qsl
 
 from tarkit.errors import MissingLibrary, TarkitError, Usage, show
 from tarkit.messages.maps import LARGEST
+from tarkit.signals import raise_swallowed
 from tarkit.stores import schemes
 from tarkit.threads import mark_native_threads
 
@@ -360,6 +361,7 @@ class Sockets:
             seconds: how long at most; None without an end.
             writing: the sockets for one of which to wait until it takes a frame; for the others, until one has come.
         """
+        raise_swallowed()
         poller, pub = self.zmq.Poller(), self.address.kind == "pub"
         if any(link.stopped for link in self.links):  # nothing tells that a receiver has read what the system has taken
             seconds = PAUSE if seconds is None else min(seconds, PAUSE)
