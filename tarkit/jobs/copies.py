@@ -40,6 +40,7 @@ class ProcessCopy(ForkedChild):
             `--report`.
         words: the command line; of a call they are not used.
         stdin, stdout, stderr: descriptors of the copy; negative ones are /dev/null.
+        preexec_fn: called in the copy first, which leads its process group by then.
         ignored: what `subprocess.Popen` takes besides.
     """
 
@@ -54,6 +55,7 @@ class ProcessCopy(ForkedChild):
         stdin: int,
         stdout: int,
         stderr: int,
+        preexec_fn: Callable[[], object] | None = None,
         **ignored: object,
     ) -> None:
         pid = os.fork()
@@ -65,11 +67,16 @@ class ProcessCopy(ForkedChild):
                 assert run is not None
                 return run(words)
 
-            _main(work, (stdin, stdout, stderr), close)
+            _main(work, (stdin, stdout, stderr), close, preexec_fn)
         super().__init__(pid)
 
 
-def _main(work: Callable[[], int], fds: Sequence[int], close: Iterable[int]) -> NoReturn:
+def _main(
+    work: Callable[[], int],
+    fds: Sequence[int],
+    close: Iterable[int] = (),
+    first: Callable[[], object] | None = None,
+) -> NoReturn:
     """Work in a process that was made for it, and end the process with the status that `work` returns.
 
     In a copy the unfinished files, commands and directories of the parent stay those of the parent.
@@ -78,12 +85,15 @@ def _main(work: Callable[[], int], fds: Sequence[int], close: Iterable[int]) -> 
         work: returns the status.
         fds: become stdin, stdout and stderr; negative ones are /dev/null.
         close: descriptors of the parent that are closed.
+        first: called before that, once the process leads its group.
     """
     status = 1
     try:
         try:
             if os.getpgid(0) != os.getpid():
                 os.setpgid(0, 0)
+            if first is not None:
+                first()
             for place, fd in enumerate(fds):
                 os.dup2(fd if fd >= 0 else os.open(os.devnull, os.O_RDWR), place)
             for fd in close:
@@ -114,7 +124,7 @@ def call_input(report: int, path: list[str]) -> NoReturn:
             data = file.read()
         return _reported(PickledCall(data), report)
 
-    _main(work, (-1, 1, 2), ())
+    _main(work, (-1, 1, 2))
 
 
 def _reported(call: Callable[[], Counts], report: int) -> int:

@@ -29,6 +29,7 @@ from tarkit.streams import command
 from tarkit.streams.command import DEVNULL
 from tarkit.streams.process import Program
 from tarkit.streams.tempfile import TemporaryFile
+from tarkit.threads import has_threads
 
 TAIL = 2000  # bytes of stderr that an outcome keeps
 LINE = 1 << 16  # bytes; a longer line of stderr is passed on in pieces
@@ -153,7 +154,7 @@ def run_job(
     tmpdir: str | None = None,
     directory: str | None = None,
     watch: Callable[[RunningJob], None] = lambda running: None,
-    began: Callable[[int], None] = lambda pid: None,
+    began: Callable[[int], None] | None = None,
 ) -> JobOutcome:
     """Run a job to its end, its steps in new processes, and return how it ended; what it wrote to stdout is in memory.
 
@@ -165,7 +166,7 @@ def run_job(
         tmpdir: directory of temporary files.
         directory: its working directory.
         watch: called several times a second while it runs; an exception ends it.
-        began: called with each process as soon as it has started.
+        began: called with each process as soon as it has started: in the process itself if this one has no threads.
 
     Raises:
         Unsupported: a timeout for a call in this process.
@@ -291,10 +292,10 @@ class RunningJob:
         tmpdir: str | None = None,
         copy: Callable[..., Any] | None = None,
         directory: str | None = None,
-        began: Callable[[int], None] = lambda pid: None,
+        began: Callable[[int], None] | None = None,
     ) -> None:
         self.job = job
-        self._announce = began
+        self._began = began
         self._directory = directory
         self._poll = poll
         self._attempt = attempt
@@ -323,6 +324,7 @@ class RunningJob:
     def _start_steps(self, copy: Callable[..., Any] | None, tmpdir: str | None) -> None:
         steps: Sequence[Sequence[str]] = self.job.steps or ((self.job.name,),)
         stdin, last = DEVNULL, len(steps) - 1
+        first = None if self._began is None or has_threads() else partial(_begin, self._began)
         if isinstance(self.job.call, PickledCall):
             stdin = _content_of(self.job.call, tmpdir)
         for number, words in enumerate(steps):
@@ -349,6 +351,7 @@ class RunningJob:
                     stderr=self._stderr.end,
                     directory=self._directory,
                     pass_fds=kept,
+                    first=first,
                     popen=popen,
                 )
             except BaseException:
@@ -360,7 +363,8 @@ class RunningJob:
                     if fd >= 0:
                         os.close(fd)
             stdin = after
-            self._announce(program.pid)
+            if first is None and self._began is not None:
+                self._began(program.pid)
             self._programs.append(program)
             self._watched.append(program)
             program.watch(self._poll)
@@ -453,6 +457,11 @@ class RunningJob:
             self._line = b""
         for line in lines:
             self._relay(self.job, line)
+
+
+def _begin(began: Callable[[int], None]) -> None:
+    """Say that this process has begun, which its parent can no longer do once it has been killed."""
+    began(os.getpid())
 
 
 def _content_of(call: PickledCall, tmpdir: str | None) -> int:

@@ -18,13 +18,10 @@ from time import monotonic
 
 from tarkit.errors import TarkitError
 from tarkit.messages.maps import load_encoding
-from tarkit.messages.sockets import END, PAUSE, SocketAddress, Sockets
+from tarkit.messages.sockets import END, PAUSE, TURN, SocketAddress, Sockets
 from tarkit.streams.sink import WriteOnlySink
 
 OFTEN = 64  # frames between two looks at the connections
-
-AGAIN = 0.3
-"""Seconds until an end frame is sent again: ZeroMQ gives it to a receiver that has just left, for some microseconds."""
 
 
 class SocketSink(WriteOnlySink):
@@ -152,10 +149,13 @@ class SocketSink(WriteOnlySink):
             self._watch(partial(self._has_left, left + 1))
 
     def _has_left(self, number: int) -> bool:
-        """Return whether so many receivers have left; send the end again where it may have gone to one that has."""
+        """Return whether so many receivers have left; send the end again where it may have gone to one that has.
+
+        For some microseconds ZeroMQ gives a frame to a receiver that has just left.
+        """
         if self._look(self._ends) >= number:
             return True
-        if number > 1 and self._address.kind == "push" and monotonic() >= self._last_end + AGAIN:
+        if number > 1 and self._address.kind == "push" and monotonic() >= self._last_end + TURN:
             self._last_end = monotonic()
             with suppress(self._sockets.zmq.Again):
                 self._sockets.links[0].socket.send(self._end, self._sockets.zmq.NOBLOCK)

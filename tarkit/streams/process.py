@@ -23,6 +23,7 @@ class Program:
     Args:
         words: its name, which is also its path unless `path` is given, and its arguments.
         directory: its working directory.
+        first: called in the new process, which leads its group by then; only where this process has no threads.
         popen: called in place of `subprocess.Popen`.
 
     Raises:
@@ -40,6 +41,7 @@ class Program:
         directory: str | bytes | None = None,
         environment: Mapping[bytes, bytes] | None = None,
         pass_fds: Sequence[int] = (),
+        first: Callable[[], object] | None = None,
         popen: Callable[..., Any] | None = None,
     ) -> None:
         import subprocess
@@ -58,6 +60,7 @@ class Program:
                 env=environment,
                 pass_fds=pass_fds,
                 process_group=0,
+                preexec_fn=first,
             )
             self.pid = self.process.pid
             self._pidfd = _pidfd(self.pid)

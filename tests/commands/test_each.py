@@ -242,8 +242,7 @@ def test_signals_end_all_jobs(here: Path, signum: int) -> None:
 
 def test_jobs_end_when_tarkit_is_killed(here: Path) -> None:
     """After SIGKILL the guard ends the jobs, so that a run that resumes is alone."""
-    line = "sleep 600 & pid=$!; sleep 0.5; echo $pid > pid; wait"  # the guard knows the job by then
-    with started("each", "v", "--", "bash", "-c", line) as run:
+    with started("each", "v", "--", "bash", "-c", "sleep 600 & echo $! > pid; wait") as run:
         pid = pid_in("pid")
         run.kill()
     assert gone(pid)
