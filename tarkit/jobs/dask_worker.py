@@ -109,7 +109,7 @@ def run_on_worker(
     pids: list[int] = []
     guard = _guard()
 
-    def began(pid: int) -> None:
+    def began(pid: int) -> None:  # is called here: a worker has threads
         pids.append(pid)
         guard.began(pid)
 
