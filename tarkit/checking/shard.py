@@ -122,6 +122,7 @@ class ShardCheck:
             if survey.damage is None:
                 break
             self._report_damage(survey.damage, groups.key)
+            groups.cut(survey.damage.start)
             if survey.damage.marker is not None:
                 self._check(*groups.take(), False)
         self._check(*groups.finish(), False)

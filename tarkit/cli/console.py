@@ -156,6 +156,8 @@ class ConsoleRun(Run):
             text += f"{self.extra}, {seconds:.2f} s"
             if dropped:
                 text += ", skipped for " + ", ".join(f"{name}: {count}" for name, count in dropped.items())
+            if self.dropped:
+                text += f" ({_many(self.dropped, 'sample')} left out)"
             say(text)
         if self.report:
             import json

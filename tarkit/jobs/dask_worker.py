@@ -18,7 +18,7 @@ from collections import Counter, deque
 from typing import Any
 
 from tarkit.errors import TarkitError
-from tarkit.jobs.copies import ProcessGuard
+from tarkit.jobs.guard import ProcessGuard
 from tarkit.jobs.job import JobOutcome, RunningJob, ValueJob, run_job
 
 SAID = 1 << 20  # bytes of a job's stderr that are sent to the client

@@ -248,18 +248,17 @@ class _Pipe:
             self.end = -1
 
     def read(self) -> bytes:
-        """Return what has been written since, b"" for nothing."""
-        pieces = []
-        while self._open:
-            try:
-                data = os.read(self.fd, LINE)
-            except BlockingIOError:
-                break
-            if not data:
-                self._open = False
-                self._poll.unregister(self.fd)
-            pieces.append(data)
-        return b"".join(pieces)
+        """Return what has been written since, but not more than `LINE` bytes; b"" for nothing."""
+        if not self._open:
+            return b""
+        try:
+            data = os.read(self.fd, LINE)
+        except BlockingIOError:
+            return b""
+        if not data:
+            self._open = False
+            self._poll.unregister(self.fd)
+        return data
 
     def close(self) -> None:
         """Close it."""
@@ -421,8 +420,10 @@ class RunningJob:
 
     def _ended(self) -> JobOutcome:
         statuses = [program.wait() or 0 for program in self._programs]  # what they left in their groups is killed
-        self._take(self._stderr.read())
-        self._counts += self._report.read()
+        while data := self._stderr.read():
+            self._take(data)
+        while data := self._report.read():
+            self._counts += data
         if self._line:
             self._take(b"\n")
         status = _status_of(statuses) if self._status is None else self._status

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tarkit.jobs.copies import ProcessCopy, ProcessGuard, RunWords
+from tarkit.jobs.copies import ProcessCopy, RunWords
+from tarkit.jobs.guard import ProcessGuard
 from tarkit.jobs.job import JobOutcome, Relay, RunningJob, ValueJob, run_job
 from tarkit.threads import has_threads
 

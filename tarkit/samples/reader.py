@@ -293,6 +293,13 @@ class EntryGroups:
         self.keyless.clear()
         return self.take()
 
+    def cut(self, stop: int) -> None:
+        """Remove the entries from the offset `stop` on, where damage begins: of a stream, one that is cut was read."""
+        for entries in self.entries, self.keyless:
+            entries[:] = [entry for entry in entries if entry[1] < stop]
+        if all(key_of(Entry._make(entry)) is None for entry in self.entries):  # those with a key are cut
+            self.keyless[:0] = self.take()[1]
+
 
 # ---- Find runs
 
@@ -555,6 +562,8 @@ class SampleReader:
         key, entries = self._groups.finish()
         if entries:
             sample = TarSample(key, self.source, entries, entries[0][1], entries[-1][4])
+            if not good:
+                self._say_left_out(key, sample.start, "after")
             if key is not None:
                 good = self._check_start(sample, self._is_repeated(key)) and good
             if self._check_entries(sample) and good:
@@ -583,11 +592,15 @@ class SampleReader:
         key = key_of(entry) or b""
         if self._suspect:  # the rest of the sample that was damaged, or one that may have lost its first entries
             self._suspect = False
-            what = "is left out: the damage before it may have destroyed some of its entries"
-            self.policy.warn(f"{self.source.name}: at {entry.start}: the sample {show(key)} {what}")
+            self._say_left_out(key, entry.start, "before")
             return False
         good = not repeated or self._checks.scattered(key, entry.start)
         return (0 in entry.name or self._checks.name(entry)) and good  # all names with a NUL are checked later
+
+    def _say_left_out(self, key: bytes | None, start: int, where: str) -> None:
+        if key is not None:
+            what = f"is left out: the damage {where} it may have destroyed some of its entries"
+            self.policy.warn(f"{self.source.name}: at {start}: the sample {show(key)} {what}")
 
     def _check_entries(self, sample: TarSample) -> bool:
         """Check for duplicate names, and for entries that depend on their place. Return whether the sample is kept."""
@@ -651,12 +664,9 @@ class SampleReader:
                 groups.sever()
                 self._restart(reader.resume)
             return True
-        entries, keyless = groups.entries, groups.keyless
-        entries[:] = [entry for entry in entries if entry[1] < reader.broken]
-        keyless[:] = [entry for entry in keyless if keep and entry[1] < reader.broken]
-        if all(key_of(Entry._make(entry)) is None for entry in entries):  # the entries with a key are cut
-            keyless[:0] = entries if keep else []
-            groups.take()
+        groups.cut(reader.broken)
+        if not keep:
+            groups.keyless.clear()
         if problem.name != "bad-header" or problem is self._final_error:
             self._over = True
             next_is_cut = (
@@ -664,10 +674,13 @@ class SampleReader:
             )
             return keep or next_is_cut
         if not keep:
-            self.dropped += bool(groups.take()[1])
+            key, entries = groups.take()
+            if entries:
+                self.dropped += 1
+                self._say_left_out(key, entries[0][1], "after")
             self._suspect = True
             self.source.release(reader.resume - block.BLOCK)
-        needed = [entry[1] for entry in (*groups.entries[:1], *keyless[:1])]
+        needed = [entry[1] for entry in (*groups.entries[:1], *groups.keyless[:1])]
         if self._unfinished is not None and self._unfinished.more is not None:
             needed.append(self._unfinished.start)
         header, passed = reader.resume - block.BLOCK, None if keep else self.source.release
@@ -677,6 +690,10 @@ class SampleReader:
             self._restart(pos)
         elif self.source.failure is not None:  # the next entry may be after it
             return self.policy.apply(self.source.failure) == "keep"
+        else:
+            size = self.source.size
+            rest = "the rest" if size is None else f"the rest, {size - header} bytes,"
+            self.policy.warn(f"{self.source.name}: at {header}: no valid header follows: {rest} is left out")
         return True
 
     def _is_kept(self, problem: Problem) -> bool:

@@ -150,8 +150,9 @@ def test_problems(archive: Archive) -> None:
         found = tarkit.stats(["a.tar", "b.tar"], skip="truncated", on_problem=messages.append, processes=processes)
         assert found.shards["a.tar"] == 10
         assert 0 < found.shards["b.tar"] < 10
-        assert len(messages) == 1
+        assert len(messages) == 2
         assert "truncated" in messages[0]
+        assert "the sample '0001' is left out" in messages[1]
         with pytest.warns(tarkit.TarkitWarning, match="truncated"):
             tarkit.stats("b.tar", allow="truncated", processes=processes)
 

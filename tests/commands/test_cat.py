@@ -812,9 +812,11 @@ def test_skip(name: str, run: Run, archive: Archive) -> None:
     words = damaged(case, archive)
     ran = run("cat", *words, "--skip", case.problem, "--report", "r.json", "-o", "out.tar")
     assert Path("out.tar").read_bytes() == tar(case.skip)
-    times = json.loads(Path("r.json").read_text())["skipped"][case.problem]
+    report = json.loads(Path("r.json").read_text())
+    times, gone = report["skipped"][case.problem], report.get("dropped", 0)
     assert f"tarkit: warning: {case.message.format(*words)} [{case.problem}]" in ran.lines
-    assert ran.lines[-1].endswith(f", skipped for {case.problem}: {times}")
+    left_out = f" ({gone} sample{'s' * (gone > 1)} left out)" if gone else ""
+    assert ran.lines[-1].endswith(f", skipped for {case.problem}: {times}{left_out}")
 
 
 @each_row("name", DAMAGE)

@@ -340,6 +340,21 @@ def test_unreadable_shards(run: Run, archive: Archive, here: Path) -> None:
         assert run("check", *words, exit=1).stdout == b""
 
 
+def test_a_cut_is_the_same_on_every_way(run: Run, archive: Archive) -> None:
+    """An entry that is cut is not counted, also where the end of the input is not known in advance."""
+    data = tar([("README", b"r" * 700), *rows(), ("notes", b"n" * 600)])
+    for size in range(300, len(body(data)), 388):
+        (here := Path("here")).mkdir(exist_ok=True)
+        archive(data[:size], here / "cut.tar")
+        Path("cut.tar.gz").write_bytes(gzip.compress(data[:size]))
+        shown = [
+            objects(run("check", "--json", name, stdin=stdin, exit=1))
+            for name, stdin in ((here / "cut.tar", None), ("-", here / "cut.tar"), ("cut.tar.gz", None))
+        ]
+        file, pipe, gz = (sorted(json.dumps({**each, "shard": ""}, sort_keys=True) for each in way) for way in shown)
+        assert file == pipe == gz, size
+
+
 def test_joined_and_repeated(run: Run, archive: Archive) -> None:
     """A key at the boundary of shards is a joined sample; with --unique, a key in any two shards is found."""
     shards = [archive(tar(rows("ab"[n % 2], 4)), f"{n}.tar") for n in range(3)]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tarkit.jobs.job import LINE
 from tests._tools import PATIENT, each_row, gone, happens, pid_in, process, tarkit
 from tests.conftest import keys, tar
 
@@ -172,6 +173,7 @@ def test_a_line_without_end_takes_no_memory(here: Path) -> None:
     ran = tarkit("each", "v", "--", "bash", "-c", "head -c 1000000 /dev/zero | tr '\\0' x >&2")
     assert sum(line.count("x") for line in said(ran)) == 1000000
     assert len(said(ran)) > 1
+    assert max(map(len, said(ran))) <= 2 * LINE + 100
 
 
 @each_row("halt,expected", [("soon", {0, 1, 2}), ("now", {0, 2}), ("never", {0, 1, 2, 3, 4})])

@@ -235,6 +235,7 @@ def test_shards(run: Run, archive: Archive) -> None:
 @each_row("parallel", ["1", "2"])
 def test_errors_of_any_process(parallel: str, run: Run, archive: Archive) -> None:
     """The first bad input ends the run with its message and without an output; --skip continues with a warning."""
+    touched = "the damage after it may have destroyed some of its entries"
     good = archive(ROWS)
     bad = archive(tar(ROWS)[:3700], "bad.tar")
     lone = archive({"d/a.x": b"1"}, "lone.tar")
@@ -247,9 +248,10 @@ def test_errors_of_any_process(parallel: str, run: Run, archive: Archive) -> Non
     ran = run("stats", good, bad, lone, "--skip", "truncated", "--json", "-p", parallel)
     assert [each["samples"] for each in json.loads(ran.stdout)["shards"]] == [3, 0, 1]
     assert [line for line in ran.lines if "warning" in line] == [
-        "tarkit: warning: bad.tar: at 3700: the input ends inside 'd/README', which needs 396 bytes more [truncated]"
+        "tarkit: warning: bad.tar: at 3700: the input ends inside 'd/README', which needs 396 bytes more [truncated]",
+        f"tarkit: warning: bad.tar: at 0: the sample 'd/a' is left out: {touched}",
     ]
-    assert ran.lines[-1].endswith("skipped for truncated: 1")
+    assert ran.lines[-1].endswith("skipped for truncated: 1 (1 sample left out)")
     ran = run("stats", good, bad, bad, "--maxerr", "1", "-p", parallel, exit=1)
     assert "[truncated]" in ran.stderr
 

@@ -16,7 +16,7 @@ from tarkit.errors import Problem, respell
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples import reader
 from tarkit.samples.reader import EntryGroups, SampleReader, group_entries
-from tarkit.samples.sample import REMEMBERED, Recent, TarSample, is_safe, split_name
+from tarkit.samples.sample import REMEMBERED, Recent, RunOfSamples, TarSample, is_safe, split_name
 from tarkit.streams import source as sources
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar import pax
@@ -708,3 +708,40 @@ def test_samples_of_a_file_stay_readable() -> None:
     assert b"".join(s.source.read(s.start, s.stop) for s in reversed(kept)) == b"".join(
         WHOLE[s.start : s.stop] for s in reversed(kept)
     )
+
+
+EIGHT = b"".join(member(f"{number}.{field}", b"x") for number in range(8) for field in "ab")
+DENTED = bytearray(EIGHT)
+DENTED[7 * 1024] ^= 1  # the name of 3.b
+
+
+@each_row(
+    ("data", "problem", "left_out"),
+    [
+        (bytes(DENTED) + MARKER, "bad-header", {"3", "4"}),
+        (EIGHT[:-100], "truncated", {"7"}),
+        (EIGHT, "no-end-marker", {"7"}),
+    ],
+)
+def test_each_sample_that_is_left_out_is_named(data: bytes, problem: str, left_out: set[str]) -> None:
+    """With --skip a line names each sample that damage may have touched."""
+    for opened in (on_disk, stream):
+        for runs in (False, True):
+            policy, said = Policy(skip=[problem]), list[str]()
+            policy.warn = said.append
+            reading, kept = SampleReader(opened(data), policy), set[str]()
+            for piece in reading.runs() if runs else reading:
+                keys = piece.keys if isinstance(piece, RunOfSamples) else [piece.key or b""]
+                kept.update(map(bytes.decode, keys))
+            assert {str(number) for number in range(8)} - kept == left_out
+            assert {line.split("'")[1] for line in said if "is left out" in line} == left_out
+
+
+@each_row("policy", ["skip", "allow"])
+def test_the_rest_that_is_left_out_is_named(policy: str) -> None:
+    """Where no header follows the damage, a line says how many bytes are not read."""
+    for opened in (on_disk, stream):
+        said: list[str] = []
+        passing = Policy(**{policy: ["bad-header"]}, warn=said.append)
+        list(SampleReader(opened(EIGHT + b"x" * 3000), passing))
+        assert said[-1] == f"x.tar: at {len(EIGHT)}: no valid header follows: the rest, 3000 bytes, is left out"
