@@ -112,7 +112,11 @@ class Survey:
         for entry in self._reader.raw():
             self.source.release(entry[1])
             if self._each is not None:
-                self._each(entry)
+                try:
+                    self._each(entry)
+                except Problem:
+                    self._reader.broken = entry[1]
+                    raise
             yield entry
 
     def entries(self) -> Iterator[Raw]:
@@ -124,7 +128,7 @@ class Survey:
     def _locate(self, problem: Problem) -> Damage:
         """Return the bytes that a problem affects, and continue at the next entry after them, if any."""
         source, reader = self.source, self._reader
-        if source.failure is not None or problem.name in ("truncated", "no-end-marker"):
+        if problem.name in ("truncated", "no-end-marker", "bad-data"):
             self._over = True
             return self._truncation(source.failure or problem, reader.broken)
         source.release(reader.broken)

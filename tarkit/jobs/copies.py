@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -91,6 +92,7 @@ def _main(
                 os.setpgid(0, 0)
             if first is not None:
                 first()
+                signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as in the parent, and not as programs expect
             for place, fd in enumerate(fds):
                 os.dup2(fd if fd >= 0 else os.open(os.devnull, os.O_RDWR), place)
             for fd in close:

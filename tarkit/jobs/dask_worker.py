@@ -123,8 +123,7 @@ def run_on_worker(
     try:
         outcome = run_job(job, timeout, attempt, said.take, worker.local_directory, directory, watch, began)
     finally:
-        for pid in pids:
-            guard.ended(pid)
+        guard.ended(pids)
         with _lock:
             _running[run] -= 1
             if not _running[run]:

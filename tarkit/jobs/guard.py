@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import time
+from collections.abc import Iterable
 
 from tarkit.jobs.job import python_words
 from tarkit.streams.command import PATIENCE, lives, send
@@ -47,9 +48,9 @@ class ProcessGuard:
         """Take note of a process, which leads its group."""
         self._tell(b"+%d\n" % pid)
 
-    def ended(self, pid: int) -> None:
-        """Take note that a process has ended, and its group with it."""
-        self._tell(b"-%d\n" % pid)
+    def ended(self, pids: Iterable[int]) -> None:
+        """Take note that the processes of a job have ended, and their groups with them; none if it did not start."""
+        self._tell(b"-%s\n" % " ".join(map(str, pids)).encode())
 
     def _tell(self, line: bytes) -> None:
         try:
@@ -68,6 +69,16 @@ def guard_input() -> None:
     _guard(0)
 
 
+def _exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def _guard(fd: int) -> None:
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
@@ -77,7 +88,8 @@ def _guard(fd: int) -> None:
             if line.startswith(b"+"):
                 running.add(int(line[1:]))
             else:
-                running.discard(int(line[1:]))
+                running.difference_update(map(int, line[1:].split()))
+                running = set(filter(_exists, running))  # without those that began, but whose program is missing
     groups = [-pid for pid in running]
     send(groups, signal.SIGTERM)
     limit = time.monotonic() + PATIENCE

@@ -33,6 +33,7 @@ from tarkit.threads import has_threads
 
 TAIL = 2000  # bytes of stderr that an outcome keeps
 LINE = 1 << 16  # bytes; a longer line of stderr is passed on in pieces
+PIPE = 1 << 20  # bytes that a pipe holds, at most
 STDOUT_LIMIT = 1 << 26  # bytes of stdout that `run_job` returns
 PULSE = 0.2  # seconds between two calls of `watch`
 NOT_STARTED, TIMED_OUT = 127, 124  # statuses, as of a shell and of timeout(1)
@@ -420,10 +421,9 @@ class RunningJob:
 
     def _ended(self) -> JobOutcome:
         statuses = [program.wait() or 0 for program in self._programs]  # what they left in their groups is killed
-        while data := self._stderr.read():
-            self._take(data)
-        while data := self._report.read():
-            self._counts += data
+        for _ in range(PIPE // LINE):  # a process that left its group may write on
+            self._take(self._stderr.read())
+            self._counts += self._report.read()
         if self._line:
             self._take(b"\n")
         status = _status_of(statuses) if self._status is None else self._status
@@ -462,7 +462,9 @@ class RunningJob:
 
 def _begin(began: Callable[[int], None]) -> None:
     """Say that this process has begun, which its parent can no longer do once it has been killed."""
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # whoever is told may be gone
     began(os.getpid())
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as programs expect
 
 
 def _content_of(call: PickledCall, tmpdir: str | None) -> int:

@@ -76,8 +76,7 @@ class LocalExecutor:
     def _forget(self, running: RunningJob) -> None:
         del self._running[running]
         if self._guard is not None:
-            for pid in running.pids:
-                self._guard.ended(pid)
+            self._guard.ended(running.pids)
 
     def cancel(self) -> None:
         """End all jobs that run."""

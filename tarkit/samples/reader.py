@@ -467,6 +467,7 @@ class SampleReader:
         self._found = False  # there was a whole entry before the last restart
         self._damaged = False
         self._suspect = False  # damage may have taken the first entries of the next sample
+        self._lost: bytes | None = None  # the key of the sample that was left out before it
         self._over = False
         self._unfinished: TarSample | None = None  # the last sample that was yielded before its end was known
         self._groups = EntryGroups()
@@ -562,7 +563,7 @@ class SampleReader:
         key, entries = self._groups.finish()
         if entries:
             sample = TarSample(key, self.source, entries, entries[0][1], entries[-1][4])
-            if not good:
+            if not good and not self._suspect:
                 self._say_left_out(key, sample.start, "after")
             if key is not None:
                 good = self._check_start(sample, self._is_repeated(key)) and good
@@ -592,7 +593,10 @@ class SampleReader:
         key = key_of(entry) or b""
         if self._suspect:  # the rest of the sample that was damaged, or one that may have lost its first entries
             self._suspect = False
-            self._say_left_out(key, entry.start, "before")
+            if key == self._lost:  # counted already
+                self.dropped -= 1
+            else:
+                self._say_left_out(key, entry.start, "before")
             return False
         good = not repeated or self._checks.scattered(key, entry.start)
         return (0 in entry.name or self._checks.name(entry)) and good  # all names with a NUL are checked later
@@ -601,6 +605,11 @@ class SampleReader:
         if key is not None:
             what = f"is left out: the damage {where} it may have destroyed some of its entries"
             self.policy.warn(f"{self.source.name}: at {start}: the sample {show(key)} {what}")
+
+    def _say_rest(self, why: str = "") -> None:
+        size, start = self.source.size, self._reader.broken
+        rest = "the rest" if size is None else f"the rest, {size - start} bytes,"
+        self.policy.warn(f"{self.source.name}: at {start}: {why}{rest} is left out")
 
     def _check_entries(self, sample: TarSample) -> bool:
         """Check for duplicate names, and for entries that depend on their place. Return whether the sample is kept."""
@@ -653,7 +662,8 @@ class SampleReader:
         Returns:
             Whether the incomplete sample is kept.
         """
-        problem = self.source.failure or problem
+        if problem.name in ("truncated", "no-end-marker"):
+            problem = self.source.failure or problem
         reader, groups = self._reader, self._groups
         keep = self._is_kept(problem)
         self._damaged = True
@@ -663,6 +673,8 @@ class SampleReader:
             if not self._over:
                 groups.sever()
                 self._restart(reader.resume)
+            elif not keep:
+                self._say_rest()
             return True
         groups.cut(reader.broken)
         if not keep:
@@ -674,10 +686,10 @@ class SampleReader:
             )
             return keep or next_is_cut
         if not keep:
-            key, entries = groups.take()
+            self._lost, entries = groups.take()
             if entries:
                 self.dropped += 1
-                self._say_left_out(key, entries[0][1], "after")
+                self._say_left_out(self._lost, entries[0][1], "after")
             self._suspect = True
             self.source.release(reader.resume - block.BLOCK)
         needed = [entry[1] for entry in (*groups.entries[:1], *groups.keyless[:1])]
@@ -688,13 +700,9 @@ class SampleReader:
         self._over = pos is None
         if pos is not None:
             self._restart(pos)
-        elif self.source.failure is not None:  # the next entry may be after it
-            return self.policy.apply(self.source.failure) == "keep"
-        else:
-            size = self.source.size
-            rest = "the rest" if size is None else f"the rest, {size - header} bytes,"
-            self.policy.warn(f"{self.source.name}: at {header}: no valid header follows: {rest} is left out")
-        return True
+            return True
+        self._say_rest("no valid header follows: ")
+        return self.source.failure is None or self.policy.apply(self.source.failure) == "keep"
 
     def _is_kept(self, problem: Problem) -> bool:
         """Return whether the samples that damage touches are kept; with `partial` store damage that ends the run."""

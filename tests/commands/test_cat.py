@@ -8,6 +8,7 @@ import os
 import random
 import shlex
 import stat
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -803,6 +804,22 @@ def test_allow(name: str, run: Run, archive: Archive) -> None:
     assert report["problems"][case.problem] >= 1
     error = PROBLEMS[case.problem].default == "error" and case.problem != "joined-sample"
     assert (f"tarkit: warning: {case.message.format(*words)} [{case.problem}]" in ran.lines) == error
+
+
+def test_damage_before_a_cut(run: Run, archive: Archive) -> None:
+    """Of a compressed archive that is cut, as much is kept after damaged headers as of the same bytes in a file."""
+    noise = random.Random(7)
+    data = bytearray(tar([(f"{number:02}.{field}", noise.randbytes(1500)) for number in range(30) for field in "ab"]))
+    for entry in (7, 31):
+        data[entry * 2048 + 128] ^= 4  # the size is 1 MiB more, which is beyond the cut
+    cut = gzip.compress(data)[:-20_000]
+    plain = zlib.decompressobj(31).decompress(cut)
+    Path("cut.tar.gz").write_bytes(cut)
+    ran = run("cat", "--skip", "all", archive(plain, "cut.tar"), "-o", "file.tar")
+    again = run("cat", "--skip", "all", "cut.tar.gz", "-o", "gz.tar")
+    assert Path("gz.tar").read_bytes() == Path("file.tar").read_bytes()
+    assert "(4 samples left out)" in ran.lines[-1]
+    assert "(4 samples left out)" in again.lines[-1]
 
 
 @each_row("name", DAMAGE)
