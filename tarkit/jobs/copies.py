@@ -83,7 +83,7 @@ def _main(
         work: returns the status.
         fds: become stdin, stdout and stderr; negative ones are /dev/null.
         close: descriptors of the parent that are closed.
-        first: called before that, once the process leads its group.
+        first: called before all of this, once the process leads its group.
     """
     status = 1
     try:

@@ -294,7 +294,7 @@ class EntryGroups:
         return self.take()
 
     def cut(self, stop: int) -> None:
-        """Remove the entries from the offset `stop` on, where damage begins: of a stream, one that is cut was read."""
+        """Remove the entries from the offset `stop` on, where damage begins: a stream yields an entry that is cut."""
         for entries in self.entries, self.keyless:
             entries[:] = [entry for entry in entries if entry[1] < stop]
         if all(key_of(Entry._make(entry)) is None for entry in self.entries):  # those with a key are cut
@@ -467,7 +467,7 @@ class SampleReader:
         self._found = False  # there was a whole entry before the last restart
         self._damaged = False
         self._suspect = False  # damage may have taken the first entries of the next sample
-        self._lost: bytes | None = None  # the key of the sample that was left out before it
+        self._lost: bytes | None = None  # the key of the sample that was left out before the damage
         self._over = False
         self._unfinished: TarSample | None = None  # the last sample that was yielded before its end was known
         self._groups = EntryGroups()
@@ -593,7 +593,7 @@ class SampleReader:
         key = key_of(entry) or b""
         if self._suspect:  # the rest of the sample that was damaged, or one that may have lost its first entries
             self._suspect = False
-            if key == self._lost:  # counted already
+            if key == self._lost:  # named and counted before the damage
                 self.dropped -= 1
             else:
                 self._say_left_out(key, entry.start, "before")
