@@ -187,7 +187,7 @@ _OPTIONS = {
     "type": "-t",
 }
 """The options that do not have the name of the argument."""
-_PLAIN = re.compile(r"[\w./-]+").fullmatch  # needs no quotes in a shell
+_PLAIN = r"[\w./-]+"  # needs no quotes in a shell
 
 
 def spell(name: str, value: object = True) -> str:
@@ -197,7 +197,7 @@ def spell(name: str, value: object = True) -> str:
     option = _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
     if value is True:
         return option
-    return f"{option} {value}" if _PLAIN(str(value)) else f"{option} '{value}'"
+    return f"{option} {value}" if re.fullmatch(_PLAIN, str(value)) else f"{option} '{value}'"
 
 
 def spell_open(name: str, value: object) -> str:

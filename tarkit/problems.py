@@ -54,7 +54,7 @@ PROBLEMS: dict[str, ProblemKind] = {
         "error",
         "data other than zeros follow the end marker",
         "reads the data as another archive",
-        "stops at the end marker",
+        "stops at the end marker; where its zeros may be damage, the sample before them is dropped too",
         "for archives that were concatenated with cat, --allow trailing-data reads all of them",
     ),
     "scattered-sample": ProblemKind(
@@ -75,7 +75,7 @@ PROBLEMS: dict[str, ProblemKind] = {
         "warning",
         "two inputs have the same key; an error where one archive is written, in which the sample would be scattered",
         "omits the warning",
-        "drops the later sample",
+        "drops the sample that is later in the output",
         "make the keys differ: --rekey '{stem}/{key}'",
     ),
     "duplicate-entry": ProblemKind(

@@ -28,7 +28,7 @@ from tarkit.api.arguments import (
 )
 from tarkit.api.chain import Archives, Chain, locate
 from tarkit.api.output import written_path
-from tarkit.api.run import Run, RunPlan
+from tarkit.api.run import Run, new_run
 from tarkit.api.sample import DecodedSample, Sample, view_samples
 from tarkit.api.steps import BufferShuffle
 from tarkit.errors import Unsupported, Usage
@@ -146,7 +146,7 @@ def open(
     archives = Archives(locations, *chosen, mode=mode, storage=storage)
     allowed, skipped = split_names(allow, "allow"), split_names(skip, "skip")
     Policy(allowed, skipped)  # raises for names that are no problems
-    data = Dataset(archives, RunPlan(allowed, skipped, maxerr, on_problem, tmpdir))
+    data = Dataset(archives, partial(new_run, allowed, skipped, maxerr, on_problem, tmpdir))
     if decode is None:
         if allow_pickle:
             raise Usage("allow_pickle requires decode")
@@ -509,7 +509,8 @@ class Dataset(Chain):
         """Run a shell command for each sample, in a directory where its fields are the files `sample.FIELD`.
 
         The files `sample.*` that it leaves there are the new sample; see `tarkit proc --help`. Its output is dropped;
-        an error has the last lines of stderr.
+        an error has the last lines of stderr. Directories of small samples are in `/dev/shm`, unless `tarkit.open` has
+        a `tmpdir` or there is $TMPDIR.
 
         Args:
             command: the command.

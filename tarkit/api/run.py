@@ -7,7 +7,6 @@ import os
 import stat
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -270,21 +269,17 @@ def _raise_at_end(found: tuple[list[Item], Exception | None]) -> Iterator[Item]:
         raise error
 
 
-@dataclass(frozen=True)
-class RunPlan:
-    """Begins runs over a dataset: the arguments of `tarkit.open` that say what to do about problems."""
-
-    allow: Sequence[str]
-    skip: Sequence[str]
-    maxerr: int
-    on_problem: Callable[[str], None] | None
-    tmpdir: str | None
-
-    def __call__(self) -> Run:
-        """Return a new run."""
-        run = Run(tmpdir=self.tmpdir, on_problem=self.on_problem)
-        run.policy = Policy(self.allow, self.skip, self.maxerr, run.warn)
-        return run
+def new_run(
+    allow: Sequence[str],
+    skip: Sequence[str],
+    maxerr: int,
+    on_problem: Callable[[str], None] | None,
+    tmpdir: str | None,
+) -> Run:
+    """Return a new run over a dataset; the arguments are those of `tarkit.open`."""
+    run = Run(tmpdir=tmpdir, on_problem=on_problem)
+    run.policy = Policy(allow, skip, maxerr, run.warn)
+    return run
 
 
 class TarkitWarning(UserWarning):

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import click
 
 from tarkit import __version__, errors
-from tarkit.cli.command import common_options, write_sections
+from tarkit.cli.command import common, common_options, write_sections
 from tarkit.cli.messages import say
 from tarkit.errors import Interrupted, TarkitError, system_hint
 from tarkit.signals import catch_signals, clean_up, die, raise_delayed, release_signals
@@ -61,7 +61,9 @@ class Commands(click.Group):
         if name not in COMMANDS:
             return None
         command: click.Command = getattr(import_module(f"tarkit.commands.{name}"), name)
-        gc.enable()  # `__main__` has disabled it
+        if not gc.isenabled():  # `__main__` has disabled it
+            gc.freeze()  # what was loaded stays: it need not be looked at again
+            gc.enable()
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -154,8 +156,17 @@ def reserve_standard_descriptors() -> None:
                 sys.stdout = io.TextIOWrapper(open(1, "wb", buffering=0, closefd=False), write_through=True)
 
 
-@click.group(cls=Commands, params=common_options(), context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, "--version", prog_name="tarkit", message="%(prog)s %(version)s")
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Print the version, and exit."""
+    if value and not ctx.resilient_parsing:
+        click.echo(f"tarkit {__version__}")
+        ctx.exit()
+
+
+version = common("--version", is_flag=True, is_eager=True, callback=_show_version, help="Show the version and exit.")
+
+
+@click.group(cls=Commands, params=[*common_options(), version], add_help_option=False)
 def group() -> None:
     """Make, change and check datasets for machine learning that are stored in tar archives.
 

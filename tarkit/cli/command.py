@@ -21,7 +21,7 @@ Decorator = Callable[[Function], Function]
 FIRST = ("Input", "Output")  # then the sections of the command itself
 LAST = ("Select", "Fields", "Problems", "Jobs", "URLs", "Messages")
 URL_OPTIONS = ("endpoint_url", "anonymous", "net_retries", "net_timeout", "cache", "cache_size", "noeof", "rewrite")
-WHOLE_RUN = ("progress", "report", "help_all")  # common options that are for a whole run of jobs
+WHOLE_RUN = ("progress", "report")  # common options that are for a whole run of jobs
 _WHOLE = "tarkit.whole_help"  # in the context: the help is printed by --help-all
 
 
@@ -121,8 +121,8 @@ def sections(command: click.Command, ctx: click.Context) -> dict[str, list[click
     """Return the options of a command by section, in the order of the help."""
     found: dict[str, list[click.Option]] = {}
     for param in command.get_params(ctx):
-        if isinstance(param, click.Option):
-            found.setdefault(getattr(param, "section", "Messages"), []).append(param)  # --help is an option of click's
+        if isinstance(param, Option):
+            found.setdefault(param.section, []).append(param)
     own = [name for name in found if name not in FIRST + LAST]
     return {name: found[name] for name in (*FIRST, *own, *LAST) if name in found}
 
@@ -154,12 +154,25 @@ def remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
         ctx.meta[f"tarkit.{param.name}"] = value
 
 
-def show_whole_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Print the help with what --help leaves to the man page, and exit."""
+def show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Print the help, with --help-all also what --help leaves to the man page, and exit."""
     if value and not ctx.resilient_parsing:
-        ctx.meta[_WHOLE] = True
+        if param.name == "help_all":
+            ctx.meta[_WHOLE] = True
         click.echo(ctx.get_help())
         ctx.exit()
+
+
+def help_options() -> list[Option]:
+    """Return the options that print the help. The one of click's own would load translations."""
+
+    def option(*names: str, **settings: Any) -> Option:
+        return common(*names, is_flag=True, is_eager=True, callback=show_help, **settings)
+
+    return [
+        option("--help-all", help="Show all details, as the man page does."),
+        option("-h", "--help", help="Show this message and exit."),
+    ]
 
 
 def common(*names: str, section: str = "Messages", callback: Any = remember, **settings: Any) -> Option:
@@ -238,15 +251,9 @@ def common_options() -> list[Option]:
             "--tmpdir",
             metavar="DIR",
             help="Directory for temporary files.",
-            more="The default is $TMPDIR, else the directory of the output.",
+            more="The default is $TMPDIR, else the directory of the output; for proc -c also /dev/shm.",
         ),
-        common(
-            "--help-all",
-            is_flag=True,
-            is_eager=True,
-            callback=show_whole_help,
-            help="Show all details, as the man page does.",
-        ),
+        *help_options(),
     ]
 
 
@@ -302,11 +309,11 @@ class Command(click.Command):
     def __init__(
         self, *args: Any, examples: Sequence[str] = (), cost: str = "", runs: bool = True, **kwargs: Any
     ) -> None:
-        kwargs.setdefault("context_settings", {})["help_option_names"] = ["-h", "--help"]
+        kwargs["add_help_option"] = False
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
         self.cost = cost
-        self.params += common_options() if runs else common_options()[-1:]
+        self.params += common_options() if runs else help_options()
         for param in self.params:
             if param.type is click.STRING:
                 param.type = Word()
@@ -329,6 +336,22 @@ class Command(click.Command):
     def run(self, ctx: click.Context) -> Any:
         """Call the function of the command."""
         return super().invoke(ctx)
+
+    def make_parser(self, ctx: click.Context) -> Any:
+        """Return click's parser. It tries each word as a long option first; for a short one, such as -o, that would
+        search for names like it, which takes 3 % of a start."""
+        parser: Any = super().make_parser(ctx)
+        match_long = getattr(parser, "_match_long_opt", None)
+        if match_long is None:  # another version of click, which may be slower
+            return parser
+
+        def match(name: str, *rest: Any) -> None:
+            if not name.startswith("--"):
+                raise click.NoSuchOption(name, "")  # so that click goes on with the short ones
+            match_long(name, *rest)
+
+        parser._match_long_opt = match
+        return parser
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words; errors get the context of this command."""

@@ -13,7 +13,7 @@ from tarkit.api.arguments import check_at_least, check_choice, check_function, c
 from tarkit.api.chain import Archives, locate
 from tarkit.api.dataset import Dataset
 from tarkit.api.output import Output
-from tarkit.api.run import RunPlan
+from tarkit.api.run import Run, new_run
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.jobs.engine import Halt, JobExecutor, JobSummary, run_jobs
 from tarkit.jobs.job import Counts, ValueJob, print_line
@@ -39,13 +39,13 @@ class ShardCall:
     location: Location
     output: str
     function: Change
-    plan: RunPlan
+    new_run: Callable[[], Run]
     compress: str | None
     storage: StoreOptions | None
 
     def __call__(self) -> Counts:
         """Write the output; return its samples and bytes."""
-        dataset = self.function(Dataset(Archives((self.location,), storage=self.storage), self.plan))
+        dataset = self.function(Dataset(Archives((self.location,), storage=self.storage), self.new_run))
         if not isinstance(dataset, Dataset):
             raise TypeError(f"map_shards: the function returned {type(dataset).__name__}, not a Dataset")
         shard = dataset.write(self.output, compress=self.compress)
@@ -118,8 +118,9 @@ def map_shards(
     if resume and journal is None:
         raise Usage("resume=True requires a journal")
     storage = parse_options(storage_options)
-    plan = RunPlan(split_names(allow, "allow"), split_names(skip, "skip"), 0, None, tmpdir)
-    Policy(plan.allow, plan.skip)  # raises for names that are no problems
+    allowed, skipped = split_names(allow, "allow"), split_names(skip, "skip")
+    begin = partial(new_run, allowed, skipped, 0, None, tmpdir)
+    Policy(allowed, skipped)  # raises for names that are no problems
     locations = locate(inputs, storage)
     pairs = list(zip(make_values([each.text for each in locations]), locations, strict=True))
     check_outputs(template, pairs)
@@ -130,7 +131,7 @@ def map_shards(
     def each_job() -> Iterable[ValueJob]:
         for value, location in pairs:
             target = fill_name(template, value)
-            call = ShardCall(location, target, function, plan, compress, storage)
+            call = ShardCall(location, target, function, begin, compress, storage)
             files = (location.text,) if location.kind in ("path", "url") else ()
             yield ValueJob(value, (), files, (target,), directories=parents_of([target]), call=call, name=name)
 

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from fnmatch import translate
 from typing import Literal, NamedTuple
 
 from tarkit import errors
@@ -83,6 +82,12 @@ def parse_fields(text: str) -> list[FieldChoice]:
     return choices
 
 
+def _glob(pattern: str) -> re.Pattern[bytes]:
+    from fnmatch import translate
+
+    return re.compile(os.fsencode(translate(pattern)), re.IGNORECASE)
+
+
 @dataclass(eq=False, repr=False)
 class Fields:
     """The options -f, --drop, --require, --on-missing-field and --rekey, applied in this order.
@@ -100,7 +105,7 @@ class Fields:
     rename: tuple[tuple[bytes, bytes], ...] = ()
 
     def __post_init__(self) -> None:
-        self._drops = [re.compile(os.fsencode(translate(glob)), re.IGNORECASE) for glob in self.drop]
+        self._drops = [_glob(each) for each in self.drop]
         self._rekey = None if self.rekey is None else _rekeyer(self.rekey)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -65,8 +65,9 @@ class NameChecks:
             MalformedRow: the name is unsafe or repeated, or its sample ended before.
         """
         dot = name.find(b".", (slash := name.rfind(b"/") + 1))
-        if (slash or 0 in name or b".." in name) and (not is_safe(name) or slash == len(name)):
-            what = "is the name of a directory" if name.endswith(b"/") else "is absolute, or contains .. or a NUL"
+        directory = name[slash:] in (b"", b".")
+        if directory or ((slash or 0 in name or b".." in name) and not is_safe(name)):
+            what = "is the name of a directory" if directory else "is absolute, or contains .. or a NUL"
             raise MalformedRow(f"the name {show(name)} {what} [unsafe-name]")
         if dot <= slash:  # no key: inlined `split_name`
             if self._others.add(name):

@@ -35,12 +35,8 @@ Notation = Literal["auto", "printf", "bash", "at"]
 _BASH = r"\{([0-9]{1,18})\.\.([0-9]{1,18})(?:\.\.([0-9]{1,18}))?\}"
 _PRINTF = r"%%|%(?:0([0-9]{1,2}))?d|%"
 _AT = r"@([0-9]*)"
-_OF_EACH = re.compile(r"\{(?:stem|name|dir|index)(?::[^{}]*)?\}").fullmatch
-_SIGNS: dict[Notation, re.Pattern[str]] = {
-    "bash": re.compile(r"\{[^{}]*\}|[{}]"),
-    "printf": re.compile(r"%(?:0[0-9]*)?d"),
-    "at": re.compile(r"@[0-9]+"),
-}
+_OF_EACH = r"\{(?:stem|name|dir|index)(?::[^{}]*)?\}"
+_SIGNS: dict[Notation, str] = {"bash": r"\{[^{}]*\}|[{}]", "printf": r"%(?:0[0-9]*)?d", "at": r"@[0-9]+"}
 
 
 class Span(NamedTuple):
@@ -219,7 +215,7 @@ def parse_template(text: str, kind: Notation = "auto", hint: str | None = AS_IT_
 
 def template_sign(name: str, ignored: Notation | None = None) -> str | None:
     """Return a part of a name that looks like a template, in any notation but the one `ignored`; None without one."""
-    found = (sign.search(name) for notation, sign in _SIGNS.items() if notation != ignored)
+    found = (re.search(sign, name) for notation, sign in _SIGNS.items() if notation != ignored)
     return next((each[0] for each in found if each), None)
 
 
@@ -244,7 +240,7 @@ def refuse_template(word: str | None, series: str | None = None) -> None:
 
 def refuse_braces(word: str, hint: str) -> None:
     """Raise Usage when the last component of a path has braces, which would be taken literally."""
-    found = _SIGNS["bash"].search(split_last(word.rstrip("/"))[1])
+    found = re.search(_SIGNS["bash"], split_last(word.rstrip("/"))[1])
     if found:
         raise _wrong_braces(found[0], word, hint)
 
@@ -262,7 +258,7 @@ def _shown(text: str) -> str:
 
 
 def _looks_like_range(name: str) -> bool:
-    return any(".." in braces or "," in braces for braces in _SIGNS["bash"].findall(name))
+    return any(".." in braces or "," in braces for braces in re.findall(_SIGNS["bash"], name))
 
 
 def _uncounted(sign: str, text: str, kind: Notation, hint: str | None) -> Usage:
@@ -279,7 +275,7 @@ def _uncounted(sign: str, text: str, kind: Notation, hint: str | None) -> Usage:
 def _wrong_braces(sign: str, text: str, hint: str | None) -> Usage:
     if len(sign) == 1:
         return Usage(f"{_shown(text)}: unmatched or nested braces", hint)
-    hint = f"{FOR_EACH}; {hint}" if hint == AS_IT_IS and _OF_EACH(sign) else hint
+    hint = f"{FOR_EACH}; {hint}" if hint == AS_IT_IS and re.fullmatch(_OF_EACH, sign) else hint
     return Usage(f"{_shown(text)}: unknown placeholder {sign}", hint)
 
 
@@ -355,13 +351,13 @@ def _check_distinct(literals: list[str], spans: list[Span], text: str) -> None:
 
 # ---- Names per epoch
 
-_PLACE = re.compile(r"\{epoch(?::0?([0-9]{1,2})d)?\}")
+_PLACE = r"\{epoch(?::0?([0-9]{1,2})d)?\}"
 _NUMBERS = frozenset("0123456789%{}@")
 
 
 def refuse_epoch(text: str | None) -> None:
     """Raise Usage when the name of the only output has a placeholder for an epoch."""
-    if text is not None and _PLACE.search(text) and not text.startswith(("file:", "pipe:")):
+    if text is not None and re.search(_PLACE, text) and not text.startswith(("file:", "pipe:")):
         raise Usage(f"{show(text)}: {{epoch}} needs --epochs N")
 
 
@@ -371,7 +367,7 @@ def epoch_names(text: str, epochs: int) -> list[str]:
     `{epoch}` and `{epoch:03d}` are its number; without either, the last component of a path gets the prefix `epoch0-`.
     Raises Usage when another number is next to it, or when a command or stdout has no such placeholder.
     """
-    places = list(_PLACE.finditer(text))
+    places = list(re.finditer(_PLACE, text))
     if not places:
         if "{epoch" in text:
             raise Usage(f"{show(text)}: the placeholder of an epoch is {{epoch}} or {{epoch:03d}}")
@@ -386,4 +382,4 @@ def epoch_names(text: str, epochs: int) -> list[str]:
 
 
 def _named(text: str, number: str) -> str:
-    return _PLACE.sub(lambda place: number.zfill(int(place[1] or 0)), text)
+    return re.sub(_PLACE, lambda place: number.zfill(int(place[1] or 0)), text)

@@ -28,8 +28,8 @@ VARIABLES = ("GOPEN_REWRITE", "WDS_REWRITE")
 ROUNDS = 10
 """How often `${NAME}` is replaced in what it was replaced by."""
 
-_SEPARATOR = re.compile(r"::(?![^\[\]]*\])")
-_NAME = re.compile(r"\$\{(\w+)\}")
+_SEPARATOR = r"::(?![^\[\]]*\])"
+_NAME = r"\$\{(\w+)\}"
 
 Rule = tuple[re.Pattern[str], str]
 
@@ -45,7 +45,7 @@ def split_list(word: str) -> list[str]:
     if "::" not in word or word.startswith("file:"):
         return [word]
     found: list[str] = []
-    for part in _SEPARATOR.split(word):
+    for part in re.split(_SEPARATOR, word):
         if found and found[-1].startswith("pipe:") and not part.startswith("pipe:"):
             found[-1] += f"::{part}"
         else:
@@ -63,10 +63,10 @@ def substitute(word: str) -> str:
         return word
     text = word
     for _ in range(ROUNDS):
-        before, text = text, _NAME.sub(lambda found: _value(found, word, command), text)
+        before, text = text, re.sub(_NAME, lambda found: _value(found, word, command), text)
         if text == before:
             return text
-    if not _NAME.search(text):
+    if not re.search(_NAME, text):
         return text
     raise Usage(f"{show(word)}: ${{NAME}} is replaced more than {ROUNDS} times", "does a variable contain itself?")
 

@@ -44,8 +44,8 @@ SCHEMES: dict[str, Scheme] = {
 OTHER = Scheme("tarkit.stores.other", threads=True)
 """The row of all schemes that are not in the table. Its module has `knows(scheme) -> bool` as well; it needs fsspec."""
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_LOGIN = re.compile(r"(://)[^/?#]+@")
+_SCHEME = r"([A-Za-z][A-Za-z0-9+.-]*)://"
+_LOGIN = r"(://)[^/?#]+@"
 SECRET = "sig|token|secret|pass|pwd|key|credential|auth(?!ors?(?![a-z]))|jwt|(?<![a-z])code(?![a-z])"
 """The regular expression of what names of secrets contain, in any case."""
 
@@ -55,7 +55,7 @@ _COMMANDS = {"hdfs": ("hdfs dfs -cat", "hdfs dfs -put -")}  # that read to stdou
 
 def scheme_of(text: str) -> str | None:
     """Return the scheme of `text` in lower case if it begins with `SCHEME://` (RFC 3986, 3.1), else None."""
-    found = _SCHEME.match(text)
+    found = re.match(_SCHEME, text)
     return found[1].lower() if found else None
 
 
@@ -109,5 +109,5 @@ def is_socket(url: str) -> bool:
 
 def public_name(url: str) -> str:
     """Return `url` for a message: without login, with `***` for secrets in parameters, printable and on one line."""
-    name = re.sub(_SECRET, r"\1***", _LOGIN.sub(r"\1", url, count=1))
+    name = re.sub(_SECRET, r"\1***", re.sub(_LOGIN, r"\1", url, count=1))
     return name if name.isprintable() else show(name)

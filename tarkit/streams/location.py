@@ -20,7 +20,6 @@ expanded in what replaces it.
 from __future__ import annotations
 
 import errno
-import glob
 import os
 import re
 import stat
@@ -197,9 +196,9 @@ Kind = Literal["stdin", "stdout", "path", "pipe", "url", "socket", "object"]
 _Found = Literal["missing", "file", "dir"]
 
 _MANY = 500  # names in one directory: from here on listing it is cheaper than a stat of each
-_DIGITS = re.compile(r"([0-9]+)")
+_DIGITS = r"([0-9]+)"
 _NUMBER = r"%0?[0-9]*d"
-_MAGIC = re.compile(r"[*?[]")
+_MAGIC = r"[*?[]"
 
 
 class Location(NamedTuple):
@@ -290,7 +289,7 @@ def file_location(word: str) -> Location:
 
 def natural_key(text: str) -> tuple[list[str | int], str]:
     """Return a sort key that compares runs of digits by their value: `2` before `10`, and `01` before `1`."""
-    parts: list[str | int] = list(_DIGITS.split(text))
+    parts: list[str | int] = list(re.split(_DIGITS, text))
     parts[1::2] = map(int, parts[1::2])
     return parts, text
 
@@ -413,7 +412,7 @@ def _literal(path: str) -> list[Location]:
     """Return the inputs of `file:PATH`."""
     [found] = _look([path])
     if found == "missing":
-        raise _missing(path, "after file: braces and wildcards are plain text" if _MAGIC.search(path) else None)
+        raise _missing(path, "after file: braces and wildcards are plain text" if re.search(_MAGIC, path) else None)
     return [_path(path)] if found == "file" else _archives_or_error(path)
 
 
@@ -422,7 +421,7 @@ def _urls(url: str, options: StoreOptions | None) -> list[Location]:
 
     In URLs of web servers `?` and `*` are ordinary characters.
     """
-    if schemes.is_socket(url) or not (url.endswith("/") or _MAGIC.search(url)) or not schemes.is_listed(url):
+    if schemes.is_socket(url) or not (url.endswith("/") or re.search(_MAGIC, url)) or not schemes.is_listed(url):
         return [_url(url, options)]
     from tarkit.stores import listing
 
@@ -448,7 +447,7 @@ def _paths(word: str, texts: list[str]) -> list[Location]:
             locations.append(_path(text))
         elif found == "dir":
             locations += _archives_or_error(text)
-        elif _MAGIC.search(text):
+        elif re.search(_MAGIC, text):
             locations += _glob(text)
         else:
             missing.append(text)
@@ -573,7 +572,9 @@ def _archives_or_error(directory: str) -> list[Location]:
 
 def _glob(pattern: str) -> list[Location]:
     """Return what a pattern matches, in natural order. A directory stands for its archives, except with `**`."""
-    names = sorted(glob.glob(pattern, recursive=True), key=natural_key)
+    from glob import glob
+
+    names = sorted(glob(pattern, recursive=True), key=natural_key)
     locations: list[Location] = []
     for name, found in zip(names, _look(names), strict=True):
         if found != "dir":

@@ -74,7 +74,7 @@ NUMBERS_KEPT: Final = 4096
 """Distinct fields that `Numbers` caches."""
 
 _LARGEST_OFFSET: Final = 2**63 - 1
-_CHECKSUM_FIELD: Final = re.compile(rb" *([0-7]+)(?:[ \0].*)?", re.DOTALL)
+_CHECKSUM_FIELD: Final = rb"(?s) *([0-7]+)(?:[ \0].*)?"
 
 
 def parse_number(field: bytes) -> int:
@@ -240,5 +240,5 @@ def _sum(block: bytes) -> int:
 
 def parse_checksum(field: bytes) -> int:
     """Return the number in a checksum field, or -1: octal up to the first NUL or space, anything after that."""
-    match = _CHECKSUM_FIELD.fullmatch(field)
+    match = re.fullmatch(_CHECKSUM_FIELD, field)
     return int(match[1], 8) if match else -1

@@ -9,7 +9,6 @@ A format that is only recognised, so that the error names a command that decodes
 from __future__ import annotations
 
 import os
-import shlex
 from typing import NamedTuple
 
 from tarkit.errors import Unsupported, Usage
@@ -191,7 +190,7 @@ def message_format(head: bytes, path: str) -> str | None:
     Check for a tar header first.
     """
     by_suffix = message_format_by_suffix(path)
-    if by_suffix is not None:
+    if by_suffix is not None or b"__key__" not in head:
         return by_suffix
     import re
 
@@ -226,6 +225,8 @@ def foreign_codec(head: bytes, path: str | None = None) -> Foreign | None:
 
 def not_decoded(codec: Foreign, archive: str) -> Unsupported:
     """Return the error for an input in this format; its hint is a `pipe:` that decodes it."""
+    import shlex
+
     if archive.startswith("pipe:"):
         command = f"{archive} | {codec.command}"
     else:
