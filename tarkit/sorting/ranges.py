@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, islice, repeat
+from itertools import accumulate, chain, islice, pairwise, repeat
 from operator import add, eq, itemgetter
 from struct import Struct
 
@@ -11,8 +11,9 @@ from tarkit.samples.sample import Piece, RunOfSamples, TarSample, key_of
 from tarkit.spill.records import SpilledList
 from tarkit.streams.ranges import HeldRange, JoinedSource, MovedRange
 from tarkit.streams.sink import Sink
-from tarkit.streams.source import FileSource, RequestedRange, Source, WindowSource
+from tarkit.streams.source import FileSource, RequestedRange, Source, WindowSource, gather
 from tarkit.streams.tempfile import TemporaryFile
+from tarkit.tar import fast
 from tarkit.tar.reader import Entry, TarReader
 from tarkit.tar.writer import EntryWriter
 
@@ -106,24 +107,25 @@ class PlacedRun(RunOfSamples):
 class ReadRun(RunOfSamples):
     """Samples of files whose bytes were read in advance, to be written one after the other."""
 
-    __slots__ = ("_blobs", "_files", "_starts")
+    __slots__ = ("_data", "_files", "_starts")
 
     def __init__(
-        self, keys: Sequence[bytes], files: Sequence[Source], starts: Sequence[int], blobs: Sequence[bytes]
+        self, keys: Sequence[bytes], files: Sequence[Source], starts: Sequence[int], sizes: Sequence[int], data: bytes
     ) -> None:
-        super().__init__(files[-1], 0, keys, list(accumulate(map(len, blobs))))
+        super().__init__(files[-1], 0, keys, list(accumulate(sizes)))
         self._files = files
         self._starts = starts
-        self._blobs = blobs
+        self._data = data
 
     def write(self, writer: EntryWriter, begin: int = 0, end: int | None = None) -> None:
         """Append samples [begin, end) to an archive, by default all."""
-        stop = self.stop if end is None else self.stops[end - 1]
-        writer.raw(self._blobs[begin:end], stop - self.start_of(begin))
+        data = self._data[self.start_of(begin) : self.stop if end is None else self.stops[end - 1]]
+        writer.raw((data,), len(data))
 
     def samples(self) -> Iterator[TarSample]:
         """Yield the samples one by one."""
-        return map(ReadSample, self.keys, self._files, self._starts, self._blobs)
+        blobs = (self._data[start:stop] for start, stop in pairwise(chain((0,), self.stops)))
+        return map(ReadSample, self.keys, self._files, self._starts, blobs)
 
 
 def split_off_strays(sample: TarSample) -> tuple[list[Span], list[Span]]:
@@ -286,11 +288,8 @@ class RangeList:
                 yield PlacedRun(one, starts[0], keys, stops)
             elif repeated or max(sizes) > SMALL or not all(isinstance(file, FileSource) for file in set(files)):
                 yield from map(PlacedSample, keys, files, repeat(()), starts, stops)
-            elif one is not None:
-                yield ReadRun(keys, files, starts, one.read_many(starts, sizes))
             else:
-                blobs = [file.read(start, stop) for file, start, stop in zip(files, starts, stops, strict=True)]
-                yield ReadRun(keys, files, starts, blobs)
+                yield ReadRun(keys, files, starts, sizes, gather(files, starts, sizes, fast.gather))
 
     def in_sources(self, place: Place, blob: bytes | None = None) -> list[tuple[Source, int, int]]:
         """Return the ranges of a place with their sources; `blob` has their bytes if they are in memory."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterator
-from itertools import compress
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress, islice
+from operator import lt
 
 from tarkit.errors import spell
 from tarkit.sorting.ranges import Place, RangeList, file_of
@@ -17,6 +18,8 @@ from tarkit.tar.writer import EntryWriter
 
 Record = tuple[bytes, int, Place, bytes | None]
 """Rank, ordinal, place, and the bytes themselves where they are in memory."""
+
+Recall = Callable[[], Iterator[tuple[int, bytes]]]
 
 LEAST_SET = 1 << 20  # minimum of bytes for a set of hashes
 _MOST_SET = 8  # and its maximum, for each hash of all, so that there are few passes
@@ -174,3 +177,49 @@ class DuplicateKeys:
                 if number in twice:
                     marks[ordinal] = 1
                 ordinal += 1
+
+
+class SeenKeys:
+    """The keys of the samples that a sort has read, to find those that come more than once.
+
+    While keys ascend no two are equal, and nothing is kept of them.
+    """
+
+    def __init__(self, memory: int, tmpdir: str | None) -> None:
+        self._step = max(memory // 8, 1 << 17)  # hashes that are recalled together
+        self._duplicates = DuplicateKeys(memory, tmpdir)
+        self._highest: bytes | None = b""  # None: keys do not ascend
+        self._count = 0
+
+    def extend(self, keys: Sequence[bytes], recall: Recall) -> None:
+        """Add the keys of the next samples.
+
+        `recall` yields all keys so far, perhaps more, with their ordinals, in any order; it is called when a key comes
+        that is not greater than all before it.
+        """
+        if self._highest is not None:
+            if keys[0] > self._highest and all(map(lt, keys, islice(keys, 1, None))):
+                self._highest = keys[-1]
+                self._count += len(keys)
+                return
+            self._remember(recall)
+        self._duplicates.extend(map(hash, keys))
+
+    def flush(self) -> None:
+        """Move what is kept to the disk if it takes more than `memory`."""
+        self._duplicates.flush()
+
+    def marked(self) -> bytearray | None:
+        """Return a byte for each key in order, 1 where it comes more than once; None if there is no such key."""
+        return self._duplicates.marked() if self._highest is None else None
+
+    def _remember(self, recall: Recall) -> None:
+        """Add the keys so far to the hashes."""
+        self._highest = None
+        for first in range(0, self._count, self._step):
+            hashes = array("q", bytes(8 * min(self._step, self._count - first)))
+            for ordinal, key in recall():
+                if 0 <= ordinal - first < len(hashes):
+                    hashes[ordinal - first] = hash(key)
+            self._duplicates.extend(hashes)
+            self._duplicates.flush()

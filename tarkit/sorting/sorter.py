@@ -39,7 +39,7 @@ from tarkit.sorting.ranges import (
     split_off_strays,
     will_need,
 )
-from tarkit.sorting.runs import DuplicateKeys, Record, Runs
+from tarkit.sorting.runs import Record, Runs, SeenKeys
 from tarkit.sorting.sample_prefetch import prefetch_samples
 from tarkit.spill.runs import END, HEAD, escape, merge, ordinal_of, rank_of, rest_of, rests_of
 
@@ -107,7 +107,8 @@ class Sorter:
         self._strays = Runs(self._places, share // 8)
         self._pending = Runs(self._places, share // 4)
         self._ranked_late = Runs(self._places, share // 4)
-        self._duplicates = DuplicateKeys(self.memory // 16, self.tmpdir)
+        self._keys = SeenKeys(self.memory // 16, self.tmpdir)
+        self._waiting: list[bytes] = []  # of the last samples of files
         self._gather_marks: bytearray | None = None
         self._repeat_marks: bytearray | None = None  # by ordinal: of which samples the key is there more than once
         self._large = min(LARGE, self.memory // 16)
@@ -194,11 +195,11 @@ class Sorter:
     def _take_all(self) -> None:
         """Read all samples and find the rank and the place of each."""
         rank, of_run = self.rank, self.of_run
-        remembers, remember = self.gather is not None or self.distinct, self._duplicates.add
+        remembers, remember, recall = self.gather is not None or self.distinct, self._keys.extend, self._taken_keys
         source, seekable = None, False
         ordinal = file = 0
         due = OFTEN  # the ordinal at which memory is checked
-        records: list[bytes] = []  # of the last samples of files
+        records = self._waiting
         samples: Iterable[TarSample]
         for piece in self.samples:
             if piece.source is not source:
@@ -215,11 +216,11 @@ class Sorter:
             else:
                 records += _records(piece, ranks, ordinal, file)
                 if remembers:
-                    self._duplicates.extend(map(hash, piece.keys))
+                    remember(piece.keys, recall)
                 ordinal += len(piece.keys)
                 if ordinal >= due or max(map(len, ranks)) > LONG:
                     due = ordinal + OFTEN
-                    self._add(records)
+                    self._add()
                 continue
             for sample in samples:
                 key, start = sample.key, sample.start
@@ -233,23 +234,29 @@ class Sorter:
                             value = escape(value)
                         records.append(value + pack_head(0, ordinal, 0, file, start, size) + key)  # type: ignore[operator]
                         if len(value) > LONG:
-                            self._add(records)
+                            self._add()
                 elif not self._take(sample, ordinal):
                     continue
                 if remembers:
-                    remember(hash(key))
+                    remember((key or b"",), recall)
                 ordinal += 1
                 if ordinal >= due:
                     due = ordinal + OFTEN
-                    self._add(records)
-        self._add(records)
+                    self._add()
+        self._add()
         self.taken = ordinal
 
-    def _add(self, records: list[bytes]) -> None:
+    def _add(self) -> None:
         """Move records, and hashes of keys, to where memory is bounded."""
-        self._runs.extend(records)
-        records.clear()
-        self._duplicates.flush()
+        self._runs.extend(self._waiting)
+        self._waiting.clear()
+        self._keys.flush()
+
+    def _taken_keys(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the ordinals and keys of all samples so far."""
+        self._add()
+        for _, ordinal, place, _ in chain(self._runs.records(), self._pending.records()):
+            yield ordinal, key_in(place)
 
     def _take(self, sample: TarSample, ordinal: int) -> bool:
         """Find rank and place of one sample of any kind; return False if it has only entries without a key."""
@@ -284,8 +291,8 @@ class Sorter:
     def _flush(self) -> None:
         """Gather the samples of one key, and find ranks for samples without one."""
         lacking = self._pending.count
-        marks = self._gather_marks = self._duplicates.marked() if self.gather is not None else None
-        self._repeat_marks = self._duplicates.marked() if self.distinct and self.gather is None else None
+        marks = self._gather_marks = self._keys.marked() if self.gather is not None else None
+        self._repeat_marks = self._keys.marked() if self.distinct and self.gather is None else None
         if not lacking and marks is None:
             return
         if marks is not None:

@@ -220,7 +220,9 @@ class SortedRuns:
 def merge(runs: Iterable[Iterator[list[bytes]]]) -> Iterator[list[bytes]]:
     """Yield the records of sorted runs, given in blocks, in order, in lists.
 
-    What is not greater than the first of the last records of the current blocks is complete.
+    What is not greater than the first of the last records of the current blocks is complete. A run of which less than
+    half is left in memory gets its next block: then each round takes many records of every run, and not one block of
+    one run.
     """
     heads = [(block, 0, each) for each in runs if (block := next(each, None))]  # `block` from 0 on, and what follows
     while len(heads) > 1:
@@ -231,7 +233,7 @@ def merge(runs: Iterable[Iterator[list[bytes]]]) -> Iterator[list[bytes]]:
             if block[at] <= bound:
                 stop = bisect_right(block, bound, at)
                 found += block[at:stop]
-                block, at = (block, stop) if stop < len(block) else (next(each, []), 0)
+                block, at = (block, stop) if 2 * stop <= len(block) else (block[stop:] + next(each, []), 0)
             if block:
                 left.append((block, at, each))
         heads = left

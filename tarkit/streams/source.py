@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from itertools import repeat
-from operator import add, eq
+from operator import add
 from typing import TYPE_CHECKING, Protocol
 
 from tarkit.errors import Problem
 from tarkit.streams.copy import CHUNK, Short, is_pipe, widen
-from tarkit.streams.files import Descriptor, File
+from tarkit.streams.files import Descriptor, File, most_files
 from tarkit.streams.sink import Sink
 from tarkit.streams.tempfile import TemporaryFile
 
@@ -25,6 +24,9 @@ HELD = 16 << 20  # bytes: the largest window of a stream in memory
 AHEAD = (1536, 8192, 32768, 1 << 18)  # bytes read ahead of a file, by level: far ahead when entries are small
 SPLICED = 1 << 20  # bytes: shorter ranges are not worth a splice
 _STEP = 1 << 28  # bytes of one splice: signals are handled between two of them
+
+Gather = Callable[[tuple[int, ...], tuple[int, ...], tuple[int, ...]], bytes | None]
+"""`quick` of `gather`."""
 
 
 class Source(Protocol):
@@ -196,22 +198,6 @@ class FileSource(WindowSource):
             raise
         return data
 
-    def read_many(self, starts: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
-        """Return ranges of bytes that begin at `starts`; it takes half of the time of a `read` for each."""
-        first, stop = min(starts), max(map(add, starts, sizes))
-        if stop - first <= 2 * sum(sizes):  # they are close together
-            data = self.read(first, stop)
-            return [data[start - first : start - first + size] for start, size in zip(starts, sizes, strict=True)]
-        held = self.file.opened or self.file.open()
-        try:
-            found = list(map(os.pread, repeat(held.fd), sizes, map(add, starts, repeat(self.offset))))
-        except OSError as error:
-            error.filename = self.name
-            raise
-        if all(map(eq, map(len, found), sizes)):
-            return found
-        return [self.read(start, start + size) for start, size in zip(starts, sizes, strict=True)]
-
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
         held = self.file.opened or self.file.open()
@@ -256,6 +242,30 @@ class FileSource(WindowSource):
 
     def _shortened(self, end: int) -> Problem:
         return Problem("truncated", self.name, end - self.offset, "the file became shorter while it was read")
+
+
+def gather(files: Sequence[FileSource], starts: Sequence[int], sizes: Sequence[int], quick: Gather | None) -> bytes:
+    """Return ranges of files, one after the other: each is `sizes` bytes of `files` from `starts` on.
+
+    `quick(fds, positions, sizes)` does that in one call, if there is such a function, or returns None.
+    """
+    one, first, stop = files[0], min(starts), max(map(add, starts, sizes))
+    different = set(files)
+    if len(different) == 1 and stop - first <= 2 * sum(sizes):  # they are close together
+        data = one.read(first, stop)
+        return b"".join([data[start - first : start - first + size] for start, size in zip(starts, sizes, strict=True)])
+    if len(different) <= most_files() // 4:  # so many can be kept open
+        positions = tuple(map(add, starts, [each.offset for each in files]))
+        try:
+            held = [each.file.opened or each.file.open() for each in files]
+            fds = tuple([each.fd for each in held])
+            found = quick(fds, positions, tuple(sizes)) if quick else None
+            found = b"".join(map(os.pread, fds, sizes, positions)) if found is None else found
+        except OSError:
+            found = b""
+        if len(found) == sum(sizes):
+            return found
+    return b"".join([each.read(start, start + size) for each, start, size in zip(files, starts, sizes, strict=True)])
 
 
 class StreamSource:

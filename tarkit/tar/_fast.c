@@ -1,10 +1,10 @@
-/* The plain samples of an archive, found in one pass over the bytes that are in memory, or over the headers of a file:
-   the optional accelerator.
+/* The optional accelerator: the plain samples of an archive, found in one pass over the bytes that are in memory, or over
+   the headers of a file; and `gather`, which reads ranges of files.
 
-   `samples`, `run` and `run_of_file` do what `TarReader.raw` with `EntryGroups.read` or `find_run` do, for regular files of USTAR, GNU and PAX headers.
-   They stop before anything else (another type, a number or record of another form, a checksum that is not the unsigned
-   sum, an entry without a key, a repeated name), and Python reads on from there. They never decide that something is
-   wrong.
+   `samples`, `run` and `run_of_file` do what `TarReader.raw` with `EntryGroups.read` or `find_run` do, for regular files of
+   USTAR, GNU and PAX headers. They stop before anything else (another type, a number or record of another form, a
+   checksum that is not the unsigned sum, an entry without a key, a repeated name), and Python reads on from there. They
+   never decide that something is wrong.
 
    Nothing outside of a window is read, and no memory is allocated but for the result.
    Sources: see tarkit/tar/reader.py. */
@@ -20,7 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCK = 512, LONGEST_NAME = 1024, MOST_ENTRIES = 64, MOST_SAMPLES = 64, LONGEST_RUN = 1024, AROUND = 4096 };
+enum { BLOCK = 512, LONGEST_NAME = 1024, MOST_ENTRIES = 64, MOST_SAMPLES = 64, LONGEST_RUN = 1024, AROUND = 4096,
+       MOST_RANGES = 256, MOST_GATHERED = 1 << 26 };
 
 typedef unsigned char byte;
 
@@ -419,6 +420,40 @@ static PyObject *run_of_file(PyObject *module, PyObject *arguments)
     return make_run(&archive, least, most);
 }
 
+static PyObject *gather(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    int fds[MOST_RANGES], good = 1;
+    long long from[MOST_RANGES], sizes[MOST_RANGES], total = 0;
+    PyObject *lists[3];
+    if (!PyArg_ParseTuple(arguments, "O!O!O!", &PyTuple_Type, lists, &PyTuple_Type, lists + 1, &PyTuple_Type, lists + 2))
+        return NULL;
+    Py_ssize_t count = PyTuple_Size(lists[0]);
+    if (count > MOST_RANGES || PyTuple_Size(lists[1]) != count || PyTuple_Size(lists[2]) != count)
+        Py_RETURN_NONE;
+    for (Py_ssize_t at = 0; at < count; total += sizes[at++]) {
+        fds[at] = PyObject_AsFileDescriptor(PyTuple_GetItem(lists[0], at));
+        from[at] = PyLong_AsLongLong(PyTuple_GetItem(lists[1], at));
+        sizes[at] = PyLong_AsLongLong(PyTuple_GetItem(lists[2], at));
+        if (PyErr_Occurred())
+            return NULL;
+        if (sizes[at] < 0 || sizes[at] > MOST_GATHERED - total)
+            Py_RETURN_NONE;
+    }
+    PyObject *found = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total);
+    if (found == NULL)
+        return NULL;
+    char *into = PyBytes_AsString(found);
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t at = 0; good && at < count; into += sizes[at++])
+        good = pread(fds[at], into, (size_t)sizes[at], (off_t)from[at]) == sizes[at];
+    Py_END_ALLOW_THREADS
+    if (good)
+        return found;
+    Py_DECREF(found);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"samples", samples, METH_VARARGS,
      "samples(data, at, base, whole)\n--\n\n"
@@ -434,6 +469,9 @@ static PyMethodDef methods[] = {
      "run_of_file(fd, offset, at, whole, least, most)\n--\n\n"
      "Return the plain samples that follow each other from `at` on in the archive at `offset` of a file, as `run` does.\n\n"
      "It ends with a sample of fewer than `least` bytes, and with the one that makes it longer than `most`."},
+    {"gather", gather, METH_VARARGS,
+     "gather(fds, positions, sizes)\n--\n\n"
+     "Return ranges of files, one after the other. None if one is not all there, or there are more than 256."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_fast", NULL, 0, methods, NULL, NULL, NULL, NULL};

@@ -240,6 +240,18 @@ def test_repeated_keys_at_any_distance(run: Run, archive: Archive, monkeypatch: 
 
 
 @each_feed
+def test_repeated_keys_of_samples_without_the_field(run: Run, archive: Archive, feed: Feed) -> None:
+    """A key is found again too where its sample has waited for a rank."""
+    one = feed(archive({"00.y": b"1", "01.x": b"1", "02.x": b"2"}, "1.tar"))
+    two = feed(archive({"00.x": b"3"}, "2.tar"))
+    words = ["sort", "-s", "x", one, two]
+    ran = run(*words, "--allow", "missing-field", "-o", "out.tar", exit=1)
+    assert ran.lines[0].endswith("the key '00' was in an earlier input [joined-sample]")
+    out = entries(run(*words, "--allow", "missing-field,joined-sample", "-q").stdout)
+    assert out == [("01.x", b"1"), ("02.x", b"2"), ("00.y", b"1"), ("00.x", b"3")]
+
+
+@each_feed
 def test_new_keys_have_the_name_of_their_archive(run: Run, archive: Archive, feed: Feed) -> None:
     """{stem} is the archive of the sample, even if entries without a key of another archive come before it."""
     archive([("README", b""), ("k.x", b"1")], "1.tar")

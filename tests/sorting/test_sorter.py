@@ -10,7 +10,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,7 +30,7 @@ from tarkit.sorting import runs as passes
 from tarkit.sorting import sorter
 from tarkit.sorting.memory import in_place, parse_memory
 from tarkit.sorting.ranges import RangeList, key_in, size_of
-from tarkit.sorting.runs import DuplicateKeys, Runs
+from tarkit.sorting.runs import DuplicateKeys, Runs, SeenKeys
 from tarkit.sorting.sorter import Sorter
 from tarkit.spill import runs as spilled
 from tarkit.streams import source as sources
@@ -283,6 +283,36 @@ def test_duplicate_keys() -> None:
     for number in range(1000):
         twins.add(number)
     assert twins.marked() is None
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=6), max_size=12),
+    st.integers(0, 40),
+    st.sampled_from([8, 80, 1 << 20]),
+)
+def test_seen_keys(shapes: list[list[int]], ascending: int, memory: int) -> None:
+    """Keys that ascend are not kept, and found again once one does not: those that come more than once are marked."""
+    batches = [[b"%03d" % number] for number in range(ascending)]
+    batches += [[b"%03d" % number for number in batch] for batch in shapes]
+    keys: list[bytes] = []
+    calls = 0
+
+    def recall() -> Iterator[tuple[int, bytes]]:
+        nonlocal calls
+        calls += 1
+        known = list(enumerate(keys))
+        return iter(sorted(known, key=lambda pair: pair[0] * 7919 % 101))
+
+    seen = SeenKeys(memory, None)
+    with mock.patch.object(seen, "_step", max(memory // 8, 1)):
+        for batch in batches:
+            keys += batch  # in the Sorter too they can be recalled already
+            seen.extend(batch, recall)
+            seen.flush()
+    marks = seen.marked()
+    counts = Counter(keys)
+    assert [bool(mark) for mark in marks or bytes(len(keys))] == [counts[key] > 1 for key in keys]
+    assert not calls or any(key >= following for key, following in pairwise(keys))
 
 
 def test_runs_release_their_files(tmp_path: Path) -> None:

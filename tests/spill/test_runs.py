@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from itertools import chain
 from unittest import mock
@@ -59,6 +60,15 @@ def test_merge(shapes: list[list[list[int]]]) -> None:
 
     expected = sorted(chain.from_iterable(chain.from_iterable(flat)))
     assert list(chain.from_iterable(merge([blocks(run) for run in flat]))) == expected
+
+
+def test_rounds_of_a_merge() -> None:
+    """Each round of a merge of many runs takes records of all of them, not one block of one."""
+    numbers = random.Random(7)
+    runs = [sorted(numbers.randbytes(8) for _ in range(2000)) for _ in range(60)]
+    found = list(merge([iter([run[at : at + 100] for at in range(0, 2000, 100)]) for run in runs]))
+    assert list(chain.from_iterable(found)) == sorted(chain.from_iterable(runs))
+    assert len(found) < 100, "and not 60 * 20"
 
 
 def test_long_records() -> None:

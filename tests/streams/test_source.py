@@ -17,18 +17,22 @@ from hypothesis import strategies as st
 from tarkit.errors import Problem
 from tarkit.streams import source as sources
 from tarkit.streams.copy import Short
+from tarkit.streams.files import Descriptor, File
 from tarkit.streams.ranges import spooled
 from tarkit.streams.sink import Sink, open_sink
 from tarkit.streams.source import (
     HELD,
     DescriptorReader,
     FileSource,
+    Gather,
     Prepended,
     StackedReader,
     StreamSource,
+    gather,
     read_function,
 )
 from tarkit.streams.tempfile import TemporaryFile
+from tarkit.tar import fast
 from tests._tools import Chunks, counted, each_row, fd_of, on_disk, stream
 
 DATA = random.Random(7).randbytes(300_000)
@@ -91,9 +95,10 @@ def test_file(offset: int) -> None:
         if pos + n <= len(DATA):
             assert source.read(pos, pos + n) == DATA[pos : pos + n]
             assert sent(source, pos, pos + n) == DATA[pos : pos + n]
-    ranges = [(5, 100), (200_000, 7), (0, 0), (299_999, 1)]
-    found = source.read_many([start for start, _ in ranges], [size for _, size in ranges])
-    assert found == [DATA[start : start + size] for start, size in ranges]
+    for starts, sizes in ((5, 200_000, 0, 299_999), (100, 7, 0, 1)), ((50, 0), (100, 70)):
+        expected = b"".join(DATA[start : start + size] for start, size in zip(starts, sizes, strict=True))
+        assert gather([source] * len(starts), starts, sizes, None) == expected
+        assert gather([source] * len(starts), starts, sizes, fast.gather) == expected
     source.release(10_000)
     assert source.read(0, 10) == DATA[:10], "a file keeps its bytes"
 
@@ -106,7 +111,8 @@ def test_file_that_becomes_shorter(tmp_path: Path) -> None:
     os.truncate(path, 1100)
     acts: list[Callable[[], object]] = [
         lambda: source.read(0, 2000),
-        lambda: source.read_many([500, 0], [10, 2000]),
+        lambda: gather([source, source], (500, 0), (10, 2000), None),
+        lambda: gather([source, source], (500, 0), (10, 2000), fast.gather),
         lambda: sent(source, 0, 2000),
         lambda: source.read(5000, 6000),
     ]
@@ -118,6 +124,36 @@ def test_file_that_becomes_shorter(tmp_path: Path) -> None:
     sink = open_sink("path", str(tmp_path / "out"))
     with pytest.raises(Problem, match=r"at 1000: .*became shorter"), sink:
         source.send(0, 2000, sink)
+
+
+@each_row("most", [4, 1000])
+@each_row("quick", [None, fast.gather])
+def test_gather(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: Gather | None, most: int) -> None:
+    """Ranges of several files are read in any order, those that were closed too; an error names its file."""
+    monkeypatch.setattr("tarkit.streams.source.most_files", lambda: most)
+    numbers = random.Random(7)
+    blobs = [numbers.randbytes(5000) for _ in range(3)]
+    files: list[FileSource] = []
+    for number, blob in enumerate(blobs):
+        path = tmp_path / str(number)
+        path.write_bytes(b"#" * number + blob)
+        opened = Descriptor(os.open(path, os.O_RDONLY))
+        files.append(FileSource(File(opened, str(path), str(path)), f"{number}.tar", number))
+        files[-1].file.close()
+    for count in 1, 2, 100:
+        chosen = [numbers.randrange(3) for _ in range(count)]
+        starts = [numbers.randrange(4000) for _ in range(count)]
+        sizes = [numbers.randrange(1000) for _ in range(count)]
+        found = gather([files[each] for each in chosen], starts, sizes, quick)
+        rows = zip(chosen, starts, sizes, strict=True)
+        assert found == b"".join(blobs[each][start : start + size] for each, start, size in rows)
+    os.truncate(tmp_path / "1", 1001)
+    with pytest.raises(Problem, match=r"1.tar: at 1000: .*became shorter"):
+        gather(files, (0, 999, 0), (10, 2, 10), quick)
+    files[2].file.opened = Descriptor(os.open(tmp_path / "2", os.O_WRONLY))
+    with pytest.raises(OSError, match="Bad file descriptor") as error:
+        gather([files[0], files[2]], (0, 0), (10, 10), quick)
+    assert error.value.filename == "2.tar"
 
 
 def test_file_that_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -335,6 +335,43 @@ def test_arguments() -> None:
         assert fast.find_run_of_file(fd, 0, 0, 1 << 40, 0, 1 << 40) is None
 
 
+@compiled
+def test_arguments_of_gather(tmp_path: Path) -> None:
+    """What is not all there, and what is too much, is None; other types and numbers are errors."""
+    gather = fast.gather
+    assert gather is not None
+    with (tmp_path / "x").open("w+b") as file:
+        file.write(bytes(range(256)))
+        file.flush()
+        fd = file.fileno()
+        assert gather((), (), ()) == b""
+        assert gather((fd, fd), (250, 0), (6, 3)) == bytes((250, 251, 252, 253, 254, 255, 0, 1, 2))
+        assert gather((fd,) * 256, (7,) * 256, (1,) * 256) == b"\x07" * 256
+        refused: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
+            ((fd,), (250,), (7,)),
+            ((fd,), (-1,), (1,)),
+            ((fd,), (1 << 62,), (1,)),
+            ((fd,), (0,), (-1,)),
+            ((fd,), (0,), (1 << 62,)),
+            ((fd, fd), (0, 0), (1 << 26, 1)),
+            ((1 << 20,), (0,), (1,)),
+            ((fd,), (0, 0), (1,)),
+            ((fd,), (0,), ()),
+            ((fd,) * 257, (0,) * 257, (0,) * 257),
+        ]
+        for each in refused:
+            assert gather(*each) is None, each
+        for huge in ((1 << 64,), (0,), (1,)), ((fd,), (1 << 64,), (1,)), ((fd,), (0,), (1 << 64,)):
+            with pytest.raises(OverflowError):
+                gather(*huge)
+        with pytest.raises(ValueError, match="negative"):
+            gather((-1,), (0,), (1,))
+        with pytest.raises(TypeError):
+            gather([fd], (0,), (1,))  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            gather((fd,), ("0",), (1,))  # type: ignore[arg-type]
+
+
 @each_row("path", DATA)
 def test_golden(path: Path, each_way: Callable[[Callable[[], object]], None]) -> None:
     """Archives by other programs, whole, cut, and with any byte of their first headers changed."""
