@@ -20,8 +20,8 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -368,3 +368,18 @@ def pid_in(name: str) -> int:
     """Return the process id that a command writes to a file."""
     assert happens(lambda: os.path.exists(name) and Path(name).read_text().endswith("\n")), f"no {name}"
     return int(Path(name).read_text())
+
+
+@contextmanager
+def small_disk(size: int, *options: str) -> Iterator[Path]:
+    """Mount a file system of this size in memory, for the time of a block; skip the test where that cannot be done."""
+    path = Path("small").absolute()
+    path.mkdir()
+    mount = shutil.which("mount")
+    words = [mount or "mount", "-t", "tmpfs", "-o", ",".join((f"size={size}", *options)), "tmpfs", str(path)]
+    if os.getuid() or mount is None or subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)  # a worker may still have a file there

@@ -333,6 +333,7 @@ class RunCommand(SampleWork):
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that starts the command for each sample."""
+        from tarkit.proc.memory import MEMORY
         from tarkit.proc.shell import command_runner
 
         return command_runner(
@@ -347,6 +348,7 @@ class RunCommand(SampleWork):
             timeout=self.timeout,
             mtime=self.mtime,
             tmpdir=tmpdir,
+            memory=None if run.tmpdir or os.environ.get("TMPDIR") else MEMORY,
             keep=(lambda path: run.tell(f"the directories of the samples are in {path}")) if self.keep_dir else None,
         )
 

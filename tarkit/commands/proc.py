@@ -28,8 +28,10 @@ EXAMPLES = (
     "tarkit proc --map f.py:keep --redo bad.tar b.tar -o whole.tar",
 )
 COST = (
-    "One pass. A command costs the start of a shell and a directory for each sample, in --tmpdir: a directory in "
-    "memory such as /dev/shm is fastest. --map and --worker start once. Memory grows with -p.\f Some samples for each "
+    "One pass. A command costs the start of a shell and a directory for each sample: in /dev/shm while samples are "
+    "small, unless --tmpdir or $TMPDIR is given. --map and --worker start once. Memory grows with -p.\f A sample of up "
+    "to 1 MiB is in /dev/shm while half of that is free, at least 2 GiB; a command that leaves less than 1 GiB free "
+    "there, with any of its files, is ended, and with it the run. Some samples for each "
     "of -p are processed at a time, those of a stream in memory, or in temporary space from 1 MiB on; files over "
     "64 KiB are copied, never held; but --map holds what it works on, and up to 16 results, however large they are."
 )

@@ -25,8 +25,9 @@ from tarkit.proc.engine import (
     RunOptions,
     status_words,
 )
+from tarkit.proc.memory import WATCH, WorkDirectories
 from tarkit.proc.result import FieldContent, SampleBuilder
-from tarkit.proc.workdir import FileNames, SampleCollector, WorkDirectory, write_fields
+from tarkit.proc.workdir import FileNames, SampleCollector, write_fields
 from tarkit.streams.command import DEVNULL
 from tarkit.streams.process import Program
 from tarkit.streams.tempfile import TemporaryFile
@@ -102,7 +103,7 @@ PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
 IN_MEMORY = 1 << 16  # bytes of output in memory; more goes to a file
 _CHUNK = 1 << 16
 _LONGEST_KEY = 1 << 16
-_POLL = 5  # milliseconds between two checks where the system has no pidfd
+_POLL = 5.0  # milliseconds between two checks where the system has no pidfd
 
 
 @dataclass
@@ -140,14 +141,14 @@ class CommandExecutor:
 
     lost = False
 
-    def __init__(self, directory: WorkDirectory, options: CommandOptions) -> None:
-        self.directory = directory
+    def __init__(self, directories: WorkDirectories, options: CommandOptions) -> None:
+        self.directories = directories
         self.options = options
         self.collect = SampleCollector(options.base, options.mode, options.builder)
         self._lock = threading.Lock()
         self._cancelled = False
         self._program: Program | None = None
-        self._output = _Output(directory.path)
+        self._output = _Output(directories.disk.path)
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Run the command for each job, one after the other."""
@@ -175,10 +176,11 @@ class CommandExecutor:
         options = self.options
         started = time.monotonic()
         names = FileNames(options.base, job.inputs())
-        directory = self.directory.subdirectory(b"%09d" % job.index)
+        parent = self.directories.choose(job.sample.size)
+        directory = parent.subdirectory(b"%09d" % job.index)
         try:
             write_fields(job, directory, names)
-            status, late = self._command(job, directory.path)
+            status, late = self._command(job, directory.path, self.directories.watch(parent))
             seconds = time.monotonic() - started
             log = self._output.log()
             if status != 0 or late:
@@ -200,8 +202,8 @@ class CommandExecutor:
         finally:
             del directory  # it is removed now, unless a sample refers to it
 
-    def _command(self, job: Job, directory: bytes) -> tuple[int, bool]:
-        """Run the command; return its status, and whether it took too long."""
+    def _command(self, job: Job, directory: bytes, watch: Callable[[], None] | None) -> tuple[int, bool]:
+        """Run the command; return its status, and whether it took too long. `watch` is called meanwhile."""
         if len(job.key) > _LONGEST_KEY:
             raise BatchFailed(
                 Failure(f"has a key of {len(job.key)} bytes, which is too long for a command's environment")
@@ -236,7 +238,7 @@ class CommandExecutor:
                     environment=environment,
                 )
         try:
-            late = not output.read_until_end(program, self.options.timeout)
+            late = not output.read_until_end(program, self.options.timeout, watch)
             if late:
                 program.terminate()
                 if not output.read_until_end(program, PATIENCE):
@@ -280,16 +282,20 @@ class _Output:
         self._size = 0
         self._unfinished = {self.out[0]: b"", self.err[0]: b""}  # lines without their ends
 
-    def read_until_end(self, program: Program, seconds: float | None) -> bool:
-        """Read the output until the program ends; return whether it ended in time."""
+    def read_until_end(self, program: Program, seconds: float | None, watch: Callable[[], None] | None = None) -> bool:
+        """Read the output until the program ends; return whether it ended in time. `watch` is called meanwhile."""
         limit = None if seconds is None else time.monotonic() + seconds
         program.watch(self.poll)
         try:
             while True:
-                left = None if limit is None else max(0.0, limit - time.monotonic()) * 1000
-                if not program.wakes:
-                    left = _POLL if left is None else min(left, _POLL)
-                ready = self.poll.poll(left)
+                waits = [] if program.wakes else [_POLL]
+                if watch is not None:
+                    waits.append(WATCH)
+                if limit is not None:
+                    waits.append(max(0.0, limit - time.monotonic()) * 1000)
+                ready = self.poll.poll(min(waits, default=None))
+                if watch is not None:
+                    watch()
                 readable = [fd for fd, _ in ready if fd in (self.out[0], self.err[0])]
                 for fd in readable:
                     self._read(fd)
@@ -396,6 +402,7 @@ def command_runner(
     timeout: float | None = None,
     mtime: int | None = 0,
     tmpdir: str | None = None,
+    memory: str | None = None,
     keep: Callable[[str], None] | None = None,
 ) -> Iterator[Runner]:
     """Yield what runs a command for each job.
@@ -407,6 +414,7 @@ def command_runner(
         base, mode, add_log, timeout: as in `CommandOptions`.
         mtime: time of new entries, in seconds since 1970; None: that of the file.
         tmpdir: where the directories of the samples are made.
+        memory: a file system in memory, where those of small samples are made.
         keep: leave these directories; called with their path at the end.
 
     Raises:
@@ -433,14 +441,14 @@ def command_runner(
         redirects,
         alternative,
     )
-    directory = WorkDirectory(tmpdir, keep is not None)
+    directories = WorkDirectories(tmpdir, keep is not None, memory)
     try:
-        with Engine(lambda: CommandExecutor(directory, options), run) as engine:
+        with Engine(lambda: CommandExecutor(directories, options), run) as engine:
             yield engine
     finally:
-        directory.close()
+        directories.close()
         if keep is not None:
-            keep(directory.path)
+            keep(directories.disk.path)
 
 
 def _program(command: str, script: bool, shell: str | None, path: str) -> tuple[str, list[str]]:

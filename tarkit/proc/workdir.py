@@ -34,11 +34,11 @@ register_cleanup(DIRECTORIES, remove_directories)
 class WorkDirectory:
     """A new directory in `parent` for the directories of all samples of a run; `keep` leaves them."""
 
-    def __init__(self, parent: str | None = None, keep: bool = False) -> None:
+    def __init__(self, parent: str | None = None, keep: bool = False, name: str = ".tarkit") -> None:
         self.keep = keep
         base = os.path.abspath(parent or FALLBACK)
         for attempt in range(1000):
-            self.path = os.path.join(base, f".tarkit-{os.getpid()}-{attempt}")
+            self.path = os.path.join(base, f"{name}-{os.getpid()}-{attempt}")
             if not keep:
                 directories.add(self.path)
             try:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tarkit.commands.proc import proc
+from tarkit.proc import memory as in_memory
 from tests._tools import archive as packed
-from tests._tools import each_row, member
+from tests._tools import contents, each_row, happens, member, small_disk
 from tests.conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, entries, keys, tar
 
 AB: dict[str, Content] = {f"{key}.{field}": f"{key} {field}".encode() for key in "ab" for field in ("txt", "cls")}
@@ -498,3 +502,154 @@ def test_a_command_that_empties_its_input(run: Run, archive: Archive) -> None:
     assert entries(run("proc", name, "-c", command).stdout) == [("a.json", b"X"), ("b.json", b"Y")]
     for command in ("tr a b < sample.json >> sample.json", "cat < /dev/null > /dev/null"):
         run("proc", name, "-c", command)
+
+
+# ---- directories in memory
+
+
+GIB = 1 << 30
+FREE = 8 * GIB, 8 * GIB, 1 << 30  # bytes that are free, all bytes, files that can be made
+
+
+@pytest.fixture
+def memory(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have a directory stand for the file system in memory; temporary space is where the output is."""
+    (here / "memory").mkdir()
+    (here / "disk").mkdir()
+    monkeypatch.setattr(in_memory, "MEMORY", str(here / "memory"))
+    monkeypatch.setattr(in_memory, "free_space", lambda path: FREE)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    return here / "memory"
+
+
+def places(run: Run, *words: str | Path, size: int = 10) -> list[str]:
+    """Return where the command was run for each sample: the names of the directory of the work directories."""
+    Path("in.tar").write_bytes(packed({f"{number}.txt": bytes(size) for number in range(3)}))
+    command = "basename $(dirname $(dirname $PWD)) > sample.at"
+    run("proc", "-c", command, "in.tar", "-o", "disk/out.tar", *words)
+    found = contents(Path("disk/out.tar").read_bytes())
+    return [data.decode().strip() for name, data in found if name.endswith(".at")]
+
+
+def test_small_samples_are_in_memory(run: Run, memory: Path) -> None:
+    """Directories are in memory for small samples, and nothing is left there."""
+    assert places(run) == ["memory"] * 3
+    assert list(memory.iterdir()) == []
+
+
+def test_large_samples_are_on_disk(run: Run, memory: Path) -> None:
+    """A sample over 1 MiB has its directory beside the output."""
+    assert places(run, size=(1 << 20) + 1) == ["disk"] * 3
+
+
+def test_named_temporary_space(run: Run, memory: Path) -> None:
+    """--tmpdir names the place of all samples."""
+    assert places(run, "--tmpdir", "disk", "-p", "2") == ["disk"] * 3
+
+
+def test_temporary_space_of_the_environment(run: Run, memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """$TMPDIR names the place of all samples."""
+    monkeypatch.setenv("TMPDIR", str(memory.parent / "disk"))
+    assert places(run) == ["disk"] * 3
+
+
+@pytest.mark.parametrize(
+    "low", [(2 * GIB - 1, 2 * GIB, FREE[2]), (4 * GIB - 1, 8 * GIB, FREE[2]), (8 * GIB, 8 * GIB, (1 << 20) - 1)]
+)
+def test_memory_that_is_nearly_full(
+    low: tuple[int, int, int], run: Run, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample is on disk while less than 2 GiB or half of the memory is free, or few files can be made there."""
+    answers = iter([FREE, FREE, low, FREE, FREE])  # before a command, and after one in memory
+    monkeypatch.setattr(in_memory, "free_space", lambda path: next(answers))
+    assert places(run) == ["memory", "disk", "memory"]
+
+
+@pytest.fixture
+def small(memory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Mount a file system in memory, of 8 MiB and 80 files; 1 MiB or 20 files are little."""
+    monkeypatch.undo()
+    monkeypatch.delenv("TMPDIR", raising=False)
+    for name, value in {"ROOM": 1 << 21, "FILES": 40, "SPARE": 1 << 20, "SPARE_FILES": 20}.items():
+        monkeypatch.setattr(in_memory, name, value)
+    with small_disk(1 << 23, "nr_inodes=80") as found:
+        monkeypatch.setattr(in_memory, "MEMORY", str(found))
+        yield found
+
+
+FILLS = {
+    "to the end": "head -c 9000000 /dev/zero > sample.big; true",
+    "for a while": "head -c 9000000 /dev/zero > big; sleep 0.2; rm big; echo 1 > sample.n",
+    "with files": "for i in $(seq 100); do echo 1 > sample.$i; done; true",
+    "slowly, and waits": "head -c 7500000 /dev/zero > big; sleep 100",
+}
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_memory_that_a_command_fills(name: str, run: Run, small: Path) -> None:
+    """A command that leaves little memory is ended, and with it the run: it could ignore that there is none."""
+    Path("in.tar").write_bytes(packed({"a.txt": b"a", "b.txt": b"b"}))
+    ran = run("proc", "-c", FILLS[name], "in.tar", "-o", "disk/out.tar", "--on-error", "skip", exit=1)
+    assert f"tarkit: {small} is nearly full, so that the command was ended" in ran.lines
+    assert "hint: --tmpdir DIR names a directory with more space for its files" in ran.lines
+    assert list(Path("disk").iterdir()) == []
+    assert list(small.iterdir()) == []
+
+
+def test_memory_that_is_enough(run: Run, small: Path) -> None:
+    """Results that are large against the memory are whole: those that wait there make the next ones be on disk."""
+    Path("in.tar").write_bytes(packed({f"{number}.txt": b"a" for number in range(9)}))
+    run("proc", "-p", "2", "-c", "head -c 500000 /dev/zero > sample.big", "in.tar", "-o", "disk/out.tar")
+    found = contents(Path("disk/out.tar").read_bytes())
+    assert [len(data) for name, data in found if name.endswith(".big")] == [500_000] * 9
+
+
+def test_memory_without_programs(run: Run, memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system in memory from which no program can be started is not used."""
+    for options, place in ((), "small"), (("noexec",), "disk"):
+        with small_disk(1 << 22, *options) as found:
+            monkeypatch.setattr(in_memory, "MEMORY", str(found))
+            assert places(run) == [place] * 3
+        Path("small").rmdir()
+
+
+def test_a_directory_that_cannot_be_locked(run: Run, memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory cannot be locked all directories are on disk, and nothing is left in memory, nor a descriptor."""
+    before = len(os.listdir("/proc/self/fd"))
+
+    def refuse(fd: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(in_memory.fcntl, "flock", refuse)
+    assert places(run) == ["disk"] * 3
+    assert list(memory.iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_directories_of_a_killed_process(run: Run, memory: Path) -> None:
+    """What a killed process has left in memory is removed by the next one, and nothing else there."""
+    Path("in.tar").write_bytes(packed({"a.txt": b"a"}))
+    code = """if True:
+        import sys
+        from tarkit.cli import main
+        from tarkit.proc import memory
+        memory.MEMORY = sys.argv.pop(1)
+        memory.free_space = lambda path: (1 << 40, 1 << 40, 1 << 40)
+        main()
+    """
+    words = ["proc", "-c", "sleep 10", "in.tar", "-o", "/dev/null"]
+    began = subprocess.Popen([sys.executable, "-c", code, str(memory), *words])
+    others = [memory / ".tarkit-1-0", memory / "x"]
+    try:
+        assert happens(lambda: list(memory.glob(".tarkit-memory-*/*/sample.txt")))
+        for each in others:
+            each.mkdir()
+        left = set(memory.iterdir())
+        assert places(run) == ["memory"] * 3
+        assert set(memory.iterdir()) == left, "its process lives"
+    finally:
+        began.kill()
+        began.wait()
+    assert set(memory.iterdir()) == left
+    assert places(run) == ["memory"] * 3
+    assert sorted(memory.iterdir()) == others

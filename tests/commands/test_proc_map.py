@@ -187,9 +187,9 @@ def test_a_signal_ends_all(archive: Archive, here: Path) -> None:
 
 def test_a_program_that_dies(run: Run, archive: Archive) -> None:
     """The message has pending samples, and there is no output."""
-    lines = run("proc", "--worker", "head -c 700; kill -9 $$", archive(ABC), "-o", "out.tar", exit=1).lines
+    lines = run("proc", "--worker", "head -c 4200; kill -9 $$", archive(ABC), "-o", "out.tar", exit=1).lines
     assert lines == [
-        "tarkit: --worker head -c 700; kill -9 $$: the program was ended by SIGKILL; pending samples: 'a', 'b', 'c'"
+        "tarkit: --worker head -c 4200; kill -9 $$: the program was ended by SIGKILL; pending samples: 'a', 'b', 'c'"
     ]
     assert not Path("out.tar").exists()
 
