@@ -232,6 +232,9 @@ def _add(writer: EntryWriter, row: Row, content: EntryContent, mtime: int | None
         return
     try:
         writer.add_file(header, content.fd, content.size)
+        after = os.fstat(content.fd)
+        if content.written >= 0 and (after.st_size, after.st_mtime_ns) != (content.size, content.written):
+            raise TarkitError(f"{row.where}: {show(row.value)} was changed while it was read")
     except Short:
         raise TarkitError(f"{row.where}: {show(row.value)} became shorter while it was read") from None
     finally:

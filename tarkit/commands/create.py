@@ -17,7 +17,10 @@ EXAMPLES = (
     "printf 'a.txt text:hello\\na.cls text:1\\n' | tarkit create | tar tf -",
     "tarkit create table.csv --format csv -o data.tar --depfile data.d",
 )
-COST = "One pass over the recipe and its sources; memory does not grow with them. --group holds the recipe."
+COST = (
+    "One pass over the recipe and its sources; memory does not grow with them. --group holds the recipe.\f A file that "
+    "is changed while it is read is an error; of one up to 256 KiB only a change of its length is seen."
+)
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)

@@ -28,7 +28,8 @@ EXAMPLES = (
 COST = (
     "One pass over the names, and over the sizes unless -c or -n alone divides, before one pass over the contents. A "
     "million files take 70 to 110 MB of memory.\f They are sorted in temporary space. A file whose size was planned "
-    "must still have it. --join and --update hold a table, --even 50 bytes a sample."
+    "must still have it; of one up to 256 KiB only a change of its length is seen while it is read. --join and "
+    "--update hold a table, --even 50 bytes a sample."
 )
 
 

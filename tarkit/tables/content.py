@@ -31,12 +31,16 @@ _new = tuple.__new__
 
 
 class EntryContent(NamedTuple):
-    """The content of an entry: `data`, or the first `size` bytes of the file `fd`; `mtime` in whole seconds."""
+    """The content of an entry: `data`, or the `size` bytes of the file `fd`; `mtime` in whole seconds.
+
+    `written` is when a file of the user's was written, in nanoseconds since 1970; -1 for what cannot change.
+    """
 
     data: bytes
     fd: int
     size: int
     mtime: int
+    written: int = -1
 
 
 class ContentLoader:
@@ -112,7 +116,7 @@ class ContentLoader:
                 except OSError:  # it is read again below, which says why
                     data = b""
                 if data:
-                    return _new(EntryContent, (data, -1, len(data), 0))
+                    return _new(EntryContent, (data, -1, len(data), 0, -1))
             status = os.fstat(fd)
             size = status.st_size
             if stat.S_ISDIR(status.st_mode):
@@ -123,16 +127,18 @@ class ContentLoader:
                 raise TarkitError(f"{row.where}: {show(path)} is both input and output")
             if size > SMALL:
                 kept, fd = fd, -1
-                return EntryContent(b"", kept, size, seconds(status))
+                return EntryContent(b"", kept, size, seconds(status), status.st_mtime_ns)
             if size == 0:  # files in /proc have size 0 but may have content
                 return self._read_all(DescriptorReader(os.dup(fd)))._replace(mtime=seconds(status))
-            data = read_small(fd, size)[:size]
+            data = read_small(fd, size)
+            if len(data) > size:
+                raise TarkitError(f"{row.where}: {show(path)} was changed while it was read")
             while len(data) < size and (more := os.pread(fd, size - len(data), len(data))):
                 data += more
             # A file in /sys has less content than its size; its size does not change when it is read.
             if len(data) < size and os.fstat(fd).st_size != size:
                 raise TarkitError(f"{row.where}: {show(path)} became shorter while it was read")
-            return _new(EntryContent, (data, -1, len(data), seconds(status)))
+            return _new(EntryContent, (data, -1, len(data), seconds(status), -1))
         except IsADirectoryError:
             raise TarkitError(f"{row.where}: {show(path)} is a directory") from None
         except OSError as error:
@@ -144,21 +150,22 @@ class ContentLoader:
     def _read_all(self, reader: ByteReader) -> EntryContent:
         """Read a stream to its end, into memory or a temporary file."""
         pieces: list[bytes] = []
-        held = size = 0
+        size = 0
         file: TemporaryFile | None = None
         view = memoryview(bytearray(CHUNK))
         try:
             while got := reader.readinto(view):
-                pieces.append(bytes(view[:got]))
                 size += got
-                held += got
-                if held > HELD:
-                    file = file or TemporaryFile(self.tmpdir)
-                    file.write(b"".join(pieces))
-                    pieces, held = [], 0
+                if size <= HELD:
+                    pieces.append(bytes(view[:got]))
+                    continue
+                if file is None:
+                    file = TemporaryFile(self.tmpdir)
+                    while pieces:
+                        file.write(pieces.pop(0))
+                file.write(view[:got])
             if file is None:
                 return EntryContent(b"".join(pieces), -1, size, 0)
-            file.write(b"".join(pieces))
             return EntryContent(b"", os.dup(file.fd), size, 0)
         finally:
             reader.close()

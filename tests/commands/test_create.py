@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from tarkit.streams import copy
 from tarkit.tables import content as contents
 from tarkit.tar.block import EARLIEST, LATEST
+from tarkit.tar.writer import EntryWriter
 from tests._tools import each_row, program
 from tests.conftest import Content, Run, entries, keys
 
@@ -435,6 +437,8 @@ WRONG = [
     ("d/../a.x text:1\n", "recipe:1: the name 'd/../a.x' is absolute, or contains .. or a NUL [unsafe-name]"),
     ("/a.x text:1\n", "recipe:1: the name '/a.x' is absolute, or contains .. or a NUL [unsafe-name]"),
     ("d/ text:1\n", "recipe:1: the name 'd/' is the name of a directory [unsafe-name]"),
+    ("d/. text:1\n", "recipe:1: the name 'd/.' is the name of a directory [unsafe-name]"),
+    (". text:1\n", "recipe:1: the name '.' is the name of a directory [unsafe-name]"),
     ("\ttext:1\n", "recipe:1: no name before the tab"),
     ("a.x\0 text:1\n", "recipe:1: a NUL byte: not a recipe?"),
     ("\udce9.x none\n", "recipe:1: 'none': No such file or directory"),
@@ -522,6 +526,25 @@ def test_sources_are_never_overwritten(run: Run) -> None:
 # ---- dependencies for make
 
 STRANGE = ["plain", "a b", "d$x", "e#y", "f:z", "h%", "sub/dir"]
+
+
+@each_row(("size", "mode"), [(1000, "ab"), (300_000, "ab"), (300_000, "rb+")])
+def test_a_file_that_changes_while_it_is_read(size: int, mode: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process still writes to the file: what was read could be a file that never was."""
+    Path("a").write_bytes(b"1" * size)
+    Path("recipe").write_text("a.x\tfile:a\n")
+    for place, name in (contents, "read_small"), (EntryWriter, "add_file"):
+        before = getattr(place, name)
+
+        def grow(*arguments: Any, before: Callable[..., Any] = before) -> Any:
+            with Path("a").open(mode) as file:
+                file.write(b"2")
+            return before(*arguments)
+
+        monkeypatch.setattr(place, name, grow)
+    ran = run("create", "recipe", "--mtime", "source", "-o", "a.tar", exit=1)
+    assert ran.lines == ["tarkit: recipe:1: 'a' was changed while it was read"]
+    assert not Path("a.tar").exists()
 
 
 def test_depfile(run: Run) -> None:

@@ -171,7 +171,7 @@ def test_create_of_a_large_file(growth: Growth) -> None:
     with open("big", "wb") as file:
         file.truncate(SIZE)
     Path("recipe").write_text(f"a.bin big\nb.bin pipe:head -c {SIZE} /dev/zero\n")
-    assert growth("create recipe -o -", ":", SMALL) < (LIMIT + 2 * WINDOW) // 4
+    assert growth("create recipe -o -", ":", SMALL) < (LIMIT + WINDOW) // 4
 
 
 def test_create_of_many(growth: Growth) -> None:
