@@ -563,6 +563,7 @@ class SampleReader:
         key, entries = self._groups.finish()
         if entries:
             sample = TarSample(key, self.source, entries, entries[0][1], entries[-1][4])
+            good = good or key is None  # without a key each entry is for itself
             if not good and not self._suspect:
                 self._say_left_out(key, sample.start, "after")
             if key is not None:
@@ -675,7 +676,7 @@ class SampleReader:
                 self._restart(reader.resume)
             elif not keep:
                 self._say_rest()
-            return True
+            return keep or not self._is_torn()
         groups.cut(reader.broken)
         if not keep:
             groups.keyless.clear()
@@ -703,6 +704,16 @@ class SampleReader:
             return True
         self._say_rest("no valid header follows: ")
         return self.source.failure is None or self.policy.apply(self.source.failure) == "keep"
+
+    def _is_torn(self) -> bool:
+        """Return whether the zeros before trailing data are taken for damage inside of the incomplete sample."""
+        if self._reader.torn:
+            return True
+        try:
+            entry = next(iter(self._reader.restart(self._reader.resume)), None)
+        except TarkitError:
+            return False
+        return entry is not None and self._groups.key is not None and key_of(entry) == self._groups.key
 
     def _is_kept(self, problem: Problem) -> bool:
         """Return whether the samples that damage touches are kept; with `partial` store damage that ends the run."""

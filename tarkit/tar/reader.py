@@ -101,6 +101,8 @@ class TarReader:
         broken: after a Problem, where the damaged part begins; no entry from there on is complete.
         resume: after a Problem, where reading can continue: at `broken`, or after a header that is not valid.
         cut: the entry in which the archive ends, if it does.
+        torn: after `trailing-data`, whether the zeros are taken for damage, not for an end of the archive, which has
+            two blocks or fills a record.
 
     Raises:
         Problem: `truncated`, `no-end-marker`, `bad-header`, `trailing-data`.
@@ -115,6 +117,7 @@ class TarReader:
         self.broken = self.resume = pos
         self.marker: int | None = None
         self.end: int | None = None
+        self.torn = False
         self.nul = False  # a name contains NUL, which is possible in PAX records only
         self.sparse = False  # there is a sparse file
         self._globals: dict[bytes, bytes] = {}  # records of the global PAX headers so far
@@ -380,10 +383,18 @@ class TarReader:
             if chunk.count(0) != len(chunk):
                 behind += (len(chunk) - len(chunk.lstrip(b"\0"))) & -BLOCK
                 self.broken = self.resume = behind
+                self.torn = lone or not self._is_end(pos, behind)
                 what = "data follow a lone block of zeros" if lone else "data follow the end of the archive"
                 raise Problem("trailing-data", self.source.name, behind, what)
             behind += len(chunk) & -BLOCK or len(chunk)  # less than a block: the end of the input
         self.end = behind
+
+    def _is_end(self, start: int, stop: int) -> bool:
+        """Return whether blocks of zeros before other data are like an end: two, or as many as fill a record."""
+        if 0 in (stop % blocks.RECORD, (stop - self.first) % blocks.RECORD):
+            return True
+        data = bytes(self.source.peek(stop, BLOCK)[:BLOCK])
+        return stop - start == 2 * BLOCK and (len(data) < BLOCK or is_header(data))
 
     @property
     def found(self) -> bool:
@@ -396,7 +407,7 @@ class TarReader:
     def _bad(self, pos: int, what: str, start: int | None = None) -> Problem:
         self.broken = pos if start is None else start
         self.resume = pos + BLOCK
-        if self.last is None and pos == self.first == 0:
+        if self.last is None and pos == self.first == 0 and b"ustar" not in bytes(self.source.peek(0, BLOCK)[257:262]):
             what = f"this is not a tar archive: {what} the first header"
             return Problem("bad-header", self.source.name, pos, what, _NO_TAR)
         return Problem("bad-header", self.source.name, pos, f"{what} the header {self._after()}")
