@@ -197,7 +197,7 @@ class Rows:
         """
         tar, out = self.data("tiny").tar, self.out / "b.tar"
         place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else self.out
-        first: Stage = [*self.tarkit, "proc", "-p", "2", "-q", "--tmpdir", place, "--count", str(FEW), "-c"]
+        first: Stage = [*self.tarkit, "proc", "-p", "2", "-q", "--count", str(FEW), "-c"]
         ways = [
             Way(TARKIT, [[*first, COUNT, tar, "-o", out]], samples),
             Way("tarkit -c 'bash'", [[*first, f"{COUNT}; :", tar, "-o", out]], samples),

@@ -9,15 +9,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests._dask import Cluster, NewCluster
-from tests._tools import each_row, happens, process, tarkit
+from tests._tools import each_row, happens, process, small_disk, tarkit
 from tests.cluster._tools import contents
 from tests.conftest import tar
 
@@ -247,21 +245,6 @@ def test_a_spill_that_vanishes(shared: Cluster, data: Path, here: Path, event: s
     ran = subprocess.run(words, capture_output=True, env={**os.environ, "PYTHONPATH": str(root)}, check=False)
     assert said in ran.stdout.decode(), ran.stderr.decode()
     assert not [*Path().glob("b-*")]
-
-
-@contextmanager
-def small_disk(size: int) -> Iterator[Path]:
-    """Mount a file system of this size, for the time of a block; skip the test where that is not possible."""
-    path = Path("small").absolute()
-    path.mkdir()
-    mount = shutil.which("mount")
-    words = [mount or "mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]
-    if os.getuid() or mount is None or subprocess.run(words, capture_output=True, check=False).returncode:
-        pytest.skip("no file system can be mounted")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", path], check=True)  # a worker may still have a file there
 
 
 def test_a_spill_on_a_full_disk(shared: Cluster, data: Path) -> None:
