@@ -93,7 +93,7 @@ class SeriesOpening(NamedTuple):
         assign: Assign | None = None,
     ) -> SplitWriter:
         """Return the writer of all series; other arguments are as for `ShardsOutput`."""
-        from tarkit.shards.writer import SeriesWriter, ShardOpener, SplitWriter
+        from tarkit.shards.writer import BEHIND, SeriesWriter, ShardOpener, SplitWriter
 
         uploads = None
         if self.output.location.kind == "url":
@@ -117,6 +117,7 @@ class SeriesOpening(NamedTuple):
                         f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"
                     ),
                     uploads=uploads,
+                    behind=BEHIND if len(series) == 1 else 0,  # several series have a thread each
                 )
                 for spec, start in zip(series, starts, strict=True)
             ],
@@ -228,12 +229,16 @@ class ShardsOutput:
             self.refuse_places(run)
             writer = self.open(run, limits, sizes)
             try:
-                for sample in run.watch(samples, lambda: writer.position, total):
-                    left = int(not writer.add(sample)) if isinstance(sample, TarSample) else writer.add_run(sample)
-                    if left:
-                        run.samples -= left
-                        break
-                flow.finish()
+                try:
+                    for sample in run.watch(samples, lambda: writer.position, total):
+                        left = int(not writer.add(sample)) if isinstance(sample, TarSample) else writer.add_run(sample)
+                        if left:
+                            run.samples -= left
+                            break
+                    flow.finish()
+                except Exception:
+                    writer.settle()
+                    raise
                 writer.close(run.samples - before)
             except BaseException as error:
                 writer.abort()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,9 @@ from tarkit.tar.writer import GATHERED, EntryWriter
 
 if TYPE_CHECKING:
     from tarkit.streams.background_uploads import BackgroundUploads
+
+BEHIND = 3
+"""Shards of a series whose long copies may be under way while the next one is written."""
 
 MANIFEST_COLUMNS = ("shard", "samples", "bytes", "sha256", "first", "last")
 
@@ -69,6 +73,7 @@ class SeriesWriter:
         digest: whether checksums are computed.
         announce: called with each complete shard and the reason why it closed.
         uploads: remote shards are completed there, in the background; `done` has those that are reported.
+        behind: how many local shards may wait for their copies, in threads, while the next one is written.
 
     `full` is set when a sample was not written, since there may be no more shards.
     """
@@ -85,6 +90,7 @@ class SeriesWriter:
         digest: bool = False,
         announce: Callable[[Shard, str], None] = lambda shard, why: None,
         uploads: BackgroundUploads | None = None,
+        behind: int = BEHIND,
     ) -> None:
         self.done: list[Shard] = []
         self.full = False
@@ -99,7 +105,9 @@ class SeriesWriter:
         self._digest = digest
         self._announce = announce
         self._uploads = uploads
+        self._behind = behind
         self._open: _Open | None = None
+        self._pending: deque[tuple[_Open, int, str]] = deque()  # that wait for their copies: shard, size, why it closed
         self._closed = self._closed_size = 0  # samples and bytes of the shards that are closed
 
     @property
@@ -182,12 +190,30 @@ class SeriesWriter:
             self._open.writer.flush()
 
     def close(self) -> None:
-        """Complete the last shard."""
+        """Complete the last shards."""
         if self._open is not None:
             self._finish("end")
+        self.settle()
+
+    def settle(self, behind: int = 0) -> None:
+        """Complete the shards that have all their samples and copies, in order; wait for all but the last `behind`."""
+        while self._pending and (len(self._pending) > behind or not self._pending[0][0].writer.sink.busy):
+            shard, size, why = self._pending.popleft()
+            try:
+                shard.writer.close()
+                self._report(shard, size, why)
+            except BaseException:
+                self._discard_pending()  # there is no shard after one that is missing
+                raise
+
+    def _discard_pending(self) -> None:
+        for shard, _, _ in self._pending:
+            shard.writer.abort()
+        self._pending.clear()
 
     def abort(self) -> None:
-        """Discard the incomplete shard; complete ones stay."""
+        """Discard the shards that are not complete."""
+        self._discard_pending()
         if self._open is not None:
             self._open.writer.abort()
             self._open = None
@@ -252,15 +278,17 @@ class SeriesWriter:
         if uploads is not None:
             writer.finish()
             uploads.make_room(size)
+        else:
+            writer.flush()
         with uninterrupted():
             self._open = None
             self._closed += shard.samples
             self._closed_size += size
             if uploads is not None:
                 uploads.add(shard.name, writer.close, size, partial(self._report, shard, size, why))
-        if uploads is None:
-            writer.close()
-            self._report(shard, size, why)
+            else:
+                self._pending.append((shard, size, why))
+        self.settle(self._behind)
 
     def _report(self, shard: _Open, size: int, why: str) -> None:
         """Report a shard that is complete."""
@@ -380,6 +408,11 @@ class SplitWriter:
             )
         return False
 
+    def settle(self) -> None:
+        """Complete the shards that have all their samples."""
+        for writer in self.series:
+            writer.settle()
+
     def close(self, samples: int) -> None:
         """Complete the last shards. Raises AssertionError unless all `samples` were written or left out."""
         written = sum(writer.samples for writer in self.series)
@@ -391,7 +424,7 @@ class SplitWriter:
             self._uploads.finish()
 
     def abort(self) -> None:
-        """Discard the incomplete shards; those that are reported as complete stay."""
+        """Discard the shards that are not complete, and those in stores that are not reported."""
         for writer in self.series:
             writer.abort()
         if self._uploads is not None:

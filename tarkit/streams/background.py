@@ -116,6 +116,11 @@ class Mover:
             self._waiting.append((os.dup(source), start, stop, short))
             self._ready.notify_all()
 
+    @property
+    def busy(self) -> bool:
+        """Whether ranges are being copied, or wait for that."""
+        return bool(self._waiting)
+
     def wait(self) -> None:
         """Wait until all queued ranges are copied."""
         self._until(0)

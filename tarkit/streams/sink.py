@@ -69,6 +69,11 @@ class Sink:
         """The descriptor, for a caller that writes to it directly and at once; None if that is not possible."""
         return self._out
 
+    @property
+    def busy(self) -> bool:
+        """Whether copies are under way in a thread, for which `close` waits."""
+        return False
+
     def write(self, data: bytes | memoryview) -> None:
         """Write all of `data`."""
         try:
@@ -188,6 +193,10 @@ class FileSink(Sink):
         self._wait()
         return self._out
 
+    @property
+    def busy(self) -> bool:
+        return self._mover is not None and self._mover.busy
+
     def write(self, data: bytes | memoryview) -> None:
         self._wait()
         super().write(data)
@@ -197,8 +206,11 @@ class FileSink(Sink):
         super().writev(pieces)
 
     def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
-        """Write bytes [start, stop) of the file `source`; a long range is copied in a thread, with `short` given."""
-        if short is None or stop - start < LONG:
+        """Write bytes [start, stop) of the file `source`.
+
+        With `short`, a long range is copied in a thread, and those that follow it meanwhile.
+        """
+        if short is None or (stop - start < LONG and not self.busy):
             self._wait()
             super().copy(source, start, stop)
             return

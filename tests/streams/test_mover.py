@@ -19,6 +19,7 @@ from tarkit.streams import sink as sink_plain
 from tarkit.streams.copy import Copier
 from tarkit.streams.sink import FileSink
 from tarkit.streams.source import DescriptorReader, FileSource, StreamSource
+from tests._tools import PATIENT
 
 LONG = 100_000  # replaces the minimum of megabytes for a copy in a thread
 DATA = b"".join(bytes([number]) * 25_000 for number in range(12))
@@ -72,6 +73,21 @@ def test_all_writes_stay_in_order(tmp_path: Path, source: FileSource) -> None:
     feeder.join()
     expected = DATA[: LONG + 3] + DATA[: 2 * LONG] + b"written" + DATA[1 : LONG + 1] + b"ab" + DATA[2 : LONG + 2]
     assert (tmp_path / "out").read_bytes() == expected + b"p" * 50_000 + DATA[:LONG] + DATA[7:8]
+
+
+def test_a_short_copy_after_a_long_one(tmp_path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for the long one, but is made after it; `busy` says whether copies are under way."""
+    held, real = threading.Event(), Copier.copy
+    monkeypatch.setattr(Copier, "copy", lambda *words: held.wait(PATIENT) and real(*words))
+    with FileSink(str(tmp_path / "out")) as sink:
+        assert not sink.busy
+        source.send(0, LONG, sink)
+        source.send(LONG, LONG + 7, sink)
+        assert sink.busy
+        held.set()
+        sink.write(b"then")
+        assert not sink.busy
+    assert (tmp_path / "out").read_bytes() == DATA[: LONG + 7] + b"then"
 
 
 def test_the_source_may_be_closed_at_once(tmp_path: Path) -> None:
