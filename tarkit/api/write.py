@@ -93,7 +93,7 @@ class SeriesOpening(NamedTuple):
         assign: Assign | None = None,
     ) -> SplitWriter:
         """Return the writer of all series; other arguments are as for `ShardsOutput`."""
-        from tarkit.shards.writer import BEHIND, SeriesWriter, ShardOpener, SplitWriter
+        from tarkit.shards.writer import SeriesWriter, ShardOpener, SplitWriter
 
         uploads = None
         if self.output.location.kind == "url":
@@ -117,7 +117,8 @@ class SeriesOpening(NamedTuple):
                         f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"
                     ),
                     uploads=uploads,
-                    behind=BEHIND if len(series) == 1 else 0,  # several series have a thread each
+                    # several series have a thread each; a command may make room for the next shard
+                    overlap=len(series) == 1 and self.post is None,
                 )
                 for spec, start in zip(series, starts, strict=True)
             ],
@@ -236,8 +237,8 @@ class ShardsOutput:
                             run.samples -= left
                             break
                     flow.finish()
-                except Exception:
-                    writer.settle()
+                except Exception:  # of the input, not of the shards before
+                    writer.stop()
                     raise
                 writer.close(run.samples - before)
             except BaseException as error:

@@ -30,8 +30,9 @@ COST = (
     "One pass: each byte is read and written once, contents are not decoded. Memory does not grow with the data. -n "
     "and --even count first: two passes, and temporary space for streams and compressed inputs.\f --parts, --folds and "
     "--map have a shard open for each part or category, each with up to 0.5 MB and what its codec takes; each name is "
-    "matched against all patterns of a map; --stratify keeps counts of each class. --max-shards reads the headers of "
-    "the rest, and a stream to its end."
+    "matched against all patterns of a map; --stratify keeps counts of each class. In one series without --post, a "
+    "shard may begin while the one before is still copied. --max-shards reads the headers of the rest, and a stream to "
+    "its end."
 )
 
 

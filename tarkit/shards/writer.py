@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,9 +27,6 @@ from tarkit.tar.writer import GATHERED, EntryWriter
 if TYPE_CHECKING:
     from tarkit.streams.background_uploads import BackgroundUploads
 
-BEHIND = 3
-"""Shards of a series whose long copies may be under way while the next one is written."""
-
 MANIFEST_COLUMNS = ("shard", "samples", "bytes", "sha256", "first", "last")
 
 
@@ -49,7 +45,7 @@ class Shard(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class _Open:
-    """The current shard. `content` counts bytes of payload."""
+    """A shard that is not complete. `content` counts bytes of payload; `why` says why it closed, with `size` bytes."""
 
     name: str
     writer: EntryWriter
@@ -58,6 +54,8 @@ class _Open:
     content: int = 0
     first: bytes | None = None
     last: bytes | None = None
+    size: int = 0
+    why: str = ""
 
 
 class SeriesWriter:
@@ -73,7 +71,7 @@ class SeriesWriter:
         digest: whether checksums are computed.
         announce: called with each complete shard and the reason why it closed.
         uploads: remote shards are completed there, in the background; `done` has those that are reported.
-        behind: how many local shards may wait for their copies, in threads, while the next one is written.
+        overlap: whether the next shard begins while long copies of a local one are under way, in a thread.
 
     `full` is set when a sample was not written, since there may be no more shards.
     """
@@ -90,7 +88,7 @@ class SeriesWriter:
         digest: bool = False,
         announce: Callable[[Shard, str], None] = lambda shard, why: None,
         uploads: BackgroundUploads | None = None,
-        behind: int = BEHIND,
+        overlap: bool = False,
     ) -> None:
         self.done: list[Shard] = []
         self.full = False
@@ -105,9 +103,9 @@ class SeriesWriter:
         self._digest = digest
         self._announce = announce
         self._uploads = uploads
-        self._behind = behind
-        self._open: _Open | None = None
-        self._pending: deque[tuple[_Open, int, str]] = deque()  # that wait for their copies: shard, size, why it closed
+        self._overlap = overlap
+        self._open: _Open | None = None  # takes samples
+        self._copying: _Open | None = None  # the one before, which has all its samples
         self._closed = self._closed_size = 0  # samples and bytes of the shards that are closed
 
     @property
@@ -117,6 +115,8 @@ class SeriesWriter:
 
     def add(self, sample: TarSample) -> bool:
         """Write a sample to the current shard or the next; return False when all shards that there may be are full."""
+        if self._copying is not None:
+            self._settle(wait=False)
         shard = self._open
         if shard is not None and shard.samples:
             why = self._closes_before(shard, sample)
@@ -153,6 +153,8 @@ class SeriesWriter:
 
         The limits are in numbers of samples or in bytes of the tar.
         """
+        if self._copying is not None:
+            self._settle(wait=False)
         begin, stop = 0, len(run.keys)
         while True:
             shard = self._open = self._open or self._begin()
@@ -193,30 +195,35 @@ class SeriesWriter:
         """Complete the last shards."""
         if self._open is not None:
             self._finish("end")
-        self.settle()
+        self._settle()
 
-    def settle(self, behind: int = 0) -> None:
-        """Complete the shards that have all their samples and copies, in order; wait for all but the last `behind`."""
-        while self._pending and (len(self._pending) > behind or not self._pending[0][0].writer.sink.busy):
-            shard, size, why = self._pending.popleft()
-            try:
-                shard.writer.close()
-                self._report(shard, size, why)
-            except BaseException:
-                self._discard_pending()  # there is no shard after one that is missing
-                raise
-
-    def _discard_pending(self) -> None:
-        for shard, _, _ in self._pending:
-            shard.writer.abort()
-        self._pending.clear()
+    def stop(self) -> None:
+        """Discard the shard that takes samples, and complete the one before it: the input has failed, not that one."""
+        self._discard_open()
+        self._settle()
 
     def abort(self) -> None:
         """Discard the shards that are not complete."""
-        self._discard_pending()
+        self._discard_open()
+        if self._copying is not None:
+            self._copying.writer.abort()
+            self._copying = None
+
+    def _discard_open(self) -> None:
         if self._open is not None:
             self._open.writer.abort()
             self._open = None
+
+    def _settle(self, wait: bool = True) -> None:
+        """Complete the shard that has all its samples, when its copies are made; without `wait`, if they are."""
+        shard = self._copying
+        if shard is None or (shard.writer.sink.busy and not wait):
+            return
+        try:
+            shard.writer.close()
+        finally:
+            self._copying = None
+        self._report(shard)
 
     def _closes_before(self, shard: _Open, sample: TarSample) -> str | None:
         if shard.count is not None and shard.samples >= shard.count:
@@ -272,35 +279,37 @@ class SeriesWriter:
     def _finish(self, why: str) -> None:
         shard = self._open
         assert shard is not None
-        writer, size = shard.writer, shard.writer.position
-        size += len(end_of_archive(size))
+        writer = shard.writer
+        shard.size = writer.position + len(end_of_archive(writer.position))
+        shard.why = why
         uploads = self._uploads if writer.sink.remote else None
         if uploads is not None:
             writer.finish()
-            uploads.make_room(size)
+            uploads.make_room(shard.size)
         else:
             writer.flush()
+            self._settle()  # the one before
         with uninterrupted():
             self._open = None
             self._closed += shard.samples
-            self._closed_size += size
+            self._closed_size += shard.size
             if uploads is not None:
-                uploads.add(shard.name, writer.close, size, partial(self._report, shard, size, why))
+                uploads.add(shard.name, writer.close, shard.size, partial(self._report, shard))
             else:
-                self._pending.append((shard, size, why))
-        self.settle(self._behind)
+                self._copying = shard
+        self._settle(wait=not self._overlap)
 
-    def _report(self, shard: _Open, size: int, why: str) -> None:
+    def _report(self, shard: _Open) -> None:
         """Report a shard that is complete."""
-        digest, stored = shard.writer.sink.digest() or ("", size)
+        digest, stored = shard.writer.sink.digest() or ("", shard.size)
         if self._digest and not digest and os.path.isfile(shard.name):
             import hashlib
 
             with open(shard.name, "rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 stored = os.fstat(file.fileno()).st_size
-        done = Shard(shard.name, shard.samples, size, stored, shard.first or b"", shard.last or b"", digest)
-        self._announce(done, why)
+        done = Shard(shard.name, shard.samples, shard.size, stored, shard.first or b"", shard.last or b"", digest)
+        self._announce(done, shard.why)
         self.done.append(done)
         if self._post is not None:
             run_post(self._post, shard.name)
@@ -338,7 +347,7 @@ MEMORY = 64 << 20  # buffered bytes of all shards together
 class SplitWriter:
     """Write all series of a split: each sample to the series whose number `assign` returns; None leaves it out.
 
-    Each series has one shard open at a time. `series` has their writers, `samples` counts the samples of each,
+    In each series one shard at a time takes samples. `series` has their writers, `samples` counts the samples of each,
     `left_out` those of none. Samples of one key may become neighbours in a series: `policy` decides, as for
     `joined-sample`.
     """
@@ -408,10 +417,10 @@ class SplitWriter:
             )
         return False
 
-    def settle(self) -> None:
-        """Complete the shards that have all their samples."""
+    def stop(self) -> None:
+        """Discard the shards that take samples, and complete those before them, unless they are in a store."""
         for writer in self.series:
-            writer.settle()
+            writer.stop()
 
     def close(self, samples: int) -> None:
         """Complete the last shards. Raises AssertionError unless all `samples` were written or left out."""

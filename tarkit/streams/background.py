@@ -88,7 +88,7 @@ class ReadAhead:
 
 LONG = 4 << 20  # bytes: shorter copies are not worth a thread
 _STEP = 32 << 20  # bytes copied between two checks whether to stop
-_QUEUE = 16  # ranges that may wait; each needs a descriptor
+_QUEUE = 8  # ranges that may wait; each needs a descriptor
 
 Shortened = Callable[[int], Exception]
 

@@ -71,7 +71,7 @@ class Sink:
 
     @property
     def busy(self) -> bool:
-        """Whether copies are under way in a thread, for which `close` waits."""
+        """Whether copies are under way in a thread, for which `close` waits; not after one has failed."""
         return False
 
     def write(self, data: bytes | memoryview) -> None:
@@ -206,9 +206,10 @@ class FileSink(Sink):
         super().writev(pieces)
 
     def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
-        """Write bytes [start, stop) of the file `source`.
+        """Write bytes [start, stop) of the file `source`; raises Short if the file ends before `stop`.
 
-        With `short`, a long range is copied in a thread, and those that follow it meanwhile.
+        With `short` a long range is copied in a thread, as is a shorter one while the thread is busy; a later call raises
+        its error.
         """
         if short is None or (stop - start < LONG and not self.busy):
             self._wait()

@@ -19,7 +19,7 @@ class TemporaryFile(Descriptor):
         super().__init__(-1)
         self.fd = _unnamed(directory or FALLBACK)
 
-    def write(self, data: bytes | memoryview) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write all of `data` at the current position."""
         try:
             write_all(self.fd, data)

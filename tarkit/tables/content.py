@@ -149,7 +149,7 @@ class ContentLoader:
 
     def _read_all(self, reader: ByteReader) -> EntryContent:
         """Read a stream to its end, into memory or a temporary file."""
-        pieces: list[bytes] = []
+        held = bytearray()
         size = 0
         file: TemporaryFile | None = None
         view = memoryview(bytearray(CHUNK))
@@ -157,15 +157,15 @@ class ContentLoader:
             while got := reader.readinto(view):
                 size += got
                 if size <= HELD:
-                    pieces.append(bytes(view[:got]))
+                    held += view[:got]
                     continue
                 if file is None:
                     file = TemporaryFile(self.tmpdir)
-                    while pieces:
-                        file.write(pieces.pop(0))
+                    file.write(held)
+                    held.clear()
                 file.write(view[:got])
             if file is None:
-                return EntryContent(b"".join(pieces), -1, size, 0)
+                return EntryContent(bytes(held), -1, size, 0)
             return EntryContent(b"", os.dup(file.fd), size, 0)
         finally:
             reader.close()
