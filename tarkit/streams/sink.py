@@ -208,8 +208,8 @@ class FileSink(Sink):
     def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
         """Write bytes [start, stop) of the file `source`; raises Short if the file ends before `stop`.
 
-        With `short` a long range is copied in a thread, as is a shorter one while the thread is busy; a later call raises
-        its error.
+        With `short` a long range is copied in a thread, as is a shorter one while the thread is busy; then a later call
+        raises the error.
         """
         if short is None or (stop - start < LONG and not self.busy):
             self._wait()
