@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import random
 import shutil
@@ -72,7 +73,9 @@ def test_the_bytes_of_one_machine(shared: Cluster, data: Path) -> None:
     tarkit("sort", "in-*.tar", "-s", "cls", "-t", "int", "--size", "300K", "-o", "b-%03d.tar", *how)
     assert_same_shards(data, "s")
     said = tarkit("sort", "in-*.tar", "-r", "-o", "k.tar.gz", "-v", *how).stderr.decode()
-    assert Path("k.tar.gz").read_bytes() == (data / "k.tar.gz").read_bytes()
+    one, other = Path("k.tar.gz").read_bytes(), (data / "k.tar.gz").read_bytes()
+    assert gzip.decompress(one) == gzip.decompress(other)
+    assert one == other
     assert "tarkit: scatter: " in said
 
 
