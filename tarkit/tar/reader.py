@@ -315,11 +315,13 @@ class TarReader:
 
     def _global(self, start: int, pos: int, payload: bytes) -> Entry:
         """Return the entry of a global header, and apply its records to all entries that follow (POSIX, `g`)."""
-        self._globals_length += len(payload)
-        if self._globals_length > EXTENSION_LIMIT:
-            raise ValueError(f"{self._globals_length} bytes of global headers, more than {EXTENSION_LIMIT},")
-        self._globals.update(pax.parse_decisive(payload))
-        self._learned = _Learned(plain=not pax.Overrides.of(self._globals).any)
+        length = self._globals_length + len(payload)
+        if length > EXTENSION_LIMIT:
+            raise ValueError(f"{length} bytes of global headers, more than {EXTENSION_LIMIT},")
+        records = {**self._globals, **pax.parse_decisive(payload)}
+        overrides = pax.Overrides.of(records)  # raises before anything applies
+        self._globals, self._globals_length = records, length
+        self._learned = _Learned(plain=not overrides.any)
         data, size = pos + BLOCK, len(payload)
         return Entry(b"", start, data, size, data + size + blocks.padding(size), blocks.PAX_GLOBAL, b"", -1)
 

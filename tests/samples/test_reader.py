@@ -475,6 +475,17 @@ def test_global_headers_apply_after_damage(kind: str, problem_is: str) -> None:
     assert found == [(f"{key}.x".encode(), 700) for key in kept]
 
 
+@each_row("kind", SOURCES)
+def test_a_bad_global_header_does_not_apply(kind: str) -> None:
+    """A global PAX header with a record that is not valid is one problem, and applies to no entry of any form."""
+    bad = global_header({b"path": b"z.x", b"size": b"x"})
+    data = member("a.x") + bad + member("b.x") + member("c.x", b"3", typeflag=b"7") + member("d.x") + MARKER
+    policy = Policy(allow=["bad-header"])
+    found = [entry.name for sample in SampleReader(SOURCES[kind](data), policy) for entry in sample.entries]
+    assert found == [b"a.x", b"b.x", b"c.x", b"d.x"]
+    assert policy.counts == {"bad-header": 1}
+
+
 def test_maxerr_runs_out() -> None:
     """--maxerr problems are skipped, and the next one is an error."""
     data = bytearray(WHOLE)

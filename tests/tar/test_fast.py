@@ -385,7 +385,7 @@ def test_golden(path: Path, each_way: Callable[[Callable[[], object]], None]) ->
         each_way(lambda: list(all_of(case, seed)))  # noqa: B023
 
 
-@each_row("begin", [*range(0, 2000, 100), 302_900])
+@each_row("begin", [*range(0, 2000, 100), 302_900, 5_042_100])
 def test_odd_archives(begin: int, each_way: Callable[[Callable[[], object]], None]) -> None:
     """Archives of entries of all forms, with damage."""
     for seed in range(begin, begin + 100):
@@ -393,7 +393,7 @@ def test_odd_archives(begin: int, each_way: Callable[[Callable[[], object]], Non
         each_way(lambda: list(all_of(data, seed)))  # noqa: B023
 
 
-@each_row("begin", range(0, 600, 100))
+@each_row("begin", [*range(0, 600, 100), 7_002_000])
 def test_odd_archives_of_large_samples(begin: int, each_way: Callable[[Callable[[], object]], None]) -> None:
     """The same with large samples, whose headers are read in the file."""
     for seed in range(begin, begin + 100):
