@@ -479,7 +479,8 @@ def test_global_headers_apply_after_damage(kind: str, problem_is: str) -> None:
 def test_a_bad_global_header_does_not_apply(kind: str) -> None:
     """A global PAX header with a record that is not valid is one problem, and applies to no entry of any form."""
     bad = global_header({b"path": b"z.x", b"size": b"x"})
-    data = member("a.x") + bad + member("b.x") + member("c.x", b"3", typeflag=b"7") + member("d.x") + MARKER
+    long = with_field(member("././@LongLink", b"c.x\0"), 156, b"L") + member("c.x", b"3", typeflag=b"7")
+    data = member("a.x") + bad + member("b.x") + long + member("d.x") + MARKER
     policy = Policy(allow=["bad-header"])
     found = [entry.name for sample in SampleReader(SOURCES[kind](data), policy) for entry in sample.entries]
     assert found == [b"a.x", b"b.x", b"c.x", b"d.x"]
