@@ -152,9 +152,11 @@ def _table(run: ConsoleRun) -> list[str]:
     """Return the lines of a table of the parts, none without parts."""
     if "parts" not in run.facts:
         return []
-    rows = [("part", "asked", "got", "samples", "shards", "bytes")]
+    rows: list[tuple[str, ...]] = [("part", "asked", "got", "samples", "shards", "bytes")]
     for name, part in run.facts["parts"].items():
         asked = f"{part['asked']:.2%}" if "asked" in part else ""
         numbers = (str(part[each]) for each in ("samples", "shards", "bytes"))
         rows.append((name, asked, f"{part['got']:.2%}", *numbers))
+    if not any(asked for _, asked, *_ in rows[1:]):  # categories have no shares
+        rows = [(name, *rest) for name, _, *rest in rows]
     return aligned(rows)

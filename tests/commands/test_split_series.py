@@ -423,6 +423,12 @@ def test_what_maps_say(run: Run, archive: Archive) -> None:
     assert shards() == {"a-0.tar": "train/n01440764/a", "c-0.tar": "train/n01443537/b"}
     ran = run("-v", "split", word, "-c", "9", "--map", "m.json", "--first-match", "--on-unmatched", "skip", "--force")
     assert not any("in no category of" in line for line in ran.lines)
+    assert ran.lines[-5:-1] == [
+        "tarkit: part     got  samples  shards  bytes",
+        "tarkit: a-%d  50.00%        1       1  10240",
+        "tarkit: b-%d   0.00%        0       0      0",
+        "tarkit: c-%d  50.00%        1       1  10240",
+    ]
     assert ran.lines[-1].startswith("tarkit: split: 2 samples, 20480 bytes, 2 shards, 2 in no category, ")
     assert (report()["samples"], report()["unmatched"]) == (2, 2)
     run(
