@@ -22,7 +22,7 @@ from tarkit.errors import CommandFailed, Problem, TarkitError, Unsupported, Usag
 from tarkit.parallel import in_order, results_in_order
 from tarkit.streams.tempfile import TemporaryFile
 from tests._copies import Copied
-from tests._tools import archive, each_row, gone, happens, pid_in, tarkit
+from tests._tools import archive, descriptors, each_row, gone, happens, pid_in, tarkit
 
 ERRORS: list[Exception] = [
     Problem("truncated", "a.tar", 512, "what", "do this"),
@@ -66,9 +66,9 @@ def test_results(count: int) -> None:
 @pytest.mark.forks
 def test_no_descriptor_is_left() -> None:
     """No descriptor is left open, or held until other processes start."""
-    before = set(os.listdir("/dev/fd"))
+    before = descriptors()
     assert len(list(results_in_order(square, range(9), 3))) == 9
-    assert set(os.listdir("/dev/fd")) <= before
+    assert descriptors() <= before
 
 
 @pytest.mark.forks
