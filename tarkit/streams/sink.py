@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from tarkit.errors import TarkitError
-from tarkit.signals import OUTPUTS, register_cleanup
+from tarkit.signals import OUTPUTS, register_cleanup, uninterrupted
 from tarkit.stores import connect, schemes
 from tarkit.streams.background import LONG, Mover, Shortened
 from tarkit.streams.codecs import encoder
@@ -98,11 +99,20 @@ class Sink:
         except OSError as error:
             self._failed(error)
 
+    def wait(self) -> None:
+        """Wait until copies that are under way in a thread are made; raises their errors."""
+
     def close(self) -> None:
         """Complete the output."""
 
     def abort(self) -> None:
         """Give the output up."""
+
+    def _give_up(self) -> None:
+        """Close the descriptor of an output that is given up: what `close` says of it does not matter."""
+        out, self._out = self._out, -1
+        with suppress(OSError):
+            os.close(out)
 
     def digest(self) -> tuple[str, int] | None:
         """Return the SHA-256 and the length of what was stored; None for a sink that does not compute it."""
@@ -138,7 +148,7 @@ class DescriptorSink(Sink):
     def abort(self) -> None:
         """Close the descriptor; what was written stays."""
         if self._out > 2:
-            os.close(self._out)
+            self._give_up()
         self._out = -1
 
 
@@ -171,26 +181,33 @@ class FileSink(Sink):
             again = f".{attempt}" if attempt else ""
             self.part = os.path.join(directory, f".{short_name(base)}.{os.getpid()}{again}.part")
             try:
-                unfinished.add(self.part)
-                fd = os.open(self.part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+                with uninterrupted():
+                    fd = os.open(self.part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+                    unfinished.add(self.part)
                 break
-            except FileExistsError:  # of a process with this id on another machine, or of one that was killed
-                unfinished.discard(self.part)
+            except FileExistsError:  # of this process, of one with its id on another machine, or of one that was killed
+                pass
             except OSError as error:
-                unfinished.discard(self.part)
                 error.filename = path
                 raise
         if fd < 0:
             raise FileExistsError(17, "too many unfinished outputs of this name", path)
-        if replaces:
-            os.fchmod(fd, mode)
-        super().__init__(fd, path)
+        self._out = fd
         self._mover: Mover | None = None
+        try:
+            if replaces:
+                os.fchmod(fd, mode)
+            super().__init__(fd, path)
+        except BaseException as error:
+            self.abort()
+            if isinstance(error, OSError):
+                error.filename = path
+            raise
 
     @property
     def fd(self) -> int | None:
         """The descriptor, whose position is the end of what was written."""
-        self._wait()
+        self.wait()
         return self._out
 
     @property
@@ -198,11 +215,11 @@ class FileSink(Sink):
         return self._mover is not None and self._mover.busy
 
     def write(self, data: bytes | memoryview) -> None:
-        self._wait()
+        self.wait()
         super().write(data)
 
     def writev(self, pieces: Sequence[bytes]) -> None:
-        self._wait()
+        self.wait()
         super().writev(pieces)
 
     def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
@@ -212,18 +229,20 @@ class FileSink(Sink):
         raises the error.
         """
         if short is None or (stop - start < LONG and not self.busy):
-            self._wait()
+            self.wait()
             super().copy(source, start, stop)
             return
-        if self._mover is None:
-            self._mover = Mover(self._copier)
+        try:
+            self._mover = self._mover or Mover(self._copier)
+        except RuntimeError:  # the system starts no more threads
+            super().copy(source, start, stop)
+            return
         try:
             self._mover.put(source, start, stop, short)
         except OSError as error:
             self._failed(error)
 
-    def _wait(self) -> None:
-        """Wait until the thread has copied all ranges."""
+    def wait(self) -> None:
         if self._mover is not None:
             try:
                 self._mover.wait()
@@ -232,12 +251,12 @@ class FileSink(Sink):
 
     def fileno(self) -> int:
         """The descriptor, for reading what was written."""
-        self._wait()
+        self.wait()
         return self._out
 
     def cut(self, position: int) -> None:
         """Truncate the output to `position` bytes."""
-        self._wait()
+        self.wait()
         os.ftruncate(self._out, position)
         os.lseek(self._out, position, os.SEEK_SET)
 
@@ -285,8 +304,7 @@ class FileSink(Sink):
             self._mover.stop()
         _discard(self.part)
         if self._out >= 0:
-            os.close(self._out)
-            self._out = -1
+            self._give_up()
 
 
 class CommandSink(Sink):

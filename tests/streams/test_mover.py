@@ -138,6 +138,18 @@ def test_a_full_disk(tmp_path: Path, source: FileSource) -> None:
     assert os.listdir(tmp_path) == ["in"]
 
 
+def test_no_thread(tmp_path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system starts no more threads, the caller copies."""
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with FileSink(str(tmp_path / "out")) as sink:
+        source.send(0, len(DATA), sink)
+    assert (tmp_path / "out").read_bytes() == DATA
+
+
 def test_abort_does_not_wait_for_all(tmp_path: Path, source: FileSource, copies: list[int]) -> None:
     """Abort drops pending copies and closes their descriptors, of which there are few at any time."""
     before = descriptors()

@@ -23,7 +23,7 @@ from tarkit.proc.workdir import remove_directories
 from tarkit.streams.command import end_commands
 from tarkit.streams.copy import Short
 from tarkit.streams.sink import CommandSink, DescriptorSink, EncodedSink, FileSink, Sink, discard_unfinished, open_sink
-from tests._tools import PATIENT, each_row, fd_of, on_disk
+from tests._tools import PATIENT, descriptors, each_row, fd_of, on_disk
 
 PART = ".part"
 
@@ -250,6 +250,50 @@ def test_a_signal_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         signals.die(signal.SIGTERM)
     assert listing() == []
     sink.abort()
+
+
+def test_two_outputs_of_one_path() -> None:
+    """Each has a file of its own, and both are removed after a signal."""
+    one, other = open_sink("path", "out"), open_sink("path", "out")
+    assert len(listing()) == 2
+    discard_unfinished()
+    assert listing() == []
+    one.abort()
+    other.abort()
+
+
+def refused(fd: int, mode: int) -> None:
+    """Raise what some file systems do."""
+    raise OSError(errno.EPERM, "Operation not permitted")
+
+
+def test_a_mode_that_cannot_be_set(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a file cannot get the mode of the one that it replaces, nothing is left open, nor on the disk."""
+    Path("out").write_text("before")
+    before = descriptors()
+    monkeypatch.setattr(os, "fchmod", refused)
+    with pytest.raises(PermissionError) as error:
+        open_sink("path", "out")
+    assert error.value.filename == "out"
+    assert (listing(), Path("out").read_text()) == (["out"], "before")
+    assert descriptors() <= before
+
+
+@each_row("output", ["out", "/dev/null"])
+def test_a_descriptor_is_closed_once(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of the system while an output is given up is nobody's concern: its number may be that of another file."""
+    sink, closed, real = open_sink("path", output), [], os.close
+
+    def close(fd: int) -> None:
+        closed.append(fd)
+        real(fd)
+        raise OSError(errno.EDQUOT, "over quota")
+
+    number = sink.fd
+    monkeypatch.setattr(os, "close", close)
+    sink.abort()
+    sink.abort()
+    assert (closed, listing()) == ([number], [])
 
 
 def test_order_of_the_cleanup(monkeypatch: pytest.MonkeyPatch) -> None:
