@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice, pairwise, repeat
 from operator import add, eq, itemgetter
 from struct import Struct
+from weakref import WeakKeyDictionary
 
 from tarkit.samples.sample import Piece, RunOfSamples, TarSample, key_of
 from tarkit.spill.records import SpilledList
-from tarkit.streams.ranges import HeldRange, JoinedSource, MovedRange
+from tarkit.streams.ranges import Held, HeldRange, JoinedSource, MovedRange
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import FileSource, RequestedRange, Source, WindowSource, gather
 from tarkit.streams.tempfile import TemporaryFile
@@ -149,10 +150,15 @@ def spans_of(entries: Iterable[Entry]) -> list[Span]:
     return spans
 
 
+def stays(source: Source) -> bool:
+    """Return whether the bytes of a source can be read at any time and take no memory: those of files and objects."""
+    return source.seekable and not isinstance(source, Held)
+
+
 class RangeList:
     """The inputs and temporary files by number; converts samples to places and back.
 
-    Bytes of streams are copied to temporary space; `stored` counts them.
+    Bytes of sources that do not stay, such as streams, are copied to temporary space; `stored` counts them.
     """
 
     def __init__(self, tmpdir: str | None) -> None:
@@ -161,17 +167,24 @@ class RangeList:
         self.files: list[Source | TemporaryFile] = []
         self._inputs: list[int] = []  # of each file, the number of the input; -1 of temporary files
         self._names: list[str] = []
+        self._numbers: WeakKeyDictionary[Source, tuple[int, int]] = WeakKeyDictionary()  # of an input and of its file
         self._source: Source | None = None
-        self.here = 0  # the number of the file of the current input
+        self._input = 0  # the number of the current input
+        self.here = 0  # and of its file, if it stays
         self._spool: tuple[TemporaryFile, EntryWriter, int] | None = None
 
-    def enter(self, source: Source) -> None:
-        """Set the source of the samples that follow."""
-        if source is not self._source:
-            self._source = source
+    def enter(self, source: Source) -> bool:
+        """Set the source of the samples that follow, perhaps one of those before; return whether it is new."""
+        if source is self._source:
+            return False
+        self._source = source
+        known = self._numbers.get(source)
+        if known is None:
+            number = len(self._names)
             self._names.append(source.name)
-            if source.seekable:
-                self.here = self.add_file(source, len(self._names) - 1)
+            self._numbers[source] = number, self.add_file(source, number) if stays(source) else -1
+        self._input, self.here = self._numbers[source]
+        return known is None
 
     def unchanged(self) -> None:
         """Raise TarkitError if a file was written to since it was opened: samples may have moved."""
@@ -186,11 +199,11 @@ class RangeList:
         return len(self.files) - 1
 
     def keep(self, key: bytes | None, spans: Sequence[Span]) -> Place:
-        """Return the place of ranges of the current input; those of a stream are copied to temporary space."""
-        source, number = self._source, len(self._names) - 1
+        """Return the place of ranges of the current input; those of a source that does not stay are copied."""
+        source, number = self._source, self._input
         assert source is not None
         spans = spans or [(0, 0)]  # a sample without fields
-        if source.seekable:
+        if stays(source):
             start, stop = spans[0]
             if len(spans) == 1 and stop - start < SHORT_LIMIT:
                 return SHORT.pack(0, self.here, start, stop - start) + (key or b"")
@@ -225,7 +238,7 @@ class RangeList:
         writer.flush()
         self.stored += writer.position - base
         strays, rest = split_off_strays(sample)
-        number, shift = len(self._names) - 1, base - sample.start
+        number, shift = self._input, base - sample.start
 
         def placed(key: bytes | None, spans: list[Span]) -> Place:
             return _long(((number, in_file, start, start + shift, stop - start) for start, stop in spans), key)
@@ -234,7 +247,7 @@ class RangeList:
 
     def in_memory(self, key: bytes, start: int, size: int) -> Place:
         """Return a place without a file."""
-        return _long([(len(self._names) - 1, 0, start, 0, size)], key)
+        return _long([(self._input, 0, start, 0, size)], key)
 
     def moved(self, place: Place, file: int, offset: int) -> Place:
         """Return the place of a sample that was copied as one range to `offset` of the temporary file `file`.

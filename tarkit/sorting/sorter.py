@@ -9,10 +9,10 @@ There are two ways; the source of a sample decides:
 - by ranges: samples of files stay where they are; a compact list of ranks and ranges is sorted, and they are copied
   from the files in their new order. Data are read once and written once, beside the headers. Objects of stores whose
   samples are large are sorted like this as well, with many ranges requested ahead (`sample_prefetch`).
-- by runs: samples of streams are collected up to `memory`, sorted, and written to a temporary file as one run; the
-  runs are merged. Data are read twice and written twice, always in sequence; temporary space is the size of the data.
-  Data that fit into `memory` need none. Files are sorted like this when they are opened as streams
-  (`DatasetReader.stream`, see `memory.in_place`).
+- by runs: samples of streams, and those that code of the user makes, are collected up to `memory`, sorted, and written
+  to a temporary file as one run; the runs are merged. Data are read twice and written twice, always in sequence;
+  temporary space is the size of the data. Data that fit into `memory` need none. Files are sorted like this when they
+  are opened as streams (`DatasetReader.stream`, see `memory.in_place`).
 
 A list that is larger than `memory` is sorted in runs itself (external merge sort: Knuth, TAOCP 3, 5.4).
 """
@@ -37,6 +37,7 @@ from tarkit.sorting.ranges import (
     Span,
     key_in,
     split_off_strays,
+    stays,
     will_need,
 )
 from tarkit.sorting.runs import Record, Runs, SeenKeys
@@ -185,18 +186,22 @@ class Sorter:
 
     def _account(self) -> None:
         """Raise if a sample was lost, or a file was changed meanwhile."""
-        self._places.unchanged()
+        self.unchanged()
         if self.given != self.taken - self.joined - self.left_out:
             raise AssertionError(
                 f"{self.taken} samples came in, {self.joined} were joined to others and {self.left_out} left out, "
                 f"but {self.given} came out"
             )
 
+    def unchanged(self) -> None:
+        """Raise TarkitError if a file was changed since it was opened. Copies of samples may still be under way."""
+        self._places.unchanged()
+
     def _take_all(self) -> None:
         """Read all samples and find the rank and the place of each."""
         rank, of_run = self.rank, self.of_run
         remembers, remember, recall = self.gather is not None or self.distinct, self._keys.extend, self._taken_keys
-        source, seekable = None, False
+        source, in_place = None, False
         ordinal = file = 0
         due = OFTEN  # the ordinal at which memory is checked
         records = self._waiting
@@ -204,11 +209,9 @@ class Sorter:
         for piece in self.samples:
             if piece.source is not source:
                 source = piece.source
-                seekable = source.seekable
-                self._places.enter(source)
-                if seekable:
+                if self._places.enter(source):
                     will_need(source)
-                    file = self._places.here
+                in_place, file = stays(source), self._places.here
             if isinstance(piece, TarSample):
                 samples = (piece,)
             elif of_run is None or piece.stop - piece.start >= SHORT_LIMIT or (ranks := of_run(piece)) is None:
@@ -225,7 +228,7 @@ class Sorter:
             for sample in samples:
                 key, start = sample.key, sample.start
                 size = sample.stop - start
-                if seekable and sample.plain and size < SHORT_LIMIT:
+                if in_place and sample.plain and size < SHORT_LIMIT:
                     value = rank(sample, ordinal)
                     if value is None:
                         self._pending.add(key or b"", ordinal, SHORT.pack(0, file, start, size) + key)  # type: ignore[operator]
@@ -277,7 +280,7 @@ class Sorter:
         value = self.rank(sample, ordinal)
         if place is None:
             size = sum(stop - start for start, stop in spans)
-            if sample.source.seekable or value is None or size > self._large:
+            if stays(sample.source) or value is None or size > self._large:
                 place = places.keep(key, spans)
             else:
                 blob = b"".join([sample.source.read(*span) for span in spans])

@@ -29,12 +29,13 @@ from tarkit.sorting import memory as memories
 from tarkit.sorting import runs as passes
 from tarkit.sorting import sorter
 from tarkit.sorting.memory import in_place, parse_memory
-from tarkit.sorting.ranges import RangeList, key_in, size_of
+from tarkit.sorting.ranges import KeptSamples, RangeList, key_in, size_of
 from tarkit.sorting.runs import DuplicateKeys, Runs, SeenKeys
 from tarkit.sorting.sorter import Sorter
 from tarkit.spill import runs as spilled
 from tarkit.streams import source as sources
 from tarkit.streams.location import Location
+from tarkit.streams.ranges import HeldRange
 from tarkit.tar.header import encode
 from tarkit.tar.writer import EntryWriter
 from tests._tools import MARKER, archive, each_row, member, on_disk, stream
@@ -139,6 +140,44 @@ def test_a_file_that_is_changed_meanwhile(tmp_path: Path) -> None:
     os.utime(path, ns=(1, 2))  # the clock may be coarse
     with pytest.raises(TarkitError, match=r"a\.tar: the file was changed while it was read"):
         list(one)
+
+
+def test_samples_in_memory_do_not_stay(tmp_path: Path) -> None:
+    """Samples that code of the user has made go to temporary space, as those of streams do."""
+    alive: weakref.WeakSet[HeldRange] = weakref.WeakSet()
+
+    def made() -> Iterator[TarSample]:
+        for number in range(200):
+            data = member(f"{number * 7 % 200:03}.x", bytes(1000))
+            source = HeldRange("a.tar", 0, data + MARKER)
+            alive.add(source)
+            yield next(iter(SampleReader(source, Policy())))
+            assert len(alive) < 20
+
+    with little_memory():
+        one = Sorter(made(), lambda sample, ordinal: sample.key, 5000, tmpdir=str(tmp_path))
+        found = [(sample.key, sample.source.read(sample.start, sample.stop)) for sample in one]
+    assert found == [(b"%03d" % number, member(f"{number:03}.x", bytes(1000))) for number in range(200)]
+    kept = KeptSamples((next(iter(SampleReader(HeldRange("a.tar", 0, data + MARKER), Policy()))) for _, data in found), None)
+    for _ in range(2):
+        assert [(sample.key, sample.source.read(sample.start, sample.stop)) for sample in kept] == found
+    assert len(kept._ranges.files) == 1
+
+
+def test_inputs_in_turn(here: Path) -> None:
+    """An input to which the reader comes back is the same one: parts of a sample in it are scattered, not joined."""
+    for name, members in ("a.tar", {"a.x": b"1", "c.x": b"", "a.y": b"2"}), ("b.tar", {"k.x": b"", "l.x": b""}):
+        Path(name).write_bytes(tar(members))
+    found = open_dataset(["a.tar", "b.tar"], interleave=2).sort()
+    assert [(sample.key, [*sample]) for sample in found] == [
+        ("a", ["x", "y"]), ("c", ["x"]), ("k", ["x"]), ("l", ["x"])
+    ]  # fmt: skip
+    with pytest.raises(TarkitError, match="joined-sample"):
+        list(open_dataset(["a.tar", "b.tar", "a.tar"], interleave=2).sort())
+    places = RangeList(None)
+    sources = [on_disk(MARKER), on_disk(MARKER)]
+    assert [places.enter(source) for source in sources * 2] == [True, True, False, False]
+    assert (len(places.files), places.here) == (2, 1)
 
 
 def test_without_rank() -> None:
