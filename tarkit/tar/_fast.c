@@ -87,7 +87,7 @@ static long long number(const byte *field, int width)
     return value;
 }
 
-/* Return whether the checksum of a header is six octal digits, NUL, space, and the sum of its bytes. */
+/* Return whether the checksum of a header is six octal digits, NUL or space, space, and the sum of its bytes. */
 static int checksum_ok(const byte *header)
 {
     const uint64_t even = 0x00ff00ff00ff00ff;
@@ -471,7 +471,8 @@ static PyMethodDef methods[] = {
      "It ends with a sample of fewer than `least` bytes, and with the one that makes it longer than `most`."},
     {"gather", gather, METH_VARARGS,
      "gather(fds, positions, sizes)\n--\n\n"
-     "Return ranges of files, one after the other. None if one is not all there, or there are more than 256."},
+     "Return ranges of files, one after the other. None if one is not all there, there are more than 256, or they\n"
+     "are longer than 64 MiB together."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_fast", NULL, 0, methods, NULL, NULL, NULL, NULL};
