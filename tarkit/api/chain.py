@@ -306,6 +306,8 @@ class Chain:
     ) -> tuple[Iterator[Piece], Flow]:
         """Begin a run over inputs; samples come in runs if `runs` and the last step can."""
         flow = Flow(run, inputs, keys_may_repeat=self._origin.keys_may_repeat)
+        if isinstance(inputs, DatasetReader):
+            flow.at_end.append(inputs.unchanged)
         with ExitStack() as stack:
             stack.push(flow)  # what the first steps have started ends with an error of a later one
             samples = self._apply_steps(flow, keep, runs)

@@ -106,7 +106,7 @@ class Order(Step):
         )
         flow.keys_may_repeat = sorter.distinct  # what is sorted by a key and has one key is one sample
         flow.is_repeated = lambda: sorter.repeated
-        flow.at_end.append(lambda: self._report(run, sorter))
+        flow.at_end += (sorter.unchanged, lambda: self._report(run, sorter))
         return sorter
 
     def _report(self, run: Run, sorter: Sorter) -> None:

@@ -326,6 +326,11 @@ class DatasetReader:
         allow_files(len(self.locations))
         return (piece for source in self._sources() for piece in self._read(source, choose))
 
+    def unchanged(self) -> None:
+        """With `spool`, raise TarkitError if a file was changed since it was opened."""
+        for source in self._again:
+            source.unchanged()
+
     def _read_or_found(self, found: Source | TarSample) -> Iterator[TarSample]:
         return iter((found,)) if isinstance(found, TarSample) else self._samples(found)
 

@@ -6,6 +6,7 @@ import os
 import shlex
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,8 +32,16 @@ MANIFEST_COLUMNS = ("shard", "samples", "bytes", "sha256", "first", "last")
 
 
 class Shard(NamedTuple):
-    """A complete shard. `size` is the length of its tar in bytes; `stored` that of the file, and `sha256` its hash, if
-    requested."""
+    """A complete shard.
+
+    Attributes:
+        name: its name.
+        samples: their number.
+        size: the length of its tar in bytes.
+        stored: the length of the file, if its hash was requested or computed; else `size`.
+        first, last: the first and the last key.
+        sha256: the hash of the file; empty if it is not known.
+    """
 
     name: str
     samples: int
@@ -197,6 +206,12 @@ class SeriesWriter:
             self._finish("end")
         self._settle()
 
+    def wait(self) -> None:
+        """Wait until all that was added is copied from its sources."""
+        for shard in (self._copying, self._open):
+            if shard is not None:
+                shard.writer.wait()
+
     def stop(self) -> None:
         """Discard the shard that takes samples, and complete the one before it: the input has failed, not that one."""
         self._discard_open()
@@ -204,15 +219,17 @@ class SeriesWriter:
 
     def abort(self) -> None:
         """Discard the shards that are not complete."""
-        self._discard_open()
-        if self._copying is not None:
-            self._copying.writer.abort()
-            self._copying = None
+        copying, self._copying = self._copying, None
+        try:
+            self._discard_open()
+        finally:
+            if copying is not None:
+                copying.writer.abort()
 
     def _discard_open(self) -> None:
-        if self._open is not None:
-            self._open.writer.abort()
-            self._open = None
+        shard, self._open = self._open, None
+        if shard is not None:
+            shard.writer.abort()
 
     def _settle(self, wait: bool = True) -> None:
         """Complete the shard that has all its samples, when its copies are made; without `wait`, if they are."""
@@ -417,10 +434,16 @@ class SplitWriter:
             )
         return False
 
+    def wait(self) -> None:
+        """Wait until all that was added is copied from its sources."""
+        for writer in self.series:
+            writer.wait()
+
     def stop(self) -> None:
         """Discard the shards that take samples, and complete those before them, unless they are in a store."""
-        for writer in self.series:
-            writer.stop()
+        with ExitStack() as all_of_them:  # also after an error of one
+            for writer in reversed(self.series):
+                all_of_them.callback(writer.stop)
 
     def close(self, samples: int) -> None:
         """Complete the last shards. Raises AssertionError unless all `samples` were written or left out."""
@@ -434,10 +457,11 @@ class SplitWriter:
 
     def abort(self) -> None:
         """Discard the shards that are not complete, and those in stores that are not reported."""
-        for writer in self.series:
-            writer.abort()
-        if self._uploads is not None:
-            self._uploads.abort()
+        with ExitStack() as all_of_them:  # also after an error of one
+            if self._uploads is not None:
+                all_of_them.callback(self._uploads.abort)
+            for writer in reversed(self.series):
+                all_of_them.callback(writer.abort)
 
 
 class ShardOpener:

@@ -87,6 +87,11 @@ class EntryWriter:
             source, self._source = self._source, None
             source.send(self._start, self._stop, self.sink)
 
+    def wait(self) -> None:
+        """Write all that is pending, and wait until nothing of the sources is needed any more."""
+        self.flush()
+        self.sink.wait()
+
     def _end_range(self) -> None:
         """Add the pending range to the pieces if it is short, else write it to the sink."""
         source = self._source

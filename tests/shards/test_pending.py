@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import signal
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,9 +20,11 @@ from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.shards.limits import Limits
 from tarkit.shards.template import parse_template
-from tarkit.shards.writer import SeriesWriter
+from tarkit.shards.writer import SeriesWriter, SplitWriter
+from tarkit.sorting.ranges import RangeList
 from tarkit.streams import sink
 from tarkit.streams.copy import Copier
+from tarkit.streams.sink import FileSink
 from tests._tools import PATIENT, happens, on_disk, small_disk, tarkit
 from tests.conftest import keys, tar
 
@@ -73,12 +76,13 @@ def held_up(shard: str, seconds: float = 0.2) -> Callable[[], None]:
 def test_two_are_copied_at_once() -> None:
     """The copies of a shard and of the next one are under way at a time, and no others."""
     assert SHARDS % 2 == 1
-    meeting, running = threading.Barrier(2, timeout=10), [0]
+    meeting, running, lock = threading.Barrier(2, timeout=10), [0], threading.Lock()
 
     def meet(name: str) -> None:
         if f".s-{SHARDS - 1}." in name:  # it comes alone
             return
-        running[0] += 1
+        with lock:
+            running[0] += 1
         meeting.wait()
         time.sleep(0.02)  # a third one could begin
         assert running[0] == 2
@@ -154,6 +158,32 @@ def test_an_input_that_becomes_shorter() -> None:
     assert left() == names(3)
 
 
+@pytest.mark.parametrize("words", [["-c", "1", "-o", "s-%d.tar"], ["-o", "s-0.tar"]])
+def test_a_file_that_is_changed_before_its_last_copies(words: list[str]) -> None:
+    """A sort looks whether its files have changed once all copies are made, also those in threads."""
+    with tarfile.open("in.tar") as archive:
+        last = archive.getmembers()[-1].name
+
+    def first() -> None:
+        real, asked = RangeList.unchanged, threading.Event()
+
+        def unchanged(ranges: RangeList) -> None:
+            real(ranges)
+            asked.set()
+
+        def change(name: str) -> None:
+            asked.wait(1)
+            os.utime("in.tar", ns=(1, 2))
+
+        RangeList.unchanged = unchanged  # type: ignore[method-assign]
+        with_copies(change)()
+
+    assert last == f"{SHARDS - 1}.x"
+    error = tarkit("sort", "in.tar", "-r", *words, exit=1, first=first).stderr.decode()
+    assert error.startswith("tarkit: in.tar: the file was changed while it was read\n")
+    assert len(left()) < (SHARDS if "-c" in words else 1)
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_signals(signum: signal.Signals) -> None:
     """After a signal the shards that are there are the first ones, and complete; nothing else is left."""
@@ -226,3 +256,24 @@ def test_a_full_disk() -> None:
         assert f"{disk}/s-{len(there)}.tar: No space left on device" in error
         assert there in (names(1), names(2), names(3))
         assert [keys(disk / name) for name in there] == [str(number) for number in range(len(there))]
+
+
+def test_all_are_given_up(held: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an error while one output is given up, the others are nevertheless."""
+    writers = [series(3)[0], SeriesWriter(parse_template("t-%d.tar"), lambda name: sink.open_sink("path", name), Limits())]
+    samples = series(3)[1]
+    for writer in [writers[0]] * 4 + [writers[1]]:
+        writer.add(next(samples))
+    assert len(left()) == 3
+    held.set()
+    real, failing = FileSink.abort, iter([True])
+
+    def abort(output: FileSink) -> None:
+        real(output)
+        if next(failing, False):
+            raise OSError(errno.EIO, "no good")
+
+    monkeypatch.setattr(FileSink, "abort", abort)
+    with pytest.raises(OSError, match="no good"):
+        SplitWriter(writers).abort()
+    assert left() == []
