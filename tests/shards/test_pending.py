@@ -260,7 +260,10 @@ def test_a_full_disk() -> None:
 
 def test_all_are_given_up(held: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an error while one output is given up, the others are nevertheless."""
-    writers = [series(3)[0], SeriesWriter(parse_template("t-%d.tar"), lambda name: sink.open_sink("path", name), Limits())]
+    writers = [
+        series(3)[0],
+        SeriesWriter(parse_template("t-%d.tar"), lambda name: sink.open_sink("path", name), Limits()),
+    ]
     samples = series(3)[1]
     for writer in [writers[0]] * 4 + [writers[1]]:
         writer.add(next(samples))

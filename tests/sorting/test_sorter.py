@@ -158,7 +158,9 @@ def test_samples_in_memory_do_not_stay(tmp_path: Path) -> None:
         one = Sorter(made(), lambda sample, ordinal: sample.key, 5000, tmpdir=str(tmp_path))
         found = [(sample.key, sample.source.read(sample.start, sample.stop)) for sample in one]
     assert found == [(b"%03d" % number, member(f"{number:03}.x", bytes(1000))) for number in range(200)]
-    kept = KeptSamples((next(iter(SampleReader(HeldRange("a.tar", 0, data + MARKER), Policy()))) for _, data in found), None)
+    kept = KeptSamples(
+        (next(iter(SampleReader(HeldRange("a.tar", 0, data + MARKER), Policy()))) for _, data in found), None
+    )
     for _ in range(2):
         assert [(sample.key, sample.source.read(sample.start, sample.stop)) for sample in kept] == found
     assert len(kept._ranges.files) == 1

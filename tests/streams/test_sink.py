@@ -209,8 +209,8 @@ def write_late(path: Path) -> None:
         path.write_bytes(b"theirs")
 
 
-def refused(*words: str) -> None:
-    """Raise the error of a file system without links."""
+def refused(*words: object) -> None:
+    """Raise the error of a file system without links, or modes."""
     raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
@@ -262,11 +262,6 @@ def test_two_outputs_of_one_path() -> None:
     other.abort()
 
 
-def refused(fd: int, mode: int) -> None:
-    """Raise what some file systems do."""
-    raise OSError(errno.EPERM, "Operation not permitted")
-
-
 def test_a_mode_that_cannot_be_set(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a file cannot get the mode of the one that it replaces, nothing is left open, nor on the disk."""
     Path("out").write_text("before")
@@ -281,7 +276,7 @@ def test_a_mode_that_cannot_be_set(here: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @each_row("output", ["out", "/dev/null"])
 def test_a_descriptor_is_closed_once(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of the system while an output is given up is nobody's concern: its number may be that of another file."""
+    """An error while an output is given up does not matter, and its number may be that of another file by then."""
     sink, closed, real = open_sink("path", output), [], os.close
 
     def close(fd: int) -> None:
