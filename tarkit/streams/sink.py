@@ -289,13 +289,14 @@ class FileSink(Sink):
         if self._fresh:
             try:
                 os.link(self.part, self.path)
-                os.unlink(self.part)
-                return
             except FileExistsError:
                 raise _taken(self.name) from None
             except OSError:  # not every file system has links
                 if os.path.lexists(self.path):
                     raise _taken(self.name) from None
+            else:
+                os.unlink(self.part)
+                return
         os.rename(self.part, self.path)
 
     def abort(self) -> None:

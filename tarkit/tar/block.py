@@ -86,7 +86,7 @@ def parse_number(field: bytes) -> int:
     """
     digits = field[:-1]
     if digits.isdigit() and field[-1:] in (b"\0", b" "):
-        return int(digits, 8)
+        return _octal(digits)
     if field[:1] == b"\x80":
         return int.from_bytes(field[1:], "big")
     if field[:1] == b"\xff":
@@ -94,12 +94,19 @@ def parse_number(field: bytes) -> int:
     digits, _, rest = field.partition(b"\0")
     digits = digits.strip(b" ")
     if digits.isdigit():
-        return int(digits, 8)
+        return _octal(digits)
     # Digits after one leading NUL are a number for GNU tar and Go, and 0 for Python and libarchive, so they are an
     # error here. Behind several NULs they are 0 for GNU tar, too.
     if digits or (rest.strip(b"\0 ") and field[1] != 0):
         raise ValueError(f"not a number: {field!r}")
     return 0
+
+
+def _octal(digits: bytes) -> int:
+    try:
+        return int(digits, 8)
+    except ValueError:
+        raise ValueError(f"not an octal number: {digits!r}") from None
 
 
 class Numbers(dict[bytes, int]):

@@ -179,7 +179,8 @@ class TarReader:
                 stop = data + (size + 511 & -512)
                 if size < 0 or not name:
                     self.last = entry
-                    raise self._bad(pos, "no name in" if size >= 0 else "an impossible size in", start)
+                    self._slow(start, bytes(chunk[start - base : start - base + BLOCK]))  # raises
+                    raise AssertionError("`_slow` reads a header that `raw` cannot")
                 following: Raw = (name, start, data, size, stop, known_type, b"", -1)
             else:
                 if good and start == pos and (said := _extension(chunk, pos - base)):
@@ -291,7 +292,7 @@ class TarReader:
             if type_ not in blocks.EXTENSIONS:
                 break
             try:
-                payload = self._payload(start, pos, blocks.parse_number(block[124:136]), length)
+                payload = self._payload(start, pos, _size_in(block), length)
                 length += len(payload)
                 if type_ == blocks.GNU_LONG_NAME:
                     long_name = pax.parse_long_name(payload)
@@ -336,7 +337,7 @@ class TarReader:
         says = pax.Overrides.of(records)
         name = says.path or long_name or blocks.name_of(block)
         link = says.linkpath or long_link or blocks.linkname_of(block)
-        size = blocks.payload_size(type_, blocks.parse_number(block[124:136]) if says.size is None else says.size)
+        size = blocks.payload_size(type_, _size_in(block) if says.size is None else says.size)
         data = pos + BLOCK
         real = -1
         if says.sparse:
@@ -475,6 +476,14 @@ def _extension(chunk: bytes | memoryview, at: int) -> tuple[bytes, int] | None:
         name = pax.name_alone(payload)
         return None if name is None else (name, length)
     return (pax.parse_long_name(payload), length) if chunk[at + 156] == blocks.GNU_LONG_NAME[0] else None
+
+
+def _size_in(block: bytes) -> int:
+    """Return the size in a header; raises ValueError."""
+    try:
+        return blocks.parse_number(block[124:136])
+    except ValueError as error:
+        raise ValueError(f"a size that is {error}") from None
 
 
 def _plain_size(field: bytes) -> int:

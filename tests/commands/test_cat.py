@@ -654,7 +654,7 @@ DAMAGE = {
     "no-size": Case(
         "bad-header",
         [sealed(X, 2560, slice(124, 136), b"zzzzzzzzzzz\0")],
-        "{0}: at 2560: an impossible size in the header after 'a.json'",
+        "{0}: at 2560: a size that is not a number: b'zzzzzzzzzzz\\x00' in the header after 'a.json'",
         [pair for pair in ABC.items() if pair[0] != "b.jpg"],
         pick(ABC, "c"),
     ),

@@ -225,6 +225,17 @@ def test_invalid_numbers(head: bytes, detail: str) -> None:
     assert result.reader.broken == 512
 
 
+@each_row("size", [b"zzzzzzzzzzz\0", b"\xff" * 12, b"\x80" + b"\x7f" * 11, b"00000000000\0", b"00000000009\0"])
+def test_a_message_is_the_same_in_any_window(size: bytes) -> None:
+    """What is said of a header does not depend on how much of the archive is in memory."""
+    bad = with_field(with_field(header.encode(b"a.bin", 0), 124, size), 0, bytes(100))  # nor a name
+    data = member("good") + pax_member({b"comment": b"x"})[:1024] + bad + MARKER
+    said = {str(ReadResult(stream(data, step)).error) for step in (512, 1536, 1 << 20)}
+    said |= {str(ReadResult(source(data)).error) for source in (on_disk, Peeked)}
+    assert len(said) == 1
+    assert "in the header after 'good'" in said.pop()
+
+
 @pytest.mark.parametrize("count", [10, 1000])
 def test_payloads_are_not_read(count: int, tmp_path: Path) -> None:
     """Of entries larger than the read-ahead, little more than the headers is read."""
