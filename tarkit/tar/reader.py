@@ -166,6 +166,7 @@ class TarReader:
                 known = tail
             # the lower half of adler32 is 1 + the sum of the bytes, exact for so few of them
             good = (low_sum(head) & 0xFFFF) + known_sum == checksums[stored]
+            following: Raw | None = None
             if good and known_type:
                 name = head.partition(b"\0")[0]
                 if len(name) > 100:
@@ -177,16 +178,13 @@ class TarReader:
                     name, long_name = long_name, b""
                 data = pos + BLOCK
                 stop = data + (size + 511 & -512)
-                if size < 0 or not name:
-                    self.last = entry
-                    self._slow(start, bytes(chunk[start - base : start - base + BLOCK]))  # raises
-                    raise AssertionError("`_slow` reads a header that `raw` cannot")
-                following: Raw = (name, start, data, size, stop, known_type, b"", -1)
-            else:
-                if good and start == pos and (said := _extension(chunk, pos - base)):
-                    long_name, length = said
-                    pos += length
-                    continue
+                if size >= 0 and name:
+                    following = (name, start, data, size, stop, known_type, b"", -1)
+            elif good and start == pos and (said := _extension(chunk, pos - base)):
+                long_name, length = said
+                pos += length
+                continue
+            if following is None:
                 self.last = entry
                 special = self._slow(start, bytes(chunk[start - base : start - base + BLOCK]))
                 if special is None:
@@ -338,6 +336,8 @@ class TarReader:
         name = says.path or long_name or blocks.name_of(block)
         link = says.linkpath or long_link or blocks.linkname_of(block)
         size = blocks.payload_size(type_, _size_in(block) if says.size is None else says.size)
+        if size >= NO_END:
+            raise ValueError(f"impossible size {size}")
         data = pos + BLOCK
         real = -1
         if says.sparse:

@@ -205,6 +205,8 @@ def test_size(head: bytes, size: int, stream: bool) -> None:
     [
         (with_field(header.encode(b"a.bin", 0), 124, b.format_number(-5, 12)), "impossible size"),
         (with_field(header.encode(b"a.bin", 0), 124, b.format_number(1 << 80, 12)), "impossible size"),
+        (with_field(header.encode(b"a.bin", 0), 124, b.format_number(1 << 62, 12)), "impossible size"),
+        (pax_member({b"size": b"%d" % (1 << 62)}), "impossible size"),
         (with_field(header.encode(b"a.bin", 0), 124, b"0000000008\0\0"), "size"),
         (with_field(header.encode(b"a.bin", 0), 0, bytes(100)), "no name"),
         (pax_member({b"size": b"-1"}), "size"),
@@ -225,7 +227,17 @@ def test_invalid_numbers(head: bytes, detail: str) -> None:
     assert result.reader.broken == 512
 
 
-@each_row("size", [b"zzzzzzzzzzz\0", b"\xff" * 12, b"\x80" + b"\x7f" * 11, b"00000000000\0", b"00000000009\0"])
+@each_row(
+    "size",
+    [
+        b"zzzzzzzzzzz\0",
+        b"\xff" * 12,
+        b"\x80" + b"\x7f" * 11,
+        b"00000000000\0",
+        b"00000000009\0",
+        b.format_number(1 << 62, 12),
+    ],
+)
 def test_a_message_is_the_same_in_any_window(size: bytes) -> None:
     """What is said of a header does not depend on how much of the archive is in memory."""
     bad = with_field(with_field(header.encode(b"a.bin", 0), 124, size), 0, bytes(100))  # nor a name
