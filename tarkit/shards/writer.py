@@ -38,7 +38,7 @@ class Shard(NamedTuple):
         name: its name.
         samples: their number.
         size: the length of its tar in bytes.
-        stored: the length of the file, if its hash was requested or computed; else `size`.
+        stored: the length of the file, which is only known with its hash.
         first, last: the first and the last key.
         sha256: the hash of the file; empty if it is not known.
     """
