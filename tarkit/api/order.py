@@ -106,6 +106,7 @@ class Order(Step):
         )
         flow.keys_may_repeat = sorter.distinct  # what is sorted by a key and has one key is one sample
         flow.is_repeated = lambda: sorter.repeated
+        # the sorter checks its files after the last sample; once more when the output has copied that one
         flow.at_end += (sorter.unchanged, lambda: self._report(run, sorter))
         return sorter
 

@@ -66,7 +66,7 @@ def write_archive(
             first, last = first or sample.first_key, sample.key
             if each is not None:
                 each(writer.position)
-        writer.wait()  # then `finish` looks whether files have changed
+        writer.wait()  # `finish` checks whether files have changed, and must not be early
         flow.finish()
         writer.finish(flow.inputs.zeros if whole else None)
     run.bytes += writer.position
@@ -237,7 +237,7 @@ class ShardsOutput:
                         if left:
                             run.samples -= left
                             break
-                    writer.wait()  # then `finish` looks whether files have changed
+                    writer.wait()  # `finish` checks whether files have changed, and must not be early
                     flow.finish()
                 except Exception:  # of the input, not of the shards before
                     writer.stop()

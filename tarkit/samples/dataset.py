@@ -327,7 +327,7 @@ class DatasetReader:
         return (piece for source in self._sources() for piece in self._read(source, choose))
 
     def unchanged(self) -> None:
-        """With `spool`, raise TarkitError if a file was changed since it was opened."""
+        """With `spool`, raise TarkitError if a file was changed since it was opened, also after its last sample."""
         for source in self._again:
             source.unchanged()
 

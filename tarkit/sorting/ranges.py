@@ -178,13 +178,13 @@ class RangeList:
         if source is self._source:
             return False
         self._source = source
-        known = self._numbers.get(source)
-        if known is None:
+        new = source not in self._numbers
+        if new:
             number = len(self._names)
             self._names.append(source.name)
             self._numbers[source] = number, self.add_file(source, number) if stays(source) else -1
         self._input, self.here = self._numbers[source]
-        return known is None
+        return new
 
     def unchanged(self) -> None:
         """Raise TarkitError if a file was written to since it was opened: samples may have moved."""

@@ -109,7 +109,7 @@ class Sink:
         """Give the output up."""
 
     def _give_up(self) -> None:
-        """Close the descriptor of an output that is given up: what `close` says of it does not matter."""
+        """Close the descriptor of an output that is given up; errors of that do not matter."""
         out, self._out = self._out, -1
         with suppress(OSError):
             os.close(out)

@@ -160,7 +160,7 @@ def test_an_input_that_becomes_shorter() -> None:
 
 @pytest.mark.parametrize("words", [["-c", "1", "-o", "s-%d.tar"], ["-o", "s-0.tar"]])
 def test_a_file_that_is_changed_before_its_last_copies(words: list[str]) -> None:
-    """A sort looks whether its files have changed once all copies are made, also those in threads."""
+    """A sort checks whether its files have changed once all copies are made, also those in threads."""
     with tarfile.open("in.tar") as archive:
         last = archive.getmembers()[-1].name
 
@@ -260,12 +260,9 @@ def test_a_full_disk() -> None:
 
 def test_all_are_given_up(held: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an error while one output is given up, the others are nevertheless."""
-    writers = [
-        series(3)[0],
-        SeriesWriter(parse_template("t-%d.tar"), lambda name: sink.open_sink("path", name), Limits()),
-    ]
-    samples = series(3)[1]
-    for writer in [writers[0]] * 4 + [writers[1]]:
+    one, samples = series(3)
+    other = SeriesWriter(parse_template("t-%d.tar"), lambda name: sink.open_sink("path", name), Limits())
+    for writer in [one] * 4 + [other]:
         writer.add(next(samples))
     assert len(left()) == 3
     held.set()
@@ -278,5 +275,5 @@ def test_all_are_given_up(held: threading.Event, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(FileSink, "abort", abort)
     with pytest.raises(OSError, match="no good"):
-        SplitWriter(writers).abort()
+        SplitWriter([one, other]).abort()
     assert left() == []
