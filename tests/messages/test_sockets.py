@@ -17,12 +17,13 @@ import pytest
 import zmq
 
 import tarkit
-from tarkit.errors import Usage
-from tarkit.messages.sockets import parse_address
+from tarkit.errors import Problem, Usage
+from tarkit.messages.sockets import Sockets, parse_address
 from tests._tools import TARKIT, each_row, free_port, happens
 from tests.conftest import entries
 
 MANY = 500
+TOO_LATE = "a sender has connected after the end of the others, while this socket was closed"
 
 
 class Processes:
@@ -260,15 +261,42 @@ def test_senders_at_random(here: Path) -> None:
     names = ["a.tar", "b.tar", "c.tar"]
     for number, name in enumerate(names):
         make(name, range(50 * number, 50 * number + 50))
+    received = 0
     for _ in range(5):
         processes = Processes()
         receiver = processes("cat", "zpull+ipc://s", "-o", "o.tar")
         senders = [processes("cat", name, "-o", "zpush+ipc://s?timeout=3") for name in names]
-        for process in processes.running:
-            process.communicate(timeout=60)
-        assert receiver.returncode == 0
+        said, *_ = [process.communicate(timeout=60)[1] for process in processes.running]
+        if receiver.returncode != 0:  # a sender came in the moment in which the address was closed
+            assert (receiver.returncode, TOO_LATE in said) == (1, True), said
+            assert not Path("o.tar").exists()
+            continue
+        received += 1
         sent = [name for name, sender in zip(names, senders, strict=True) if sender.returncode == 0]
         assert total("o.tar") == total(*sent)
+        Path("o.tar").unlink()
+    assert received >= 3
+
+
+def test_a_sender_in_the_moment_of_the_end(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sender that connects between the last look at the senders and the end of the socket is an error."""
+    stop = Sockets.stop
+
+    def stop_late(sockets: Sockets) -> None:
+        late.connect("ipc://s")
+        assert happens(lambda: sockets.peers == 2)
+        stop(sockets)
+
+    monkeypatch.setattr(Sockets, "stop", stop_late)
+    with zmq.Context() as context, context.socket(zmq.PUSH) as first, context.socket(zmq.PUSH) as late:
+        first.linger, late.linger = 5000, 0
+        first.connect("ipc://s")
+        first.send(msgpack.packb({"__key__": "k", "x": b"1"}))
+        first.send(msgpack.packb({"__EOF__": b"true"}))
+        first.close()
+        with pytest.raises(Problem, match=TOO_LATE):
+            tarkit.open("zpull+ipc://s").write("o.tar")
+    assert not Path("o.tar").exists()
 
 
 def test_slow_receiver(start: Processes, here: Path) -> None:
