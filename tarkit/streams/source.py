@@ -25,7 +25,7 @@ AHEAD = (1536, 8192, 32768, 1 << 18)  # bytes read ahead of a file, by level: fa
 SPLICED = 1 << 20  # bytes: shorter ranges are not worth a splice
 _STEP = 1 << 28  # bytes of one splice: signals are handled between two of them
 
-Gather = Callable[[tuple[int, ...], tuple[int, ...], tuple[int, ...]], bytes | None]
+Gather = Callable[[Sequence[int], Sequence[int], Sequence[int]], bytes | None]
 """`quick` of `gather`."""
 
 
@@ -244,10 +244,10 @@ class FileSource(WindowSource):
         return Problem("truncated", self.name, end - self.offset, "the file became shorter while it was read")
 
 
-def gather(files: Sequence[FileSource], starts: Sequence[int], sizes: Sequence[int], quick: Gather | None) -> bytes:
+def gather(files: Sequence[FileSource], starts: Sequence[int], sizes: Sequence[int], quick: Gather) -> bytes:
     """Return ranges of files, one after the other: each is `sizes` bytes of `files` from `starts` on.
 
-    `quick(fds, positions, sizes)` does that in one call, if there is such a function, or returns None.
+    `quick(fds, positions, sizes)` does that in one call, or returns None if it cannot.
     """
     one, first, stop = files[0], min(starts), max(map(add, starts, sizes))
     different = set(files)
@@ -258,8 +258,8 @@ def gather(files: Sequence[FileSource], starts: Sequence[int], sizes: Sequence[i
         positions = tuple(map(add, starts, [each.offset for each in files]))
         try:
             held = [each.file.opened or each.file.open() for each in files]
-            fds = tuple([each.fd for each in held])
-            found = quick(fds, positions, tuple(sizes)) if quick else None
+            fds = [each.fd for each in held]
+            found = quick(fds, positions, sizes)
             found = b"".join(map(os.pread, fds, sizes, positions)) if found is None else found
         except OSError:
             found = b""

@@ -9,17 +9,14 @@ give the same samples, problems and bytes. `gather` is for what writes samples i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
-from tarkit.streams.source import Gather
-
-FindSamples = Callable[[bytes | memoryview, int, int, int], list[tuple[bytes, list[Any]]]]
-Run = tuple[list[bytes], bytes, list[bytes], Any]
-FindRun = Callable[[bytes | memoryview, int, int, int, bytes | None], Run | None]
-FindRunOfFile = Callable[[int, int, int, int, int, int], Run | None]
+Found = tuple[bytes, bytes, bytes, bytes]
+Scan = Callable[[bytes | memoryview, int, int, int, int, int, bytes | None, int, int, int], Found | None]
 
 
 def _is_off() -> bool:
@@ -37,33 +34,41 @@ def _load() -> ModuleType | None:
 
 _compiled = _load()
 
-find_samples: Final[FindSamples | None] = getattr(_compiled, "samples", None)
-"""`find_samples(data, at, base, whole)` returns the plain samples that follow each other from `data[at]` on.
+scan: Final[Scan | None] = getattr(_compiled, "scan", None)
+"""`scan(data, base, fd, offset, at, whole, field, room, least, most)` returns the plain samples that follow each other.
 
-There are at most 64, so that memory is bounded; the last one is before the first sample that is not plain, or whose end
-is not in `data`. `base` is the offset of `data` in the archive, `whole` the length of the archive. None without the
-accelerator.
+The last one is before the first sample that is not plain, that lacks the field, or whose end cannot be read. Each has
+at most 64 entries.
+
+Args:
+    data, base: bytes of the archive, and the offset of the first.
+    fd, offset: the file in which others are read, where the archive begins at an offset; -1 for none.
+    at: the offset of the first sample.
+    whole: the length of the archive.
+    field: a field that all samples must have, in lower case, or None.
+    room: how many entries to read at most, never more than 1025.
+    least: the smallest sample, in bytes; the first smaller one is the last.
+    most: after how many bytes to stop.
+
+Returns:
+    Four byte strings; None if there is no sample. The keys; the names of the entries, both with NUL between them. For
+    each sample four native int64: the number of entries up to its end, the offset of its end, and place and size of the
+    content of the field, the first if several are, in `data`. For each entry three: place and size of its content, and
+    its end.
 """
 
-find_run: Final[FindRun | None] = getattr(_compiled, "run", None)
-"""`find_run(data, at, base, whole, field)` returns the same samples as a run, up to 1024 with safe names.
+_gather: Callable[[bytes, bytes, bytes, int], bytes | None] | None = getattr(_compiled, "gather", None)
 
-These are the keys, the ends of the samples as native int64, the contents of `field`, and the last entry. None if there
-is no sample. `samples.reader.find_run` is the same in Python, with other ends.
-"""
 
-find_run_of_file: Final[FindRunOfFile | None] = getattr(_compiled, "run_of_file", None)
-"""`find_run_of_file(fd, offset, at, whole, least, most)` returns such a run of samples that are too large for memory.
+def gather(fds: Sequence[int], positions: Sequence[int], sizes: Sequence[int]) -> bytes | None:
+    """Return ranges of files, one after the other, as `streams.source.gather` does, with one call.
 
-The archive begins at `offset` in the file, whose headers are read there. The run ends with the first sample of fewer
-than `least` bytes, and with the one that makes it longer than `most`.
-"""
-
-gather: Final[Gather | None] = getattr(_compiled, "gather", None)
-"""`gather(fds, positions, sizes)` returns ranges of files, one after the other, `streams.source.gather` without errors.
-
-None if a range is not all there, or cannot be read, there are more than 256, or they are longer than 64 MiB together.
-"""
+    None if a range is not all there, or cannot be read, if they have more than 64 MiB, and without the accelerator.
+    """
+    if _gather is None:
+        return None
+    fd_array, position_array, size_array = (array("q", column).tobytes() for column in (fds, positions, sizes))
+    return _gather(fd_array, position_array, size_array, sum(sizes))
 
 
 def used() -> str:

@@ -17,6 +17,7 @@ Sources: POSIX.1-2017, pax, "ustar Interchange Format", "pax Interchange Format"
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from struct import Struct
 from typing import NamedTuple, Protocol
 from zlib import adler32
@@ -26,11 +27,12 @@ from tarkit.streams.ranges import HeldRange
 from tarkit.tar import block as blocks
 from tarkit.tar import pax
 from tarkit.tar.block import BLOCK
-from tarkit.tar.fast import Run, find_run, find_run_of_file, find_samples
+from tarkit.tar.fast import Found, scan
 
 EXTENSION_LIMIT = 16 << 20  # bytes of the extension headers of one entry, and of all global ones together
 TAILS_KEPT = 64  # distinct header tails that are cached
 NO_END = 1 << 62  # larger than any position
+_AHEAD = 128  # entries that are read ahead at most
 _NO_TAR = "it is not a tar archive; for a list of inputs use -T, for a recipe tarkit create"
 
 _HEADER = Struct("148s8s356s")  # before the checksum, the checksum, from the typeflag on
@@ -68,12 +70,28 @@ class PlainRun(NamedTuple):
     last: Raw  # the last entry
 
 
-def _as_run(entry: Raw, found: Run | None) -> PlainRun | None:
-    """Return what the accelerator has found from an entry on."""
-    if found is None:
-        return None
-    keys, stops, contents, last = found
-    return PlainRun(entry[1], keys, memoryview(stops).cast("q"), contents, last)
+def samples_of(start: int, found: Found) -> list[tuple[bytes, list[Raw]]]:
+    """Return the samples that the accelerator has found from an offset on."""
+    keys, names, samples, entries = found
+    numbers, ends = memoryview(entries).cast("q").tolist(), memoryview(samples).cast("q")[0::4].tolist()
+    data, sizes, stops = numbers[0::3], numbers[1::3], numbers[2::3]
+    columns = names.split(b"\0"), [start, *stops], data, sizes, stops, repeat(b"0"), repeat(b""), repeat(-1)
+    raw = list(zip(*columns, strict=False))
+    return [(key, raw[first:end]) for key, first, end in zip(keys.split(b"\0"), [0, *ends], ends, strict=False)]
+
+
+def run_of(start: int, found: Found, data: bytes | memoryview | None) -> PlainRun:
+    """Return the same as a run, with the contents of the field, if there is one, in the `data` that were read."""
+    keys, names, samples, entries = found
+    numbers, rows = memoryview(entries).cast("q"), memoryview(samples).cast("q")
+    stops = memoryview(rows[1::4].tobytes()).cast("q")  # without the others
+    contents: list[bytes] = []
+    if data is not None:
+        places = zip(rows[2::4].tolist(), rows[3::4].tolist(), strict=True)
+        contents = [bytes(data[at : at + size]) for at, size in places]
+    before = numbers[-4] if len(numbers) > 3 else start
+    last = names[names.rfind(b"\0") + 1 :], before, numbers[-3], numbers[-2], numbers[-1], b"0", b"", -1
+    return PlainRun(start, keys.split(b"\0"), stops, contents, last)
 
 
 class HeaderSource(Protocol):
@@ -206,7 +224,7 @@ class TarReader:
     @property
     def ahead(self) -> Callable[[Raw], PlainSamples] | None:
         """The method `plain_samples`; None without the accelerator."""
-        return None if find_samples is None else self.plain_samples
+        return None if scan is None else self.plain_samples
 
     def plain_samples(self, entry: Raw) -> PlainSamples:
         """Read the plain samples from `entry` on, the last one that `raw` has yielded, which continues after them.
@@ -214,25 +232,26 @@ class TarReader:
         These are the samples up to the first that is not plain, or whose end is not in memory: none without the
         accelerator.
         """
-        chunk, end = self._chunk
-        base = end - len(chunk)
-        if find_samples is None or entry[4] >= end or not self._learned.plain:
+        found = self._scan(entry, None, _AHEAD)
+        if found is None:
             return []
-        found = find_samples(chunk, entry[1] - base, base, self.source.size or NO_END)
-        if found:
-            self._passed = found[-1][1][-1]
-        return found
+        samples = samples_of(entry[1], found)
+        self._passed = samples[-1][1][-1]
+        return samples
 
     def plain_run(self, entry: Raw, field: bytes | None = None) -> PlainRun | None:
         """Return the plain samples from `entry` on, whose ends are in memory, as a run with the contents of a field.
 
         `raw` continues after them once they are `passed`. None without the accelerator.
         """
+        found = self._scan(entry, field, NO_END)
+        return found and run_of(entry[1], found, None if field is None else self._chunk[0])
+
+    def _scan(self, entry: Raw, field: bytes | None, entries: int) -> Found | None:
         chunk, end = self._chunk
-        base = end - len(chunk)
-        if find_run is None or entry[4] >= end or not self.plain:
+        if scan is None or entry[4] >= end or not self.plain:
             return None
-        return _as_run(entry, find_run(chunk, entry[1] - base, base, self.source.size or NO_END, field))
+        return scan(chunk, end - len(chunk), -1, 0, entry[1], self.source.size or NO_END, field, entries, 0, NO_END)
 
     def far_run(self, entry: Raw, fd: int, offset: int, least: int, most: int) -> PlainRun | None:
         """Return a run from `entry` on of samples in a file, where the archive begins at `offset`.
@@ -240,9 +259,10 @@ class TarReader:
         It ends with the first sample of fewer than `least` bytes, and with the one that makes it longer than `most`.
         None without the accelerator.
         """
-        if find_run_of_file is None or not self.plain:
+        if scan is None or not self.plain:
             return None
-        return _as_run(entry, find_run_of_file(fd, offset, entry[1], self.source.size or NO_END, least, most))
+        found = scan(b"", 0, fd, offset, entry[1], self.source.size or NO_END, None, NO_END, least, most)
+        return found and run_of(entry[1], found, None)
 
     def holds(self, entry: Raw) -> bool:
         """Return whether the end of an entry is in memory, if `raw` has yielded it last."""
