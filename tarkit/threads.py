@@ -39,7 +39,7 @@ def has_threads() -> bool:
 
 
 def codec_threads() -> int:
-    """Return how many threads may compress one output: one a CPU, but one alone in a copy, which shares the CPUs."""
+    """Return how many threads compress one output, or decode: one a CPU, but one alone in a copy, which shares them."""
     if os.getpid() != _origin:
         return 1
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -25,6 +25,7 @@ from tarkit.samples.sample import Piece, TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.fileobjects import FileObjectInput, for_one_run
 from tarkit.streams.location import Location, expand_inputs
+from tarkit.threads import codec_threads
 
 if TYPE_CHECKING:
     from tarkit.samples.text import Mode
@@ -299,6 +300,9 @@ class Chain:
         """
         inputs = self._open_inputs(run, directory, spool=False)
         inputs.moves = moves
+        if isinstance(inputs, DatasetReader):
+            # not with code of the user, for which processes may be forked
+            inputs.decode_ahead = codec_threads() > 1 and not self.runs_code
         return self._begin(run, inputs, runs=runs and "joined-sample" not in run.policy.allowed)
 
     def _begin(

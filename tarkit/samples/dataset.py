@@ -26,7 +26,7 @@ from tarkit.streams.codecs import (
     message_format_by_suffix,
     not_decoded,
 )
-from tarkit.streams.codecs.registry import ZIP
+from tarkit.streams.codecs.registry import DECODED, ZIP
 from tarkit.streams.command import CommandReader
 from tarkit.streams.files import Descriptor, File, allow_files
 from tarkit.streams.location import Location
@@ -68,6 +68,7 @@ def open_source(
     location: Location,
     *,
     ahead: bool = False,
+    decode_ahead: bool = False,
     tmpdir: str | None = None,
     stream: bool = False,
     reordered: bool = False,
@@ -77,6 +78,7 @@ def open_source(
     Args:
         location: the input.
         ahead: read a stream in a thread.
+        decode_ahead: decode a compressed file in a thread.
         tmpdir: the directory of temporary files.
         stream: read files as streams too: in order, each byte once.
         reordered: contents will be read in another order: an object with large samples is no stream.
@@ -105,7 +107,7 @@ def open_source(
         return _stream(DescriptorReader(fd, location.name), location, ahead, tmpdir)
     offset = os.lseek(fd, 0, os.SEEK_CUR)
     try:
-        plain = not stream and _codec(os.pread(fd, SNIFFED, offset), location) is None
+        codec = _codec(os.pread(fd, SNIFFED, offset), location)
     except OSError as error:
         error.filename = location.name
         raise
@@ -114,8 +116,9 @@ def open_source(
             os.close(fd)
         raise
     file = File(Descriptor(fd), location.name, path)
-    if plain:
+    if codec is None and not stream:
         return FileSource(file, location.name, offset)
+    ahead |= decode_ahead and codec in DECODED
     # other processes that share stdin continue at its offset
     reader = DescriptorReader(fd, location.name) if file.path is None else FileReader(file, offset)
     return _stream(reader, location, ahead, tmpdir, None if offset else file)
@@ -264,6 +267,7 @@ class DatasetReader:
         shard_slice: (start, stop, step) of the samples of each input.
         interleave: the number of inputs that are read in turn.
         prefetch: the number of inputs that are opened in advance; streams are read in threads.
+        decode_ahead: decode compressed files in a thread, if one input is read at a time.
         spool: copy streams to temporary files, so that all inputs can be iterated over again.
         tmpdir: the directory of temporary files.
         partial: yield the samples before damage that ends the run.
@@ -286,6 +290,7 @@ class DatasetReader:
     shard_slice: tuple[int, int | None, int] | None = None
     interleave: int = 1
     prefetch: int = 0
+    decode_ahead: bool = False
     spool: bool = False
     tmpdir: str | None = None
     partial: bool = False
@@ -368,7 +373,12 @@ class DatasetReader:
                 stream = self.stream or (self.contents and location.kind == "url")
                 reordered = self.reordered and location.kind == "url"
                 source = open_source(
-                    location, ahead=self.prefetch > 0, tmpdir=self.tmpdir, stream=stream, reordered=reordered
+                    location,
+                    ahead=self.prefetch > 0,
+                    decode_ahead=self.decode_ahead and self.interleave == 1,
+                    tmpdir=self.tmpdir,
+                    stream=stream,
+                    reordered=reordered,
                 )
                 if reordered and stream:
                     ways = "read in order, from its start", "headers are read first, then each sample by its range"

@@ -17,12 +17,15 @@ import lz4.frame
 import pytest
 import zstandard
 
+import tarkit
+from tarkit.api import chain
 from tarkit.errors import CommandFailed, Problem, Usage
 from tarkit.problems import Policy
 from tarkit.samples import dataset as inputs_module
 from tarkit.samples.dataset import DatasetReader, open_source
+from tarkit.streams.background import ReadAhead
 from tarkit.streams.location import Location, expand_inputs
-from tarkit.streams.source import FileSource, StreamSource
+from tarkit.streams.source import FileSource, StreamSource, WindowSource
 from tests._tools import each_row, program
 from tests.conftest import Archive, Content, Feed, Run, keys, tar
 
@@ -53,14 +56,20 @@ def names(*words: str, policy: Policy | None = None, **settings: object) -> str:
     return " ".join((sample.key or b"-").decode() for sample in inputs)
 
 
-def whole(word: str) -> bytes:
-    """Return all bytes of an input, decompressed."""
-    [location] = expand_inputs([word])
-    source = open_source(location)
+def read_all(source: WindowSource | StreamSource) -> bytes:
+    """Return all bytes of a source, in order."""
     data = b""
     while chunk := bytes(source.peek(len(data), 1)):
         source.release(len(data))
         data += chunk
+    return data
+
+
+def whole(word: str) -> bytes:
+    """Return all bytes of an input, decompressed."""
+    [location] = expand_inputs([word])
+    source = open_source(location)
+    data = read_all(source)
     source.close()
     return data
 
@@ -94,6 +103,47 @@ def test_compression_is_detected_by_content(codec: str, here: Path) -> None:
     assert whole("pipe:cat in.tar") == data
     Path(f"plain.tar.{codec}").write_bytes(data)
     assert names(f"plain.tar.{codec}") == "a b"
+
+
+@each_row("codec", CODECS)
+def test_decoding_in_a_thread(codec: str, here: Path) -> None:
+    """A compressed file that is decoded ahead has the same bytes, and the same error where it is cut or damaged."""
+    packed = CODECS[codec](tar({f"{number}.x": os.urandom(3000) for number in range(200)}))
+    location = Location("path", "in.tar", "in.tar")
+    middle = len(packed) // 2
+    damaged = packed[:middle] + bytes(100) + packed[middle + 100 :]  # which not all codecs notice
+    for data in (packed, packed[:middle], damaged, packed + b"more"):
+        Path("in.tar").write_bytes(data)
+        plain, threaded = open_source(location), open_source(location, decode_ahead=True)
+        assert read_all(plain) == read_all(threaded)
+        assert str(plain.failure) == str(threaded.failure)
+        assert data == damaged or (plain.failure is None) == (data == packed)
+        threaded.close()
+        plain.close()
+
+
+def test_what_is_decoded_in_a_thread(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed files of an output are, with two CPUs and without code of the user, which may start processes."""
+    Path("in.tar").write_bytes(tar(AB))
+    Path("in.tar.gz").write_bytes(gzip.compress(tar(AB)))
+    run("cat", "in.tar", "-o", "in.zip")
+    begun: list[ReadAhead] = []
+
+    def begin(fill: Callable[[memoryview], int]) -> ReadAhead:
+        begun.append(ReadAhead(fill))
+        return begun[-1]
+
+    def count(name: str, cpus: int = 2, code: bool = False) -> int:
+        monkeypatch.setattr(chain, "codec_threads", lambda: cpus)
+        begun.clear()
+        data = tarkit.open(name)
+        (data.map(lambda sample: sample) if code else data).write("out.tar")
+        assert keys("out.tar") == "a b"
+        return len(begun)
+
+    monkeypatch.setattr(inputs_module, "ReadAhead", begin)
+    assert count("in.tar.gz") == 1
+    assert count("in.tar.gz", cpus=1) == count("in.tar.gz", code=True) == count("in.tar") == count("in.zip") == 0
 
 
 @each_row("magic", [b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh91AY&SY", b"\x04\x22\x4d\x18"])
