@@ -101,6 +101,7 @@ def refuse_emptied(redirects: Sequence[Redirect]) -> None:
 
 PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
 IN_MEMORY = 1 << 16  # bytes of output in memory; more goes to a file
+BATCH = 4  # quick commands that a thread runs before it reports: 2000 x wc on two CPUs 2.24 -> 1.90 s, CPU 3.6 -> 3.2
 _CHUNK = 1 << 16
 _LONGEST_KEY = 1 << 16
 _POLL = 5.0  # milliseconds between two checks where the system has no pidfd
@@ -443,7 +444,7 @@ def command_runner(
     )
     directories = WorkDirectories(tmpdir, keep is not None, memory)
     try:
-        with Engine(lambda: CommandExecutor(directories, options), run) as engine:
+        with Engine(lambda: CommandExecutor(directories, options), run, BATCH) as engine:
             yield engine
     finally:
         directories.close()
