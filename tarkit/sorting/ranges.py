@@ -33,7 +33,7 @@ _RANGE = Struct(">IIQQQ")
 _FIRST = Struct(">xI4xI")  # the number of ranges, and the file of the first
 _HEAD, _EACH, _KEY = _LONG.size, _RANGE.size, SHORT.size
 
-TOGETHER = 128  # samples that are read together
+TOGETHER = 512  # samples that are read together
 SMALL = 1 << 13  # maximum of bytes of each of them
 MOST = 16 << 20  # and of samples that follow each other, together
 

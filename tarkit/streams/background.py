@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from tarkit.streams.copy import Copier, Short
+from tarkit.streams.copy import Copier, Short, new_buffer
 
 WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
 
@@ -22,7 +22,7 @@ class ReadAhead:
     def __init__(self, fill: Callable[[memoryview], int], size: int = 1 << 20, limit: int = 4 << 20) -> None:
         self._fill = fill
         self._size = size
-        self._ring = memoryview(bytearray(limit))
+        self._ring = new_buffer(limit)
         self._filled = self._taken = 0  # bytes since the start; what is between is in the ring
         self._ended = False
         self._closed = False

@@ -16,6 +16,7 @@ CHUNK = 1 << 20  # bytes of one read or write
 PIECES = 1024  # buffers of one writev: IOV_MAX on Linux and macOS
 SMALL = 1 << 18  # bytes: larger files are copied instead of read at once
 UNSIZED = 1 << 16  # bytes of one read of a file whose size is not known
+_SHIFT = 48  # bytes before a buffer
 _STEP = 1 << 28  # bytes of one system call: signals are handled between two of them
 _REFUSALS = {errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBADF, errno.EOPNOTSUPP, errno.EPERM, errno.ENOTSUP}
 
@@ -72,6 +73,16 @@ def read_small(fd: int, size: int = -1) -> bytes:
     return b"" if len(data) == UNSIZED or os.pread(fd, 1, len(data)) else data
 
 
+def new_buffer(size: int) -> memoryview:
+    """Return a buffer of `size` bytes for the system to read into.
+
+    malloc puts a large one 16 bytes after the start of a page, and AMD's Zen 3 copies to the first 31 bytes of a page
+    from the start of another, of the disk cache or a pipe, at a fifth of its speed: 205 MB in pieces of 2 MiB take
+    0.08 s in place of 0.02. This one begins 64 bytes after it.
+    """
+    return memoryview(bytearray(size + _SHIFT))[_SHIFT:]
+
+
 def widen(fd: int) -> None:
     """Raise the capacity of a pipe from 64 KiB to 1 MiB, if the system can and permits it."""
     size = getattr(fcntl, "F_SETPIPE_SZ", None)
@@ -105,7 +116,7 @@ class Copier:
             ways.append(Copier._sendfile)
         ways.append(Copier._read_write)
         self.ways = ways
-        self.buffer: bytearray | None = None
+        self.buffer: memoryview | None = None
 
     def copy(self, source: int, start: int, stop: int) -> None:
         """Copy bytes [start, stop) of the file `source`.
@@ -138,8 +149,8 @@ class Copier:
 
     def _read_write(self, source: int, start: int, count: int) -> int:
         if self.buffer is None:
-            self.buffer = bytearray(CHUNK)
-        view = memoryview(self.buffer)[: min(count, CHUNK)]
+            self.buffer = new_buffer(CHUNK)
+        view = self.buffer[: min(count, CHUNK)]
         done = os.preadv(source, [view], start)
         write_all(self.target, view[:done])
         return done

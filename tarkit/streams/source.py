@@ -12,7 +12,7 @@ from operator import add
 from typing import TYPE_CHECKING, Protocol
 
 from tarkit.errors import Problem
-from tarkit.streams.copy import CHUNK, Short, is_pipe, widen
+from tarkit.streams.copy import CHUNK, Short, is_pipe, new_buffer, widen
 from tarkit.streams.files import Descriptor, File, most_files
 from tarkit.streams.sink import Sink
 from tarkit.streams.tempfile import TemporaryFile
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tarkit.stores.store import StoreOptions
 
 HELD = 16 << 20  # bytes: the largest window of a stream in memory
-AHEAD = (1536, 8192, 32768, 1 << 18)  # bytes read ahead of a file, by level: far ahead when entries are small
+AHEAD = (1536, 8192, 32768, 1 << 18, 1 << 20)  # bytes read ahead of a file, by level: more when entries are small
+GAP = 1 << 15  # bytes between what is held and the next position, from which on entries are large
 SPLICED = 1 << 20  # bytes: shorter ranges are not worth a splice
 _STEP = 1 << 28  # bytes of one splice: signals are handled between two of them
 
@@ -86,6 +87,7 @@ class WindowSource:
 
     Attributes:
         ahead: bytes that are read ahead, by level: more, the nearer the positions that are requested are.
+        gap: bytes between what is held and the next position, from which on that is far.
         url: the URL of an object of a store, for requests; None for files.
         options: how the URL is reached.
     """
@@ -94,7 +96,8 @@ class WindowSource:
     codec: str | None = None
     url: str | None = None
     options: StoreOptions | None = None
-    ahead = AHEAD
+    ahead: tuple[int, ...] = AHEAD
+    gap = GAP
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
@@ -111,12 +114,12 @@ class WindowSource:
         at = pos - self._base
         if at >= 0 and pos + n <= self._end:
             return self._seen[at:]
-        if not self._view:
-            self._view = memoryview(bytearray(self.ahead[-1]))
-        near = pos - self._end <= self.ahead[self._level]
+        near = pos - self._end <= min(self.ahead[self._level], self.gap)
         self._level = min(self._level + 1, len(self.ahead) - 1) if near else max(self._level - 1, 0)
         want = self.ahead[self._level]
-        view = self._view[:want] if n <= want else memoryview(bytearray(n))
+        if len(self._view) < want:
+            self._view = new_buffer(want)
+        view = self._view[:want] if n <= want else new_buffer(n)
         held = max(self._end - pos, 0) if at >= 0 else 0
         self._end = 0  # an error while bytes move leaves none
         if held:
@@ -283,7 +286,7 @@ class StreamSource:
         self.name = name
         self.size: int | None = None  # known at the end
         self.failure: Problem | None = None
-        self._view = memoryview(bytearray(CHUNK))
+        self._view = new_buffer(CHUNK)
         self._base = 0  # position of the first byte in the window
         self._filled = 0  # bytes in the window
         self._keep = 0  # position of the first byte that was not released
@@ -368,7 +371,7 @@ class StreamSource:
         if self._filled < len(self._view) // 2 and n <= len(self._view) // 2:
             return
         if len(self._view) < HELD or n > HELD // 2:
-            larger = memoryview(bytearray(max(2 * len(self._view), 2 * n)))
+            larger = new_buffer(max(2 * len(self._view), 2 * n))
             larger[: self._filled] = self._view[: self._filled]
             self._view = larger
             return

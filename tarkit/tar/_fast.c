@@ -212,16 +212,16 @@ static PyObject *scan(PyObject *module, PyObject *arguments)
     byte names[NAMES], keys[NAMES], *name = names, *key = keys;
     const byte *name_of[ENTRIES];
     Span field = {NULL, 0};
-    number base, at, whole, room, least, most, start, begin, key_length = 0;
+    number base, at, whole, least, most, start, begin, key_length = 0;
     Py_ssize_t first = 0, count = 0, complete = 0; /* the first entry of the current sample; complete samples, entries */
-    if (!PyArg_ParseTuple(arguments, "y*LiLLLz#LLL", &view, &base, &window.fd, &window.offset, &at, &whole,
-                          &field.bytes, &field.length, &room, &least, &most))
+    if (!PyArg_ParseTuple(arguments, "y*LiLLLz#LL", &view, &base, &window.fd, &window.offset, &at, &whole,
+                          &field.bytes, &field.length, &least, &most))
         return NULL;
     window.held.bytes = view.buf;
     window.held.length = view.len;
     window.base = base;
     start = begin = at;
-    for (Py_ssize_t each = 0; each < ENTRIES && each < room && name - names < NAMES - NAME && at >= 0; each++) {
+    for (Py_ssize_t each = 0; each < ENTRIES && name - names < NAMES - NAME && at >= 0; each++) {
         Entry *entry = entries + each;
         name_of[each] = name;
         number length = read_entry(&window, at, whole, entry, name), own = key_of(name, length);
@@ -291,7 +291,7 @@ static PyObject *gather(PyObject *module, PyObject *arguments)
 
 static PyMethodDef methods[] = {
     {"scan", scan, METH_VARARGS,
-     "scan(data, base, fd, offset, at, whole, field, room, least, most)\n--\n\n"
+     "scan(data, base, fd, offset, at, whole, field, least, most)\n--\n\n"
      "Return the plain samples that follow each other from `at` on; see tarkit/tar/fast.py."},
     {"gather", gather, METH_VARARGS,
      "gather(fds, positions, sizes)\n--\n\n"

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Final
 
 Found = tuple[bytes, bytes, bytes, bytes]
-Scan = Callable[[bytes | memoryview, int, int, int, int, int, bytes | None, int, int, int], Found | None]
+Scan = Callable[[bytes | memoryview, int, int, int, int, int, bytes | None, int, int], Found | None]
 
 
 def _is_off() -> bool:
@@ -35,10 +35,10 @@ def _load() -> ModuleType | None:
 _compiled = _load()
 
 scan: Final[Scan | None] = getattr(_compiled, "scan", None)
-"""`scan(data, base, fd, offset, at, whole, field, room, least, most)` returns the plain samples that follow each other.
+"""`scan(data, base, fd, offset, at, whole, field, least, most)` returns the plain samples that follow each other.
 
 The last one is before the first sample that is not plain, that lacks the field, or whose end cannot be read. Each has
-at most 64 entries.
+at most 64 entries, all together 1024.
 
 Args:
     data, base: bytes of the archive, and the offset of the first.
@@ -46,7 +46,6 @@ Args:
     at: the offset of the first sample.
     whole: the length of the archive.
     field: a field that all samples must have, in lower case, or None.
-    room: how many entries to read at most, never more than 1025.
     least: the smallest sample, in bytes; the first smaller one is the last.
     most: after how many bytes to stop.
 

@@ -32,7 +32,6 @@ from tarkit.tar.fast import Found, scan
 EXTENSION_LIMIT = 16 << 20  # bytes of the extension headers of one entry, and of all global ones together
 TAILS_KEPT = 64  # distinct header tails that are cached
 NO_END = 1 << 62  # larger than any position
-_AHEAD = 128  # entries that are read ahead at most
 _NO_TAR = "it is not a tar archive; for a list of inputs use -T, for a recipe tarkit create"
 
 _HEADER = Struct("148s8s356s")  # before the checksum, the checksum, from the typeflag on
@@ -232,7 +231,7 @@ class TarReader:
         These are the samples up to the first that is not plain, or whose end is not in memory: none without the
         accelerator.
         """
-        found = self._scan(entry, None, _AHEAD)
+        found = self._scan(entry, None)
         if found is None:
             return []
         samples = samples_of(entry[1], found)
@@ -244,14 +243,14 @@ class TarReader:
 
         `raw` continues after them once they are `passed`. None without the accelerator.
         """
-        found = self._scan(entry, field, NO_END)
+        found = self._scan(entry, field)
         return found and run_of(entry[1], found, None if field is None else self._chunk[0])
 
-    def _scan(self, entry: Raw, field: bytes | None, entries: int) -> Found | None:
+    def _scan(self, entry: Raw, field: bytes | None) -> Found | None:
         chunk, end = self._chunk
         if scan is None or entry[4] >= end or not self.plain:
             return None
-        return scan(chunk, end - len(chunk), -1, 0, entry[1], self.source.size or NO_END, field, entries, 0, NO_END)
+        return scan(chunk, end - len(chunk), -1, 0, entry[1], self.source.size or NO_END, field, 0, NO_END)
 
     def far_run(self, entry: Raw, fd: int, offset: int, least: int, most: int) -> PlainRun | None:
         """Return a run from `entry` on of samples in a file, where the archive begins at `offset`.
@@ -261,7 +260,7 @@ class TarReader:
         """
         if scan is None or not self.plain:
             return None
-        found = scan(b"", 0, fd, offset, entry[1], self.source.size or NO_END, None, NO_END, least, most)
+        found = scan(b"", 0, fd, offset, entry[1], self.source.size or NO_END, None, least, most)
         return found and run_of(entry[1], found, None)
 
     def holds(self, entry: Raw) -> bool:

@@ -211,13 +211,13 @@ def test_recent_bytes_are_those_of_the_file(tmp_path: Path, monkeypatch: pytest.
 
 def test_file_reads_further_ahead_when_entries_are_small() -> None:
     """Consecutive peeks become few reads, of no byte twice; peeks at distant positions stay small."""
-    source = on_disk(bytes(4 * MIB))
+    source = on_disk(bytes(16 * MIB))
     reads = counted(source)
-    for pos in range(0, MIB, 8192):
+    for pos in range(0, 4 * MIB, 8192):
         source.peek(pos, 512)
     assert len(reads) < 10
-    assert sum(reads) < MIB + (MIB >> 2)
-    sizes = [len(source.peek(pos, 512)) for pos in range(0, 4 * MIB, MIB)]
+    assert sum(reads) < 4 * MIB + MIB
+    sizes = [len(source.peek(pos, 512)) for pos in range(0, 16 * MIB, 3 * MIB // 2)]
     assert sizes[-1] <= 4096
 
 

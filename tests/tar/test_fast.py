@@ -48,14 +48,14 @@ def in_python(data: bytes, at: int, base: int, whole: int, field: bytes | None =
 def in_c(data: bytes, at: int, base: int, whole: int, field: bytes | None = None) -> Found | None:
     """Return the same, found by the accelerator."""
     assert fast.scan is not None
-    found = fast.scan(data, base, -1, 0, base + at, whole, field, FAR, 0, FAR)
+    found = fast.scan(data, base, -1, 0, base + at, whole, field, 0, FAR)
     return found and as_found(run_of(base + at, found, None if field is None else data))
 
 
 def samples_in_c(data: bytes, at: int, base: int, whole: int) -> list[tuple[bytes, list[reader.Raw]]]:
     """Return the samples with their entries, found by the accelerator."""
     assert fast.scan is not None
-    found = fast.scan(data, base, -1, 0, base + at, whole, None, FAR, 0, FAR)
+    found = fast.scan(data, base, -1, 0, base + at, whole, None, 0, FAR)
     return samples_of(base + at, found) if found else []
 
 
@@ -65,7 +65,7 @@ def in_file(data: bytes, at: int, least: int = 0, most: int = FAR, whole: int = 
     with tempfile.TemporaryFile() as file:
         file.write(bytes(10) + data)
         file.flush()
-        found = fast.scan(b"", 0, file.fileno(), 10, at, whole, None, FAR, least, most)
+        found = fast.scan(b"", 0, file.fileno(), 10, at, whole, None, least, most)
     return found and as_found(run_of(at, found, None))
 
 
@@ -330,10 +330,10 @@ def test_arguments() -> None:
     assert in_file(b"", 0) is None
     assert fast.scan is not None
     for fd in (-1, 1 << 20):
-        assert fast.scan(b"", 0, fd, 0, 0, FAR, None, FAR, 0, FAR) is None
+        assert fast.scan(b"", 0, fd, 0, 0, FAR, None, 0, FAR) is None
     for wrong in ("text", 0, 0), (data, "0", 0), (data, 0, "0"):
         with pytest.raises(TypeError):
-            fast.scan(wrong[0], wrong[1], -1, 0, wrong[2], FAR, None, FAR, 0, FAR)  # type: ignore[arg-type]
+            fast.scan(wrong[0], wrong[1], -1, 0, wrong[2], FAR, None, 0, FAR)  # type: ignore[arg-type]
 
 
 @compiled

@@ -97,7 +97,7 @@ def test_golden_with_any_read_ahead(name: str, stream: bool) -> None:
 @pytest.mark.parametrize("name", ["gnu-gnu-long.tar", "gnu-pax-long.tar", "gnu-sparse-old.tar", "go-pax.tar"])
 def test_golden_with_small_buffers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources whose windows are smaller than an extension header enlarge them."""
-    monkeypatch.setattr(sources, "AHEAD", (512, 700, 1100, 1536))
+    monkeypatch.setattr(sources.WindowSource, "ahead", (512, 700, 1100, 1536))
     monkeypatch.setattr(sources, "CHUNK", 600)
     monkeypatch.setattr(sources, "HELD", 1200)
     data = (DATA / name).read_bytes()
