@@ -276,6 +276,7 @@ class Engine:
         batch: jobs that are submitted together, at most. The number grows from 1 while batches take a short time.
         batch_bytes: bytes of samples from which on a batch is submitted.
         exact: submit `batch` jobs together, from the first on.
+        most: how many jobs are under way at most, done and not done; by default only the number of batches is limited.
     """
 
     def __init__(
@@ -285,6 +286,7 @@ class Engine:
         batch: int = 1,
         batch_bytes: int = 1 << 20,
         exact: bool = False,
+        most: int | None = None,
     ) -> None:
         self.start = start
         self.parallel = run.parallel
@@ -293,11 +295,12 @@ class Engine:
         self.batch = batch
         self.batch_bytes = batch_bytes
         self.max_pending = max(MIN_PENDING, PENDING * run.parallel)
+        self.most = most
         self._workers: list[tuple[threading.Thread, Executor]] = []
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._done: SimpleQueue[_Done] = SimpleQueue()
         self._results: dict[int, list[Finished]] = {}  # by number of the batch; not yielded yet
-        self._submitted = self._yielded = self._busy = self._held = self._live = 0
+        self._submitted = self._yielded = self._busy = self._held = self._live = self._jobs = 0
         self._cancelled = False
         self._close_errors: list[BaseException] = []
         self._size = batch if exact else 1
@@ -307,7 +310,7 @@ class Engine:
     def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
         """Yield each job with its outcome."""
         for group in self._groups(jobs):
-            while self._submitted - self._yielded >= self.max_pending or (self._held > HELD and self._busy):
+            while self._is_full(len(group)):
                 self._receive(wait=True)
                 yield from self._ready()
             self._submit(group)
@@ -318,6 +321,12 @@ class Engine:
             self._receive(wait=True)
             yield from self._ready()
         self._close()
+
+    def _is_full(self, more: int) -> bool:
+        """Return whether results have to be taken before so many more jobs are submitted."""
+        batches = self._submitted - self._yielded
+        many = self.most is not None and self._jobs + more > self.most and batches > 0
+        return batches >= self.max_pending or many or (self._held > HELD and self._busy > 0)
 
     def _groups(self, jobs: Iterator[Job]) -> Iterator[list[Job]]:
         """Yield the jobs in batches; a job that passes is a batch of its own."""
@@ -341,6 +350,7 @@ class Engine:
     def _submit(self, group: list[Job]) -> None:
         number, self._submitted = self._submitted, self._submitted + 1
         self._held += _weight(group)
+        self._jobs += len(group)
         if group[0].passes:
             self._results[number] = [(job, Outcome((job.sample,))) for job in group]
             return
@@ -410,6 +420,7 @@ class Engine:
                 return
             self._yielded += 1
             self._held -= _weight([job for job, _ in finished])
+            self._jobs -= len(finished)
             finished.reverse()
             while finished:
                 yield finished.pop()  # without a reference here, so that its memory can be freed

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.proc.engine import (
+    MIN_PENDING,
     TAIL,
     BatchFailed,
     CommandOutput,
@@ -153,7 +154,13 @@ class CommandExecutor:
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Run the command for each job, one after the other."""
-        return [self._run(job) for job in jobs]
+        outcomes = []
+        for job in jobs:
+            try:
+                outcomes.append(self._run(job))
+            except BatchFailed as error:  # of this job alone: the others are not run again
+                outcomes.append(Outcome(failure=error.failure, seconds=error.failure.seconds))
+        return outcomes
 
     def cancel(self) -> None:
         """Terminate the command; start no more."""
@@ -444,7 +451,8 @@ def command_runner(
     )
     directories = WorkDirectories(tmpdir, keep is not None, memory)
     try:
-        with Engine(lambda: CommandExecutor(directories, options), run, BATCH) as engine:
+        most = max(MIN_PENDING, 2 * BATCH * run.parallel)
+        with Engine(lambda: CommandExecutor(directories, options), run, BATCH, most=most) as engine:
             yield engine
     finally:
         directories.close()

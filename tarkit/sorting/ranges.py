@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice, pairwise, repeat
 from operator import add, eq, itemgetter
 from struct import Struct
+from typing import TypeGuard
 from weakref import WeakKeyDictionary
 
 from tarkit.samples.sample import Piece, RunOfSamples, TarSample, key_of
@@ -33,9 +34,11 @@ _RANGE = Struct(">IIQQQ")
 _FIRST = Struct(">xI4xI")  # the number of ranges, and the file of the first
 _HEAD, _EACH, _KEY = _LONG.size, _RANGE.size, SHORT.size
 
-TOGETHER = 512  # samples that are read together
-SMALL = 1 << 13  # maximum of bytes of each of them
-MOST = 16 << 20  # and of samples that follow each other, together
+TOGETHER = 512  # samples that are looked at together,
+LEAST = 128  # and where they differ much
+SMALL = 1 << 13  # maximum of bytes of a sample that is read with others,
+READ = 1 << 20  # of all of these,
+MOST = 16 << 20  # and of samples that follow each other
 
 Range = tuple[int, int, int, int, int]  # input, file, start, offset, length
 
@@ -287,22 +290,32 @@ class RangeList:
         Neighbours in a run have different keys.
         """
         for at in range(0, len(places), TOGETHER):
-            some = places[at : at + TOGETHER]
-            if any(map(itemgetter(0), some)):
-                yield from map(self.sample, some)
-                continue
-            _, numbers, starts, sizes = zip(*map(SHORT.unpack_from, some), strict=True)
-            keys = [place[_KEY:] for place in some]
-            stops = tuple(map(add, starts, sizes))
-            files = [self.files[number] for number in numbers]
-            one = files[0] if len(set(numbers)) == 1 else None
-            repeated = any(map(eq, keys, islice(keys, 1, None)))
-            if one is not None and not repeated and sum(sizes) <= MOST and all(map(eq, stops, islice(starts, 1, None))):
-                yield PlacedRun(one, starts[0], keys, stops)
-            elif repeated or max(sizes) > SMALL or not all(isinstance(file, FileSource) for file in set(files)):
-                yield from map(PlacedSample, keys, files, repeat(()), starts, stops)
-            else:
-                yield ReadRun(keys, files, starts, sizes, gather(files, starts, sizes, fast.gather))
+            yield from self._together(places[at : at + TOGETHER])
+
+    def _together(self, places: Sequence[Place]) -> Iterator[Piece]:
+        """Yield the samples at some places as one run, as two halves, or one by one."""
+        if any(map(itemgetter(0), places)):
+            yield from self._halves(places) if len(places) > LEAST else map(self.sample, places)
+            return
+        _, numbers, starts, sizes = zip(*map(SHORT.unpack_from, places), strict=True)
+        keys = [place[_KEY:] for place in places]
+        stops = tuple(map(add, starts, sizes))
+        files = [self.files[number] for number in numbers]
+        one = files[0] if len(set(numbers)) == 1 else None
+        total, repeated = sum(sizes), any(map(eq, keys, islice(keys, 1, None)))
+        if one is not None and not repeated and total <= MOST and all(map(eq, stops, islice(starts, 1, None))):
+            yield PlacedRun(one, starts[0], keys, stops)
+        elif not repeated and max(sizes) <= SMALL and total <= READ and _are_files(files):
+            yield ReadRun(keys, files, starts, sizes, gather(files, starts, sizes, fast.gather))
+        elif len(places) > LEAST:
+            yield from self._halves(places)
+        else:
+            yield from map(PlacedSample, keys, files, repeat(()), starts, stops)
+
+    def _halves(self, places: Sequence[Place]) -> Iterator[Piece]:
+        half = len(places) // 2
+        yield from self._together(places[:half])
+        yield from self._together(places[half:])
 
     def in_sources(self, place: Place, blob: bytes | None = None) -> list[tuple[Source, int, int]]:
         """Return the ranges of a place with their sources; `blob` has their bytes if they are in memory."""
@@ -377,6 +390,10 @@ class KeptSamples:
             sample = self._ranges.sample(place)
             sample.key = sample.key or None
             yield sample
+
+
+def _are_files(files: Iterable[Source | TemporaryFile]) -> TypeGuard[Sequence[FileSource]]:
+    return all(isinstance(file, FileSource) for file in set(files))
 
 
 def _long(ranges: Iterable[Range], key: bytes | None) -> Place:

@@ -20,7 +20,7 @@ class RemoteSource(WindowSource):
     """
 
     ahead = (1 << 12, 1 << 15, 1 << 18, 1 << 20)
-    gap = 1 << 20
+    gap = ahead[-1]  # no other limit
 
     def __init__(self, remote: RemoteObject, name: str) -> None:
         assert remote.info.size is not None

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tarkit.stores.store import StoreOptions
 
 HELD = 16 << 20  # bytes: the largest window of a stream in memory
-AHEAD = (1536, 8192, 32768, 1 << 18, 1 << 20)  # bytes read ahead of a file, by level: more when entries are small
-GAP = 1 << 15  # bytes between what is held and the next position, from which on entries are large
 SPLICED = 1 << 20  # bytes: shorter ranges are not worth a splice
 _STEP = 1 << 28  # bytes of one splice: signals are handled between two of them
 
@@ -86,8 +84,8 @@ class WindowSource:
     """A source whose bytes can be read in any order, with a window of those that were read last.
 
     Attributes:
-        ahead: bytes that are read ahead, by level: more, the nearer the positions that are requested are.
-        gap: bytes between what is held and the next position, from which on that is far.
+        ahead: bytes that are read ahead, by level. The level rises while the next position is near, else it falls.
+        gap: a position with more bytes between it and what is held is not near, nor one with more than `ahead`.
         url: the URL of an object of a store, for requests; None for files.
         options: how the URL is reached.
     """
@@ -96,8 +94,8 @@ class WindowSource:
     codec: str | None = None
     url: str | None = None
     options: StoreOptions | None = None
-    ahead: tuple[int, ...] = AHEAD
-    gap = GAP
+    ahead: tuple[int, ...] = (1536, 8192, 32768, 1 << 18, 1 << 20)
+    gap = 1 << 15
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
@@ -117,7 +115,7 @@ class WindowSource:
         near = pos - self._end <= min(self.ahead[self._level], self.gap)
         self._level = min(self._level + 1, len(self.ahead) - 1) if near else max(self._level - 1, 0)
         want = self.ahead[self._level]
-        if len(self._view) < want:
+        if len(self._view) < want and n <= want:
             self._view = new_buffer(want)
         view = self._view[:want] if n <= want else new_buffer(n)
         held = max(self._end - pos, 0) if at >= 0 else 0
@@ -590,5 +588,5 @@ class StackedReader:
 
 def read_function(reader: ByteReader) -> Callable[[int], bytes]:
     """Return a function `read(n)` that reads up to `n` bytes, at most CHUNK, from a ByteReader."""
-    view = memoryview(bytearray(CHUNK))
+    view = new_buffer(CHUNK)
     return lambda n: bytes(view[: reader.readinto(view[:n])])

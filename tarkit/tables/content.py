@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tarkit.errors import TarkitError, show
 from tarkit.stores.object_prefetch import Fetched, Place, fetch, prefetch_objects
 from tarkit.streams.command import CommandReader
-from tarkit.streams.copy import CHUNK, SMALL, read_small, seconds
+from tarkit.streams.copy import CHUNK, SMALL, new_buffer, read_small, seconds
 from tarkit.streams.source import ByteReader, DescriptorReader, ReadAdapter
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tables.recipe import Row
@@ -152,7 +152,7 @@ class ContentLoader:
         held = bytearray()
         size = 0
         file: TemporaryFile | None = None
-        view = memoryview(bytearray(CHUNK))
+        view = new_buffer(CHUNK)
         try:
             while got := reader.readinto(view):
                 size += got

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum { BLOCK = 512, AROUND = 4096, NAME = 1024, GATHERED = 1 << 26,
-       ENTRIES = 1025, /* of 1024 samples, and the first of the next one */
+       ENTRIES = 1025, /* 1024 of complete samples, and one more */
        NAMES = 1 << 14, ENTRIES_OF_SAMPLE = 64 };
 
 typedef unsigned char byte;

@@ -37,8 +37,8 @@ _compiled = _load()
 scan: Final[Scan | None] = getattr(_compiled, "scan", None)
 """`scan(data, base, fd, offset, at, whole, field, least, most)` returns the plain samples that follow each other.
 
-The last one is before the first sample that is not plain, that lacks the field, or whose end cannot be read. Each has
-at most 64 entries, all together 1024.
+The last one is before the first sample that is not plain, that lacks the field, or whose end cannot be read. A sample
+has at most 64 entries, all together have at most 1024, with 15 KiB of names.
 
 Args:
     data, base: bytes of the archive, and the offset of the first.

@@ -16,7 +16,7 @@ from zlib import crc32, decompressobj
 from zlib import error as zlib_error
 
 from tarkit.errors import Problem, Unsupported, show
-from tarkit.streams.copy import CHUNK
+from tarkit.streams.copy import CHUNK, new_buffer
 from tarkit.streams.files import File
 from tarkit.streams.source import ByteReader, FileSource
 from tarkit.streams.tempfile import TemporaryFile
@@ -74,7 +74,7 @@ class ZipReader(GeneratedArchive):
 
     def _spooled(self) -> TemporaryFile:
         scratch = TemporaryFile(self._tmpdir)
-        view = memoryview(bytearray(CHUNK))
+        view = new_buffer(CHUNK)
         while got := self.reader.readinto(view):
             scratch.write(view[:got])
         return scratch

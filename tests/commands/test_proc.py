@@ -279,6 +279,16 @@ def test_what_has_no_content(type: bytes, what: str, run: Run, archive: Archive)
     assert keys(run("proc", "-c", ":", "in.tar", "--on-error", "skip").stdout) == "b"
 
 
+@each_row("parallel", [1, 3])
+def test_each_command_runs_once(parallel: int, run: Run, archive: Archive) -> None:
+    """Also where commands are run several at a time, and the sample of one of them cannot be passed."""
+    link = Link("/etc/passwd", tarfile.SYMTYPE)
+    archive([(f"{number:03}.x", link if number % 11 == 10 else b"1") for number in range(120)])
+    log = Path("log").absolute()
+    run("proc", "-p", f"{parallel}", "--on-error", "skip", "-c", f"echo $TARKIT_KEY >> {log}", "in.tar")
+    assert sorted(log.read_text().split()) == [f"{number:03}" for number in range(120) if number % 11 != 10]
+
+
 def test_sparse_files(run: Run, here: Path) -> None:
     """Sparse files are refused with their names, and can be kept or skipped."""
     record = b"".join(b"%d %b\n" % (len(each) + 4, each) for each in (b"GNU.sparse.major=1", b"GNU.sparse.minor=0"))

@@ -166,6 +166,12 @@ def test_pending_jobs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(100):
             next(found)
         assert len(pulled) <= 100 + engines.MIN_PENDING + 3
+    pulled.clear()
+    with Engine(lambda: Recorder(work), RunOptions(2), batch=4, most=20) as engine:
+        found = engine(jobs(500, pulled))
+        for number in range(400):
+            next(found)
+            assert len(pulled) <= number + 1 + 20 + 4
     monkeypatch.setattr(engines, "HELD", 3000)
     pulled.clear()
     gate.clear()

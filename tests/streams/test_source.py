@@ -210,7 +210,7 @@ def test_recent_bytes_are_those_of_the_file(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_file_reads_further_ahead_when_entries_are_small() -> None:
-    """Consecutive peeks become few reads, of no byte twice; peeks at distant positions stay small."""
+    """Consecutive peeks become few reads, of no byte twice; at distant positions they become small."""
     source = on_disk(bytes(16 * MIB))
     reads = counted(source)
     for pos in range(0, 4 * MIB, 8192):
