@@ -264,31 +264,43 @@ class CommandExecutor:
 
 
 class _Output:
-    """Two pipes for the output of commands, one command after the other; `tail` is the end of stderr."""
+    """Two pipes for the output of each command, one command after the other; `tail` is the end of stderr.
+
+    Each command has new ones: to those before, a process may still write that an earlier command has left.
+    """
+
+    out: tuple[int, int]
+    err: tuple[int, int]
 
     def __init__(self, tmpdir: str | None) -> None:
         self.tmpdir = tmpdir
-        self.out = os.pipe()
-        self.err = os.pipe()
-        self.poll = select.poll()
-        for pipe in (self.out, self.err):
-            os.set_blocking(pipe[0], False)
-            self.poll.register(pipe[0], select.POLLIN)
+        self._open: list[int] = []
         self.reset()
 
     def close(self) -> None:
         """Close the pipes."""
-        for fd in (*self.out, *self.err):
-            os.close(fd)
+        while self._open:
+            os.close(self._open.pop())
 
     def reset(self) -> None:
         """Begin with another command."""
+        self.close()
+        self.poll = select.poll()
+        self.out = self._pipe()
+        self.err = self._pipe()
         self.tail = b""
         self._pieces: list[bytes] = []
         self._held = 0
         self._file: TemporaryFile | None = None
         self._size = 0
         self._unfinished = {self.out[0]: b"", self.err[0]: b""}  # lines without their ends
+
+    def _pipe(self) -> tuple[int, int]:
+        read, write = os.pipe()
+        self._open += (read, write)
+        os.set_blocking(read, False)
+        self.poll.register(read, select.POLLIN)
+        return read, write
 
     def read_until_end(self, program: Program, seconds: float | None, watch: Callable[[], None] | None = None) -> bool:
         """Read the output until the program ends; return whether it ended in time. `watch` is called meanwhile."""

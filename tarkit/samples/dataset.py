@@ -303,6 +303,7 @@ class DatasetReader:
 
     def __post_init__(self) -> None:
         self._again: list[WindowSource] = []
+        self._last: WindowSource | None = None  # the file that was read last, until the next one or the end
 
     def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples."""
@@ -332,8 +333,12 @@ class DatasetReader:
         return (piece for source in self._sources() for piece in self._read(source, choose))
 
     def unchanged(self) -> None:
-        """With `spool`, raise TarkitError if a file was changed since it was opened, also after its last sample."""
-        for source in self._again:
+        """Raise TarkitError if the last file was changed since it was opened, with `spool` any file.
+
+        It is called once all copies are made; each file is looked at when its last sample was taken as well.
+        """
+        last, self._last = self._last, None
+        for source in self._again or filter(None, (last,)):
             source.unchanged()
 
     def _read_or_found(self, found: Source | TarSample) -> Iterator[TarSample]:
@@ -347,6 +352,7 @@ class DatasetReader:
 
     def _read(self, source: Source, choose: Callable[[SampleReader], Iterator[Item]]) -> Iterator[Item]:
         """Yield what is chosen of the samples of an input."""
+        self._last = None
         self.announce(source.name)
         self.opened += 1
         samples = SampleReader(source, self.policy, moves=self.moves, gather=self.gather)
@@ -356,8 +362,9 @@ class DatasetReader:
         finally:
             self.dropped += samples.dropped
             source.close()
-        if self.spool and isinstance(source, WindowSource):
+        if isinstance(source, WindowSource):
             source.unchanged()
+            self._last = source
         if len(self.locations) == 1 and self.shard_slice is None:
             self.zeros = samples.zeros
 

@@ -289,6 +289,14 @@ def test_each_command_runs_once(parallel: int, run: Run, archive: Archive) -> No
     assert sorted(log.read_text().split()) == [f"{number:03}" for number in range(120) if number % 11 != 10]
 
 
+def test_what_a_command_leaves_prints_into_no_other_sample(run: Run, archive: Archive) -> None:
+    """A process that has left the group of its command, and so lives on, has lost its output."""
+    archive([(f"{number:02}.x", b"1") for number in range(40)])
+    late = "set -m; (sleep 0.02; echo late) & echo $TARKIT_KEY; sleep 0.01"
+    ran = run("proc", "--add-log", "log", "-f", "log", "-c", late, "in.tar")
+    assert [content for _, content in contents(ran.stdout)] == [b"%02d\n" % number for number in range(40)]
+
+
 def test_sparse_files(run: Run, here: Path) -> None:
     """Sparse files are refused with their names, and can be kept or skipped."""
     record = b"".join(b"%d %b\n" % (len(each) + 4, each) for each in (b"GNU.sparse.major=1", b"GNU.sparse.minor=0"))

@@ -333,3 +333,35 @@ def test_dropped_samples_are_counted(archive: Archive, feed: Way) -> None:
     inputs = DatasetReader(expand_inputs(words), Policy(skip=["all"]))
     assert [sample.key for sample in inputs] == [b"a", b"b", b"a", b"b"]
     assert inputs.dropped == 1
+
+
+@each_row(
+    "words",
+    [
+        "cat a.tar b.tar",
+        "cat a.tar b.tar -m 2",
+        "split a.tar b.tar -c 3 -o out-%d.tar",
+        "tsv a.tar b.tar -f x",
+    ],
+)
+@pytest.mark.parametrize("name", ["a.tar", "b.tar"])
+def test_a_file_that_is_overwritten(
+    name: str, words: str, run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that changes while it is read, of the same length, is an error: no output of two states of it."""
+    for each in "ab":
+        Path(f"{each}.tar").write_bytes(tar({f"{each}{number}.x": b"1" * 5000 for number in range(20)}))
+    read = inputs_module.SampleReader._read
+
+    def overwritten(self: Any) -> Any:
+        for count, piece in enumerate(read(self)):
+            if count == 1 and self.source.name == name:
+                with open(name, "r+b") as file:
+                    file.seek(90_000)
+                    file.write(b"2" * 100)
+                os.utime(name, ns=(1, 1))
+            yield piece
+
+    monkeypatch.setattr(inputs_module.SampleReader, "_read", overwritten)
+    ran = run(*words.split(), exit=1)
+    assert ran.lines[0] == f"tarkit: {name}: the file was changed while it was read"
