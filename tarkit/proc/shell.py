@@ -463,13 +463,18 @@ def command_runner(
     )
     directories = WorkDirectories(tmpdir, keep is not None, memory)
     try:
-        most = max(MIN_PENDING, 2 * BATCH * run.parallel)
-        with Engine(lambda: CommandExecutor(directories, options), run, BATCH, most=most) as engine:
+        with _engine(directories, options, run) as engine:
             yield engine
     finally:
         directories.close()
         if keep is not None:
             keep(directories.disk.path)
+
+
+def _engine(directories: WorkDirectories, options: CommandOptions, run: RunOptions) -> Engine:
+    """Return the engine; batches of quick commands change little in how many samples are under way."""
+    most = max(MIN_PENDING, 2 * BATCH * run.parallel)
+    return Engine(lambda: CommandExecutor(directories, options), run, BATCH, most=most)
 
 
 def _program(command: str, script: bool, shell: str | None, path: str) -> tuple[str, list[str]]:

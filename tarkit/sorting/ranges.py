@@ -34,11 +34,11 @@ _RANGE = Struct(">IIQQQ")
 _FIRST = Struct(">xI4xI")  # the number of ranges, and the file of the first
 _HEAD, _EACH, _KEY = _LONG.size, _RANGE.size, SHORT.size
 
-TOGETHER = 512  # samples that are looked at together,
-LEAST = 128  # and where they differ much
-SMALL = 1 << 13  # maximum of bytes of a sample that is read with others,
-READ = 1 << 20  # of all of these,
-MOST = 16 << 20  # and of samples that follow each other
+TOGETHER = 512  # samples that may become one run
+LEAST = 128  # as many are not divided into halves
+SMALL = 1 << 13  # maximum of bytes of a sample that is read together with others
+READ = 1 << 20  # maximum of bytes that are read together
+MOST = 16 << 20  # maximum of bytes of a run of samples that follow each other
 
 Range = tuple[int, int, int, int, int]  # input, file, start, offset, length
 
