@@ -12,9 +12,9 @@ from tarkit.errors import Problem, TarkitError, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.sample import KEYLESS, Piece, Recent, RunOfSamples, TarSample, is_safe, key_of
 from tarkit.streams import source as streams
-from tarkit.streams.source import FileSource, Source, WindowSource
+from tarkit.streams.source import Source, WindowSource
 from tarkit.tar import block, pax
-from tarkit.tar.reader import Entry, PlainRun, PlainSamples, Raw, TarReader, find_entry
+from tarkit.tar.reader import NEAR, Entry, PlainRun, PlainSamples, Raw, TarReader, find_entry
 
 # ---- Checks on the entries of a sample: duplicate names, unsafe names, links outside the sample
 
@@ -307,7 +307,6 @@ LONGEST_RUN = 1024  # samples, as in `_fast.c`
 
 _SHORT = 1 << 12  # bytes of a field that a run has
 _HELD = 1 << 18  # and of that field in all of its samples
-_NEAR = 1 << 15  # bytes: the accelerator finds smaller samples in memory
 _MOST_PASSED = 63  # samples that pass before a run is looked for again
 
 
@@ -400,11 +399,9 @@ class RunFinder:
         if reader.ahead is not None:
             if found is not None or not far or reader.holds(entry):
                 return found
-            least = _NEAR
-            if isinstance(source, FileSource) and self._field is None:
-                held = source.file.opened or source.file.open()
-                if found := reader.far_run(entry, held.fd, source.offset, least, LARGE):
-                    return found
+            least = NEAR
+            if self._field is None and (found := reader.far_run(entry, LARGE)):
+                return found
         if self._left:
             self._left -= 1
             return None

@@ -24,6 +24,7 @@ from zlib import adler32
 
 from tarkit.errors import Problem, TarkitError, Unsupported, show
 from tarkit.streams.ranges import HeldRange
+from tarkit.streams.source import FileSource
 from tarkit.tar import block as blocks
 from tarkit.tar import pax
 from tarkit.tar.block import BLOCK
@@ -32,6 +33,7 @@ from tarkit.tar.fast import Found, scan
 EXTENSION_LIMIT = 16 << 20  # bytes of the extension headers of one entry, and of all global ones together
 TAILS_KEPT = 64  # distinct header tails that are cached
 NO_END = 1 << 62  # larger than any position
+NEAR = 1 << 15  # bytes: smaller samples are found in memory, in large windows; of others headers alone are read
 _NO_TAR = "it is not a tar archive; for a list of inputs use -T, for a recipe tarkit create"
 
 _HEADER = Struct("148s8s356s")  # before the checksum, the checksum, from the typeflag on
@@ -228,10 +230,10 @@ class TarReader:
     def plain_samples(self, entry: Raw) -> PlainSamples:
         """Read the plain samples from `entry` on, the last one that `raw` has yielded, which continues after them.
 
-        These are the samples up to the first that is not plain, or whose end is not in memory: none without the
-        accelerator.
+        These are the samples up to the first that is not plain, or whose end is neither in memory nor, for those of
+        NEAR bytes, in a file: none without the accelerator.
         """
-        found = self._scan(entry, None)
+        found = self._scan(entry, None) if self.holds(entry) else self._scan_file(entry, NO_END)
         if found is None:
             return []
         samples = samples_of(entry[1], found)
@@ -247,20 +249,26 @@ class TarReader:
         return found and run_of(entry[1], found, None if field is None else self._chunk[0])
 
     def _scan(self, entry: Raw, field: bytes | None) -> Found | None:
-        chunk, end = self._chunk
-        if scan is None or entry[4] >= end or not self.plain:
+        if scan is None or not self.holds(entry) or not self.plain:
             return None
+        chunk, end = self._chunk
         return scan(chunk, end - len(chunk), -1, 0, entry[1], self.source.size or NO_END, field, 0, NO_END)
 
-    def far_run(self, entry: Raw, fd: int, offset: int, least: int, most: int) -> PlainRun | None:
-        """Return a run from `entry` on of samples in a file, where the archive begins at `offset`.
-
-        It ends with the first sample of fewer than `least` bytes, and with the one that makes it longer than `most`.
-        None without the accelerator.
-        """
-        if scan is None or not self.plain:
+    def _scan_file(self, entry: Raw, most: int) -> Found | None:
+        """Read headers alone, up to the first sample of fewer than NEAR bytes, or to `most` bytes."""
+        source = self.source
+        if scan is None or not self.plain or not isinstance(source, FileSource):
             return None
-        found = scan(b"", 0, fd, offset, entry[1], self.source.size or NO_END, None, least, most)
+        held = source.file.opened or source.file.open()
+        return scan(b"", 0, held.fd, source.offset, entry[1], source.size or NO_END, None, NEAR, most)
+
+    def far_run(self, entry: Raw, most: int) -> PlainRun | None:
+        """Return the plain samples of a file from `entry` on as a run, which is not in memory.
+
+        It ends with the first sample of fewer than NEAR bytes, and with the one that makes it longer than `most`. None
+        for other sources, and without the accelerator.
+        """
+        found = self._scan_file(entry, most)
         return found and run_of(entry[1], found, None)
 
     def holds(self, entry: Raw) -> bool:

@@ -20,8 +20,8 @@ from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar import block, fast, pax, reader
 from tarkit.tar import header as headers
-from tarkit.tar.reader import PlainRun, TarReader, run_of, samples_of
-from tests._tools import MARKER, Peeked, each_row, member, on_disk, process, stream, with_field
+from tarkit.tar.reader import HeaderSource, PlainRun, TarReader, run_of, samples_of
+from tests._tools import MARKER, Peeked, counted, each_row, member, on_disk, process, stream, with_field
 
 DATA = sorted((Path(__file__).parents[1] / "data").glob("*.tar"))
 POLICIES: list[dict[str, list[str]]] = [{}, {"allow": ["all"]}, {"skip": ["all"]}, {"allow": ["bad-header"]}]
@@ -115,9 +115,9 @@ def singly(pieces: Iterator[Piece]) -> Iterator[TarSample]:
             yield piece
 
 
-def groups(data: bytes, ahead: int, hidden: bool) -> list[object]:
+def groups(source: HeaderSource) -> list[object]:
     """Return the samples of the plain loop over the headers, with what the reader says at its end."""
-    entries, grouping = TarReader(Peeked(data, ahead, hidden)), EntryGroups()
+    entries, grouping = TarReader(source), EntryGroups()
     found: list[object] = []
     try:
         found += grouping.read(entries.raw(), ahead=entries.plain_samples)
@@ -201,8 +201,9 @@ def odd_archive(seed: int, most: int = 700) -> bytes:
 def all_of(data: bytes, seed: int) -> Iterator[object]:
     """Yield what each way of reading an archive finds."""
     pick = random.Random(seed)
-    yield groups(data, 1 << 20, False)
-    yield groups(data, pick.randint(0, 9000), bool(pick.getrandbits(1)))
+    yield groups(Peeked(data, 1 << 20))
+    yield groups(Peeked(data, pick.randint(0, 9000), bool(pick.getrandbits(1))))
+    yield groups(on_disk(data))
     settings, partial = pick.choice(POLICIES), bool(pick.getrandbits(1))
     step, on_file, gather = pick.choice([100, 1000, 1 << 20]), bool(pick.getrandbits(1)), not pick.randrange(4)
     found = [
@@ -275,6 +276,9 @@ def test_runs_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tarkit.samples.reader.find_run", lambda *arguments: None)  # that in Python
     many = b"".join(member(f"{number:03}.x", bytes(40_000)) for number in range(100)) + MARKER
     assert len(list(SampleReader(on_disk(many), Policy()).runs())) < 20
+    reads = counted(source := on_disk(many))
+    assert len(list(SampleReader(source, Policy()))) == 100
+    assert len(reads) < 10
 
 
 @each_row("data", [
