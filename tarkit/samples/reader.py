@@ -380,8 +380,8 @@ class RunFinder:
     """Find runs, with the contents of a field, among the samples of one archive.
 
     The accelerator finds those that are in memory, and those of large samples in files. Python finds those of large
-    samples elsewhere or with the contents of a field, and without the accelerator all. Where Python finds none, it lets
-    a sample pass before it looks again, then 3, 7, up to 63.
+    samples elsewhere, and without the accelerator all. Where Python finds none, it lets a sample pass before it looks
+    again, then 3, 7, up to 63.
     """
 
     def __init__(self, source: Source, field: bytes | None) -> None:
@@ -400,8 +400,6 @@ class RunFinder:
             if found is not None or not far or reader.holds(entry):
                 return found
             least = NEAR
-            if self._field is None and (found := reader.far_run(entry, LARGE)):
-                return found
         if self._left:
             self._left -= 1
             return None

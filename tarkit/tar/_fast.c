@@ -43,7 +43,7 @@ typedef struct {
 
 typedef struct {
     number end, stop;   /* after its last entry: the number of an entry, and the offset */
-    number field, size; /* the content of the field: its offset in `data`, -1 if there is none, and its size */
+    number field, size; /* the content of the field: its offset from `base`, -1 if there is none, and its size */
 } Sample;
 
 /* Return the `size` bytes at an offset, which stay there until the next call; NULL if they are neither held nor in the
@@ -250,6 +250,8 @@ static PyObject *scan(PyObject *module, PyObject *arguments)
         if (own == 0 || each - first == ENTRIES_OF_SAMPLE)
             break;
         if (field.bytes && samples[count].field < 0 && is_field(name + own + 1, length - own - 2, field)) {
+            if (window.fd >= 0 && entry->size > AROUND)
+                break; /* too long to be read for each sample */
             samples[count].field = entry->data - base;
             samples[count].size = entry->size;
         }

@@ -45,15 +45,15 @@ Args:
     fd, offset: the file in which others are read, where the archive begins at an offset; -1 for none.
     at: the offset of the first sample.
     whole: the length of the archive.
-    field: a field that all samples must have, in lower case, or None.
+    field: a field that all samples must have, in lower case, or None; with a file, of up to 4 KiB.
     least: the smallest sample, in bytes; the first smaller one is the last.
     most: after how many bytes to stop.
 
 Returns:
     Four byte strings; None if there is no sample. The keys; the names of the entries, both with NUL between them. For
-    each sample four native int64: the number of entries up to its end, the offset of its end, and place and size of the
-    content of the field, the first if several are, in `data`. For each entry three: place and size of its content, and
-    its end.
+    each sample four native int64: the number of entries up to its end, the offset of its end, and place after `base`
+    and size of the content of the field, the first if several are. For each entry three: place and size of its content,
+    and its end.
 """
 
 _gather: Callable[[bytes, bytes, bytes, int], bytes | None] | None = getattr(_compiled, "gather", None)

@@ -17,9 +17,10 @@ Sources: POSIX.1-2017, pax, "ustar Interchange Format", "pax Interchange Format"
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import repeat
 from struct import Struct
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 from zlib import adler32
 
 from tarkit.errors import Problem, TarkitError, Unsupported, show
@@ -34,6 +35,7 @@ EXTENSION_LIMIT = 16 << 20  # bytes of the extension headers of one entry, and o
 TAILS_KEPT = 64  # distinct header tails that are cached
 NO_END = 1 << 62  # larger than any position
 NEAR = 1 << 15  # bytes: smaller samples are found in memory, in large windows; of others headers alone are read
+_MOST = 1 << 24  # bytes of the samples that the accelerator finds together, without the last
 _NO_TAR = "it is not a tar archive; for a list of inputs use -T, for a recipe tarkit create"
 
 _HEADER = Struct("148s8s356s")  # before the checksum, the checksum, from the typeflag on
@@ -81,15 +83,15 @@ def samples_of(start: int, found: Found) -> list[tuple[bytes, list[Raw]]]:
     return [(key, raw[first:end]) for key, first, end in zip(keys.split(b"\0"), [0, *ends], ends, strict=False)]
 
 
-def run_of(start: int, found: Found, data: bytes | memoryview | None) -> PlainRun:
-    """Return the same as a run, with the contents of the field, if there is one, in the `data` that were read."""
+def run_of(start: int, found: Found, read: Callable[[int, int], bytes] | None) -> PlainRun:
+    """Return the same as a run, with what `read` returns for the content of the field, if there is one."""
     keys, names, samples, entries = found
     numbers, rows = memoryview(entries).cast("q"), memoryview(samples).cast("q")
     stops = memoryview(rows[1::4].tobytes()).cast("q")  # without the others
     contents: list[bytes] = []
-    if data is not None:
+    if read is not None:
         places = zip(rows[2::4].tolist(), rows[3::4].tolist(), strict=True)
-        contents = [bytes(data[at : at + size]) for at, size in places]
+        contents = [read(at, at + size) for at, size in places]
     before = numbers[-4] if len(numbers) > 3 else start
     last = names[names.rfind(b"\0") + 1 :], before, numbers[-3], numbers[-2], numbers[-1], b"0", b"", -1
     return PlainRun(start, keys.split(b"\0"), stops, contents, last)
@@ -230,10 +232,11 @@ class TarReader:
     def plain_samples(self, entry: Raw) -> PlainSamples:
         """Read the plain samples from `entry` on, the last one that `raw` has yielded, which continues after them.
 
-        These are the samples up to the first that is not plain, or whose end is neither in memory nor, for those of
-        NEAR bytes, in a file: none without the accelerator.
+        These are the samples up to the first that is not plain, or whose end is not in memory. If that of `entry` is
+        not, but in a file, headers alone are read, up to the first sample of fewer than NEAR bytes. None without the
+        accelerator.
         """
-        found = self._scan(entry, None) if self.holds(entry) else self._scan_file(entry, NO_END)
+        found = self._scan(entry, None)
         if found is None:
             return []
         samples = samples_of(entry[1], found)
@@ -241,35 +244,31 @@ class TarReader:
         return samples
 
     def plain_run(self, entry: Raw, field: bytes | None = None) -> PlainRun | None:
-        """Return the plain samples from `entry` on, whose ends are in memory, as a run with the contents of a field.
+        """Return the same samples as a run with the contents of a field, of up to 4 KiB if headers alone are read.
 
         `raw` continues after them once they are `passed`. None without the accelerator.
         """
         found = self._scan(entry, field)
-        return found and run_of(entry[1], found, None if field is None else self._chunk[0])
+        if found is None or field is None:
+            return found and run_of(entry[1], found, None)
+        if self.holds(entry):
+            chunk = self._chunk[0]
+            return run_of(entry[1], found, lambda at, stop: bytes(chunk[at:stop]))
+        with suppress(TarkitError):  # the file became shorter, which is noticed again when the sample is read
+            return run_of(entry[1], found, cast("FileSource", self.source).read)
+        return None
 
     def _scan(self, entry: Raw, field: bytes | None) -> Found | None:
-        if scan is None or not self.holds(entry) or not self.plain:
+        source, whole = self.source, self.source.size or NO_END
+        if scan is None or not self.plain:
             return None
-        chunk, end = self._chunk
-        return scan(chunk, end - len(chunk), -1, 0, entry[1], self.source.size or NO_END, field, 0, NO_END)
-
-    def _scan_file(self, entry: Raw, most: int) -> Found | None:
-        """Read headers alone, up to the first sample of fewer than NEAR bytes, or to `most` bytes."""
-        source = self.source
-        if scan is None or not self.plain or not isinstance(source, FileSource):
+        if self.holds(entry):
+            chunk, end = self._chunk
+            return scan(chunk, end - len(chunk), -1, 0, entry[1], whole, field, 0, _MOST)
+        if not isinstance(source, FileSource):
             return None
         held = source.file.opened or source.file.open()
-        return scan(b"", 0, held.fd, source.offset, entry[1], source.size or NO_END, None, NEAR, most)
-
-    def far_run(self, entry: Raw, most: int) -> PlainRun | None:
-        """Return the plain samples of a file from `entry` on as a run, which is not in memory.
-
-        It ends with the first sample of fewer than NEAR bytes, and with the one that makes it longer than `most`. None
-        for other sources, and without the accelerator.
-        """
-        found = self._scan_file(entry, most)
-        return found and run_of(entry[1], found, None)
+        return scan(b"", 0, held.fd, source.offset, entry[1], whole, field, NEAR, _MOST)
 
     def holds(self, entry: Raw) -> bool:
         """Return whether the end of an entry is in memory, if `raw` has yielded it last."""
