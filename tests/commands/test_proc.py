@@ -511,8 +511,13 @@ def test_long_names_keep_their_headers(run: Run, archive: Archive) -> None:
         assert [(info.name, info.mtime) for info in file] == [(f"{name}.x", 1234567890), (f"{name}.y", 0)]
 
 
-def test_a_command_that_empties_its_input(run: Run, archive: Archive) -> None:
-    """It is an error before anything runs; the hint is how to change a field in place."""
+@each_row("environment", [{}, {"BASH_ENV": "/dev/null"}])
+def test_a_command_that_empties_its_input(
+    environment: dict[str, str], run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an error before anything runs, whoever starts it; the hint is how to change a field in place."""
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
     name = archive({"a.json": b"x", "b.json": b"y"})
     ran = run("proc", name, "-c", "tr a-z A-Z < sample.json > sample.json", "-o", "out.tar", exit=2)
     assert ran.lines == [
