@@ -13,6 +13,7 @@ from itertools import islice, pairwise
 from operator import lt
 from typing import TypeVar
 
+from tarkit.streams.files import changed
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import Source, WindowSource
 from tarkit.tar import block
@@ -181,16 +182,18 @@ class RunOfSamples:
         writer.append(self.source, self.start_of(begin), self.stop if end is None else self.stops[end - 1])
 
     def samples(self) -> Iterator[TarSample]:
-        """Yield the samples one by one; their headers are read again."""
+        """Yield the samples one by one; their headers are read again. Raises TarkitError if they are not there."""
         start, source = self.start, self.source
         if isinstance(source, WindowSource):
             entries = TarReader(source.another(), start).raw()
         else:
             entries = TarReader(HeldRange(source.name, start, source.read(start, self.stop)), start).raw()
         for key, stop in zip(self.keys, self.stops, strict=True):
-            own = [next(entries)]
-            while own[-1][4] < stop:
-                own.append(next(entries))
+            own: list[Raw] = []
+            while not own or own[-1][4] < stop:
+                if (entry := next(entries, None)) is None:
+                    raise changed(source.name)
+                own.append(entry)
             sample = TarSample(key, self.source, own, start, stop)
             sample.plain = True
             yield sample

@@ -75,9 +75,12 @@ class File:
 
     def _compare(self, opened: Descriptor) -> None:
         if _identity(os.fstat(opened.fd)) != self._identity:
-            raise TarkitError(
-                f"{self.name}: the file was changed while it was read", "read a copy that no process writes to"
-            )
+            raise changed(self.name)
+
+
+def changed(name: str) -> TarkitError:
+    """Return the error for a file whose bytes are not those that were there before."""
+    return TarkitError(f"{name}: the file was changed while it was read", "read a copy that no process writes to")
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCK = 512, AROUND = 4096, NAME = 1024, GATHERED = 1 << 26,
+enum { BLOCK = 512, AROUND = 4096, FIELD = 4096, NAME = 1024, GATHERED = 1 << 26,
        ENTRIES = 1025, /* 1024 of complete samples, and one more */
        NAMES = 1 << 14, ENTRIES_OF_SAMPLE = 64 };
 
@@ -250,8 +250,8 @@ static PyObject *scan(PyObject *module, PyObject *arguments)
         if (own == 0 || each - first == ENTRIES_OF_SAMPLE)
             break;
         if (field.bytes && samples[count].field < 0 && is_field(name + own + 1, length - own - 2, field)) {
-            if (window.fd >= 0 && entry->size > AROUND)
-                break; /* too long to be read for each sample */
+            if (window.fd >= 0 && entry->size > FIELD)
+                break; /* it is read besides: too long for that */
             samples[count].field = entry->data - base;
             samples[count].size = entry->size;
         }

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
 from struct import Struct
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 from zlib import adler32
 
 from tarkit.errors import Problem, TarkitError, Unsupported, show
@@ -60,6 +60,7 @@ class Entry(NamedTuple):
 
 
 Raw = tuple[bytes, int, int, int, int, bytes, bytes, int]  # the fields of an Entry
+ReadPlaces = Callable[[Iterable[tuple[int, int]]], list[bytes]]  # of places and sizes, as the accelerator returns them
 PlainSamples = Iterable[tuple[bytes, list[Raw]]]  # keys and entries of samples that are plain: see `EntryGroups.read`
 
 
@@ -83,15 +84,14 @@ def samples_of(start: int, found: Found) -> list[tuple[bytes, list[Raw]]]:
     return [(key, raw[first:end]) for key, first, end in zip(keys.split(b"\0"), [0, *ends], ends, strict=False)]
 
 
-def run_of(start: int, found: Found, read: Callable[[int, int], bytes] | None) -> PlainRun:
-    """Return the same as a run, with what `read` returns for the content of the field, if there is one."""
+def run_of(start: int, found: Found, read: ReadPlaces | None) -> PlainRun:
+    """Return the same as a run, with what `read` returns for the places of the contents of a field, if there is one."""
     keys, names, samples, entries = found
     numbers, rows = memoryview(entries).cast("q"), memoryview(samples).cast("q")
     stops = memoryview(rows[1::4].tobytes()).cast("q")  # without the others
     contents: list[bytes] = []
     if read is not None:
-        places = zip(rows[2::4].tolist(), rows[3::4].tolist(), strict=True)
-        contents = [read(at, at + size) for at, size in places]
+        contents = read(zip(rows[2::4].tolist(), rows[3::4].tolist(), strict=True))
     before = numbers[-4] if len(numbers) > 3 else start
     last = names[names.rfind(b"\0") + 1 :], before, numbers[-3], numbers[-2], numbers[-1], b"0", b"", -1
     return PlainRun(start, keys.split(b"\0"), stops, contents, last)
@@ -232,14 +232,14 @@ class TarReader:
     def plain_samples(self, entry: Raw) -> PlainSamples:
         """Read the plain samples from `entry` on, the last one that `raw` has yielded, which continues after them.
 
-        These are the samples up to the first that is not plain, or whose end is not in memory. If that of `entry` is
-        not, but in a file, headers alone are read, up to the first sample of fewer than NEAR bytes. None without the
-        accelerator.
+        These are the samples up to the first that is not plain, or whose end is not in memory. If that is the first,
+        and less than NEAR bytes of it are in memory, headers alone are read in a file, up to the first sample of fewer
+        than NEAR bytes. None without the accelerator.
         """
-        found = self._scan(entry, None)
-        if found is None:
+        scanned = self._scan(entry, None)
+        if scanned is None:
             return []
-        samples = samples_of(entry[1], found)
+        samples = samples_of(entry[1], scanned[0])
         self._passed = samples[-1][1][-1]
         return samples
 
@@ -248,27 +248,31 @@ class TarReader:
 
         `raw` continues after them once they are `passed`. None without the accelerator.
         """
-        found = self._scan(entry, field)
-        if found is None or field is None:
-            return found and run_of(entry[1], found, None)
-        if self.holds(entry):
-            chunk = self._chunk[0]
-            return run_of(entry[1], found, lambda at, stop: bytes(chunk[at:stop]))
+        scanned = self._scan(entry, field)
+        if scanned is None:
+            return None
+        found, read = scanned
         with suppress(TarkitError):  # the file became shorter, which is noticed again when the sample is read
-            return run_of(entry[1], found, cast("FileSource", self.source).read)
+            return run_of(entry[1], found, None if field is None else read)
         return None
 
-    def _scan(self, entry: Raw, field: bytes | None) -> Found | None:
+    def _scan(self, entry: Raw, field: bytes | None) -> tuple[Found, ReadPlaces] | None:
+        """Return what the accelerator finds, and what reads the contents of the field."""
         source, whole = self.source, self.source.size or NO_END
         if scan is None or not self.plain:
             return None
+        chunk, end = self._chunk
         if self.holds(entry):
-            chunk, end = self._chunk
-            return scan(chunk, end - len(chunk), -1, 0, entry[1], whole, field, 0, _MOST)
+            found = scan(chunk, end - len(chunk), -1, 0, entry[1], whole, field, 0, _MOST)
+            if found is not None:
+                return found, lambda places: [bytes(chunk[at : at + size]) for at, size in places]
+            if end - entry[1] >= NEAR:
+                return None
         if not isinstance(source, FileSource):
             return None
         held = source.file.opened or source.file.open()
-        return scan(b"", 0, held.fd, source.offset, entry[1], whole, field, NEAR, _MOST)
+        found = scan(b"", 0, held.fd, source.offset, entry[1], whole, field, NEAR, _MOST)
+        return found and (found, lambda places: [source.read(at, at + size) for at, size in places])
 
     def holds(self, entry: Raw) -> bool:
         """Return whether the end of an entry is in memory, if `raw` has yielded it last."""

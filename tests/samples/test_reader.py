@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarkit.errors import Problem, respell
+from tarkit.errors import Problem, TarkitError, respell
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples import reader
 from tarkit.samples.reader import EntryGroups, SampleReader, group_entries
@@ -767,3 +769,14 @@ def test_the_rest_that_is_left_out_is_named(policy: str) -> None:
         passing = Policy(**{policy: ["bad-header"]}, warn=said.append)
         list(SampleReader(opened(EIGHT + b"x" * 3000), passing))
         assert said[-1] == f"x.tar: at {len(EIGHT)}: no valid header follows: the rest, 3000 bytes, is left out"
+
+
+def test_a_run_whose_headers_are_gone(tmp_path: Path) -> None:
+    """Zeros in place of the headers of a run, when these are read again, are an error, and not an end."""
+    path = tmp_path / "x.tar"
+    path.write_bytes(b"".join(member(f"{number}.x", b"1") for number in range(9)) + MARKER)
+    run = next(SampleReader(FileSource(os.open(path, os.O_RDONLY), "x.tar"), Policy()).runs())
+    assert isinstance(run, RunOfSamples)
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(TarkitError, match=re.escape("x.tar: the file was changed while it was read")):
+        list(run.samples())

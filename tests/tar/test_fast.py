@@ -20,7 +20,7 @@ from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar import block, fast, pax, reader
 from tarkit.tar import header as headers
-from tarkit.tar.reader import HeaderSource, PlainRun, TarReader, run_of, samples_of
+from tarkit.tar.reader import HeaderSource, PlainRun, ReadPlaces, TarReader, run_of, samples_of
 from tests._tools import MARKER, Peeked, counted, each_row, member, on_disk, process, stream, with_field
 
 DATA = sorted((Path(__file__).parents[1] / "data").glob("*.tar"))
@@ -45,11 +45,16 @@ def in_python(data: bytes, at: int, base: int, whole: int, field: bytes | None =
     return found and as_found(found)
 
 
+def contents_in(data: bytes) -> ReadPlaces:
+    """Return what reads contents at offsets of these bytes."""
+    return lambda places: [data[at : at + size] for at, size in places]
+
+
 def in_c(data: bytes, at: int, base: int, whole: int, field: bytes | None = None) -> Found | None:
     """Return the same, found by the accelerator."""
     assert fast.scan is not None
     found = fast.scan(data, base, -1, 0, base + at, whole, field, 0, FAR)
-    return found and as_found(run_of(base + at, found, None if field is None else HeldRange("x", 0, data).read))
+    return found and as_found(run_of(base + at, found, field and contents_in(data)))
 
 
 def samples_in_c(data: bytes, at: int, base: int, whole: int) -> list[tuple[bytes, list[reader.Raw]]]:
@@ -68,7 +73,7 @@ def in_file(
         file.write(bytes(10) + data)
         file.flush()
         found = fast.scan(b"", 0, file.fileno(), 10, at, whole, field, least, most)
-    return found and as_found(run_of(at, found, None if field is None else HeldRange("x", 0, data).read))
+    return found and as_found(run_of(at, found, field and contents_in(data)))
 
 
 each_finder = pytest.mark.parametrize("find", [in_python, pytest.param(in_c, marks=compiled)])
@@ -300,9 +305,12 @@ def test_runs_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tarkit.samples.reader.find_run", lambda *arguments: None)  # that in Python
     many = b"".join(member(f"{number:03}.x", bytes(40_000)) for number in range(100)) + MARKER
     assert len(list(SampleReader(on_disk(many), Policy()).runs())) < 20
-    reads = counted(source := on_disk(many))
-    assert len(list(SampleReader(source, Policy()))) == 100
-    assert len(reads) < 10
+    small_first = b"".join(member(f"{n:03}.a") + member(f"{n:03}.x", bytes(40_000)) for n in range(100)) + MARKER
+    for each in (many, small_first):
+        reads = counted(source := on_disk(each))
+        assert len(list(SampleReader(source, Policy()))) == 100
+        assert len(list(SampleReader(source, Policy()).runs(b"a" if each is small_first else None))) < 20
+        assert len(reads) < 20
 
 
 @each_row("data", [
