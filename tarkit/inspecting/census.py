@@ -17,7 +17,7 @@ from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import EntryChecks, EntryGroups, SampleReader
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
 from tarkit.streams.location import Location
-from tarkit.streams.source import Source
+from tarkit.streams.source import Source, WindowSource
 from tarkit.tar.block import BLOCK, PAX_GLOBAL, SLASH
 from tarkit.tar.reader import Entry, Raw, TarReader
 
@@ -335,13 +335,19 @@ def count_input(
     tmpdir: str | None = None,
     visit: Callable[[TarSample], None] | None = None,
 ) -> Census:
-    """Count one input, and call `visit` with each sample. Raises as `count_samples` and `open_source` do."""
+    """Count one input, and call `visit` with each sample.
+
+    Raises:
+        TarkitError: as `count_samples` and `open_source` do; the file was changed meanwhile.
+    """
     source = open_source(location, tmpdir=tmpdir)
     try:
         if visit is not None or policy.allowed or policy.skipped or policy.maxerr:
             census = count_samples(source, policy, visit)
         else:
             census = count(source, policy)
+        if isinstance(source, WindowSource):
+            source.unchanged()
     finally:
         source.close()
     census.name = source.name

@@ -9,7 +9,7 @@ import os
 import shlex
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,6 +26,7 @@ from tarkit.samples.dataset import DatasetReader, open_source
 from tarkit.streams.background import ReadAhead
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.streams.source import FileSource, StreamSource, WindowSource
+from tarkit.tar.reader import Raw, TarReader
 from tests._tools import each_row, program
 from tests.conftest import Archive, Content, Feed, Run, keys, tar
 
@@ -365,3 +366,31 @@ def test_a_file_that_is_overwritten(
     monkeypatch.setattr(inputs_module.SampleReader, "_read", overwritten)
     ran = run(*words.split(), exit=1)
     assert ran.lines[0] == f"tarkit: {name}: the file was changed while it was read"
+
+
+@each_row(
+    "words",
+    [
+        "stats a.tar",
+        "stats a.tar --allow all",
+        "check a.tar",
+        "index a.tar --format tsv",
+        "tsv a.tar -f x",
+    ],
+)
+def test_a_file_that_is_overwritten_while_it_is_looked_at(
+    words: str, run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an error of what reads headers alone as well: counts, findings and offsets are those of one state."""
+    Path("a.tar").write_bytes(tar({f"{number}.x": b"1" * 5000 for number in range(20)}))
+    raw = TarReader.raw
+
+    def overwritten(self: TarReader) -> Iterator[Raw]:
+        for entry in raw(self):
+            os.utime("a.tar", ns=(1, 1))
+            yield entry
+
+    monkeypatch.setattr(TarReader, "raw", overwritten)
+    ran = run(*words.split(), exit=1)
+    assert "a.tar: the file was changed while it was read" in ran.stdout.decode() + ran.stderr
+    assert sorted(os.listdir()) == ["a.tar"], "no index is written"
