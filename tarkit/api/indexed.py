@@ -262,8 +262,7 @@ def get(data: Chain, key: str, view: Callable[[TarSample, bytes | None], Sample]
         held = sample.stop - sample.start <= WHOLE or not source.seekable
         read = source.recent if isinstance(source, WindowSource) else source.read
         content = read(sample.start, sample.stop) if held else None
-        if isinstance(source, WindowSource):
-            source.unchanged()
+        source.unchanged()
         return view(sample, content)
 
 

@@ -245,8 +245,7 @@ class Sample(Mapping[str, bytes]):
             return self._data[raw[2] - sample.start : raw[2] - sample.start + raw[3]]
         source = sample.source
         content = source.read(raw[2], raw[2] + raw[3])
-        if isinstance(source, WindowSource):
-            source.unchanged()
+        source.unchanged()
         return content
 
     def _items(self) -> SampleItems:
@@ -258,7 +257,7 @@ class Sample(Mapping[str, bytes]):
             held = HeldRange(source.name, sample.start, self._data)
             sample = TarSample(sample.key, held, sample.raw, sample.start, sample.stop)
         seen = describe_sample(sample)
-        if self._data is None and isinstance(source, WindowSource):
+        if self._data is None:
             source.unchanged()
         return seen
 

@@ -28,7 +28,7 @@ from tarkit.samples.reader import (
 from tarkit.samples.sample import KEYLESS, Recent, is_safe, key_of
 from tarkit.spill.multimap import Multimap
 from tarkit.streams.location import Location
-from tarkit.streams.source import Source, WindowSource
+from tarkit.streams.source import Source
 from tarkit.streams.text import sum_file
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
@@ -295,8 +295,7 @@ def check_source(
         report.shard = location.name
         yield from checked
         read(source)
-        if isinstance(source, WindowSource):
-            source.unchanged()
+        source.unchanged()
         source.close()
         if asked.digest and location.kind in ("path", "url"):
             report.sha256, report.stored = sum_file(location.kind, location.text, location.options)

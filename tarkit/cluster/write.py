@@ -188,6 +188,9 @@ class BlockSource:
     def release(self, pos: int) -> None:
         """Do nothing."""
 
+    def unchanged(self) -> None:
+        """Do nothing: the bytes of the sample are held."""
+
     def lend(self, flush: Callable[[], None]) -> None:
         """Do nothing: what was read is written before the next sample is."""
 

@@ -20,7 +20,7 @@ from tarkit.samples.sample import TarSample, split_name
 from tarkit.streams.codecs import MESSAGES, codec_by_suffix
 from tarkit.streams.location import Location
 from tarkit.streams.sink import Sink, open_sink
-from tarkit.streams.source import Source, WindowSource
+from tarkit.streams.source import Source
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import block
 
@@ -227,8 +227,7 @@ def build_indexes(
             builder.finish(count, end)
             if strict and builder.error is not None:
                 raise builder.error
-        if isinstance(source, WindowSource):
-            source.unchanged()
+        source.unchanged()
     finally:
         source.close()
     return Scanned(count, source.size or 0, samples.dropped), builders

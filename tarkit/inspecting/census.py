@@ -17,7 +17,7 @@ from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import EntryChecks, EntryGroups, SampleReader
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
 from tarkit.streams.location import Location
-from tarkit.streams.source import Source, WindowSource
+from tarkit.streams.source import Source
 from tarkit.tar.block import BLOCK, PAX_GLOBAL, SLASH
 from tarkit.tar.reader import Entry, Raw, TarReader
 
@@ -346,8 +346,7 @@ def count_input(
             census = count_samples(source, policy, visit)
         else:
             census = count(source, policy)
-        if isinstance(source, WindowSource):
-            source.unchanged()
+        source.unchanged()
     finally:
         source.close()
     census.name = source.name

@@ -41,6 +41,9 @@ class Held:
     def release(self, pos: int) -> None:
         """Do nothing: all bytes stay readable."""
 
+    def unchanged(self) -> None:
+        """Do nothing: what is held stays as it is."""
+
     def lend(self, flush: Callable[[], None]) -> None:
         """Do nothing: the bytes do not move."""
 

@@ -63,6 +63,9 @@ class Source(Protocol):
     def release(self, pos: int) -> None:
         """Declare that the bytes before `pos` are not needed again."""
 
+    def unchanged(self) -> None:
+        """Raise TarkitError if what was read is not what is there now; do nothing if that is not known."""
+
     def lend(self, flush: Callable[[], None]) -> None:
         """Register `flush`, to be called once, before bytes of a stream are overwritten or dropped."""
 
@@ -335,6 +338,9 @@ class StreamSource:
     def lend(self, flush: Callable[[], None]) -> None:
         """Register `flush`, to be called once, before the window moves."""
         self._borrowers.add(flush)
+
+    def unchanged(self) -> None:
+        """Do nothing: what was read once is not there any more."""
 
     def close(self) -> None:
         """Close the reader. Bytes in the window that were not released can still be read."""

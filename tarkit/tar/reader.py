@@ -266,7 +266,7 @@ class TarReader:
             found = scan(chunk, end - len(chunk), -1, 0, entry[1], whole, field, 0, _MOST)
             if found is not None:
                 return found, lambda places: [bytes(chunk[at : at + size]) for at, size in places]
-            if end - entry[1] >= NEAR:
+            if end - entry[1] >= NEAR:  # so much of it is in memory: most likely it is not plain
                 return None
         if not isinstance(source, FileSource):
             return None
