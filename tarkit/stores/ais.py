@@ -38,7 +38,16 @@ from tarkit.stores.http import (
     token_hint,
 )
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import PASSING, Info, StoreOptions, TryAgain, denied_error, not_found_error, unquote_etag
+from tarkit.stores.store import (
+    PASSING,
+    Info,
+    StoreOptions,
+    TryAgain,
+    check_name,
+    denied_error,
+    not_found_error,
+    unquote_etag,
+)
 from tarkit.stores.transfer import RetryPolicy
 
 if TYPE_CHECKING:
@@ -220,7 +229,7 @@ class AisStore:
 
     def address(self, url: str, query: Mapping[str, str]) -> str:
         """Return the address of an object at the gateway."""
-        _, bucket, name, rest = split_url(url)
+        _, bucket, name, rest = split_url(url, whole=True)
         if not name:
             raise Usage(f"{public_name(url)}: the name of the object is missing", "ais://BUCKET/NAME")
         path = f"/v1/objects/{quote(bucket)}/{quote(name, errors='surrogateescape')}"
@@ -349,10 +358,10 @@ def settings(scheme: str) -> frozenset[str]:
     return frozenset(("endpoint", "token"))
 
 
-def split_url(url: str) -> tuple[str, str, str, dict[str, str]]:
+def split_url(url: str, whole: bool = False) -> tuple[str, str, str, dict[str, str]]:
     """Return the URL of a bucket with a slash, its name, that of the object, and the query that stands for the rest.
 
-    A first component with `@` or `#` is a namespace, of this cluster (`#NAMESPACE`) or of one attached to it.
+    `whole`: it is the name of an object, else how names begin. A first component with `@` or `#` is a namespace, of this cluster (`#NAMESPACE`) or of one attached to it.
     """
     scheme = scheme_of(url) or ""
     rest = url[len(scheme) + 3 :]
@@ -364,6 +373,8 @@ def split_url(url: str) -> tuple[str, str, str, dict[str, str]]:
     bucket, slash, name = rest.partition("/")
     if not bucket:
         raise Usage(f"{public_name(url)}: the bucket is missing", f"{scheme}://BUCKET/NAME")
+    check_name(url, bucket)
+    check_name(url, name, whole)
     return f"{url[: len(url) - len(name)]}{'' if slash else '/'}", bucket, name, query
 
 

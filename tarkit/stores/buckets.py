@@ -11,7 +11,7 @@ from typing import Any
 from tarkit import errors
 from tarkit.errors import Usage, spell
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import StoreOptions
+from tarkit.stores.store import StoreOptions, check_name
 from tarkit.threads import mark_native_threads, refuse_copy
 
 _BUCKET = re.compile(r"(?!\.+\Z)[A-Za-z0-9._$:-]+")  # `:` is that of the tenants of Ceph, `$` that of `$web` of Azure
@@ -66,11 +66,11 @@ def settings(scheme: str) -> frozenset[str]:
     return frozenset(_SETTINGS[scheme].split())
 
 
-def split_url(url: str) -> tuple[str, str, str]:
+def split_url(url: str, whole: bool = False) -> tuple[str, str, str]:
     """Return the scheme, the bucket and the name of an object, or how names begin.
 
     Raises:
-        Usage: obstore would request another object, or none: it leaves out slashes at both ends of names.
+        Usage: obstore would request another object, or none (see `check_name`).
     """
     scheme = scheme_of(url) or ""
     bucket, _, key = url[len(scheme) + 3 :].partition("/")
@@ -78,34 +78,25 @@ def split_url(url: str) -> tuple[str, str, str]:
         raise Usage(f"{public_name(url)}: the bucket is missing", f"{scheme}://BUCKET/NAME")
     if not _BUCKET.fullmatch(bucket):
         raise Usage(f"{public_name(url)}: this is not the name of a bucket", f"{scheme}://BUCKET/NAME")
-    reason = _refusal(key)
-    if reason is not None:
-        raise Usage(f"{public_name(url)}: the library cannot name this object: {reason}", "give it another name")
+    check_name(url, key, whole)
+    fault = None
+    if whole and key.endswith("/"):
+        fault = "it ends in a slash"
+    elif _CONTROL.search(key):
+        fault = "it has a line end or another control character"
+    elif not key.isascii() and not _encodable(key):
+        fault = "it is not valid UTF-8"
+    if fault is not None:
+        raise Usage(f"{public_name(url)}: the library cannot name this object: {fault}", "give it another name")
     return scheme, bucket, key
 
 
 def split_named(url: str) -> tuple[str, str, str]:
     """Return the scheme, the bucket and the name of an object; raise Usage for what cannot be one."""
-    scheme, bucket, key = split_url(url)
+    scheme, bucket, key = split_url(url, whole=True)
     if not key:
         raise Usage(f"{public_name(url)}: the name of the object is missing", f"{scheme}://BUCKET/NAME")
-    if key.endswith("/"):
-        what = f"{public_name(url)}: the library cannot name this object: it ends in a slash"
-        raise Usage(what, "give it another name")
     return scheme, bucket, key
-
-
-def _refusal(key: str) -> str | None:
-    """Return why obstore cannot request names that begin so; None if it can."""
-    if key.startswith("/"):
-        return "it begins with a slash"
-    if "//" in key:
-        return "there is nothing between two slashes"
-    if not {".", ".."}.isdisjoint(key.split("/")[:-1]) or key in (".", ".."):
-        return "a part between slashes is . or .."
-    if _CONTROL.search(key):
-        return "it has a line end or another control character"
-    return None if key.isascii() or _encodable(key) else "it is not valid UTF-8"
 
 
 def _encodable(text: str) -> bool:

@@ -33,7 +33,16 @@ from tarkit.stores.http import (
     token_hint,
 )
 from tarkit.stores.schemes import public_name
-from tarkit.stores.store import Info, StoreOptions, TryAgain, Upload, denied_error, not_found_error, unquote_etag
+from tarkit.stores.store import (
+    Info,
+    StoreOptions,
+    TryAgain,
+    Upload,
+    check_name,
+    denied_error,
+    not_found_error,
+    unquote_etag,
+)
 
 if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
@@ -194,7 +203,7 @@ class HubStore:
 
     def _locate(self, url: str) -> Located:
         """Ask the Hub where the bytes of a file are. Redirects are followed while they lead to the Hub itself."""
-        found = split_url(url)
+        found = split_url(url, whole=True)
         if not found.path or found.path.endswith("/"):
             raise Usage(f"{public_name(url)}: the name of the file is missing", _FORM)
         prefix = "" if found.kind == "models" else f"{found.kind}/"
@@ -265,13 +274,17 @@ def settings(scheme: str) -> frozenset[str]:
     return frozenset(("token",))
 
 
-def split_url(url: str) -> HubPath:
-    """Return the parts of a URL."""
+def split_url(url: str, whole: bool = False) -> HubPath:
+    """Return the parts of a URL, whose path is that of a file if `whole`, else how paths begin."""
     found = _URL.fullmatch(url)
     if found is None:
         raise Usage(f"{public_name(url)}: this is not the URL of a file on the Hub", _FORM)
     kind, repository, revision, path = found.groups()
-    return HubPath(url[: found.start(4)], kind or "models", repository, unquote(revision or "main"), path)
+    revision = unquote(revision or "main")
+    check_name(url, repository)
+    check_name(url, revision)
+    check_name(url, path, whole)
+    return HubPath(url[: found.start(4)], kind or "models", repository, revision, path)
 
 
 def _token() -> str | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.sizes import parse_size
-from tarkit.stores.schemes import SECRET, refuse_url
+from tarkit.stores.schemes import SECRET, public_name, refuse_url
 
 if TYPE_CHECKING:
     from tarkit.stores.checksum import Checksum
@@ -26,6 +26,8 @@ def silent(line: str) -> None:
 
 PASSING = frozenset((408, 425, 429, 500, 502, 503, 504))
 """Statuses of replies to requests that may be made again (RFC 9110 15.5.9, 15.6; RFC 8470; RFC 6585)."""
+
+_DOTS = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)  # the parts of a name that RFC 3986 6.2.2 removes
 
 
 class Info(NamedTuple):
@@ -241,6 +243,27 @@ def parse_options(given: Mapping[str, object] | None) -> StoreOptions | None:
         rewrite=(rewrite,) if isinstance(rewrite, str) else tuple(rewrite),
         storage={key: value for key, value in given.items() if key not in _KINDS and value is not None},
     )
+
+
+def check_name(url: str, name: str, whole: bool = True) -> None:
+    """Raise Usage for a name that libraries and servers take for another one; `whole` False is for the start of names.
+
+    They leave out slashes and empty parts, and resolve the parts `.` and `..`, also those that are percent-encoded.
+    """
+    if (fault := name_fault(name, whole)) is not None:
+        raise Usage(f"{public_name(url)}: the library cannot name this object: {fault}", "give it another name")
+
+
+def name_fault(name: str, whole: bool = True) -> str | None:
+    """Return why `check_name` refuses a name; None if it does not."""
+    if name.startswith("/"):
+        return "it begins with a slash"
+    if "//" in name:
+        return "there is nothing between two slashes"
+    parts = name.split("/")
+    if any(map(_DOTS.fullmatch, parts if whole else parts[:-1])):
+        return "a part between slashes is . or .."
+    return None
 
 
 def not_found_error(name: str) -> FileNotFoundError:

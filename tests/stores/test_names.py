@@ -1,0 +1,129 @@
+"""Names of objects: a request is for the object of exactly this name, or there is none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from threading import Thread
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+pytest.importorskip("urllib3")
+
+from tarkit.errors import TarkitError, Usage
+from tarkit.stores import connect
+from tarkit.stores.store import StoreOptions
+from tests._tools import each_row
+from tests.stores._http import QuietServer
+
+OPTIONS = StoreOptions(retries=0, timeout=5)
+PARTS = ("a", ".a", "a.", "...", "..a", "a b", "%", "%2f", "é", "?", "#x", "%252e")
+"""Parts of names that stay as they are."""
+DOTS = (".", "..", "%2e", "%2E%2e", ".%2E", "%2e.")
+START = {"ais": "ais://b/", "hf": "hf://datasets/org/set@main/", "s3": "s3://b/"}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The paths of the requests to a server that has nothing."""
+    paths: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Print nothing."""
+
+        def do_GET(self) -> None:
+            path = urlsplit(self.path).path
+            known = b'{"sha": "%s"}' % (b"a" * 40) if "/revision/" in path else b""
+            if not known:
+                paths.append(path)
+            self.send_response(200 if known else 404)
+            self.send_header("Content-Length", str(len(known)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(known)
+
+        do_HEAD = do_DELETE = do_PUT = do_GET
+
+    server = QuietServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+    for name in ("AIS_ENDPOINT", "HF_ENDPOINT", "AWS_ENDPOINT_URL"):
+        monkeypatch.setenv(name, endpoint)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "HF_TOKEN"):
+        monkeypatch.setenv(name, "x")
+    connect._store.cache_clear()  # which has endpoints of before
+    yield paths
+    connect._store.cache_clear()
+    server.shutdown()
+    server.server_close()
+
+
+def calls(url: str) -> dict[str, Callable[[], object]]:
+    return {
+        "read": lambda: connect.open_object(url, OPTIONS),
+        "head": lambda: connect.head_object(url, OPTIONS),
+        "write": lambda: connect.create_object(url, options=OPTIONS),
+        "remove": lambda: connect.delete_object(url, OPTIONS),
+        "list": lambda: list(connect.list_objects(f"{url}/x", OPTIONS)),
+    }
+
+
+@each_row("scheme", sorted(START))
+@each_row("seed", range(40))
+def test_names_that_stand_for_others_are_refused(scheme: str, seed: int, asked: list[str]) -> None:
+    """In all stores, for every operation, before a request."""
+    pick = random.Random(seed)
+    parts = [*pick.choices(PARTS, k=pick.randrange(3)), pick.choice((*DOTS, "")), *pick.choices(PARTS, k=2)]
+    asked.clear()
+    for what, call in calls(START[scheme] + "/".join(parts)).items():
+        if scheme == "hf" and what in ("write", "remove"):  # which are never possible
+            continue
+        with pytest.raises(Usage, match="cannot name this object") as raised:
+            call()
+        assert "\n" not in str(raised.value), what
+    assert asked == []
+
+
+@each_row(
+    "url",
+    [
+        "ais://../b/a.tar",
+        "ais://./a.tar",
+        "ais://%2e%2E/b/a.tar",
+        "ais://b/..",
+        "ais://@uuid#ns/../a.tar",
+        "hf://datasets/../../a.tar",
+        "hf://datasets/org/../a.tar",
+        "hf://../set/a.tar",
+        "hf://datasets/org/set@../a.tar",
+        "hf://datasets/org/set@%2E%2E/a.tar",
+        "hf://datasets/org/set@x%2F..%2F..%2Fy/a.tar",
+        "hf://datasets/org/set@main/..",
+    ],
+)
+def test_what_comes_before_the_name(url: str, asked: list[str]) -> None:
+    """A bucket, a repository and a revision are no way out either."""
+    asked.clear()
+    for call in (connect.open_object, connect.head_object):
+        with pytest.raises(Usage):
+            call(url, OPTIONS)
+    with pytest.raises(Usage):
+        list(connect.list_objects(f"{url}/x", OPTIONS))
+    assert asked == []
+
+
+@each_row("scheme", ["ais", "hf"])
+@each_row("seed", range(40))
+def test_other_names_are_sent_as_they_are(scheme: str, seed: int, asked: list[str]) -> None:
+    pick = random.Random(seed)
+    name = "/".join(pick.choices(PARTS, k=pick.randrange(1, 5)))
+    asked.clear()
+    with pytest.raises((TarkitError, FileNotFoundError)):
+        connect.head_object(START[scheme] + name, OPTIONS)
+    assert {unquote(path).removesuffix(name)[-2:] for path in asked} <= {"b/", "a/"}
+    assert asked
