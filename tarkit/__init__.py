@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tarkit.api.inspect import Stats as Stats
     from tarkit.api.map import WorkOptions as WorkOptions
     from tarkit.api.mix import mix as mix
-    from tarkit.api.run import TarkitWarning as TarkitWarning
     from tarkit.api.sample import DecodedSample as DecodedSample
     from tarkit.api.sample import Sample as Sample
     from tarkit.api.tree.plan import Plan as Plan
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from tarkit.cluster.api import write_on_cluster as write_on_cluster
     from tarkit.errors import Problem as Problem
     from tarkit.errors import TarkitError as TarkitError
+    from tarkit.errors import TarkitWarning as TarkitWarning
     from tarkit.errors import Unsupported as Unsupported
     from tarkit.errors import Usage as Usage
     from tarkit.inspecting.census import Share as Share
@@ -79,7 +79,7 @@ _MODULES = {
     "Stats": "tarkit.api.inspect",
     "TarWriter": "tarkit.api.writers",
     "TarkitError": "tarkit.errors",
-    "TarkitWarning": "tarkit.api.run",
+    "TarkitWarning": "tarkit.errors",
     "Unsupported": "tarkit.errors",
     "Usage": "tarkit.errors",
     "WorkOptions": "tarkit.api.map",

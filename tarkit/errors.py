@@ -18,6 +18,22 @@ import re
 import signal
 
 
+class TarkitWarning(UserWarning):
+    """A problem that does not end the run."""
+
+
+def warn(text: str) -> None:
+    """Issue a TarkitWarning, whose place is the line outside of tarkit that called it."""
+    import sys
+    import warnings
+
+    ours = ("tarkit.", "contextlib")  # whose wrappers stand between two functions of tarkit
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, TarkitWarning, stacklevel=level)
+
+
 class TarkitError(Exception):
     """An error for the user. `hint`, if any, says what to do about it.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -142,7 +141,7 @@ class Run:
         if self._on_problem is not None:
             self._on_problem(text)
         else:
-            warnings.warn(text, TarkitWarning, stacklevel=_outside())
+            errors.warn(text)
 
     def watch(self, samples: Iterator[AnyPiece], position: Callable[[], int], total: int | None) -> Iterator[AnyPiece]:
         """Count the samples that pass, and show progress; see `draw`."""
@@ -280,18 +279,3 @@ def new_run(
     run = Run(tmpdir=tmpdir, on_problem=on_problem)
     run.policy = Policy(allow, skip, maxerr, run.warn)
     return run
-
-
-class TarkitWarning(UserWarning):
-    """A problem in an archive that does not end the run."""
-
-
-def _outside() -> int:
-    """Return how many frames up the caller of tarkit is, for `warnings.warn`."""
-    import sys
-
-    ours = ("tarkit.", "contextlib")  # whose wrappers stand between two functions of tarkit
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
-        level, frame = level + 1, frame.f_back
-    return level

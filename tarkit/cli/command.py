@@ -330,7 +330,7 @@ class Command(click.Command):
         chosen = {name: value for name, value in given.items() if value is not None}
         tell = silent if ctx.meta.get("tarkit.quiet") else say
         note = tell if ctx.meta.get("tarkit.verbose") else silent
-        connect.configure(StoreOptions(**chosen, tell=tell, note=note))
+        connect.configure(StoreOptions(**chosen, tell=tell, note=note, warn=tell))
         return self.run(ctx)
 
     def run(self, ctx: click.Context) -> Any:

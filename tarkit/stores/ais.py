@@ -361,7 +361,9 @@ def settings(scheme: str) -> frozenset[str]:
 def split_url(url: str, whole: bool = False) -> tuple[str, str, str, dict[str, str]]:
     """Return the URL of a bucket with a slash, its name, that of the object, and the query that stands for the rest.
 
-    `whole`: it is the name of an object, else how names begin. A first component with `@` or `#` is a namespace, of this cluster (`#NAMESPACE`) or of one attached to it.
+    The name is that of an object if `whole`, else how names begin.
+
+    A first component with `@` or `#` is a namespace, of this cluster (`#NAMESPACE`) or of one attached to it.
     """
     scheme = scheme_of(url) or ""
     rest = url[len(scheme) + 3 :]

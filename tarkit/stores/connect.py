@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from tarkit.errors import Usage, spell
+from tarkit.errors import Usage, spell, warn
 from tarkit.sizes import parse_size
 from tarkit.stores.rewrite import check_rules
 from tarkit.stores.schemes import Scheme, find_scheme, public_name, scheme_of, unknown_scheme_error
@@ -38,7 +38,7 @@ def options_of(options: StoreOptions | None) -> StoreOptions:
 
 def portable_options(options: StoreOptions | None) -> StoreOptions:
     """Return options of URLs for other machines: without functions, and without a cache, which is a directory here."""
-    return replace(options_of(options), tell=silent, note=silent, cache=None, cache_size=None)
+    return replace(options_of(options), tell=silent, note=silent, warn=warn, cache=None, cache_size=None)
 
 
 def check_settings(url: str, options: StoreOptions) -> None:

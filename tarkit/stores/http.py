@@ -139,7 +139,8 @@ class HttpReply:
         date = reply.headers.get("Last-Modified")
         version = reply.headers.get("ETag") or date
         checksum = named_by(reply.headers, whole=reply.status == HTTPStatus.OK)
-        self.info = Info(url, size, version, ranges, _time(date), checksum)
+        ends = size is not None or reply.headers.get("Transfer-Encoding", "").lower() == "chunked"
+        self.info = Info(url, size, version, ranges, _time(date), checksum, ends)
 
     def _range(self, reply: BaseHTTPResponse, start: int, stop: int | None) -> tuple[int, int | None]:
         """Return the end of the range that a reply has, and the length of the object, if the reply says it."""

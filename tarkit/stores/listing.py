@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable, Iterator
 from signal import SIGKILL
 from typing import Any
+from warnings import WarningMessage, catch_warnings, simplefilter
 
-from tarkit.errors import TarkitError
+from tarkit.errors import TarkitError, warn
 from tarkit.stores.connect import list_objects
 from tarkit.stores.schemes import find_scheme, public_name
 from tarkit.stores.store import StoreOptions
@@ -103,7 +104,9 @@ def in_child(url: str, work: Callable[[], list[str]]) -> list[str]:
         os.waitpid(pid, 0)
     if not data:
         raise TarkitError("the process that lists objects ended early")
-    urls, error = pickle.loads(data)
+    urls, error, warnings = pickle.loads(data)
+    for text in warnings:
+        warn(text)
     if error is None:
         names: list[str] = urls
         return names
@@ -115,11 +118,14 @@ def in_child(url: str, work: Callable[[], list[str]]) -> list[str]:
 
 
 def _answer(work: Callable[[], list[str]], result: int) -> None:
-    """Write the result, or the error, of a function to a pipe, and end the process."""
+    """Write the result, or the error, of a function to a pipe, with its warnings, and end the process."""
     error: tuple[type[Exception], tuple[Any, ...], str | None] | None = None
     urls: list[str] = []
+    caught: list[WarningMessage] = []
     try:
-        urls = work()
+        with catch_warnings(record=True) as caught:
+            simplefilter("always")
+            urls = work()
     except OSError as failed:
         error = (type(failed), (failed.errno, failed.strerror, failed.filename), None)
     except TarkitError as failed:
@@ -127,5 +133,5 @@ def _answer(work: Callable[[], list[str]], result: int) -> None:
     except BaseException as failed:
         error = (TarkitError, (f"{type(failed).__name__}: {failed}",), None)
     with open(result, "wb") as pipe:
-        pickle.dump((urls, error), pipe)
+        pickle.dump((urls, error, [str(each.message) for each in caught]), pipe)
     os._exit(0)

@@ -319,7 +319,8 @@ def _info(url: str, path: str, system: Any) -> Info:
     entry = system.info(path)
     if entry["type"] == "directory":
         raise IsADirectoryError(path)
-    return Info(url, entry.get("size"), _version(entry))
+    size = entry.get("size")
+    return Info(url, size, _version(entry), ends=size is not None)
 
 
 def _version(entry: dict[str, Any]) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tarkit.errors import TarkitError, Usage, spell
+from tarkit.errors import TarkitError, Usage, spell, warn
 from tarkit.sizes import parse_size
 from tarkit.stores.schemes import SECRET, public_name, refuse_url
 
@@ -40,6 +40,8 @@ class Info(NamedTuple):
         ranges: whether parts of it can be read.
         modified: when it was written, in nanoseconds since 1970; None if the store does not say.
         checksum: that of all its bytes; None if the reply does not name one that is known.
+        ends: whether a connection that ends early is noticed; not of a reply without a length, whose end is that of the
+            connection.
     """
 
     url: str
@@ -48,6 +50,7 @@ class Info(NamedTuple):
     ranges: bool = True
     modified: int | None = None
     checksum: Checksum | None = None
+    ends: bool = True
 
 
 class Reply(Protocol):
@@ -149,6 +152,7 @@ class StoreOptions:
         storage: settings of the library that serves the scheme, such as `region`; may contain secrets.
         tell: called with lines about broken connections, about the cache, and about peers that have not come.
         note: called with lines about how objects are read.
+        warn: called with what may be missing or wrong, although the run goes on.
 
     Raises:
         Usage: the cache is a URL; `cache_size` is invalid, or there is no cache.
@@ -165,6 +169,7 @@ class StoreOptions:
     storage: Mapping[str, object] = field(default_factory=dict)
     tell: Callable[[str], None] = field(default=silent, compare=False)
     note: Callable[[str], None] = field(default=silent, compare=False)
+    warn: Callable[[str], None] = field(default=warn, compare=False)
 
     def __post_init__(self) -> None:
         refuse_url(self.cache, "cache")

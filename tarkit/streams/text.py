@@ -7,10 +7,12 @@ import os
 from functools import partial
 from typing import Literal, cast
 
-from tarkit.errors import show
+from tarkit.errors import TarkitError, show
 from tarkit.stores import connect, schemes
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.sink import Sink, open_sink
+
+_PARQUET = b"PAR1"  # the first bytes of a file, and its last ones
 
 
 def parse_file(word: str) -> tuple[Literal["path", "pipe", "url"], str]:
@@ -143,12 +145,31 @@ def _fetched(url: str, options: StoreOptions | None) -> io.BufferedReader:
     file = TemporaryFile()
 
     def fetch() -> list[str]:
-        with connect.open_object(url, options).stream() as stream:
+        remote = connect.open_object(url, options)
+        with remote.stream() as stream:
             while data := stream.read(CHUNK):
                 file.write(data)
-        return []
+        return [] if remote.info.ends else [remote.name]
 
-    in_child(url, fetch)
+    unproved = in_child(url, fetch)
     opened = open(os.dup(file.fd), "rb")
     opened.seek(0)
+    if unproved:
+        try:
+            _refuse_part(opened, unproved[0], connect.options_of(options))
+        except BaseException:
+            opened.close()
+            raise
     return opened
+
+
+def _refuse_part(file: io.BufferedReader, name: str, options: StoreOptions) -> None:
+    """Say that nothing proves that a file of lines is complete; raise TarkitError if its last line has no end."""
+    end = os.fstat(file.fileno()).st_size
+    if os.pread(file.fileno(), 4, 0) == _PARQUET:  # which says at its end what it has
+        return
+    why = "the server does not say how long this file is"
+    if os.pread(file.fileno(), 1, max(end - 1, 0)) not in (b"\n", b"\0"):
+        what = "and its last line has no end: perhaps it is cut short" if end else "and nothing came"
+        raise TarkitError(f"{name}: {why}, {what}", "download the file, and compare it with its origin")
+    options.warn(f"{name}: {why}: nothing proves that it is complete")
