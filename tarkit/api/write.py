@@ -100,7 +100,7 @@ class SeriesOpening(NamedTuple):
         if self.output.location.kind == "url":
             from tarkit.streams.background_uploads import BackgroundUploads
 
-            uploads = BackgroundUploads(self.force, run.warn, self.output.location.options)
+            uploads = BackgroundUploads(self.force, run.warn)
         # several series have an open shard each, with a codec each
         output = self.output._replace(threads=codec_threads() if len(series) == 1 else 1)
         opener = ShardOpener(lambda name: output.open_named(parse_output(name).text, not self.force))

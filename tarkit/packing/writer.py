@@ -481,7 +481,7 @@ class _Completer:
         if packing.remote:
             from tarkit.streams.background_uploads import BackgroundUploads
 
-            self._uploads = BackgroundUploads(packing.replace, packing.warn, packing.storage)
+            self._uploads = BackgroundUploads(packing.replace, packing.warn)
 
     def add(self, packed: Packed) -> None:
         """Report a shard that is complete, after those before it."""
@@ -499,7 +499,7 @@ class _Completer:
             self._uploads.make_room(writer.position)
             with uninterrupted():
                 taken = True
-                self._uploads.add(name, writer.close, writer.position, lambda: self._report(packed()))
+                self._uploads.add(writer.sink, writer.close, writer.position, lambda: self._report(packed()))
         except BaseException:
             if not taken:
                 writer.abort()

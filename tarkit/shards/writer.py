@@ -311,7 +311,7 @@ class SeriesWriter:
             self._closed += shard.samples
             self._closed_size += shard.size
             if uploads is not None:
-                uploads.add(shard.name, writer.close, shard.size, partial(self._report, shard))
+                uploads.add(writer.sink, writer.close, shard.size, partial(self._report, shard))
             else:
                 self._copying = shard
         self._settle(wait=not self._overlap)

@@ -45,8 +45,10 @@ from tarkit.stores.store import (
     TryAgain,
     check_name,
     denied_error,
+    name_fault,
     not_found_error,
     unquote_etag,
+    warn_of_names,
 )
 from tarkit.stores.transfer import RetryPolicy
 
@@ -154,22 +156,29 @@ class AisStore:
         value: dict[str, Any] = {"prefix": prefix, "props": "name,size,version,checksum", "pagesize": 0, "flags": "0"}
         if last and query["provider"] == "ais":
             value["start_after"] = last
-        tokens = set[str]()
+        tokens, refused = set[str](), list[str]()
         while True:
             entries, token, uuid = self._page(url, bucket, query, value)
             for entry in entries:
                 name, size, version, checksum = _object(url, entry)
-                if name.startswith(prefix) and name > last:
+                if name_fault(name.removesuffix("/")) is not None:
+                    refused.append(name)
+                elif name.startswith(prefix) and name > last:
                     # those of other clouds have other versions in lists until they are in the cluster
                     known = self._with_checksum(url, version, checksum) if _is_local(query) else None
                     yield Info(root + name, size, known)
             if not token:
+                warn_of_names(url, refused, self.options)
                 return
             if token in tokens:
                 raise TarkitError(f"{public_name(url)}: the list of objects has no end: a page follows itself")
             tokens.add(token)
             value = {**value, "continuation_token": token, "uuid": uuid}
             value.pop("start_after", None)
+
+    def server(self, url: str) -> tuple[str, ...]:
+        """Return the address of the cluster."""
+        return ("ais", self.endpoint)
 
     def _page(
         self, url: str, bucket: str, query: Mapping[str, str], value: object
@@ -267,10 +276,12 @@ class AisStore:
 class AisUpload:
     """An object that is written: by one PUT if it is small, else in parts, several at a time."""
 
+    mark: str | None = None
+    version: str | None = None
+
     def __init__(self, store: AisStore, url: str) -> None:
         self._store = store
         self._url = url
-        self._size = 0
         self._buffer = bytearray()
         self._upload: dict[str, str] | None = None
         self._number = 0
@@ -281,13 +292,12 @@ class AisUpload:
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all of `data`."""
-        self._size += len(data)
         self._buffer += data
         while len(self._buffer) >= PART:
             self._send_part()
 
     def close(self) -> None:
-        """Complete the object, and look whether the cluster has it in its full length."""
+        """Complete the object."""
         if self._upload is None:
             data = bytes(self._buffer)
             self._repeat(lambda: self._store.upload(self._url, {}, data))
@@ -302,9 +312,6 @@ class AisUpload:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
-        size = self._repeat(lambda: self._store.head(self._url)).size
-        if size != self._size:
-            raise TarkitError(f"{public_name(self._url)}: the cluster has {size} bytes of {self._size}")
 
     def abort(self) -> None:
         """Abort the upload of parts, so that none stays in the cluster."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 from tarkit import errors
-from tarkit.errors import Usage, spell
+from tarkit.errors import TarkitError, Usage, spell
+from tarkit.stores.aws import credential_provider, profile_of
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import StoreOptions, check_name
 from tarkit.threads import mark_native_threads, refuse_copy
@@ -20,7 +22,6 @@ _ENDPOINT = re.compile(
 )
 _QUOTED = re.compile(r"\"[^\"]*\"")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_SOURCE = re.compile(r"^Generic \w+ error: ")
 
 _LOGIN = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
@@ -58,6 +59,12 @@ _ENDPOINTS = {
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
+_ACCOUNTS = {
+    "s3": "region",
+    "gs": "service_account_key",
+    "az": "account_name use_emulator authority_host",
+}
+"""Settings that choose a server or an account."""
 _VARIABLES = {"s3": ("AWS_", "AWS_DEFAULT_"), "gs": ("GOOGLE_",), "az": ("AZURE_STORAGE_", "AZURE_")}
 
 
@@ -107,17 +114,63 @@ def _encodable(text: str) -> bool:
     return True
 
 
-def open_bucket(scheme: str, bucket: str, options: StoreOptions, retries: int = 0) -> Any:
-    """Return a bucket; `retries` are those of obstore, for uploads: `transfer` repeats other requests."""
+def open_bucket(scheme: str, bucket: str, options: StoreOptions, retries: int = 0, creates: bool = False) -> Any:
+    """Return a bucket.
+
+    Args:
+        scheme: s3, gs or az.
+        bucket: its name.
+        options: those of its requests.
+        retries: how often obstore repeats a request, for uploads: `transfer` repeats others.
+        creates: all requests have the condition that there is no object of the name (RFC 9110 13.1.2).
+    """
     refuse_copy("s3://, gs:// and az://")
+    return _open(scheme, bucket, options, endpoint_of(scheme, options), retries, creates)
+
+
+def endpoint_of(scheme: str, options: StoreOptions) -> str | None:
+    """Return the server of a scheme, by the options, the environment or a profile; None for that of the provider."""
     endpoint = options.endpoint_url
     origin = spell("endpoint_url")
     for variable in _ENDPOINTS[scheme]:
         if endpoint is None and variable in os.environ:
             endpoint, origin = os.environ[variable], variable
+    if endpoint is None and scheme == "s3":
+        endpoint, origin = profile_of(options).get("endpoint_url"), "endpoint_url of the AWS profile"
     if endpoint is not None:
         _check_endpoint(endpoint, origin)
-    return _open(scheme, bucket, options, endpoint, retries)
+    return endpoint
+
+
+def bucket_address(bucket: str, options: StoreOptions) -> str:
+    """Return the URL of a bucket of s3:// at its server."""
+    given = {name: str(value) for _, name, value in _given("s3", options)}
+    region = given.get("region") or profile_of(options).get("region") or "us-east-1"
+    endpoint = (endpoint_of("s3", options) or f"https://s3.{region}.amazonaws.com").rstrip("/")
+    own = given.get("virtual_hosted_style_request", "").lower() in ("1", "true", "on", "yes", "y")
+    return endpoint if own and endpoint_of("s3", options) else f"{endpoint}/{bucket}"
+
+
+def open_at(bucket: str, options: StoreOptions, address: str) -> Any:
+    """Return a bucket of s3:// at this address."""
+    return _open.__wrapped__("s3", bucket, options, address, 0)
+
+
+def server_of(scheme: str, options: StoreOptions) -> list[str]:
+    """Return what tells the servers and accounts apart that may have objects of equal URLs."""
+    given = {name: str(value) for _, name, value in _given(scheme, options)}
+    endpoint = endpoint_of(scheme, options)
+    found = [endpoint or "", *(given.get(name, "") for name in _ACCOUNTS[scheme].split())]
+    if scheme == "s3":
+        profile = profile_of(options)
+        found.append(profile.get("region", ""))
+        if endpoint is not None:  # a server where each account has buckets of its own
+            found += [given.get("access_key_id", ""), profile.get("aws_access_key_id", "")]
+    if scheme == "gs":  # the key may name a server
+        for path in (given.get("service_account"), os.environ.get("GOOGLE_SERVICE_ACCOUNT_PATH")):
+            with suppress(OSError, ValueError), open(path or "", encoding="utf-8") as file:
+                found.append(file.read())
+    return found
 
 
 def _given(scheme: str, options: StoreOptions) -> Iterator[tuple[str, str, object]]:
@@ -162,7 +215,9 @@ def _is_endpoint(text: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None, retries: int) -> Any:
+def _open(
+    scheme: str, bucket: str, options: StoreOptions, endpoint: str | None, retries: int, creates: bool = False
+) -> Any:
     for label, name, value in _given(scheme, options):
         _check_value(label, name, value)
     mark_native_threads()
@@ -177,18 +232,17 @@ def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None,
             "read_timeout": f"{options.timeout}s",
             "timeout": "7d",
             "allow_http": True,
-            "default_headers": {"accept-encoding": _AS_STORED[scheme]},
+            "default_headers": {"accept-encoding": _AS_STORED[scheme], **({"if-none-match": "*"} if creates else {})},
         },
         "retry_config": {"max_retries": retries},
     }
     try:
         if scheme == "s3":
-            profile = _profile(options)
-            if endpoint is None and "endpoint" in profile:
-                _check_endpoint(profile["endpoint"], "endpoint_url of the AWS profile")
-            config = {**profile, **config}
-            if not options.anonymous and (keys := _own_keys(options)) is not None:
-                how["credential_provider"] = lambda: keys
+            if (region := profile_of(options).get("region")) is not None:
+                config.setdefault("region", region)
+            if not options.anonymous and (provider := credential_provider(options)) is not None:
+                how["credential_provider"] = provider
+            config["disable_bulk_delete"] = True  # which not all servers have
             if endpoint:
                 config["endpoint"] = endpoint
             return S3Store(bucket, config=config, **how)
@@ -201,7 +255,7 @@ def _open(scheme: str, bucket: str, options: StoreOptions, endpoint: str | None,
         if endpoint:
             config["endpoint"] = endpoint
         return AzureStore(bucket, config=config, **how)
-    except Usage:
+    except TarkitError:
         raise
     except Exception as error:
         raise _settings_error(f"{scheme}://{bucket}", str(error), options) from error
@@ -227,51 +281,4 @@ def _settings_error(name: str, text: str, options: StoreOptions) -> Usage:
     wrong = [label for label, _, value in _given(scheme, options) if value != "" and str(value).lower() in text.lower()]
     if wrong:
         return Usage(f"{name}: invalid value of {' or '.join(wrong)}")
-    return Usage(f"{name}: {_QUOTED.sub('***', first_line(text))}", login_hint(scheme, options))
-
-
-def _own_keys(options: StoreOptions) -> Any:
-    """Return the keys among the settings, in the form of obstore: the session of the environment is none of theirs."""
-    access, secret = options.setting("access_key_id"), options.setting("secret_access_key")
-    if access is None and secret is None:
-        return None
-    if access is None or secret is None:
-        raise Usage("storage_options: access_key_id and secret_access_key go together")
-    token = options.setting("session_token")
-    return {"access_key_id": access, "secret_access_key": secret, "token": token, "expires_at": None}
-
-
-def _profile(options: StoreOptions) -> dict[str, str]:
-    """Return the settings of the AWS profile, as the AWS tools read them from two files; {} if variables are set."""
-    if options.anonymous or os.environ.get("AWS_ACCESS_KEY_ID") or "access_key_id" in options.storage:
-        return {}
-    from configparser import ConfigParser, Error
-
-    name = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
-    found: dict[str, str] = {}
-    for variable, path, section in (
-        ("AWS_CONFIG_FILE", "~/.aws/config", name if name == "default" else f"profile {name}"),
-        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", name),
-    ):
-        parser = ConfigParser(interpolation=None)
-        try:
-            parser.read(os.environ.get(variable) or os.path.expanduser(path))
-        except (Error, UnicodeDecodeError) as error:
-            raise Usage(f"{path}: {str(error).partition(chr(10))[0]}") from error
-        if parser.has_section(section):
-            found |= dict(parser.items(section))
-    if not found and os.environ.get("AWS_PROFILE"):
-        raise Usage(f"no profile {name} in ~/.aws/config and ~/.aws/credentials", "AWS_PROFILE names it")
-    names = {
-        "aws_access_key_id": "access_key_id",
-        "aws_secret_access_key": "secret_access_key",
-        "aws_session_token": "session_token",
-        "region": "region",
-        "endpoint_url": "endpoint",
-    }
-    return {ours: found[theirs] for theirs, ours in names.items() if found.get(theirs)}
-
-
-def first_line(error: BaseException | str) -> str:
-    """Return the first line of an error of obstore, without the name of its store."""
-    return _SOURCE.sub("", str(error).partition("\n")[0])[:300]
+    return Usage(f"{name}: {_QUOTED.sub('***', text.partition(chr(10))[0])[:300]}", login_hint(scheme, options))

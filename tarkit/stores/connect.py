@@ -13,11 +13,11 @@ from tarkit.errors import Usage, spell, warn
 from tarkit.sizes import parse_size
 from tarkit.stores.rewrite import check_rules
 from tarkit.stores.schemes import Scheme, find_scheme, public_name, scheme_of, unknown_scheme_error
-from tarkit.stores.store import OPTION_KEYS, Info, Store, StoreModule, StoreOptions, TryAgain, Upload, silent
+from tarkit.stores.store import OPTION_KEYS, Info, Store, StoreModule, StoreOptions, TryAgain, silent
 
 if TYPE_CHECKING:
     from tarkit.stores.cache import CachedFile, ObjectCache
-    from tarkit.stores.transfer import RemoteObject
+    from tarkit.stores.transfer import RemoteObject, RemoteUpload
 
 Result = TypeVar("Result")
 
@@ -100,7 +100,7 @@ def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | N
         remote.close()
 
 
-def create_object(url: str, fresh: bool = False, options: StoreOptions | None = None) -> Upload:
+def create_object(url: str, fresh: bool = False, options: StoreOptions | None = None) -> RemoteUpload:
     """Begin to write an object; with `fresh` one that exists when it is completed is an error."""
     from tarkit.stores.transfer import RemoteUpload
 

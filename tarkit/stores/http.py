@@ -21,7 +21,17 @@ from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, printable, spell
 from tarkit.stores.checksum import named_by
 from tarkit.stores.schemes import public_name
-from tarkit.stores.store import PASSING, Info, StoreOptions, TryAgain, Upload, denied_error, not_found_error
+from tarkit.stores.store import (
+    PASSING,
+    Info,
+    StoreOptions,
+    TryAgain,
+    Upload,
+    denied_error,
+    not_found_error,
+    proxy_login_error,
+    proxy_of,
+)
 
 try:
     import urllib3
@@ -31,6 +41,7 @@ try:
         MaxRetryError,
         NameResolutionError,
         NewConnectionError,
+        ProxyError,
         SSLError,
     )
 except ImportError:
@@ -48,7 +59,8 @@ _HEADER = re.compile(r"[\t -~\x80-\xff]*")  # the value of a header that can be 
 _SHOWN = 200  # characters of a reply in a message
 _NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}  # what OpenSSL says of a reply that is not TLS, by version
 _MISSING = (404, 410)
-_DENIED = (401, 403, 407)
+_DENIED = (401, 403)
+_TUNNEL = re.compile(r"^Tunnel connection failed: (\d{3})\b")
 
 
 class HttpStore:
@@ -93,6 +105,10 @@ class HttpStore:
         raise Unsupported(
             f"{public_name(url)}: a web server cannot be asked for names", "give each URL, or a list with -T"
         )
+
+    def server(self, url: str) -> tuple[str, ...]:
+        """Return nothing: a URL names its server."""
+        return ()
 
 
 class HttpReply:
@@ -216,7 +232,7 @@ def send(
     """
     if not all(map(_HEADER.fullmatch, headers.values())):  # no text of theirs in the message
         raise TarkitError(f"{public_name(name)}: a header is not valid", "has the token or login a line end?")
-    pool = _pool(options.timeout, _proxy(url))
+    pool = _pool(options.timeout, proxy_of(url))
     retries = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=_REDIRECTS)
     try:
         reply: BaseHTTPResponse = pool.request(
@@ -339,24 +355,16 @@ def _pool(timeout: float, proxy: str | None) -> Any:
     if proxy is None:
         return urllib3.PoolManager(timeout=limits, maxsize=16)
     try:
-        return urllib3.ProxyManager(proxy, timeout=limits, maxsize=16)
-    except (HTTPError, ValueError):
-        hint = "http_proxy, https_proxy and all_proxy are http://HOST:PORT"
-        raise Usage(f"{public_name(proxy)}: not a proxy that can be used", hint) from None
+        login = urllib3.util.parse_url(proxy).auth
+        login = login + ":" if login and ":" not in login else login
+        headers = urllib3.make_headers(proxy_basic_auth=unquote(login, "latin-1")) if login else None
+        return urllib3.ProxyManager(proxy, timeout=limits, maxsize=16, proxy_headers=headers)
+    except (HTTPError, ValueError):  # no text of theirs: it may have the login
+        hint = "http_proxy, https_proxy and all_proxy are http://HOST:PORT or http://USER:PASSWORD@HOST:PORT"
+        raise Usage("the proxy that the environment names cannot be used", hint) from None
 
 
 os.register_at_fork(after_in_child=_pool.cache_clear)  # connections are of one process
-
-
-def _proxy(url: str) -> str | None:
-    """Return the proxy for a URL, by the environment; without a scheme it is http, as for curl."""
-    from urllib.request import getproxies, proxy_bypass
-
-    proxies, parts = getproxies(), urlsplit(url)
-    if not proxies or proxy_bypass(parts.hostname or ""):
-        return None
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
 
 def _without_login(url: str) -> tuple[str, dict[str, str]]:
@@ -403,6 +411,8 @@ def _error_for(name: str, error: HTTPError) -> Exception:
             f"{public_name(name)}: TLS error: {_shown(str(cause))}",
             "is the certificate valid, and SSL_CERT_FILE right?",
         )
+    if isinstance(cause, ProxyError):
+        return _proxy_error(name, pool, cause)
     if isinstance(cause, NameResolutionError):
         return TryAgain(f"the name of the host {host} cannot be resolved")
     if isinstance(cause, NewConnectionError):
@@ -410,6 +420,20 @@ def _error_for(name: str, error: HTTPError) -> Exception:
     if isinstance(error, MaxRetryError) and isinstance(cause, urllib3.exceptions.ResponseError):
         return TarkitError(f"{public_name(name)}: more than {_REDIRECTS} redirects")
     return TryAgain(_reason(cause))
+
+
+def _proxy_error(name: str, pool: Any, error: ProxyError) -> Exception:
+    """Return the exception for a proxy that cannot be reached, or does not connect to the server."""
+    proxy = getattr(pool, "proxy", None)
+    shown = f"the proxy {proxy.host}:{proxy.port}" if proxy is not None else "the proxy"
+    inner = error.original_error
+    if refused := _TUNNEL.search(str(inner)):  # an OSError of http.client, which has the status in its text alone
+        if int(refused[1]) == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+            return proxy_login_error(public_name(name))
+        return TryAgain(f"{shown} answers {refused[1]}")
+    if isinstance(inner, NameResolutionError):
+        return TryAgain(f"the name of {shown} cannot be resolved")
+    return TryAgain(f"no connection to {shown}: {_reason(inner)}")
 
 
 def _shown(text: str) -> str:
@@ -420,6 +444,8 @@ def _shown(text: str) -> str:
 def _reason(error: BaseException) -> str:
     """Return what an error of urllib3 comes from, in few words."""
     inner = error.args[1] if len(error.args) > 1 and isinstance(error.args[1], BaseException) else error.__cause__
+    if isinstance(inner, NewConnectionError):  # which is a TimeoutError for urllib3, whatever it is
+        return _reason(inner)
     for each in (inner, error):
         if isinstance(each, (urllib3.exceptions.TimeoutError, TimeoutError)):
             return "no byte came within the time-out"
@@ -448,6 +474,8 @@ def error_for_reply(url: str, reply: BaseHTTPResponse, logged_in: bool, anonymou
             hint = "a web server cannot be asked for names: give them in braces, such as 'train-{000..099}.tar'"
             return TarkitError(f"{name}: {os.strerror(2)}", hint)
         return not_found_error(name)
+    if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+        return proxy_login_error(name)
     if status in _DENIED:
         hint = "the login was not accepted" if logged_in else f"no login was sent: {_GIVE_LOGIN}"
         if anonymous:

@@ -173,6 +173,10 @@ class HubStore:
         if waiting:
             raise TarkitError(f"{public_name(url)}: the list of files has changed while it was read")
 
+    def server(self, url: str) -> tuple[str, ...]:
+        """Return the address of the Hub."""
+        return (self.endpoint,)
+
     def _page(self, url: str, page: str) -> tuple[Sequence[Any], str | None]:
         """Return the entries of a page of a list, and the URL of the next one."""
         reply = self._send("GET", page, url)

@@ -6,36 +6,24 @@ profiles in ~/.aws, as of the AWS tools.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import partial
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any
+from uuid import uuid4
 
-from tarkit.errors import MissingLibrary, TarkitError, Unsupported, spell
-from tarkit.stores.buckets import first_line, login_hint, open_bucket, settings, split_named, split_url
-from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import (
-    PASSING,
-    Info,
-    StoreOptions,
-    TryAgain,
-    denied_error,
-    exists_error,
-    not_found_error,
-    unquote_etag,
-)
+from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
+from tarkit.stores.bucket_errors import aborting, first_line, is_lost, raise_for, status_of
+from tarkit.stores.buckets import open_bucket, server_of, settings, split_named, split_url
+from tarkit.stores.schemes import public_name
+from tarkit.stores.store import PASSING, Info, StoreOptions, TryAgain, Unconfirmed, unquote_etag, warn_of_names
 from tarkit.stores.transfer import call_interruptibly
 
 try:
     import obstore
-    from obstore.exceptions import (
-        AlreadyExistsError,
-        GenericError,
-        PermissionDeniedError,
-        PreconditionError,
-        UnauthenticatedError,
-    )
+    from obstore.exceptions import InvalidPathError, PreconditionError
+
+    from tarkit.stores.bucket_lists import has_leading_slash, listed_by_name
 except ImportError:
     raise MissingLibrary("reading and writing s3://, gs:// and az://", "obstore", "s3") from None
 
@@ -48,33 +36,9 @@ PARTS = 4
 """Parts of one upload that are sent at a time."""
 
 _CHUNK = 1 << 20  # bytes of a reply that are handed over at a time
+_MARK = "tarkitupload"  # the name of the metadata that has the mark of an upload; Azure takes letters alone
 _BEYOND = "Wanted range starting at"  # what obstore says of an object that ends before
 _WHOLE = "Received non-partial response"  # what obstore says of a server that ignores ranges, or does not mark them
-_STATUS = re.compile(r"status code: (\d{3})")
-_CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
-_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
-_ROLE = re.compile(r"token request|https?://(169\.254\.|metadata\.google)")  # a request for those of the machine's role
-_SERVER = re.compile(r"https?://(?:[^/\s@]*@)?([^/\s@,]+)")
-_FATAL = (
-    (re.compile(r"certificate|invalid peer|TlsError|HandshakeFailure", re.IGNORECASE), "TLS error"),
-    (re.compile(r"builder error|relative URL|InvalidUri"), "the endpoint is not a valid URL"),
-)
-_NETWORK = (
-    (re.compile(r"dns error|failed to lookup", re.IGNORECASE), "the name of the host cannot be resolved"),
-    (re.compile(r"Connection refused", re.IGNORECASE), "connection refused"),
-    (re.compile(r"TimedOut|timed out|timeout", re.IGNORECASE), "no byte came within the time-out"),
-    (
-        re.compile(r"IncompleteBody|IncompleteMessage|end of file|unexpected EOF", re.IGNORECASE),
-        "the reply ended early",
-    ),
-    (re.compile(r"ConnectionReset|reset by peer", re.IGNORECASE), "the connection was reset"),
-    (re.compile(r"invalid list response"), "the server sends something else than a list of objects"),
-)
-
-
-_DEFAULTS = StoreOptions()
-_UNKNOWN = (-1, None)  # the version of an object of which the server does not say whether it is there
-_NAMED = ("the name of the host cannot be resolved", "connection refused", "no byte came within the time-out")
 
 
 class ObjectStore:
@@ -87,9 +51,10 @@ class ObjectStore:
         """Return the description of an object."""
         store, key = self._bucket_of(url)
         try:
-            return _info(url, obstore.head(store, key))
+            reply = obstore.get(store, key, options={"head": True})
+            return _info(url, reply.meta)._replace(mark=reply.attributes.get(_MARK))
         except BaseException as error:
-            _raise_for(url, error, self.options)
+            raise_for(url, error, self.options)
 
     def get(self, url: str, start: int, stop: int | None) -> ObjectReply:
         """Request bytes [start, stop) of an object."""
@@ -100,7 +65,7 @@ class ObjectStore:
         elif start:
             wanted["range"] = {"offset": start}
         try:
-            return ObjectReply(url, obstore.get(store, key, options=wanted), start)
+            return ObjectReply(url, self.options, obstore.get(store, key, options=wanted), start)
         except BaseException as error:
             if _WHOLE in str(error):
                 if start:
@@ -109,11 +74,11 @@ class ObjectStore:
                 body = self.get(url, 0, None)
                 body.info = body.info._replace(ranges=False)
                 return body
-            if 416 in _statuses(str(error)) or _BEYOND in str(error):
+            if status_of(str(error)) == 416 or _BEYOND in str(error):
                 info = self.head(url)
                 if info.size is not None and info.size <= start:
-                    return ObjectReply(url, None, start, info)
-            _raise_for(url, error, self.options)
+                    return ObjectReply(url, self.options, None, start, info)
+            raise_for(url, error, self.options)
 
     def put(self, url: str, fresh: bool) -> ObjectUpload:
         """Begin to write an object."""
@@ -125,7 +90,7 @@ class ObjectStore:
         try:
             obstore.delete(store, key)
         except BaseException as error:
-            _raise_for(url, error, self.options)
+            raise_for(url, error, self.options)
 
     def list(self, url: str, after: str | None = None, depth: int | None = None) -> Iterator[Info]:
         """Yield the objects whose URL begins with `url`, in the order of their names as bytes, those behind `after`.
@@ -140,6 +105,9 @@ class ObjectStore:
         last = "" if after is None else split_url(after)[2]
         # obstore lists directories only; the names before the prefix are skipped, and the rest after it is not read
         offset = _before(prefix) if last or len(prefix) > len(directory or "") + 1 else None
+        if scheme == "s3" and directory is None and has_leading_slash(bucket, self.options):
+            yield from self._list_by_name(url, bucket, prefix, last)
+            return
         try:
             for lists in count(1):
                 behind, present = last, not last
@@ -159,8 +127,31 @@ class ObjectStore:
                     raise TryAgain(f"the server leaves {missing} out of a list that has to have it")
                 if (last == behind and lists > 1) or scheme == "az":  # there, obstore refuses what is not a list
                     return
+        except InvalidPathError as error:  # of a name that obstore refuses, in place of the page
+            if scheme != "s3":
+                what = f"{public_name(url)}: the library cannot name an object in this list: {first_line(error)}"
+                raise TarkitError(what, "remove or rename it") from error
+            yield from self._list_by_name(url, bucket, prefix, last)
         except BaseException as error:
-            _raise_for(url, error, self.options)
+            raise_for(url, error, self.options)
+
+    def _list_by_name(self, url: str, bucket: str, prefix: str, last: str) -> Iterator[Info]:
+        """Yield the objects of a list; a warning says how many there are that cannot be named."""
+        refused: list[str] = []
+        for name, size, etag, modified in listed_by_name(bucket, prefix, last, self.options):
+            found = f"s3://{bucket}/{name.removesuffix('/')}"  # as obstore has them
+            try:
+                split_named(found)
+            except Usage:
+                refused.append(name)
+                continue
+            meta = {"size": size, "e_tag": etag, "last_modified": modified}
+            yield _info(found, meta)._replace(version=etag)
+        warn_of_names(url, refused, self.options)
+
+    def server(self, url: str) -> tuple[str, ...]:
+        """Return the endpoint and the account."""
+        return tuple(server_of(split_url(url)[0], self.options))
 
     def _bucket_of(self, url: str) -> tuple[Any, str]:
         scheme, bucket, key = split_named(url)
@@ -170,8 +161,9 @@ class ObjectStore:
 class ObjectReply:
     """The bytes of one reply."""
 
-    def __init__(self, url: str, reply: Any, start: int, info: Info | None = None) -> None:
+    def __init__(self, url: str, options: StoreOptions, reply: Any, start: int, info: Info | None = None) -> None:
         self._url = url
+        self._options = options
         self._pieces: Iterator[Any] = iter(())
         self._rest = memoryview(b"")
         self._left = 0
@@ -191,7 +183,7 @@ class ObjectReply:
             try:
                 piece = next(self._pieces, None)
             except BaseException as error:
-                _raise_for(self._url, error, begun=True)
+                raise_for(self._url, error, self._options)
             if piece is None:
                 if self._left:
                     raise TryAgain(f"the reply ended {self._left} bytes early")
@@ -211,22 +203,26 @@ class ObjectReply:
 class ObjectUpload:
     """An object that is being written: in one request if it is small, else in parts, several at a time.
 
+    The object has a mark of this upload among its metadata, by which it is known if a reply is lost.
+
     Args:
         url: its URL.
         options: those of its requests.
-        fresh: one that exists when it is completed is an error; for an object in parts, `RemoteUpload` looks for one.
+        fresh: one that exists when it is completed is an error, if the server can tell.
     """
 
     def __init__(self, url: str, options: StoreOptions, fresh: bool) -> None:
-        scheme, bucket, self._key = split_named(url)
-        self._store = open_bucket(scheme, bucket, options, options.retries)
-        self._once = open_bucket(scheme, bucket, options)  # for requests that are not repeated
+        self._scheme, self._bucket, self._key = split_named(url)
+        self._store = open_bucket(self._scheme, self._bucket, options, options.retries)
         self._url = url
         self._options = options
         self._fresh = fresh
         self._small: list[bytes] | None = []
         self._size = 0
         self._writer: Any = None
+        self.mark: str | None = uuid4().hex
+        self.version: str | None = None
+        self._marked: Any = {_MARK: self.mark}
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all of `data`."""
@@ -236,81 +232,107 @@ class ObjectUpload:
                 self._small.append(bytes(data))
                 if self._size < PART:
                     return
-                self._writer = obstore.open_writer(self._store, self._key, buffer_size=PART, max_concurrency=PARTS)
+                store = self._part_store()
+                how: Any = {"buffer_size": PART, "max_concurrency": PARTS, "attributes": self._marked}
+                self._writer = obstore.open_writer(store, self._key, **how)
                 data, self._small = b"".join(self._small), None
             self._writer.write(bytes(data))
         except BaseException as error:
-            _raise_for(self._url, error, self._options)
+            raise_for(self._url, error, self._options)
+
+    def _part_store(self) -> Any:
+        """Return the bucket that parts are sent through: with `fresh` one that replaces nothing, if there is one."""
+        if self._fresh and self._scheme == "s3":
+            creating = open_bucket(self._scheme, self._bucket, self._options, self._options.retries, creates=True)
+            if _creates(creating, self._key, self._bucket, self._options):
+                return creating
+        return self._store
 
     def close(self) -> None:
-        """Complete the object; raise TarkitError unless the server has all of it then."""
+        """Complete the object."""
         try:
             if self._small is not None:  # in a thread, so that a signal ends it: the object is there, or it is not
-                call_interruptibly(partial(self._put, b"".join(self._small)))
+                self.version = call_interruptibly(partial(self._put, b"".join(self._small)))
             else:
-                self._complete()
-            call_interruptibly(self._compare)
+                self._writer.close()
+        except Exception as error:
+            self._accept(error)
         except BaseException as error:
-            _raise_for(self._url, error, self._options)
+            raise_for(self._url, error, self._options)
 
-    def _put(self, data: bytes) -> None:
-        """Write a small object. It exists as well if the reply to an earlier request that wrote it was lost."""
+    def _put(self, data: bytes) -> str | None:
+        """Write a small object; return its ETag."""
         mode: Any = "create" if self._fresh else "overwrite"
-        try:
-            obstore.put(self._store, self._key, data, mode=mode)
-        except (AlreadyExistsError, PreconditionError, GenericError):
-            if not self._has(data):
-                raise
+        how: Any = {"mode": mode, "use_multipart": False, "attributes": self._marked}
+        return unquote_etag(obstore.put(self._store, self._key, data, **how)["e_tag"])
 
-    def _complete(self) -> None:
-        """Complete an object in parts. The server may have done so, and its reply was lost."""
-        before = None if self._fresh else self._version()
+    def _accept(self, failure: Exception) -> None:
+        """Accept the failure of the request that completes the object, if the object is there; else raise its error."""
         try:
-            self._writer.close()
-        except (FileNotFoundError, GenericError):
-            after = self._version()
-            if _UNKNOWN in (before, after) or after in (before, None) or after[0] != self._size:
-                raise
-
-    def _has(self, data: bytes) -> bool:
-        """Return whether the object has these bytes, as far as the server says."""
-        try:
-            reply = obstore.get(self._once, self._key)
-            return reply.meta["size"] == len(data) and bytes(reply.bytes()) == data
-        except Exception:  # that of the request before is reported
-            return False
-
-    def _version(self) -> tuple[int, str | None] | None:
-        """Return the length and the ETag of the object that is there, None for none; _UNKNOWN if nobody says."""
-        try:
-            meta = obstore.head(self._once, self._key)
+            found = ObjectStore(self._options).head(self._url)
+            unknown = found.mark is None and found.size == self._size  # some servers keep no marks
+            if found.mark == self.mark:
+                return
         except FileNotFoundError:
-            return None
-        except Exception:
-            return _UNKNOWN
-        return meta["size"], meta["e_tag"]
-
-    def _compare(self) -> None:
-        """Raise TarkitError if the server does not have an object of this length."""
-        name = public_name(self._url)
+            unknown = False
+        except (TarkitError, TryAgain):
+            unknown = True
         try:
-            size = obstore.head(self._store, self._key)["size"]
-        except FileNotFoundError as error:
-            raise TarkitError(f"{name}: the server has not stored this object, although it said so") from error
-        except (PermissionDeniedError, UnauthenticatedError):  # of who may write, but not read
-            return
-        if size != self._size:
-            raise TarkitError(f"{name}: the server has {size} bytes of this object, {self._size} were sent")
+            raise_for(self._url, failure, self._options)
+        except TryAgain as error:
+            reason = str(error)
+        except (TarkitError, OSError):
+            if not unknown or not is_lost(failure):
+                raise
+            reason = "the server has not got this upload any more"
+        if unknown:
+            what = f"{public_name(self._url)}: {reason}; perhaps the object was written: the server does not say"
+            raise Unconfirmed(what) from failure
+        left = "; the parts that were sent stay on the server" if aborting(failure) else ""
+        raise TryAgain(f"{reason}{left}") from failure
 
     def abort(self) -> None:
         """Abort the upload of parts, so that none stays in the bucket."""
         writer, self._writer, self._small = self._writer, None, None
-        if writer is not None:
-            gone = TarkitError("given up")
+        if writer is not None and not writer.closed():
             try:
-                writer.__exit__(TarkitError, gone, None)
-            except Exception:  # the reason for the abort is the error that is reported
+                _abort(writer)
+            except FileNotFoundError:
                 pass
+            except Exception:  # the reason for the abort is the error that is reported
+                self._options.warn(f"{public_name(self._url)}: the parts that were sent stay on the server")
+
+
+def _abort(writer: Any) -> None:
+    writer.__exit__(TarkitError, TarkitError("given up"), None)
+
+
+_creating: dict[tuple[str, StoreOptions], bool] = {}  # whether servers take parts with the condition of `creates`
+
+
+def _creates(store: Any, key: str, bucket: str, options: StoreOptions) -> bool:
+    """Whether a server takes parts with the condition that only the last request needs: asked for once, by two bytes.
+
+    The library has no conditions for parts, so it is a header of all requests of `store`.
+    """
+    known = _creating.get((bucket, options))
+    if known is None:
+        writer = obstore.open_writer(store, key, buffer_size=1, max_concurrency=1)
+        try:
+            try:
+                for _ in range(3):  # each waits for the part of the one before
+                    writer.write(b"x")
+            finally:
+                _abort(writer)
+            known = True
+        except PreconditionError:  # there is an object, which the server says before it takes parts
+            known = True
+        except Exception as error:
+            if (status_of(str(error)) or 500) in PASSING:
+                return False
+            known = False
+        _creating[bucket, options] = known
+    return known
 
 
 def open_store(options: StoreOptions) -> ObjectStore:
@@ -326,6 +348,8 @@ def _listed(store: Any, directory: str | None, offset: str | None) -> Iterator[A
 
 def _before(name: str) -> str | None:
     """Return a name that is before `name`, with few that objects have between them; None if there is none."""
+    if not name:
+        return None
     last = chr(ord(name[-1]) - 1)
     return f"{name[:-1]}{last}~" if last.isascii() and last.isalnum() else name[:-1].rstrip("./") or None
 
@@ -334,79 +358,3 @@ def _info(url: str, meta: Any) -> Info:
     written = meta.get("last_modified")
     version = unquote_etag(meta.get("e_tag")) or str(written or "") or None
     return Info(url, meta["size"], version, modified=int(written.timestamp()) * 10**9 if written else None)
-
-
-def _raise_if_final(url: str, error: BaseException, said: str, statuses: list[int], options: StoreOptions) -> None:
-    """Raise the exception for an error that no repetition changes, if it is one of the known ones."""
-    name, scheme = public_name(url), scheme_of(url) or ""
-    if said.startswith(("NoSuchBucket", "ContainerNotFound")):
-        kind = "container" if scheme == "az" else "bucket"
-        raise TarkitError(f"{scheme}://{split_url(url)[1]}: there is no such {kind}") from error
-    if said.startswith("NoSuchUpload"):
-        raise TarkitError(f"{name}: the server has not got this upload any more; the object was not written") from error
-    if isinstance(error, FileNotFoundError):
-        raise not_found_error(name) from error
-    if isinstance(error, AlreadyExistsError):
-        raise exists_error(name) from error
-    if isinstance(error, PreconditionError):
-        raise TarkitError(f"{name}: the object has changed meanwhile") from error
-    if (refusal := _denied_error(url, error, said, statuses, options)) is not None:
-        raise refusal from error
-    for pattern, words in _FATAL:
-        if pattern.search(str(error)):
-            raise TarkitError(f"{name}: {words}", f"{spell('endpoint_url')} names the server") from error
-    if statuses and statuses[-1] not in PASSING:
-        raise TarkitError(f"{name}: the server answers {statuses[-1]}{': ' if said else ''}{said}") from error
-
-
-def _statuses(text: str) -> list[int]:
-    """Return the statuses of replies that the text of an error names."""
-    return [int(found) for found in _STATUS.findall(text)]
-
-
-def _raise_for(url: str, error: BaseException, options: StoreOptions = _DEFAULTS, *, begun: bool = False) -> NoReturn:
-    """Raise the exception for an error of obstore, whose text has the status, the reply and the cause.
-
-    Args:
-        url: the object.
-        error: the error.
-        options: those of the request.
-        begun: the reply had begun.
-    """
-    panic = type(error).__name__ == "PanicException"  # of Rust: a BaseException that cannot be imported
-    if isinstance(error, (TarkitError, TryAgain)) or not (panic or isinstance(error, Exception)):
-        raise error
-    name, text = public_name(url), str(error)
-    if panic:
-        raise TarkitError(f"{name}: the library failed: {first_line(error)}") from error
-    statuses, code, message = _statuses(text), _CODE.search(text), _MESSAGE.search(text)
-    words = message[1].strip().partition("\n")[0].rstrip(".") if message else ""
-    said = ": ".join(filter(None, (code[1] if code else "", words)))
-    _raise_if_final(url, error, said, statuses, options)
-    if statuses:
-        reason = f"the server answers {statuses[-1]}{': ' if said else ''}{said}"
-    elif isinstance(error, GenericError) or begun:
-        reason = next((words for pattern, words in _NETWORK if pattern.search(text)), first_line(error))
-        server = _SERVER.search(text)
-        if reason in _NAMED and server is not None:
-            reason += f" ({server[1]})"
-    else:
-        raise TarkitError(f"{name}: {first_line(error)}") from error
-    raise TryAgain(reason) from error  # in no variable here: that is a cycle, which keeps all that callers hold
-
-
-def _denied_error(
-    url: str, error: BaseException, said: str, statuses: list[int], options: StoreOptions
-) -> TarkitError | None:
-    """Return the exception for credentials that are missing or not accepted, None for another error."""
-    name, scheme = public_name(url), scheme_of(url) or ""
-    unsent = bool(_ROLE.search(str(error))) and not PASSING.intersection(statuses)
-    login = login_hint(scheme, options, sent=not unsent)
-    hint = f"{login}; {spell('anonymous')} reads a public bucket"
-    if unsent:
-        return TarkitError(f"{name}: no credentials: none are set, and this machine has no role", hint)
-    refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or bool({401, 403} & set(statuses))
-    if options.anonymous and (refused or 400 in statuses):  # a server may say nothing better without a signature
-        what = f"no credentials were sent{': ' if said else ''}{said}"
-        return denied_error(name, what, f"without {spell('anonymous')} they are sent: {login}")
-    return denied_error(name, said or "the credentials that were sent do not allow it", hint) if refused else None

@@ -71,6 +71,10 @@ class OtherStore:
             if after is None or info.url > after:
                 yield info
 
+    def server(self, url: str) -> tuple[str, ...]:
+        """Return nothing: what is not in the URL is in the settings."""
+        return ()
+
     def _walk(self, directory: str, prefix: str, depth: int | None) -> Iterator[Info]:
         connection, path = self._locate(directory)
         found: list[tuple[str, dict[str, Any]]] = []
@@ -117,7 +121,12 @@ class Connection:
 
     def path(self, url: str) -> str:
         """Return the path of a URL in the file system."""
-        path: str = self._class._strip_protocol(self._scheme + url[len(self._scheme) :])
+        try:
+            path: str = self._class._strip_protocol(self._scheme + url[len(self._scheme) :])
+            self._class._get_kwargs_from_urls(url)
+        except ValueError:  # whose text may have a part of the password
+            what = f"{self._scheme}://: a URL whose login, host or port is not valid"
+            raise Usage(what, "in a password # ? / : @ are %23 %3F %2F %3A %40") from None
         return path
 
     def use(self, url: str, action: Callable[[Any], _T]) -> _T:
@@ -196,6 +205,9 @@ class OtherReply:
 
 class OtherUpload:
     """An object that is written under another name, `.NAME.xxxxxxxx.part`, and renamed once it is complete."""
+
+    mark: str | None = None
+    version: str | None = None
 
     def __init__(self, connection: Connection, url: str, path: str) -> None:
         """Make the directory, and begin the file. Raises Unsupported where the file system cannot rename."""

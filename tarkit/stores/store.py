@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
-from tarkit.errors import TarkitError, Usage, spell, warn
+from tarkit.errors import TarkitError, Usage, show, spell, warn
 from tarkit.sizes import parse_size
 from tarkit.stores.schemes import SECRET, public_name, refuse_url
 
@@ -42,6 +43,7 @@ class Info(NamedTuple):
         checksum: that of all its bytes; None if the reply does not name one that is known.
         ends: whether a connection that ends early is noticed; not of a reply without a length, whose end is that of the
             connection.
+        mark: what the upload that wrote it is called (see `Upload`), in replies to `head` of stores that keep it.
     """
 
     url: str
@@ -51,6 +53,7 @@ class Info(NamedTuple):
     modified: int | None = None
     checksum: Checksum | None = None
     ends: bool = True
+    mark: str | None = None
 
 
 class Reply(Protocol):
@@ -75,13 +78,23 @@ class Upload(Protocol):
 
     The errors of its methods are those of a `Store`. A thread may call `close`, which makes the requests that remain,
     while others write other objects.
+
+    Attributes:
+        mark: what is stored with the object, so that it is told from an equal one; None if the store keeps nothing.
+        version: that of the object, if the reply that completed it said so.
     """
+
+    mark: str | None
+    version: str | None
 
     def write(self, data: bytes | memoryview, /) -> object:
         """Write all of `data`."""
 
     def close(self) -> None:
-        """Complete the object. After an error `abort` is called, and the object does not exist."""
+        """Complete the object. After an error `abort` is called.
+
+        The object does not exist then; where nobody knows, or it does, the error is `Unconfirmed`.
+        """
 
     def abort(self) -> None:
         """Remove what was written; called instead of `close`, or after an error, and perhaps twice."""
@@ -112,6 +125,17 @@ class Store(Protocol):
         `depth` is how many directories deep the caller looks, 0 for those in the directory of `url` alone, None for
         all; a store may yield what lies deeper.
         """
+
+    def server(self, url: str, /) -> tuple[str, ...]:
+        """Return what tells servers and accounts apart that may have different objects at this URL."""
+
+
+class Unconfirmed(TarkitError):
+    """An upload that failed although its object is there, or may be there."""
+
+
+class Denied(TarkitError):
+    """An object may not be read or written with the credentials at hand."""
 
 
 class StoreModule(Protocol):
@@ -250,6 +274,17 @@ def parse_options(given: Mapping[str, object] | None) -> StoreOptions | None:
     )
 
 
+def proxy_of(url: str) -> str | None:
+    """Return the proxy for a URL, by the environment; without a scheme it is http, as for curl."""
+    from urllib.request import getproxies, proxy_bypass
+
+    proxies, parts = getproxies(), urlsplit(url)
+    if not proxies or proxy_bypass(parts.hostname or ""):
+        return None
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
+
+
 def check_name(url: str, name: str, whole: bool = True) -> None:
     """Raise Usage for a name that libraries and servers take for another one; `whole` False is for the start of names.
 
@@ -271,14 +306,28 @@ def name_fault(name: str, whole: bool = True) -> str | None:
     return None
 
 
+def warn_of_names(url: str, names: Sequence[str], options: StoreOptions) -> None:
+    """Warn of objects that are left out of a list, since `check_name` refuses their names."""
+    if names:
+        many = "1 object is" if len(names) == 1 else f"{len(names)} objects are"
+        what = f"such as {show(names[0])}: the library cannot name {'it' if len(names) == 1 else 'them'}"
+        options.warn(f"{public_name(url)}: {many} left out of the list, {what}")
+
+
+def proxy_login_error(name: str) -> Denied:
+    """Return the error for a proxy that wants a login, or another one."""
+    hint = "http_proxy, https_proxy and all_proxy are http://USER:PASSWORD@HOST:PORT, percent-encoded"
+    return denied_error(name, "the proxy wants a login, or another one", hint)
+
+
 def not_found_error(name: str) -> FileNotFoundError:
     """Return the error for an object that does not exist."""
     return FileNotFoundError(2, os.strerror(2), name)
 
 
-def denied_error(name: str, detail: str, hint: str | None) -> TarkitError:
+def denied_error(name: str, detail: str, hint: str | None) -> Denied:
     """Return the error for an object that may not be read or written with the credentials at hand."""
-    return TarkitError(f"{name}: permission denied: {detail}", hint)
+    return Denied(f"{name}: permission denied: {detail}", hint)
 
 
 def exists_error(name: str) -> TarkitError:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from tarkit.errors import TarkitError
 from tarkit.signals import is_ending, uninterrupted
-from tarkit.stores import connect
-from tarkit.stores.store import StoreOptions
+from tarkit.stores.store import Unconfirmed
 from tarkit.stores.transfer import ThreadCall
+from tarkit.streams.sink import Sink
 
 AT_ONCE = 4
 """Outputs that are completed at a time."""
@@ -30,7 +30,7 @@ PATIENCE = 1.0
 
 
 class _Closing(NamedTuple):
-    name: str
+    sink: Sink
     request: ThreadCall[None]
     held: int
     report: Callable[[], None]
@@ -44,14 +44,12 @@ class BackgroundUploads:
 
     Args:
         replaces: whether the outputs may have replaced others; then those that are complete stay.
-        warn: called with a message when an output cannot be removed.
-        options: how their URLs are reached; None for the options of the process.
+        warn: called with a message when an output stays that was not reported, or may stay.
     """
 
-    def __init__(self, replaces: bool, warn: Callable[[str], None], options: StoreOptions | None = None) -> None:
+    def __init__(self, replaces: bool, warn: Callable[[str], None]) -> None:
         self._replaces = replaces
         self._warn = warn
-        self._options = options
         self._queue: deque[_Closing] = deque()
 
     def make_room(self, size: int) -> None:
@@ -60,10 +58,10 @@ class BackgroundUploads:
         while self._queue and (len(self._queue) >= AT_ONCE or sum(each.held for each in self._queue) > most):
             self._report_first()
 
-    def add(self, name: str, close: Callable[[], None], size: int, report: Callable[[], None]) -> None:
+    def add(self, sink: Sink, close: Callable[[], None], size: int, report: Callable[[], None]) -> None:
         """Have `close` called in a thread, which completes an output or leaves nothing of it; then call `report`."""
         with uninterrupted():
-            self._queue.append(_Closing(name, ThreadCall(close), min(size, EACH), report))
+            self._queue.append(_Closing(sink, ThreadCall(close), min(size, EACH), report))
 
     def report(self) -> None:
         """Report the outputs that are complete by now."""
@@ -89,22 +87,26 @@ class BackgroundUploads:
                 each.request.wait()
         for each in queue:
             if not each.request.done:
-                self._warn(f"{each.name}: perhaps written, although the run ended before the server said so")
+                self._warn(f"{each.sink.name}: perhaps written, although the run ended before the server said so")
                 continue
             try:
                 each.request.result()
+            except Unconfirmed as error:
+                self._warn(str(error))
+                continue
             except Exception:  # nothing of it is there, and the reason for the abort is the error that is reported
                 continue
             if not self._replaces:
-                self._remove(each.name)
+                self._remove(each.sink)
 
-    def _remove(self, url: str) -> None:
+    def _remove(self, sink: Sink) -> None:
+        """Remove an output of this run; one that another run has written meanwhile stays."""
+        left = f"{sink.name}: complete, although the run ended before it was reported"
         try:
-            connect.delete_object(url, self._options)
-        except FileNotFoundError:
-            pass
+            if not sink.withdraw():
+                self._warn(f"{left}: it is not removed, as another run may have written it")
         except (TarkitError, OSError) as error:
-            self._warn(f"complete, although the run ended before it was reported: {error}")
+            self._warn(f"{left}: {error}")
 
     def _report_first(self) -> None:
         first = self._queue[0]

@@ -108,6 +108,10 @@ class Sink:
     def abort(self) -> None:
         """Give the output up."""
 
+    def withdraw(self) -> bool:
+        """Remove a remote output that is complete; return whether it is gone. One of another writer stays."""
+        return False
+
     def _give_up(self) -> None:
         """Close the descriptor of an output that is given up; errors of that do not matter."""
         out, self._out = self._out, -1
@@ -385,6 +389,9 @@ class UrlSink(WriteOnlySink):
         """Give the object up."""
         self.writer.abort()
 
+    def withdraw(self) -> bool:
+        return self.writer.withdraw()
+
 
 class EncodedSink(WriteOnlySink):
     """A sink that compresses its data and writes it to `target`."""
@@ -424,6 +431,9 @@ class EncodedSink(WriteOnlySink):
             self.encoder.abort()
         finally:
             self.target.abort()
+
+    def withdraw(self) -> bool:
+        return self.target.withdraw()
 
 
 def open_sink(

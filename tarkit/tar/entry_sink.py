@@ -119,6 +119,9 @@ class EntrySink(WriteOnlySink):
     def abort(self) -> None:
         self.target.abort()
 
+    def withdraw(self) -> bool:
+        return self.target.withdraw()
+
     def _step(self) -> bool:
         """Pass on the next entry or part of one; False if more input is needed for it."""
         pending = self._pending

@@ -20,7 +20,7 @@ boto3 = pytest.importorskip("boto3")
 
 import tarkit
 from tarkit.errors import TarkitError, Usage
-from tarkit.stores import buckets, connect, listing, objects, transfer
+from tarkit.stores import connect, listing, objects, transfer
 from tarkit.stores.objects import ObjectStore
 from tarkit.stores.store import StoreOptions
 from tarkit.stores.transfer import RemoteObject, RemoteUpload
@@ -272,28 +272,6 @@ def test_no_server(endpoint_url: str, words: str, monkeypatch: pytest.MonkeyPatc
     store = ObjectStore(StoreOptions(endpoint_url=endpoint_url, retries=1, timeout=2))
     with pytest.raises(TarkitError, match=words):
         whole(store, "s3://bucket/a.tar")
-
-
-def test_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys come from the files of the AWS tools, unless variables are set."""
-    for name in (*KEYS, "AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "credentials").write_text(
-        "[default]\naws_access_key_id = a\naws_secret_access_key = b%c\n[two]\naws_access_key_id=z\n"
-    )
-    (tmp_path / "config").write_text("[default]\nregion = eu-west-1\n[profile two]\nendpoint_url = http://localhost\n")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    profile: Callable[..., dict[str, str]] = buckets._profile
-    assert profile(StoreOptions()) == {"access_key_id": "a", "secret_access_key": "b%c", "region": "eu-west-1"}
-    monkeypatch.setenv("AWS_PROFILE", "two")
-    assert profile(StoreOptions()) == {"access_key_id": "z", "endpoint": "http://localhost"}
-    monkeypatch.setenv("AWS_PROFILE", "three")
-    with pytest.raises(Usage, match="no profile three"):
-        profile(StoreOptions())
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-    assert profile(StoreOptions()) == {}
-    assert profile(StoreOptions(anonymous=True)) == {}
 
 
 def test_globs_match_as_in_a_directory(

@@ -91,7 +91,7 @@ print("secret" in repr(data), "secret" in repr(data.locations))
         "True",
         "8",
         "10",
-        "TarkitError False False",
+        "Denied False False",
         "TarkitError False False",
         "read",
         "False False",

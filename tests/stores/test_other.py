@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from tarkit.stores import connect, listing, schemes, transfer
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions
 from tarkit.stores.transfer import RemoteObject, RemoteUpload
-from tests._tools import archive, contents, each_row
+from tests._tools import TARKIT, archive, contents, each_row
 from tests.conftest import Run
 
 fsspec = pytest.importorskip("fsspec")
@@ -129,6 +130,21 @@ def whole(store: OtherStore, url: str) -> bytes:
 
 def names(store: OtherStore, root: str, prefix: str = "", depth: int | None = None) -> list[str]:
     return [info.url.removeprefix(root) for info in store.list(root + prefix, None, depth)]
+
+
+@each_row(
+    "url", ["ftp://me:s3#cret@h/a", "ftp://me:s3?cret@h/a", "sftp://me:s3/cret@h/a", "ftp://h:port/a", "ftp://[::/a"]
+)
+@each_row("words", ["stats {}", "cat {}*.tar -o x.tar", "create recipe -o {}"])
+def test_logins_that_end_a_url(words: str, url: str, here: Path) -> None:
+    """One line that says what to do, without the password."""
+    (here / "recipe").write_text("a.txt text:1\n")
+    command = [*TARKIT, *words.format(url).split()]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=here)
+    assert ran.returncode == 2, ran.stderr
+    assert "not valid" in ran.stderr
+    assert "%23" in ran.stderr
+    assert "s3" not in ran.stderr.replace("s3://", "")
 
 
 def test_what_is_written_is_read(root: str, store: OtherStore) -> None:

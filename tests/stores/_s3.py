@@ -1,0 +1,234 @@
+"""A small server of S3 in memory, whose replies go wrong as a test says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import md5
+from http.server import BaseHTTPRequestHandler
+from threading import RLock, Thread
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+from tests.stores._http import QuietServer
+
+DATE = "Mon, 01 Jan 2024 00:00:00 GMT"
+ERROR = b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>We encountered an error</Message></Error>"
+
+
+@dataclass
+class Request:
+    """A request. `what` is put, part, create, complete, abort, head, get, list or delete."""
+
+    what: str
+    key: str
+    query: dict[str, str]
+    body: bytes
+    who: str
+    headers: dict[str, str]
+
+
+@dataclass
+class S3Server:
+    """The server, which has every bucket.
+
+    Attributes:
+        objects: bucket/name -> bytes, ETag, metadata.
+        uploads: the parts of uploads that are not complete.
+        log: the requests.
+        fault: called with each request: None, or what happens in place of the reply: a status, `close` for a
+            connection that is closed, `error` for a body of an error behind status 200; after `done` in front (such as
+            `done 503`) all the same as when the request had succeeded.
+        conditional: heed `If-None-Match: *` of `put` and `complete`.
+        metadata: keep metadata.
+        page: names on a page of a list.
+    """
+
+    objects: dict[str, tuple[bytes, str, dict[str, str]]] = field(default_factory=dict)
+    uploads: dict[str, tuple[str, dict[str, str], dict[int, bytes]]] = field(default_factory=dict)
+    log: list[Request] = field(default_factory=list)
+    fault: Callable[[Request], str | None] = lambda request: None
+    conditional: bool = True
+    metadata: bool = True
+    page: int = 1000
+    url: str = ""
+    lock: RLock = field(default_factory=RLock)
+
+    def names(self, prefix: str = "") -> list[str]:
+        """The names of the objects that begin so."""
+        return sorted(name for name in self.objects if name.startswith(prefix))
+
+
+@contextmanager
+def s3_server() -> Iterator[S3Server]:
+    """Run the server for a test."""
+    found = S3Server()
+    server = QuietServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"s3": found}))
+    server.request_queue_size = 64
+    found.url = f"http://127.0.0.1:{server.server_address[1]}"
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    s3: S3Server
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing."""
+
+    def do_GET(self) -> None:
+        """Answer any request."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = urlsplit(self.path)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        key = unquote(parts.path.removeprefix("/"))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        who = (
+            re.search("Credential=([^/]*)", headers.get("authorization", "")) or [query.get("X-Amz-Credential", "")] * 2
+        )
+        request = Request(self._what(query), key, query, body, who[1].partition("/")[0], headers)
+        fault = self.s3.fault(request)
+        with self.s3.lock:
+            self.s3.log.append(request)
+            if fault is not None and not fault.startswith("done "):
+                self._go_wrong(fault)
+                return
+            status, sent, body = getattr(self, f"_{request.what}")(request)
+        if fault is not None:
+            self._go_wrong(fault.removeprefix("done "))
+        else:
+            self._reply(status, sent, body)
+
+    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
+
+    def _what(self, query: dict[str, str]) -> str:
+        if self.command == "GET":
+            return "list" if "list-type" in query else "get"
+        if self.command == "POST":
+            return "create" if "uploads" in query else "complete"
+        if self.command == "DELETE":
+            return "abort" if "uploadId" in query else "delete"
+        return "head" if self.command == "HEAD" else "part" if "partNumber" in query else "put"
+
+    def _go_wrong(self, fault: str) -> None:
+        if fault == "close":
+            self.close_connection = True
+        elif fault == "error":
+            self._reply(200, {}, ERROR)
+        else:
+            self._reply(int(fault), {}, b"" if self.command == "HEAD" else ERROR)
+
+    def _reply(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _missing(self, code: str = "NoSuchKey") -> tuple[int, dict[str, str], bytes]:
+        return 404, {}, f"<Error><Code>{code}</Code></Error>".encode()
+
+    def _store(self, request: Request, data: bytes, metadata: dict[str, str], etag: str) -> bool:
+        """Write an object, unless there is one, and the request has that condition."""
+        if self.s3.conditional and request.headers.get("if-none-match") == "*" and request.key in self.s3.objects:
+            return False
+        self.s3.objects[request.key] = data, etag, metadata if self.s3.metadata else {}
+        return True
+
+    def _put(self, request: Request) -> tuple[int, dict[str, str], bytes]:
+        etag = f'"{md5(request.body).hexdigest()}"'
+        if not self._store(request, request.body, _metadata(request), etag):
+            return 412, {}, b"<Error><Code>PreconditionFailed</Code></Error>"
+        return 200, {"ETag": etag}, b""
+
+    def _create(self, request: Request) -> tuple[int, dict[str, str], bytes]:
+        name = f"upload{len(self.s3.log)}"
+        self.s3.uploads[name] = request.key, _metadata(request), {}
+        text = f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>"
+        return 200, {}, text.encode()
+
+    def _part(self, request: Request) -> tuple[int, dict[str, str], bytes]:
+        upload = self.s3.uploads.get(request.query["uploadId"])
+        if upload is None:
+            return self._missing("NoSuchUpload")
+        upload[2][int(request.query["partNumber"])] = request.body
+        return 200, {"ETag": f'"{md5(request.body).hexdigest()}"'}, b""
+
+    def _complete(self, request: Request) -> tuple[int, dict[str, str], bytes]:
+        found = self.s3.uploads.get(request.query["uploadId"])
+        if found is None:
+            return self._missing("NoSuchUpload")
+        numbers = [int(number) for number in re.findall(r"<PartNumber>(\d+)", request.body.decode())]
+        data = b"".join(found[2][number] for number in numbers)
+        etag = f'"{md5(data).hexdigest()}-{len(numbers)}"'
+        if not self._store(request, data, found[1], etag):
+            return 412, {}, b"<Error><Code>PreconditionFailed</Code></Error>"
+        del self.s3.uploads[request.query["uploadId"]]
+        text = f"<CompleteMultipartUploadResult><ETag>{escape(etag)}</ETag></CompleteMultipartUploadResult>"
+        return 200, {}, text.encode()
+
+    def _abort(self, request: Request) -> tuple[int, dict[str, str], bytes]:
+        if self.s3.uploads.pop(request.query["uploadId"], None) is None:
+            return self._missing("NoSuchUpload")
+        return 204, {}, b""
+
+    def _delete(self, request: Request) -> tuple[int, dict[str, str], bytes]:
+        self.s3.objects.pop(request.key, None)
+        return 204, {}, b""
+
+    def _head(self, request: Request) -> tuple[int, dict[str, str], bytes]:
+        found = self.s3.objects.get(request.key)
+        if found is None:
+            return 404, {}, b""
+        marks = {f"x-amz-meta-{name}": value for name, value in found[2].items()}
+        return 200, {"Content-Length": str(len(found[0])), "ETag": found[1], "Last-Modified": DATE, **marks}, b""
+
+    def _get(self, request: Request) -> tuple[int, dict[str, str], bytes]:
+        found = self.s3.objects.get(request.key)
+        if found is None:
+            return self._missing()
+        data, etag, _ = found
+        headers = {"ETag": etag, "Last-Modified": DATE}
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range", ""))
+        if wanted is None:
+            return 200, headers, data
+        start, stop = int(wanted[1]), min(int(wanted[2] or len(data)) + 1, len(data))
+        if start >= len(data):
+            return 416, {}, b""
+        return 206, {**headers, "Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"}, data[start:stop]
+
+    def _list(self, request: Request) -> tuple[int, dict[str, str], bytes]:
+        query, bucket = request.query, request.key.partition("/")[0]
+        start = f"{bucket}/"
+        after = query.get("continuation-token") or query.get("start-after") or ""
+        prefix = query.get("prefix", "")
+        names = [name.removeprefix(start) for name in self.s3.objects if name.startswith(start + prefix)]
+        names = sorted((name for name in names if name.encode() > after.encode()), key=str.encode)
+        page, rest = names[: self.s3.page], names[self.s3.page :]
+        url = query.get("encoding-type") == "url"
+        rows = []
+        for name in page:
+            data, etag, _ = self.s3.objects[start + name]
+            shown = quote(name) if url else "".join(c if c.isprintable() else f"&#{ord(c)};" for c in escape(name))
+            time = "<LastModified>2024-01-01T00:00:00.000Z</LastModified>"
+            rows.append(
+                f"<Contents><Key>{shown}</Key><Size>{len(data)}</Size>{time}<ETag>{escape(etag)}</ETag></Contents>"
+            )
+        token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if rest else ""
+        more = f"<IsTruncated>{'true' if rest else 'false'}</IsTruncated>{token}"
+        text = f'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{more}{"".join(rows)}</ListBucketResult>'
+        return 200, {"Content-Type": "application/xml"}, text.encode()
+
+
+def _metadata(request: Request) -> dict[str, str]:
+    start = "x-amz-meta-"
+    return {name.removeprefix(start): value for name, value in request.headers.items() if name.startswith(start)}
