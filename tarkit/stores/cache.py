@@ -1,17 +1,15 @@
 """A cache of whole objects in a directory, for any number of processes at a time.
 
-`DIR/tarkit/` has a file for each object, whose name begins with hashes of its URL and of its version (ETag and length).
-Each time an object is opened, one small request asks for its version. So a file of another version is never used, and
-different URLs never share one.
+`DIR/tarkit/` has a file for each object, whose name begins with hashes of its URL, with the server and the account that
+it is read from, and of its version (ETag and length). Each time an object is opened, one small request asks for its
+version. So a file of another version is never used, and different objects never share one.
 
 - An object is written to `NAME.part` under an exclusive lock, and renamed once all of it is on the disk. Other
   processes that want it wait for that. Locks are those of flock(2), which end with their process, however that ends:
   what a killed process leaves is a `.part` without a lock, which the next one overwrites or removes.
 - A file that is open has a shared lock. To make room, files that nobody has open are removed, those first that were
   opened longest ago (their time of access).
-- `DIR` may be a cache of webdataset, whose files are read too. Their names say little: the last component of the path
-  of the URL (`url_to_cache_name` in webdataset 1.0.2), with some of its directories before it (`ndir` there), or with
-  all of them joined by `_` (0.2.86). One is used if it has the length of the object, and the same bytes at both ends.
+- `DIR/tarkit/` is for one user. Nobody else may write there; a link, or a file of somebody else, is never opened.
 
 Whatever fails in the directory, objects are read without it, and one line says so.
 """
@@ -25,16 +23,15 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
 from hashlib import sha256
+from tempfile import NamedTemporaryFile
 from time import sleep, time_ns
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tarkit.errors import TarkitError
 from tarkit.stores.transfer import RemoteObject
-
-COMPARED = 1 << 16
-"""Bytes at each end of a file of webdataset that are compared with the object."""
 
 PART = ".part"
 """Suffix of a file that is not complete."""
@@ -43,8 +40,8 @@ _FOLDER = "tarkit"
 _LOCK = "lock"  # the file whose lock is held while room is made
 _CHUNK = 1 << 20  # bytes that are read at a time
 _WAIT = 0.1  # seconds between two attempts to get a lock: a signal that arrives just before a wait is handled then
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ENTRY = re.compile("[0-9a-f]{32}-[0-9a-f]{32}-.*")
-_SERVERS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AZURE_STORAGE_ACCOUNT_NAME", "AIS_ENDPOINT", "USE_AIS_FOR")
 
 
 class CachedFile(NamedTuple):
@@ -84,9 +81,9 @@ class ObjectCache:
             return None
         path = os.path.join(self.folder, _file_name(remote))
         try:
-            found = _complete(path, info.size) or self._foreign(remote, info.size)
+            self._own_folder()
+            found = _complete(path, info.size)
             while found is None and not self._failed:
-                os.makedirs(self.folder, exist_ok=True)
                 fd = _begin(path + PART)
                 if fd is not None:
                     return self._fetch(remote, info.size, fd, path)
@@ -99,6 +96,21 @@ class ObjectCache:
             self._failed = True
             self._tell_once(f"cache {self.directory}: {error.strerror or error}: objects are read without it")
             return None
+
+    def _own_folder(self) -> None:
+        """Make the directory of the files. Raises OSError if it is a link, or if others have made it."""
+        for make in (partial(os.makedirs, self.directory), partial(os.mkdir, self.folder, 0o700)):
+            with suppress(FileExistsError):
+                make()
+        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            status = os.fstat(fd)
+            if status.st_uid not in _users(self.folder):
+                raise OSError(errno.EPERM, f"{_FOLDER} in it belongs to another user")
+            if status.st_mode & _OTHERS:
+                os.fchmod(fd, stat.S_IMODE(status.st_mode) & ~_OTHERS)
+        finally:
+            os.close(fd)
 
     def _fetch(self, remote: RemoteObject, size: int, fd: int, path: str) -> CachedFile | None:
         """Return the file, after fetching it to the locked `fd`, unless another process has done so meanwhile."""
@@ -121,7 +133,7 @@ class ObjectCache:
         if self.size is not None and size > self.size:
             self._tell_once("objects larger than the cache are read without it")
             return False
-        lock = os.open(os.path.join(self.folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        lock = _open(os.path.join(self.folder, _LOCK), os.O_RDWR | os.O_CREAT)
         try:
             _wait_for(lock, fcntl.LOCK_EX)
             total = size + self._make_room(size, path)
@@ -148,7 +160,7 @@ class ObjectCache:
                 if not _ENTRY.fullmatch(entry.name) or entry.path == path + PART:
                     continue
                 with suppress(FileNotFoundError):
-                    status = entry.stat()
+                    status = entry.stat(follow_symlinks=False)
                     total += status.st_size
                     useful = not entry.name.endswith(PART) and not entry.name.startswith(url)
                     found.append((useful, status.st_atime_ns, status.st_size, entry.path))
@@ -159,34 +171,10 @@ class ObjectCache:
                 total -= length
         return total
 
-    def _foreign(self, remote: RemoteObject, size: int) -> CachedFile | None:
-        """Return the file of webdataset that has the object, if there is one."""
-        for name in webdataset_names(remote.url) if remote.info.ranges else ():
-            found = _complete(os.path.join(self.directory, name), size)
-            if found is None:
-                continue
-            ends = ((0, min(size, COMPARED)), (max(size - COMPARED, 0), size))
-            with _of_store():
-                same = all(os.pread(found.fd, stop - start, start) == remote.read(start, stop) for start, stop in ends)
-            if same:
-                return found
-            os.close(found.fd)
-        return None
-
     def _tell_once(self, line: str) -> None:
         if line not in self._told:
             self._told.add(line)
             self._tell(line)
-
-
-def webdataset_names(url: str) -> list[str]:
-    """Return the names, relative to its cache, under which webdataset may have stored an object."""
-    parts = urlsplit(url).path.lstrip("/").split("/")
-    if not parts[-1] or {"", ".", ".."} & set(parts):
-        return []
-    names = ["/".join(parts[first:]) for first in range(len(parts) - 1, -1, -1)]
-    joined = os.path.join(re.sub("[:/|;]", "_", "/".join(parts[:-1])), parts[-1])
-    return list(dict.fromkeys([*names, joined]))
 
 
 class _StoreError(Exception):
@@ -207,10 +195,9 @@ def _of_store() -> Iterator[None]:
 
 def _file_name(remote: RemoteObject) -> str:
     """Return the name of the file of an object: hashes of its URL, with the server, and of its version; the name."""
-    options, info = remote.options, remote.info
-    server = [os.environ.get(name, "") for name in _SERVERS]
-    settings = [f"{name}={value}" for name, value in sorted(options.plain.items())]
-    url = "\n".join([remote.url, options.endpoint_url or "", *server, *settings])
+    info = remote.info
+    settings = [f"{name}={value}" for name, value in sorted(remote.options.plain.items())]
+    url = "\n".join([remote.url, *remote.store.server(remote.url), *settings])
     name = re.sub(r"[^\w.+-]", "_", urlsplit(remote.url).path.rpartition("/")[2], flags=re.ASCII)
     return f"{_hash(url)}-{_hash(f'{info.size} {info.version}')}-{name[-100:]}"
 
@@ -219,21 +206,45 @@ def _hash(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
+def _open(path: str, flags: int) -> int:
+    """Open a file of the cache. Raises PermissionError for a link, one with another name, or one of somebody else."""
+    try:
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, or a socket
+            raise PermissionError(errno.EPERM, "a link in place of a file") from None
+        raise
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1 and status.st_uid in _users(os.path.dirname(path)):
+        return fd
+    os.close(fd)
+    raise PermissionError(errno.EPERM, "not a file of this cache")
+
+
+@lru_cache(maxsize=16)
+def _users(folder: str) -> frozenset[int]:
+    """Return whose files are trusted: those of this user, as a network may name it there, and of root."""
+    users = {0, os.geteuid()}
+    if os.stat(folder).st_uid not in users:
+        with suppress(OSError), NamedTemporaryFile(dir=folder) as file:
+            users.add(os.fstat(file.fileno()).st_uid)
+    return frozenset(users)
+
+
 def _complete(path: str, size: int) -> CachedFile | None:
     """Open the file at `path` if it has `size` bytes, under a shared lock; note the time of access."""
     try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode) or status.st_size != size:
-            return None
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (FileNotFoundError, NotADirectoryError):
+        fd = _open(path, os.O_RDONLY)
+    except (FileNotFoundError, PermissionError):
         return None
     try:
+        if os.fstat(fd).st_size != size:
+            return None
         _wait_for(fd, fcntl.LOCK_SH)
         status = os.fstat(fd)
         if status.st_size != size or not _is_at(fd, path):
             return None
-        with suppress(OSError):  # the file of another user
+        with suppress(OSError):  # a file of root
             os.utime(fd, ns=(time_ns(), status.st_mtime_ns))
         return CachedFile(os.dup(fd), path)
     finally:
@@ -241,8 +252,12 @@ def _complete(path: str, size: int) -> CachedFile | None:
 
 
 def _begin(part: str) -> int | None:
-    """Open an empty file under an exclusive lock; None if another process has one."""
-    fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    """Open an empty file under an exclusive lock; None if another process has one. What is no file is removed."""
+    try:
+        fd = _open(part, os.O_RDWR | os.O_CREAT)
+    except PermissionError:
+        os.unlink(part)
+        return None
     try:
         if _locked(fd, fcntl.LOCK_EX) and _is_at(fd, part):
             os.ftruncate(fd, 0)
@@ -279,7 +294,9 @@ def _fill(fd: int, remote: RemoteObject, size: int) -> None:
 def _remove_unused(path: str) -> bool:
     """Remove a file that no process reads or writes; return whether it is gone."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # an exclusive lock requires this on NFS
+        fd = os.open(
+            path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        )  # on NFS an exclusive lock needs it
     except FileNotFoundError:
         return True
     except OSError:
@@ -311,6 +328,6 @@ def _locked(fd: int, how: int) -> bool:
 def _is_at(fd: int, path: str) -> bool:
     """Return whether `path` is the name of the open file `fd`."""
     try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
     except FileNotFoundError:
         return False

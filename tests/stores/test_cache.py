@@ -6,12 +6,14 @@ import errno
 import os
 import random
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,8 +24,8 @@ import tarkit
 from tarkit.errors import TarkitError, Usage
 from tarkit.samples.dataset import open_source
 from tarkit.stores import connect
-from tarkit.stores.cache import COMPARED, PART, CachedFile, webdataset_names
-from tarkit.stores.store import StoreOptions, silent
+from tarkit.stores.cache import PART, CachedFile, _file_name
+from tarkit.stores.store import Info, StoreOptions, silent
 from tarkit.streams.location import expand_inputs
 from tarkit.streams.source import FileSource
 from tests._tools import TARKIT, archive, each_row, program
@@ -127,9 +129,7 @@ def test_an_object_that_changed_is_fetched_again(server: HttpServer, configure: 
         content(url)
 
 
-def test_different_urls_have_different_files(
-    server: HttpServer, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_different_urls_have_different_files(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
     configure(tmp_path)
     paths = ["/a/x.tar", "/b/x.tar", "/a/x.tar/x.tar", "/a%2Fx.tar", "/a_x.tar", "/A/x.tar", "/a//x.tar"]
     datas = [DATA[n:] + DATA[:n] for n in range(len(paths))]
@@ -141,9 +141,6 @@ def test_different_urls_have_different_files(
     for n, other in enumerate((f"{url}?v=1", f"{url}?v=2", url.replace("//", "//user:pass@")), 1):
         assert content(other) == datas[0]
         assert len(files(tmp_path)) == len(paths) + n
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://other")
-    assert content(url) == datas[0]
-    assert len(files(tmp_path)) == len(paths) + 4
     assert "pass" not in "".join(os.listdir(tmp_path / "tarkit"))
 
 
@@ -305,54 +302,154 @@ def test_variables_of_webdataset(
     assert content(server.url + "/a") is None
 
 
-# ---- Caches of webdataset
+def test_files_of_other_programs_are_not_used(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    """Such as those of webdataset, whose names say nothing of server and version; nor are they touched."""
+    configure(tmp_path)
+    url = server.serve("/a/b.tar", DATA)
+    for name in ("b.tar", "a/b.tar", "a_b.tar"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(DATA[:-1] + b"x")
+    assert content(url) == DATA
+    assert (tmp_path / "b.tar").read_bytes() == DATA[:-1] + b"x"
 
 
-def test_names_of_webdataset() -> None:
-    cache = pytest.importorskip("webdataset.cache")
-    for url in ("http://h/a/b/c.tar?tok=1", "gs://bkt/x/y/z.tar", "s3://b/z.tar", "ais://b/q/w.tar", "https://h/a;b/c"):
-        names = webdataset_names(url)
-        assert {cache.url_to_cache_name(url, ndir) for ndir in range(4)} <= set(names)
-    assert webdataset_names("gs://bkt/x/y/z.tar")[-1] == "x_y/z.tar"  # get_file_cached in webdataset 0.2.86
-    assert (
-        webdataset_names("http://h/a/../c.tar") == webdataset_names("http://h/a/") == webdataset_names("http://h") == []
-    )
+# ---- Servers
 
 
-@each_row("name", ["c.tar", "b/c.tar", "a_b/c.tar"])
-def test_a_file_of_webdataset_is_used_if_it_is_the_object(
-    name: str, server: HttpServer, configure: Configure, tmp_path: Path
+ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "profile"),
+    "gs": ("GOOGLE_BASE_URL", "GOOGLE_SERVICE_ACCOUNT"),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME"),
+    "hf": ("HF_ENDPOINT",),
+    "ais": ("AIS_ENDPOINT",),
+}
+URLS = {"hf": "hf://datasets/o/n/a.tar", "ais": "ais://b/a.tar"}
+
+
+def named_for(scheme: str, options: StoreOptions) -> str:
+    """The name of the file of an object of this scheme."""
+    connect._store.cache_clear()
+    url = URLS.get(scheme, f"{scheme}://b/a.tar")
+    info = Info(url, 10, "v")
+    remote = SimpleNamespace(url=url, info=info, options=options, store=connect.store_of(url, options))
+    return _file_name(remote)  # type: ignore[arg-type]
+
+
+@each_row(("scheme", "variable"), [(scheme, name) for scheme, names in ENDPOINTS.items() for name in names])
+def test_each_server_has_files_of_its_own(
+    scheme: str, variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    cache = tmp_path / name.replace("/", "-")
-    configure(cache)
-    path = cache / name
-    path.parent.mkdir(parents=True)
-    path.write_bytes(DATA)
-    url = server.serve("/a/b/c.tar", DATA)
-    cached = held(url)
-    os.close(cached.fd)
-    assert cached.path == str(path)
-    assert server.objects["/a/b/c.tar"].sent <= 2 * COMPARED + 1
-    for other in (OTHER, DATA[:-1], DATA + b"x", DATA[:-1] + b"x", b"x" + DATA[1:]):
-        path.write_bytes(other)
-        assert content(url) == DATA
-    assert files(cache) == ["c.tar"]
-    assert path.read_bytes() == b"x" + DATA[1:]  # it is not touched
+    """However it is named: two that count versions from 1 have equal ETags."""
+    with monkeypatch.context() as patch:
+        for name in os.environ:
+            if name.startswith(("AWS_", "GOOGLE_", "AZURE_", "HF_", "AIS_")):
+                patch.delenv(name)
+        patch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+        found = []
+        for number in (1, 2):
+            value = f"http://127.0.0.1:{number}"
+            if variable == "profile":
+                (tmp_path / f"config{number}").write_text(f"[default]\nendpoint_url = {value}\n")
+                patch.setenv("AWS_CONFIG_FILE", str(tmp_path / f"config{number}"))
+            elif variable == "GOOGLE_SERVICE_ACCOUNT":
+                (tmp_path / f"key{number}").write_text(f'{{"gcs_base_url": "{value}"}}')
+                patch.setenv(variable, str(tmp_path / f"key{number}"))
+            else:
+                patch.setenv(variable, f"account{number}" if variable.endswith("_NAME") else value)
+            found += [named_for(scheme, StoreOptions()) for _ in range(2)]
+        if scheme in ("s3", "gs", "az"):
+            options = [StoreOptions(endpoint_url=f"http://h:{number}") for number in (1, 2)]
+            assert len({named_for(scheme, each) for each in options}) == 2
+    assert found[0] == found[1] != found[2] == found[3]
 
 
-def test_the_cache_of_webdataset_itself(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
-    wds = pytest.importorskip("webdataset.cache")
-    program("curl")
-    data = shard()
-    url = server.serve("/a/b.tar", data)
-    (tmp_path / "cache").mkdir()
-    [found] = wds.FileCache(cache_dir=str(tmp_path / "cache"))([url])
-    found["stream"].close()
-    sent = server.objects["/a/b.tar"].sent
-    configure(tmp_path / "cache")
-    assert content(url) == data
-    assert server.objects["/a/b.tar"].sent - sent <= 2 * COMPARED + 1
-    assert not (tmp_path / "cache" / "tarkit").exists()
+def test_accounts_of_one_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each may have a bucket of the same name on a server of its own; no key is in a name."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    keys = [{"access_key_id": f"id{number}", "secret_access_key": f"s3cret{number}"} for number in (1, 2)]
+    names = [named_for("s3", StoreOptions(endpoint_url="http://h:1", storage=each)) for each in keys]
+    assert names[0] != names[1]
+    assert "id1" not in names[0]
+
+
+# ---- What others have planted
+
+
+def planted(path: Path, kind: str, victim: Path) -> None:
+    """Put something in place of a file of the cache."""
+    if path.exists() or path.is_symlink():
+        path.unlink()
+    if kind == "symlink":
+        path.symlink_to(victim)
+    elif kind == "dangling":
+        path.symlink_to(victim.parent / "nothing")
+    elif kind == "link":
+        os.link(victim, path)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(os.path.relpath(path))
+    elif kind == "theirs":
+        path.write_bytes(DATA[:-1] + b"x")
+        os.chown(path, 12345, 12345)
+
+
+@each_row("kind", ["symlink", "dangling", "link", "fifo", "socket", "theirs"])
+@each_row("where", ["", PART, "lock"])
+def test_no_other_file_is_read_or_written(
+    kind: str, where: str, server: HttpServer, configure: Configure, here: Path
+) -> None:
+    """In place of a complete file, of one that is being fetched, and of the lock."""
+    if kind == "theirs" and os.geteuid():
+        pytest.skip("only root can make files of others")
+    victim = here / "victim"
+    victim.write_bytes(DATA[:-1] + b"x")
+    lines: list[str] = []
+    configure(here / "cache", lines=lines)
+    url = server.serve("/a", DATA)
+    assert content(url) == DATA
+    [name] = [path for path in (here / "cache" / "tarkit").iterdir() if path.name != "lock"]
+    name.unlink()
+    planted(name.parent / "lock" if where == "lock" else Path(f"{name}{where}"), kind, victim)
+    found = content(url)
+    assert found in (DATA, None)
+    assert bool(lines) == (found is None)
+    assert victim.read_bytes() == DATA[:-1] + b"x"
+    assert not (here / "nothing").exists()
+
+
+@each_row("kind", ["symlink", "theirs"])
+def test_the_directory_of_somebody_else(kind: str, server: HttpServer, configure: Configure, here: Path) -> None:
+    (here / "cache").mkdir()
+    folder = here / "cache" / "tarkit"
+    if kind == "symlink":
+        (here / "other").mkdir()
+        folder.symlink_to(here / "other")
+    else:
+        folder.mkdir()
+        if os.geteuid():
+            pytest.skip("only root can make directories of others")
+        os.chown(folder, 12345, 12345)
+    lines: list[str] = []
+    configure(here / "cache", lines=lines)
+    assert content(server.serve("/a", DATA)) is None
+    assert len(lines) == 1
+    assert lines[0].endswith(": objects are read without it")
+    assert list(folder.iterdir()) == []
+
+
+def test_only_the_user_can_read_and_write(server: HttpServer, configure: Configure, here: Path) -> None:
+    configure(here / "cache")
+    (here / "cache" / "tarkit").mkdir(parents=True)
+    (here / "cache" / "tarkit").chmod(0o777)
+    before = os.umask(0)
+    try:
+        assert content(server.serve("/a", DATA)) == DATA
+    finally:
+        os.umask(before)
+    assert (here / "cache" / "tarkit").stat().st_mode & 0o022 == 0
+    assert {path.stat().st_mode & 0o777 for path in (here / "cache" / "tarkit").iterdir()} == {0o600}
 
 
 # ---- Directories that fail
