@@ -68,7 +68,7 @@ def _matched(name: str) -> list[str]:
     if not _GLOB.search(name) or os.path.lexists(name) or (scheme_of(name) and not is_listed(name)):
         return [name]
     if scheme_of(name):
-        found = listing.in_child(name, lambda: sorted(listing.matching(name), key=natural_key))
+        found = listing.in_child(name, lambda: sorted(listing.named(name), key=natural_key))
     else:
         found = sorted(glob.glob(name, recursive=True), key=natural_key)
     if not found:

@@ -11,9 +11,9 @@ from typing import Any
 from warnings import WarningMessage, catch_warnings, simplefilter
 
 from tarkit.errors import TarkitError, warn
-from tarkit.stores.connect import list_objects
+from tarkit.stores.connect import head_object, list_objects
 from tarkit.stores.schemes import find_scheme, public_name
-from tarkit.stores.store import StoreOptions
+from tarkit.stores.store import Denied, StoreOptions
 from tarkit.threads import has_threads
 
 _SPECIAL = re.compile(r"[*?[]")
@@ -39,6 +39,16 @@ def matching(pattern: str, options: StoreOptions | None = None) -> Iterator[str]
                 raise slash_error(info.url)
             known.add(info.url)
             yield info.url
+
+
+def named(pattern: str, options: StoreOptions | None = None) -> Iterator[str]:
+    """Yield the URL of the object that has this very name, if there is one, else those that the pattern matches."""
+    try:
+        head_object(pattern, options)
+    except (OSError, Denied):  # where objects may be listed, and not read
+        yield from matching(pattern, options)
+    else:
+        yield pattern
 
 
 def slash_error(url: str) -> TarkitError:

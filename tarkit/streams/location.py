@@ -430,7 +430,7 @@ def _urls(url: str, options: StoreOptions | None) -> list[Location]:
         names = [each for each in listed if each.lower().endswith(_INPUT_SUFFIXES)]
         nothing, hint = "no archives in this directory", f"'{url}**/*.tar' also searches subdirectories"
     else:
-        names = listing.in_child(url, lambda: list(listing.matching(url, options)))
+        names = listing.in_child(url, lambda: list(listing.named(url, options)))
         nothing, hint = "matches no archive", "'**/*.tar' also searches subdirectories"
     found = [_url(each, options) for each in sorted(names, key=natural_key)]
     if not found:
