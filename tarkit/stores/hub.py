@@ -252,7 +252,7 @@ class HubStore:
         """Return the exception for a reply of the Hub; `X-Error-Code` says what is missing."""
         name, found, code = public_name(url), split_url(url), reply.headers.get("X-Error-Code")
         login = token_hint(bool(self._login), self.options.anonymous, "HF_TOKEN, or hf auth login")
-        if code == "EntryNotFound":
+        if code == "EntryNotFound" or (code is None and reply.status == 404):
             return not_found_error(name)
         if code == "RevisionNotFound":
             return TarkitError(f"{name}: {found.repository} has no revision {found.revision}")

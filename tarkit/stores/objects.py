@@ -242,10 +242,8 @@ class ObjectUpload:
 
     def _part_store(self) -> Any:
         """Return the bucket that parts are sent through: with `fresh` one that replaces nothing, if there is one."""
-        if self._fresh and self._scheme == "s3":
-            creating = open_bucket(self._scheme, self._bucket, self._options, self._options.retries, creates=True)
-            if _creates(creating, self._key, self._bucket, self._options):
-                return creating
+        if self._fresh and self._scheme == "s3" and _creates(self._bucket, self._key, self._options):
+            return open_bucket(self._scheme, self._bucket, self._options, self._options.retries, creates=True)
         return self._store
 
     def close(self) -> None:
@@ -310,13 +308,14 @@ def _abort(writer: Any) -> None:
 _creating: dict[tuple[str, StoreOptions], bool] = {}  # whether servers take parts with the condition of `creates`
 
 
-def _creates(store: Any, key: str, bucket: str, options: StoreOptions) -> bool:
+def _creates(bucket: str, key: str, options: StoreOptions) -> bool:
     """Whether a server takes parts with the condition that only the last request needs: asked for once, by two bytes.
 
-    The library has no conditions for parts, so it is a header of all requests of `store`.
+    The library has no conditions for parts, so it is a header of all requests.
     """
     known = _creating.get((bucket, options))
     if known is None:
+        store = open_bucket("s3", bucket, options, creates=True)
         writer = obstore.open_writer(store, key, buffer_size=1, max_concurrency=1)
         try:
             try:

@@ -11,7 +11,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError, show
+from tarkit.stores import connect
 from tarkit.stores.object_prefetch import Fetched, Place, fetch, prefetch_objects
+from tarkit.stores.schemes import public_name
 from tarkit.streams.command import CommandReader
 from tarkit.streams.copy import CHUNK, SMALL, new_buffer, read_small, seconds
 from tarkit.streams.source import ByteReader, DescriptorReader, ReadAdapter
@@ -73,6 +75,7 @@ class ContentLoader:
         self.outputs = {(status.st_ino, status.st_dev) for status in outputs}
         self.tmpdir = tmpdir
         self.storage = storage
+        self._unproved: set[str] = set()
         self._looks = times or bool(self.outputs)
 
     def __call__(self, row: Row, request: ThreadCall[Fetched] | None = None) -> EntryContent | None:
@@ -89,6 +92,8 @@ class ContentLoader:
             if kind == "pipe":
                 return self._read_all(CommandReader(os.fsdecode(row.value)))
             found = fetch(os.fsdecode(row.value), options=self.storage) if request is None else request.result()
+            if not found.info.ends:
+                self._warn_of_length(found.info.url)
             modified = (found.info.modified or 0) // 10**9
             if found.data is not None:
                 return EntryContent(found.data, -1, len(found.data), modified)
@@ -98,6 +103,15 @@ class ContentLoader:
         except OSError as error:
             what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
             raise TarkitError(f"{row.where}: {what}") from error
+
+    def _warn_of_length(self, url: str) -> None:
+        """Say once for each server that sends no lengths that nothing proves that its objects are complete."""
+        name = public_name(url)
+        server = "/".join(name.split("/", 3)[:3])
+        if server not in self._unproved:
+            self._unproved.add(server)
+            what = f"{server}: the server does not say how long objects are: nothing proves that {name} is complete"
+            connect.options_of(self.storage).warn(f"{what}, nor others of this server")
 
     def _file(self, row: Row) -> EntryContent | None:
         path = os.path.join(self.directory, row[2]) if self.directory else row[2]

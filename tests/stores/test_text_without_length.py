@@ -76,6 +76,16 @@ def test_a_table_of_parquet_says_where_it_ends(server: HttpServer) -> None:
     assert opened(server.serve("/t.parquet", raw=sent(table.getvalue()))) == (table.getvalue(), [])
 
 
+def test_sources_of_a_recipe(server: HttpServer, here: Path) -> None:
+    """One warning for a server."""
+    urls = [server.serve(f"/{n}", raw=sent(b"content")) for n in range(3)]
+    (here / "recipe").write_text("".join(f"{n}.txt {url}\n" for n, url in enumerate(urls)))
+    command = [*TARKIT, "create", "recipe", "-o", "x.tar"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stderr.count("nothing proves") == 1
+    assert f"nothing proves that {urls[0]} is complete" in ran.stderr
+
+
 LISTS = {
     "stats -T {url}": "a.tar\nb.tar\n",
     "create {url} -o x.tar": "a.txt text:1\nb.txt text:2\n",
