@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from hashlib import sha256
-from tempfile import NamedTemporaryFile
 from time import sleep, time_ns
 from typing import NamedTuple
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from tarkit.errors import TarkitError
 from tarkit.stores.transfer import RemoteObject
@@ -226,8 +226,12 @@ def _users(folder: str) -> frozenset[int]:
     """Return whose files are trusted: those of this user, as a network may name it there, and of root."""
     users = {0, os.geteuid()}
     if os.stat(folder).st_uid not in users:
-        with suppress(OSError), NamedTemporaryFile(dir=folder) as file:
-            users.add(os.fstat(file.fileno()).st_uid)
+        path = os.path.join(folder, f"user-{uuid4().hex}")
+        with suppress(OSError):
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            users.add(os.fstat(fd).st_uid)
+            os.close(fd)
+            os.unlink(path)
     return frozenset(users)
 
 

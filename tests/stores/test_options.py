@@ -92,7 +92,7 @@ print("secret" in repr(data), "secret" in repr(data.locations))
         "8",
         "10",
         "Denied False False",
-        "TarkitError False False",
+        "Denied False False",
         "read",
         "False False",
     ]

@@ -132,9 +132,7 @@ def names(store: OtherStore, root: str, prefix: str = "", depth: int | None = No
     return [info.url.removeprefix(root) for info in store.list(root + prefix, None, depth)]
 
 
-@each_row(
-    "url", ["ftp://me:s3#cret@h/a", "ftp://me:s3?cret@h/a", "sftp://me:s3/cret@h/a", "ftp://h:port/a", "ftp://[::/a"]
-)
+@each_row("url", ["ftp://me:s3#cret@h/a", "ftp://me:s3?cret@h/a", "sftp://me:s3/cret@h/a", "ftp://h:port/a"])
 @each_row("words", ["stats {}", "cat {}*.tar -o x.tar", "create recipe -o {}"])
 def test_logins_that_end_a_url(words: str, url: str, here: Path) -> None:
     """One line that says what to do, without the password."""

@@ -14,6 +14,8 @@ pytest.importorskip("urllib3")
 
 import tarkit
 from tarkit.errors import TarkitError
+from tarkit.stores import connect
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import open_file
 from tests._tools import TARKIT, archive, each_row
 from tests.stores._http import HttpServer
@@ -33,6 +35,7 @@ def opened(url: str) -> tuple[bytes | None, list[str]]:
     """What a file has, None for an error, and the warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        connect.configure(StoreOptions())  # which commands that ran in this process have changed
         try:
             with open_file(url) as file:
                 data: bytes | None = file.read()
