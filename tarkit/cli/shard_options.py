@@ -94,7 +94,9 @@ samples_options = options.group(
         multiple=True,
         metavar="FIELD",
         help="Add FIELD: the number of the directory.",
-        more="With FIELD:name it is the name of the directory.",
+        more="It is the first directory below DIR. FIELD:2 is the one below that, FIELD:-1 the innermost one. With "
+        "FIELD:name or FIELD:2:name it is the name of the directory. Files of different depth are an error unless "
+        "levels count from the innermost.",
     ),
     option(
         "Samples",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -140,36 +141,67 @@ def text_source(value: bytes) -> bytes:
 
 # ---- Classes by directory: the fields of --label-from-dir, and the numbers of classes
 
+MIXED = 5  # depths that an error shows
 _LATER = -2  # the size of a number that is not known yet; the source is the class then
 
 
 class LabelField(NamedTuple):
-    """A field with the class of a sample: its number, or its name."""
+    """A field with the class of a sample: its number, or its name.
+
+    The class is the directory at `level`: from 1 counted from the root of the tree, from -1 from the innermost one.
+    """
 
     field: bytes
     by_name: bool
+    level: int = 1
+
+
+_LEVEL = re.compile("-?[1-9][0-9]{0,5}")
 
 
 def parse_label(word: str) -> LabelField:
-    """Return the field of --label-from-dir: FIELD has the number, FIELD:name the name. Raises Usage."""
-    field, colon, what = word.partition(":")
-    if not field or "/" in field or (colon and what not in ("name", "number")):
-        what = f"{spell('label_from_dir')} {show(word)}: not FIELD or FIELD:name"
-        raise Usage(what, "for example cls, or class.txt:name")
-    return LabelField(os.fsencode(field.removeprefix(".")), what == "name")
+    """Return the field of --label-from-dir, FIELD[:LEVEL][:name]. Raises Usage."""
+    field, *rest = word.split(":")
+    levels = [int(part) for part in rest if _LEVEL.fullmatch(part)]
+    kinds = [part for part in rest if part in ("name", "number")]
+    if not field or "/" in field or len(rest) > len(levels) + len(kinds) or len(levels) > 1 or len(kinds) > 1:
+        what = f"{spell('label_from_dir')} {show(word)}: not FIELD, FIELD:LEVEL or FIELD:LEVEL:name"
+        raise Usage(what, "for example cls, class.txt:name or cls:-1; LEVEL counts directories, from 1 or back from -1")
+    return LabelField(os.fsencode(field.removeprefix(".")), "name" in kinds, *levels)
+
+
+def parse_labels(words: Sequence[str]) -> list[LabelField]:
+    """Return the fields of --label-from-dir. Raises Usage for numbers of directories of two levels."""
+    fields = [parse_label(word) for word in words]
+    if len({field.level for field in fields if not field.by_name}) > 1:
+        what = f"{spell('label_from_dir')}: numbers of two levels would need two lists of classes"
+        raise Usage(what, "add the name of one of them: FIELD:LEVEL:name")
+    return fields
 
 
 class Classes:
-    """The `names` of the classes, in byte order, or in the order of a file."""
+    """The `names` of the classes, in byte order, or in the order of a file: those of the level with numbers."""
 
     def __init__(
-        self, fields: Sequence[LabelField], path: str | None = None, storage: StoreOptions | None = None
+        self,
+        fields: Sequence[LabelField],
+        path: str | None = None,
+        storage: StoreOptions | None = None,
+        front: int = 0,
     ) -> None:
-        """Read the classes from `path`, one per line; without it they are those of the samples."""
+        """Read the classes from `path`, one per line; without it they are those of the samples.
+
+        Names begin with `front` directories that are not below the root of the tree.
+        """
         self.fields = fields
         self.path = None if path is None else file_label(path)
         self.names: list[bytes] = []
         self.counts: dict[bytes, int] = {}
+        self._front = front
+        self._innermost = spell("label_from_dir", f"{os.fsdecode(fields[0].field)}:-1")
+        self._level = next((field.level for field in fields if not field.by_name), fields[0].level)
+        self._examples: dict[int, bytes] = {}  # by number of directories: a file below so many
+        self._shallow: tuple[int, bytes] | None = None  # a level, and a file that is not below so many directories
         if path is not None:
             with open_file(path, storage) as file:
                 self.names = [name for line in without_bom(file) if (name := without_end(line))]
@@ -184,38 +216,61 @@ class Classes:
         """Whether numbers are known only after the last sample."""
         return self.path is None and not all(field.by_name for field in self.fields)
 
-    def of(self, files: Iterable[File]) -> bytes:
-        """Return the class of a sample: the directory of its files. Raises TarkitError for two, or none."""
+    def of(self, files: Sequence[File]) -> dict[int, bytes]:
+        """Return the directory of a sample at each level of a field. Raises TarkitError for two."""
+        labels = {level: self._at(level, files) for level in {field.level for field in self.fields}}
+        label = labels[self._level]
+        if self.path is not None and label and label not in self._numbers:
+            raise TarkitError(f"{show(files[0][0])}: the class {show(label)} is not in {self.path}")
+        self.counts[label] = self.counts.get(label, 0) + 1
+        return labels
+
+    def _at(self, level: int, files: Iterable[File]) -> bytes:
+        """Return the directory at a level; empty without one, an error that `check` raises."""
         found: dict[bytes, bytes] = {}
         for name, _, _ in files:
-            directory = name.rpartition(b"/")[0].rpartition(b"/")[2]
-            found.setdefault(directory, name)
+            above = name.split(b"/")[:-1]
+            if level > 0:
+                above = above[self._front :]
+                self._examples.setdefault(len(above), name)
+            place = level - 1 if level > 0 else level + len(above)
+            if not 0 <= place < len(above):
+                self._shallow = self._shallow or (level, name)
+                return b""
+            found.setdefault(above[place], name)
         if len(found) > 1:
             (one, first), (other, second) = list(found.items())[:2]
             raise TarkitError(
                 f"{show(first)} and {show(second)} are of one sample, but in directories {show(one)} and {show(other)}",
-                f"{spell('label_from_dir')} requires the files of a sample in one directory, "
-                "or in directories of one name",
+                f"{spell('label_from_dir')} requires one directory for all files of a sample: "
+                f"another level, such as {self._innermost}, may have one",
             )
-        [(label, name)] = found.items()
-        if not label:
-            what = f"{show(name)} is in no directory that could be its class"
-            raise TarkitError(what, f"{spell('keep_root')} makes the root its class")
-        if self.path is not None and label not in self._numbers:
-            raise TarkitError(f"{show(name)}: the class {show(label)} is not in {self.path}")
-        self.counts[label] = self.counts.get(label, 0) + 1
-        return label
+        return next(iter(found))
 
-    def labels(self, key: bytes, label: bytes) -> Iterator[File]:
-        """Yield the entries with the class; `key` is that of the sample's first entry."""
-        for field, by_name in self.fields:
-            name = key + b"." + field
+    def check(self) -> None:
+        """Raise TarkitError, after the last sample, for directories of mixed depth, or none at a level."""
+        if len(self._examples) > 1:
+            shown = [show(self._examples[depth]) for depth in sorted(self._examples)]
+            files = ", ".join(shown[:MIXED]) + (f" and {len(shown) - MIXED} more depths" if len(shown) > MIXED else "")
+            what = f"{spell('label_from_dir')}: directories of mixed depth: {files}"
+            others = f"{spell('match')} and {spell('exclude')} leave files out"
+            raise TarkitError(what, f"{self._innermost} takes the innermost directory, whatever its depth; {others}")
+        if self._shallow is not None:
+            level, name = self._shallow
+            where = "" if abs(level) == 1 else f" at level {level}"
+            what = f"{show(name)} is in no directory that could be its class{where}"
+            raise TarkitError(what, f"{spell('keep_root')} with {self._innermost} makes the root its class")
+
+    def labels(self, key: bytes, labels: dict[int, bytes]) -> Iterator[File]:
+        """Yield the entries with the class; `key` is that of the sample's first entry, `labels` its directories."""
+        for field, by_name, level in self.fields:
+            name, label = key + b"." + field, labels[level]
             if by_name:
                 yield name, len(label), text_source(label)
             elif self.open:
                 yield name, _LATER, label
             else:
-                number = self._numbers[label]
+                number = self._numbers.get(label, b"")  # nothing in the place of a class that `check` refuses
                 yield name, len(number), b"text:" + number
 
     def close(self) -> None:

@@ -107,9 +107,9 @@ def parse_samples(
     labels: list[LabelField] = []
     fields: Sequence[tuple[bytes, ...]] = ()
     if label_from_dir:
-        from tarkit.packing.labels import parse_label
+        from tarkit.packing.labels import parse_labels
 
-        labels = [parse_label(word) for word in label_from_dir]
+        labels = parse_labels(label_from_dir)
     elif classes or classes_out:
         raise Usage(f"{spell('classes')} and {spell('classes_out')} require {spell('label_from_dir')}")
     if require:

@@ -186,6 +186,8 @@ class SampleTransform:
         """Check after the last sample. Raises TarkitError when two entries would have one name, or no sample a row."""
         if self.join is not None and self.join.lacking and not self.join.found:
             raise self.join.no_row()
+        if self.classes is not None:
+            self.classes.check()
         for reader, _ in self._readers.repeated() if self._readers is not None else ():
             self.shared_first = min(self.shared_first, reader) if self.shared else reader
             self.shared += 1

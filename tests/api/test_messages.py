@@ -142,7 +142,11 @@ ERRORS: dict[str, tuple[Call, str, str]] = {
     ),
     "key": (lambda data: plan(key="("), "key '(': ", ""),
     "join": (lambda data: plan(join="x"), "join 'x': not TABLE:COLUMN", ""),
-    "classes": (lambda data: plan(label_from_dir="cls", match="s-0"), "", "keep_root makes the root its class"),
+    "classes": (
+        lambda data: plan(label_from_dir="cls", match="s-0"),
+        "",
+        "makes the root its class",
+    ),
     "planned shards": (
         lambda data: tarkit.plan("tree/one").write("tree/s-%d.tar"),
         "",

@@ -35,7 +35,7 @@ ROWS: list[tuple[dict[str, Any], list[str]]] = [
     ({"require": "jpg|png", "on_missing": "exclude"}, ["--require", "jpg|png", "--on-missing-field", "exclude"]),
     ({"require": ["jpg", "txt"], "on_missing": "keep"}, ["--require", "jpg,txt", "--on-missing-field", "keep"]),
     ({"label_from_dir": "cls"}, ["--label-from-dir", "cls"]),
-    ({"label_from_dir": ["cls", "class:name"]}, ["--label-from-dir", "cls", "--label-from-dir", "class:name"]),
+    ({"label_from_dir": ["cls", "class:-1:name"]}, ["--label-from-dir", "cls", "--label-from-dir", "class:-1:name"]),
     ({"label_from_dir": "cls", "classes": "tree/classes"}, ["--label-from-dir", "cls", "--classes", "tree/classes"]),
     ({"join": "tree/table.csv:name"}, ["--join", "tree/table.csv:name"]),
     ({"match": r"^(cat|dog)/.*\.jpg"}, ["--match", r"^(cat|dog)/.*\.jpg"]),

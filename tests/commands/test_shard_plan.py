@@ -254,7 +254,7 @@ def test_tree_in_pieces(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ["--key", "base"],
         ["--key", "base", "--sort", "-key"],
         ["--key", DIRECTORY],
-        ["--sort", "shuffle:7", "--label-from-dir", "cls"],
+        ["--sort", "shuffle:7", "--label-from-dir", "cls:-1"],
         ["--key", "flat", "--dirs", "collapse"],
         ["--dirs", "collapse", "--sort", "shuffle:7"],
         ["-n", "5", "--even"],
@@ -367,7 +367,11 @@ def test_equal(words: list[str], counts: list[int], run: Run, here: Path) -> Non
         (["--map", "{}", "-o", "x-%d.tar"], 2, "-o is the directory of the shards"),
         (["--join", "t.csv"], 2, "not TABLE:COLUMN"),
         (["--join", "t.xls:k"], 2, "unknown kind of table"),
-        (["--label-from-dir", "a/b"], 2, "not FIELD or FIELD:name"),
+        (["--label-from-dir", "a/b"], 2, "not FIELD, FIELD:LEVEL or FIELD:LEVEL:name"),
+        (["--label-from-dir", "a:0"], 2, "not FIELD, FIELD:LEVEL or FIELD:LEVEL:name"),
+        (["--label-from-dir", "a:1:2"], 2, "not FIELD, FIELD:LEVEL or FIELD:LEVEL:name"),
+        (["--label-from-dir", "a:+1"], 2, "not FIELD, FIELD:LEVEL or FIELD:LEVEL:name"),
+        (["--label-from-dir", "a:1", "--label-from-dir", "b:-1"], 2, "numbers of two levels"),
         (["--match", "("], 2, "--match '('"),
     ],
 )
@@ -554,7 +558,7 @@ def texts(run: Run, root: Path, *words: str) -> dict[str, str]:
 def test_labels(run: Run, here: Path) -> None:
     """A label is the number of the class, or its name; classes are in the order of names, in any directories."""
     root = grow(here / "tree", ["train/dog/1.jpg", "train/cat/2.jpg", "val/dog/3.jpg", "val/ant/4.jpg"])
-    words = ["--label-from-dir", "cls", "--label-from-dir", "class.txt:name", "-c", "9"]
+    words = ["--label-from-dir", "cls:-1", "--label-from-dir", "class.txt:name:2", "-c", "9"]
     assert texts(run, root, *words) == {
         "train/cat/2.cls": "text:1",
         "train/cat/2.class.txt": "text:cat",
@@ -594,11 +598,63 @@ def test_no_label(files: list[str], words: list[str], text: str, run: Run, here:
 
 
 def test_labels_across_folders(run: Run, here: Path) -> None:
-    """Directories of one name are one class; a renamed sample has its label under the new name."""
-    root = grow(here / "tree", ["A/n1/1.xml", "T/n1/1.jpg", "T/n2/2.jpg"])
-    words = ["--key", "base", "--rename", "key", "--label-from-dir", "cls"]
+    """Innermost directories of one name are one class; a renamed sample has its label under the new name."""
+    root = grow(here / "tree", ["A/n1/1.xml", "T/x/n1/1.jpg", "T/n2/2.jpg"])
+    words = ["--key", "base", "--rename", "key", "--label-from-dir", "cls:-1"]
     assert texts(run, root, *words) == {"1.cls": "text:0", "2.cls": "text:1"}
     assert names(layout(run, root, *words)) == ["1.xml", "1.jpg", "1.cls", "2.jpg", "2.cls"]
+
+
+def label_of(path: str, level: int) -> str | None:
+    """Return the directory of a file at a level, None without one."""
+    parts = path.split("/")[:-1]
+    place = level - 1 if level > 0 else level + len(parts)
+    return parts[place] if 0 <= place < len(parts) else None
+
+
+@each_row("seed", range(25))
+def test_levels_of_labels(seed: int, run: Run, here: Path) -> None:
+    """At a random level, of random trees, a label is that directory; directories of mixed depth are an error."""
+    rng = random.Random(seed)
+    depths = rng.choice(([1], [2], [3], [1, 2], [2, 3], [0, 1]))
+    paths = {"/".join([*rng.choices("abc", k=rng.choice(depths)), f"{number}.x"]) for number in range(8)}
+    root, level, kept = grow(here / "tree", sorted(paths)), rng.choice((1, 2, -1, -2)), rng.random() < 0.3
+    word = "cls:name" if level == 1 and rng.random() < 0.5 else f"cls:{level}:name"
+    words = ["--label-from-dir", word, "-c", "99", *(["--keep-root"] if kept else [])]
+    below = {len(path.split("/")) for path in paths}
+    front = "tree/" if kept else ""
+    labels = {path: label_of(path if level > 0 else front + path, level) for path in paths}
+    if (level > 0 and len(below) > 1) or None in labels.values():
+        [said, _] = run("shard", root, *words, exit=1).lines
+        if level > 0 and len(below) > 1:
+            shown = [min((path for path in paths if len(path.split("/")) == depth), key=str.encode) for depth in below]
+            assert said.endswith("directories of mixed depth: " + ", ".join(show(front + path) for path in shown))
+        else:
+            assert "is in no directory that could be its class" in said
+        assert not list(here.glob("*.tar"))
+        return
+    assert texts(run, root, *words) == {f"{front}{path[:-2]}.cls": f"text:{labels[path]}" for path in paths}
+    numbered = [each.replace(":name", "") for each in words]
+    classes = sorted(set(labels.values()), key=str)
+    expected = {f"{front}{path[:-2]}.cls": f"text:{classes.index(labels[path])}" for path in paths}
+    assert texts(run, root, *numbered) == expected
+
+
+def test_labels_of_two_levels(run: Run, here: Path) -> None:
+    """Each field has the directory of its own level; the list of classes is that of the numbers."""
+    root = grow(here / "tree", ["cat/2023/1.jpg", "dog/2024/2.jpg"])
+    words = ["--label-from-dir", "cls", "--label-from-dir", "year:2:name"]
+    expected = {"cat/2023/1.cls": "text:0", "cat/2023/1.year": "text:2023", "dog/2024/2.cls": "text:1"}
+    assert texts(run, root, *words) == {**expected, "dog/2024/2.year": "text:2024"}
+    run("shard", root, *words, "-c", "9", "-o", "x-%d.tar", "--classes-out", "classes")
+    assert Path("classes").read_text() == "cat\ndog\n"
+    files = "directories of mixed depth: 'cat/2023/1.jpg', 'dog/2024/new/3.jpg'"
+    grow(root, ["dog/2024/new/3.jpg"])
+    way = "--label-from-dir 'cls:-1' takes the innermost directory, whatever its depth"
+    assert run("shard", root, *words, exit=1).lines == [
+        f"tarkit: --label-from-dir: {files}",
+        f"hint: {way}; --match and --exclude leave files out",
+    ]
 
 
 # ---- tables
@@ -749,7 +805,7 @@ def test_existing(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_update(run: Run, here: Path) -> None:
     """Only samples that are in no shard yet are packed, into new shards after the existing ones."""
     root = grow(here / "tree", ["1.x", "2.x", "3.x"])
-    words = ["-c", "2", "-o", "out/x-%03d.tar", "--label-from-dir", "cls:name", "--keep-root"]
+    words = ["-c", "2", "-o", "out/x-%03d.tar", "--label-from-dir", "cls:-1:name", "--keep-root"]
     Path("out").mkdir()
     ran = run("shard", root, *words, "--update")
     assert ran.lines == ["tarkit: --update: samples that are in shards already: 0; there are no shards of this name"]
@@ -777,7 +833,7 @@ def test_update(run: Run, here: Path) -> None:
 
 def test_recipe(run: Run, f1: Path) -> None:
     """`create | split` with the recipe writes the same bytes."""
-    words = ["--key", "base", "--rename", "key", "--label-from-dir", "cls", "--exclude", "val"]
+    words = ["--key", "base", "--rename", "key", "--label-from-dir", "cls:-1", "--exclude", "val"]
     run("shard", f1, *words, "-c", "3", "-o", "a-%d.tar")
     run("shard", f1, *words, "-c", "3", "--recipe", "recipe")
     run("create", "recipe", "-o", "all.tar")

@@ -100,7 +100,7 @@ def shards(front: str) -> list[bytes]:
         "-c 3 --last-dot --exclude *.seg.png",
         "-c 2 --sort shuffle:7",
         "-c 2 --dirs separate --keep-root",
-        "-c 9 --label-from-dir class --match ^[ab]/",
+        "-c 9 --label-from-dir class:-1 --match ^[ab]/",
         "-c 9 --prefix b/ --match jpg",
         "-n 3 --even -p 3",
     ],

@@ -211,7 +211,7 @@ def _transform(
     if wanted.labels:
         from tarkit.packing.labels import Classes
 
-        classes = Classes(wanted.labels, wanted.classes, chosen.storage)
+        classes = Classes(wanted.labels, wanted.classes, chosen.storage, int(chosen.files.keep_root))
     settings = (wanted.rule, source, wanted.rename, names.categories, required, join, classes, known, tmpdir)
     return SampleTransform(*settings, on_unmatched=names.on_unmatched)
 

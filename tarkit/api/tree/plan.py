@@ -223,8 +223,10 @@ def plan(
         key: which files form a sample: `"full"` path up to the first dot, `"base"` name, `"flat"`, or an expression.
         require: all fields that a sample may and must have, `"jpg|png"` requires either; `on_missing`: the action for
             a sample that lacks one or has others, `"error"`, `"warn"`, `"keep"` or `"exclude"`.
-        label_from_dir: fields that get the class of a sample, by the directory that it is in: `"cls"`. `classes` is a
-            file with the names of the classes, one a line; they are written to the file `classes_out`.
+        label_from_dir: fields that get the class of a sample: `"cls"` the number of the first directory below
+            `directory` that it is in, `"cls:2"` of the second, `"cls:-1"` of the innermost; `"cls:name"` the name of
+            it. `classes` is a file with the names of the classes, one a line; they are written to the file
+            `classes_out`.
         join: `"TABLE:COLUMN"`: add the other columns of a table as fields; COLUMN has keys or names of files.
         map, map_sep, first_match, unmatched, on_unmatched, on_bad_line, notation: as for `Dataset.split`.
         storage_options: how URLs of the directory, its objects and files to read are reached, as for `tarkit.open`.
