@@ -56,6 +56,13 @@ files_options = options.group(
         help="No names that match GLOB.",
         more="A GLOB without a slash is compared with base names.",
     ),
+    option(
+        "Input",
+        "--keep-junk",
+        is_flag=True,
+        help="Pack files of file managers too.",
+        more="Without it .DS_Store, Thumbs.db, desktop.ini, ._* and what is below __MACOSX/ are left out and counted.",
+    ),
 )
 samples_options = options.group(
     "samples",

@@ -78,6 +78,9 @@ def shard(
     before any shard is written.
 
     \f
+    A file whose name has no dot, or begins with one, is no sample: it goes with the sample that follows, -c and -n do
+    not count it, and -s counts its bytes. The depfile lists the directories of the tree too.
+
     Without -c, -s, -n or --even a shard has at most 1G (10^9 bytes). The file of --map has patterns for names:
     {"fish-%d.tar": ["train/n0144.*", "glob:train/n0153/*"]}.
 

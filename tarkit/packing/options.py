@@ -29,6 +29,7 @@ class Files:
     prefix: str = ""
     match: re.Pattern[str] | None = None
     exclude: tuple[str, ...] = ()
+    keep_junk: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def parse_files(
     prefix: str | None,
     match: str | None,
     exclude: tuple[str, ...],
+    keep_junk: bool,
 ) -> Files:
     """Return the options that choose files. Raises Usage for an invalid expression."""
     pattern = None
@@ -89,7 +91,7 @@ def parse_files(
             pattern = compile_regex(match)
         except (re.error, RecursionError, OverflowError) as error:
             raise Usage(f"{spell('match')} {show(match)}: {error}") from None
-    return Files(keep_root, symlinks, prefix or "", pattern, exclude)
+    return Files(keep_root, symlinks, prefix or "", pattern, exclude, keep_junk)
 
 
 def parse_samples(

@@ -15,9 +15,9 @@ from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import Batch, Group, batched
 from tarkit.packing.divide import Dirs, by_number, collapse, directory_rank, equal, falling, level, pack, weigh
 from tarkit.packing.layout import PackLayout
-from tarkit.packing.samples import DottedFields, Keyless, KeyRule, by_key, in_directories, ranked
+from tarkit.packing.samples import DottedFields, KeyRule, attach, by_key, in_directories, is_sample, ranked
 from tarkit.packing.transform import SampleTransform
-from tarkit.packing.tree import Tree
+from tarkit.packing.tree import CountedFiles, Tree
 from tarkit.shards.limits import Limits
 from tarkit.sorting.shuffle import pcg_keys
 from tarkit.spill.records import SpilledList
@@ -63,7 +63,7 @@ class Cut:
 class OddNames(NamedTuple):
     """Names of files that readers of shards do not see as the user may expect."""
 
-    keyless: Keyless
+    keyless: CountedFiles
     dotted: DottedFields
 
 
@@ -78,7 +78,7 @@ def lay_out(
 ) -> OddNames:
     """Fill `layout` with all samples and shards; `watch` wraps the batches that are found. Return what is odd about the
     names of files."""
-    keyless, dotted = Keyless(), DottedFields()
+    keyless, dotted = CountedFiles(), DottedFields()
     if rule.streams:
         tree.together, tree.scattered = rule.stem, rule.last_dot
         batches = in_directories(tree, keyless, rule.last_dot)
@@ -88,6 +88,8 @@ def lay_out(
     if transform.needed or cut.sort.by != "none" or cut.dirs != "pack":
         groups = (group for batch in batches for group in batch.groups())
         batches = batched(_sorted(_transformed(groups, transform, tmpdir), transform, cut, tmpdir))
+    renames = transform.rename != "none"
+    batches = attach(batches, lambda: renames or keyless.count > 0, transform.keyless_out)
     if cut.shards is not None:
         _divide(batches, cut, layout, tmpdir)
     elif cut.dirs == "collapse":
@@ -95,6 +97,9 @@ def lay_out(
     else:
         pack(batches, cut.limits, cut.dirs, layout)
     transform.close()
+    if tree.files and keyless.count == tree.files and not layout.samples:
+        what = f"no file has a key, {show(keyless.first)} is the first of {tree.files}: there is no sample"
+        raise TarkitError(what, "a key ends at the first dot of a file name, which is not its first character: rename")
     return OddNames(keyless, dotted)
 
 
@@ -120,15 +125,23 @@ def _sorted(groups: Iterator[Group], transform: SampleTransform, cut: Cut, tmpdi
     sort, by_directory = cut.sort, cut.dirs != "pack"
     if sort.by == "none" and not by_directory and transform.map is None:
         return groups
-    ranks: Iterator[bytes] | None = None
+    orders, ranks = sort.by != "none" or by_directory, None
     if sort.by == "shuffle":
-        records = _stored(groups, tmpdir)
-        ranks = pcg_keys(len(records), sort.seed or 0)
+        records, samples = SpilledList[Group](tmpdir), 0
+        for group in groups:
+            records.append(group)
+            samples += is_sample(group[1])
+        ranks = pcg_keys(samples, sort.seed or 0)
         groups = iter(records)
 
     def rank(group: Group) -> bytes:
         key = group[0]
         front = group[2].to_bytes(4, "big") + (directory_rank(key) if by_directory else b"")
+        if not orders:
+            return front
+        if not is_sample(group[1]):
+            return front + b"\0"  # first
+        front += b"\1"
         if ranks is not None:
             return front + next(ranks)
         return front + (falling(key) if sort.by == "falling" else key if sort.by == "rising" else b"")
@@ -171,6 +184,10 @@ def plan_notes(tree: Tree, transform: SampleTransform, names: OddNames) -> Itera
     """Yield the messages about samples of `tree` after they were planned."""
     for what, count in sorted(tree.skipped.items()):
         yield PlanNote(f"left out, {what}: {count}", warning=False)
+    junk = tree.junk
+    if junk.count:
+        what = f"left out, files of file managers: {junk.count}, {show(junk.first)} first"
+        yield PlanNote(f"{what}; {spell('keep_junk')} packs them", warning=False)
     rule, required = transform.rule, transform.required
     if rule.unmatched:
         what = f"{spell('key')}: names without a match, which are their own keys"
@@ -194,15 +211,19 @@ def plan_notes(tree: Tree, transform: SampleTransform, names: OddNames) -> Itera
         )
         more = "" if transform.rename == "key" else f"; {spell('rename', 'key')} names entries after their sample"
         yield PlanNote(what + more)
+    out = transform.keyless_out
+    if out.count:
+        yield PlanNote(
+            f"files without a key, left out since no sample goes with them: {out.count}, {show(out.first)} first"
+        )
     yield from _name_notes(names)
 
 
 def _name_notes(names: OddNames) -> Iterator[PlanNote]:
     keyless = names.keyless
     if keyless.count:
-        yield PlanNote(
-            f"names without a key, with no dot or a leading one: {keyless.count}, {show(keyless.first)} first"
-        )
+        what = f"names without a key, with no dot or a leading one: {keyless.count}, {show(keyless.first)} first"
+        yield PlanNote(f"{what}; they are no samples, and go with the sample that follows")
     found = names.dotted.parts_of_names
     if found is not None:
         count, example = found

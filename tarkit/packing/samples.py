@@ -11,8 +11,8 @@ from struct import Struct
 from typing import Literal
 
 from tarkit.errors import Usage, show, spell
-from tarkit.packing.batch import Batch, Group, ends_of_runs, together
-from tarkit.packing.tree import Chunk
+from tarkit.packing.batch import Batch, File, Group, ends_of_runs, together
+from tarkit.packing.tree import Chunk, CountedFiles
 from tarkit.shards.patterns import compile_regex
 from tarkit.spill.multimap import Multimap
 from tarkit.spill.records import by_rank
@@ -136,18 +136,66 @@ def parse_key(text: str, last_dot: bool) -> KeyRule:
 _FILE = Struct(">Qq")  # number and size of a file
 
 
-@dataclass
-class Keyless:
-    """The number of files without a key to readers of shards, and the first of them."""
+def has_key(name: bytes) -> bool:
+    """Return whether readers of shards find a key in the name of an entry."""
+    start = name.rfind(b"/") + 1
+    return name.find(b".", start) > start
 
-    count: int = 0
-    first: bytes = b""
 
-    def add(self, directory: bytes, names: list[bytes]) -> None:
-        """Count names of one directory."""
-        if names:
-            self.first = self.first if self.count else directory + names[0]
-            self.count += len(names)
+def is_sample(files: Iterable[File]) -> bool:
+    """Return whether readers of shards find a sample in entries."""
+    return any(has_key(name) for name, _, _ in files)
+
+
+def attach(batches: Iterable[Batch], may_lack: Callable[[], bool], left_out: CountedFiles) -> Iterator[Batch]:
+    """Yield the samples, with files without a key in the next sample of their category, at its end in the last one.
+
+    So these files count for no limit of samples. `may_lack` says whether there are any so far. In a category without
+    samples they are left out, and counted in `left_out`.
+    """
+    held: Batch | None = None  # the last samples
+    loose: Batch | None = None  # files without a key, after them
+
+    def last() -> Iterator[Batch]:
+        if held is not None and loose is not None:
+            end = together((held, loose))
+            end.stops[-1] = len(end.names)
+            yield end
+        elif held is not None:
+            yield held
+        elif loose is not None:
+            left_out.add(b"", loose.names)
+
+    for batch in batches:
+        before = held or loose
+        if before is not None and before.category != batch.category:
+            yield from last()
+            held = loose = None
+        if loose is not None or may_lack():
+            body, loose = _attached(batch if loose is None else together((loose, batch)))
+        else:
+            body = batch
+        if body is not None:
+            if held is not None:
+                yield held
+            held = body
+    yield from last()
+
+
+def _attached(batch: Batch) -> tuple[Batch | None, Batch | None]:
+    """Return the samples of a batch, each with the files without a key before it, and the files after the last one."""
+    names, keys, stops = batch.names, [], []
+    start = 0
+    for key, stop in zip(batch.keys, batch.stops, strict=True):
+        if any(map(has_key, names[start:stop])):
+            keys.append(key)
+            stops.append(stop)
+        start = stop
+    end = stops[-1] if stops else 0
+    sources = batch.sources
+    body = Batch(keys, stops, names[:end], batch.sizes[:end], sources and sources[:end], batch.category)
+    loose = Batch([], [], names[end:], batch.sizes[end:], sources and sources[end:], batch.category)
+    return body if keys else None, loose if loose.names else None
 
 
 DOTTED = 10_000  # fields that are remembered
@@ -184,7 +232,7 @@ class DottedFields:
         return f"{len(once)} or more" if len(self._keys) == DOTTED else f"{len(once)}", key + b"." + field
 
 
-def in_directories(chunks: Iterable[Chunk], keyless: Keyless, last_dot: bool) -> Iterator[Batch]:
+def in_directories(chunks: Iterable[Chunk], keyless: CountedFiles, last_dot: bool) -> Iterator[Batch]:
     """Yield the samples if the whole path is the key: files of one sample follow each other."""
     last: Batch | None = None
     for directory, bases, sizes in chunks:
@@ -224,7 +272,7 @@ def _stems(names: list[bytes], last_dot: bool) -> tuple[list[bytes], list[bytes]
     return stems, odd
 
 
-def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str | None) -> Iterator[Group]:
+def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: CountedFiles, tmpdir: str | None) -> Iterator[Group]:
     """Yield the samples for keys that are spread over directories, each where its first file is."""
     files = Multimap(tmpdir)
     for directory, names, sizes in chunks:

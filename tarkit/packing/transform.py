@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import File, Group
-from tarkit.packing.samples import KeyRule, cut_first
+from tarkit.packing.samples import KeyRule, cut_first, has_key, is_sample
+from tarkit.packing.tree import CountedFiles
 from tarkit.spill.multimap import Multimap
 
 if TYPE_CHECKING:
@@ -107,6 +108,9 @@ class SampleTransform:
     files are all in it are left out (--update).
     `on_unmatched` says what a sample in no category of the map is: an error, or (warn, skip) left out.
 
+    Files whose new names have no key are no samples: nothing is required of them or added, and those in no category
+    are left out and counted in `keyless_out`.
+
     Afterwards `unmatched` samples were in no category, `known_samples` in shards already, `changed` files have another
     size there; `parted` samples are several to readers of shards, and `shared` keys of readers are those of several
     samples.
@@ -131,6 +135,7 @@ class SampleTransform:
     parted_first: bytes = b""
     shared: int = 0
     shared_first: bytes = b""
+    keyless_out: CountedFiles = field(default_factory=CountedFiles)
     _names: Multimap | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -156,6 +161,12 @@ class SampleTransform:
     def apply(self, groups: Iterable[Group]) -> Iterator[Group]:
         """Yield the transformed samples that stay; the same as `groups` when it is not `needed`. Raises TarkitError."""
         for key, files, category in groups:
+            new = self._renamed(key, files)
+            if not is_sample(new):
+                kept_group = self._keyless(key, files, new, category)
+                if kept_group is not None:
+                    yield kept_group
+                continue
             if self.map is not None:
                 found = self.map.category([name for name, _, _ in files], key)
                 if found is None:
@@ -171,16 +182,34 @@ class SampleTransform:
                 kept = self.required(key, files, [name for name, _, _ in added])
                 if not kept:
                     continue
-                files = kept
-            old = files
-            if self.rename != "none":
-                files = [(self._new_name(key, name), size, source or self.source(name)) for name, size, source in old]
+                if len(kept) < len(files):
+                    files, new = kept, self._renamed(key, kept)
+            old, files = files, new
             if self.known is not None and self._in_shards(key, files, self.known):
                 continue
             if self.classes is not None or added:
                 files = self._with_more(old, files, added)
             self._check(key, old, files)
             yield key, files, category
+
+    def _keyless(self, key: bytes, old: list[File], files: list[File], category: int) -> Group | None:
+        """Return files without a key, which are no sample: there is nothing to add or to require. None for none."""
+        if self.map is not None:
+            found = self.map.category([name for name, _, _ in old], key)
+            if found is None:
+                self.keyless_out.add(b"", [name for name, _, _ in old])
+                return None
+            category = found.place
+        if self.required is not None and self.required.action == "exclude":
+            self.required.others += len(old)
+            return None
+        if self.known is not None:
+            pairs = [each for each in zip(old, files, strict=True) if each[1][0] not in self.known]
+            old, files = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        if not files:
+            return None
+        self._check(key, old, files)
+        return key, files, category
 
     def close(self) -> None:
         """Check after the last sample. Raises TarkitError when two entries would have one name, or no sample a row."""
@@ -198,6 +227,12 @@ class SampleTransform:
                     f"{show(olds[0])} and {show(olds[1])} would both be named {show(name)} [duplicate-entry]",
                     "rename one of the files" if self.rename == "key" else hint,
                 )
+
+    def _renamed(self, key: bytes, files: list[File]) -> list[File]:
+        """Return the files under the names of their entries."""
+        if self.rename == "none":
+            return files
+        return [(self._new_name(key, name), size, source or self.source(name)) for name, size, source in files]
 
     def _new_name(self, key: bytes, name: bytes) -> bytes:
         if self.rename == "flat":
@@ -228,12 +263,8 @@ class SampleTransform:
         return True
 
     def _with_more(self, old: list[File], files: list[File], added: list[File]) -> list[File]:
-        """Return the files with fields from the table and the class; without them if readers see no sample in the
-        files."""
-        keyed = next((name for name, _, _ in files if _has_key(name)), None)
-        if keyed is None:
-            return files
-        key = cut_first(keyed)[0]
+        """Return the files with fields from the table and the class."""
+        key = cut_first(next(name for name, _, _ in files if has_key(name)))[0]
         more = [(key + b"." + name, size, source) for name, size, source in added]
         if self.classes is not None:
             more += self.classes.labels(key, self.classes.of(old))
@@ -241,7 +272,7 @@ class SampleTransform:
 
     def _check(self, key: bytes, old: list[File], files: list[File]) -> None:
         if self._looks and (len(files) > 1 or self._readers is not None):
-            readers = {cut_first(name)[0] for name, _, _ in files}
+            readers = {cut_first(name)[0] for name, _, _ in files if has_key(name)}
             if self._readers is not None:
                 for reader in sorted(readers):
                     self._readers.add(reader, b"")
@@ -265,7 +296,3 @@ class SampleTransform:
                         out = f"{spell('exclude')} {glob}"
                         hint = f"give the field that is added another name, or leave the files out: {out}"
                     raise TarkitError(f"{one} and {two} would both be named {show(name)} [duplicate-entry]", hint)
-
-
-def _has_key(name: bytes) -> bool:
-    return name.find(b".", name.rfind(b"/") + 1) > name.rfind(b"/") + 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tarkit.errors import TarkitError, show
 from tarkit.packing.files import LocalFiles, ObjectFiles, Symlinks, TreeFiles, is_remote
+from tarkit.packing.plan import content_of
 from tarkit.shards.patterns import compile_glob
 from tarkit.stores.store import StoreOptions
 from tarkit.tar.block import DOT
@@ -27,9 +29,25 @@ Chunk = tuple[bytes, list[bytes], Sequence[int]]
 """Consecutive files of a directory: the directory with a slash, or nothing, their base names, their sizes."""
 
 STEP = 4096  # files whose sizes are looked up together; maximum of a chunk
+JUNK = (b".DS_Store", b"Thumbs.db", b"desktop.ini")  # of file managers; also `._*`
+JUNK_DIRECTORY = b"__MACOSX/"
 UNSIZED = -1  # the size of a file that was not looked up
 
 _UNSIZED = (UNSIZED,) * STEP
+
+
+@dataclass
+class CountedFiles:
+    """The number of files of one kind, and the first of them."""
+
+    count: int = 0
+    first: bytes = b""
+
+    def add(self, directory: bytes, names: Sequence[bytes]) -> None:
+        """Count names of one directory."""
+        if names:
+            self.first = self.first if self.count else directory + names[0]
+            self.count += len(names)
 
 
 @dataclass
@@ -51,8 +69,11 @@ class Tree:
         missing: whether files that disappear before that get size 0, to be left out later; else they raise.
         tmpdir: directory of temporary files.
         storage: how objects are reached.
+        keep_junk: whether files that file managers make (JUNK, `._*`, those below JUNK_DIRECTORY) are listed.
+        directories: gets the directories whose files are listed, without those of the outputs.
 
-    `skipped` counts what was left out, by kind; `files` and `content` (bytes) what was yielded.
+    `junk` counts files of file managers that were left out; `skipped` what else was, by kind; `files` and `content`
+    (bytes) what was yielded.
     """
 
     root: str
@@ -68,6 +89,9 @@ class Tree:
     missing: bool = False
     tmpdir: str | None = None
     storage: StoreOptions | None = None
+    keep_junk: bool = False
+    directories: list[bytes] | None = None
+    junk: CountedFiles = field(default_factory=CountedFiles)
     skipped: Counter[str] = field(default_factory=Counter)
     files: int = 0
     content: int = 0
@@ -90,6 +114,11 @@ class Tree:
     def newest(self) -> int | None:
         """The time of modification of the newest object when they were listed, if it is known."""
         return self._files.newest
+
+    def directory_paths(self) -> list[bytes]:
+        """Return the paths of the `directories`."""
+        front = content_of(self.mark)[1] if self.directories else b""
+        return [(front + each).rstrip(b"/") or b"/" for each in self.directories or ()]
 
     def source(self, name: bytes) -> bytes:
         """Return the source of the file of this name, as in a recipe."""
@@ -141,6 +170,12 @@ class Tree:
         if self.match or self.exclude or self.prefix or directory[self.skip :] in self.hidden:
             files, directories = self._chosen(directory, files, directories)
         files.sort()
+        below = directory[self.skip :]
+        in_junk = not self.keep_junk and b"/" + JUNK_DIRECTORY in b"/" + below
+        if not self.keep_junk:
+            self._drop_junk(directory, files, in_junk)
+        if self.directories is not None and not in_junk and below not in self.hidden:
+            self.directories.append(below)
         if self.together is not None and (self.scattered or _interrupts(files, directories)):
             return self._regrouped(files, directories, self.together)
         if not directories:
@@ -171,6 +206,21 @@ class Tree:
             files = [name for name in files if not glob.match(front + os.fsdecode(name))]
             directories = [name for name in directories if not glob.match(front + os.fsdecode(name))]
         return files, directories
+
+    def _drop_junk(self, directory: bytes, files: list[bytes], all_: bool) -> None:
+        """Remove files of file managers from the sorted base names of a directory, or `all_` of them."""
+        if all_:
+            junk = files[:]
+            files.clear()
+        else:
+            start, stop = bisect_left(files, b"._"), bisect_left(files, b".`")  # the byte after _
+            junk = files[start:stop]
+            del files[start:stop]
+            for name in JUNK:
+                at = bisect_left(files, name)
+                if files[at : at + 1] == [name]:
+                    junk.append(files.pop(at))
+        self.junk.add(directory, junk)
 
     @staticmethod
     def _regrouped(

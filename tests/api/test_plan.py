@@ -124,7 +124,7 @@ def test_write_options(run: Run) -> None:
         run("shard", "tree", "-c", "4", "-o", f"cli{number}-%d.tar", *words)
         made = [path.read_bytes() for path in sorted(Path().glob(f"api{number}-*"))]
         assert made == [path.read_bytes() for path in sorted(Path().glob(f"cli{number}-*"))]
-        assert len(made) == 5
+        assert len(made) == 4
     tarkit.plan("tree", count=8).write("post-%d.tar", post="cp {} {}.copy")
     assert Path("post-1.tar.copy").read_bytes() == Path("post-1.tar").read_bytes()
 
@@ -271,7 +271,7 @@ def test_shards_that_are_there(here: Path) -> None:
     planned = tarkit.plan("tree", count=4)
     names = [shard.name for shard in planned.write("a-%d.tar")]
     before = [Path(name).read_bytes() for name in names]
-    with pytest.raises(tarkit.TarkitError, match=r"(?m)^a-0\.tar and 4 more: there are shards of this name$") as error:
+    with pytest.raises(tarkit.TarkitError, match=r"(?m)^a-0\.tar and 3 more: there are shards of this name$") as error:
         planned.write("a-%d.tar")
     hint = "resume keeps those that are as planned, update packs what is new, force replaces them"
     assert error.value.hint == hint

@@ -16,7 +16,7 @@ from tarkit.packing import layout as layouts
 from tarkit.packing import samples as gathering
 from tarkit.packing.batch import Group
 from tarkit.packing.layout import hidden
-from tarkit.packing.tree import Tree
+from tarkit.packing.tree import CountedFiles, Tree
 from tarkit.shards.template import parse_template
 from tarkit.spill import multimap, records
 from tests._tools import each_row
@@ -45,7 +45,7 @@ def beside_outputs(root: str) -> list[str]:
         (["a/b.x", "a.x", "a0.x"], ["a.x", "a/b.x", "a0.x"]),  # bytes of whole paths: . < / < 0
         (["a/b.c", "a/b.d/x.y", "a/b.e"], ["a/b.c a/b.e", "a/b.d/x.y"]),  # a directory within a sample
         (["b", "b-1.x", "b.x"], ["b b.x", "b-1.x"]),
-        ([".a", ".b.c", "d.e"], [".a .b.c", "d.e"]),
+        ([".a", ".b.c", "d.e"], [".a .b.c d.e"]),  # no sample without a key
         (["é.x", "z.x", "\udcff.x"], ["z.x", "é.x", "\udcff.x"]),
         (["d/1.x", "d/e/1.x", "d/f.x", "d/e-.x"], ["d/1.x", "d/e-.x", "d/e/1.x", "d/f.x"]),
     ],
@@ -54,8 +54,6 @@ def beside_outputs(root: str) -> list[str]:
 def test_order(files: list[str], samples: list[str], rule: str, run: Run, here: Path) -> None:
     """Names are in byte order, those of a sample together at the position of the first one."""
     shards = layout(run, grow(here / "tree", files), *(["--last-dot"] if rule == "last" else []))
-    if rule == "last" and ".b.c" in files:
-        samples = [".a", ".b.c", "d.e"]  # of .b.c the field is c, so the key .b
     assert [" ".join(names) for shard in shards for _, names in shard.samples] == samples
 
 
@@ -126,7 +124,7 @@ def test_against_the_words(seed: int, run: Run, here: Path) -> None:
     rng = random.Random(seed)
     folders = ["", "a/", "a/b/", "a/b.c/", "b/", "a-/", "a/0/x/"]
     files = {
-        rng.choice(folders) + rng.choice("pqrs") + rng.choice(("", ".x", ".y.z", ".z")): rng.randint(1, 500)
+        rng.choice(folders) + rng.choice("pqrs") + rng.choice((".w", ".x", ".y.z", ".z")): rng.randint(1, 500)
         for _ in range(60)
     }
     files = {name: size for name, size in files.items() if f"{name}/" not in folders}
@@ -237,7 +235,7 @@ def test_tree_in_pieces(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = grow(here / "tree", [f"{n:03}.{field}" for n in range(50) for field in "xyz"])
 
     def samples(tree: Tree) -> list[Group]:
-        return [group for each in gathering.in_directories(tree, gathering.Keyless(), False) for group in each.groups()]
+        return [group for each in gathering.in_directories(tree, CountedFiles(), False) for group in each.groups()]
 
     whole = samples(Tree(str(root)))
     monkeypatch.setattr("tarkit.packing.tree.STEP", 7)
@@ -409,7 +407,7 @@ def test_no_directory(name: str, run: Run, here: Path) -> None:
         (["--rename", "flat"], ["A/1.xml", "T/b/1.jpg"], ["A_1.xml", "T_b_1.jpg"]),
         (["--key", DIRECTORY, "--rename", "key"], ["x/n/1.a", "y/n/2.b"], ["n.a", "n.b"]),
         (["--key", "flat", "--rename", "key"], ["A/1.xml"], ["A1.xml"]),
-        (["--key", "base", "--rename", "key"], ["A/README", "A/.hidden"], [".hidden", "README"]),
+        (["--key", "base", "--rename", "key"], ["A/README", "A/.hidden", "A/x.y"], [".hidden", "README", "x.y"]),
         (
             ["--last-dot", "--rename", "key"],
             ["v.1/my.photo.1.jpg", "v.1/my.photo.1.txt", "v.1/my.photo.2.jpg"],
@@ -655,6 +653,104 @@ def test_labels_of_two_levels(run: Run, here: Path) -> None:
         f"tarkit: --label-from-dir: {files}",
         f"hint: {way}; --match and --exclude leave files out",
     ]
+
+
+# ---- files without a key, and files of file managers
+
+JUNK = [".DS_Store", "a/Thumbs.db", "a/b/desktop.ini", "._1.x", "a/__MACOSX/._1.x", "__MACOSX/a/1.x"]
+KEYLESS = ["README", ".hidden", "a/.hidden", "a/b/zzz", "b/0", "zzz", "a/.x.y"]
+
+
+def kept(rng: random.Random, names: list[str]) -> list[str]:
+    """Return some of the names."""
+    return [name for name in names if rng.random() < 0.6]
+
+
+@each_row("seed", range(12))
+def test_files_without_a_key(seed: int, run: Run, here: Path) -> None:
+    """Random trees: shards have the samples that they have without such files, each of which is packed once."""
+    rng = random.Random(seed)
+    limit = rng.choice((["-c", "3"], ["-c", "7"], ["-n", "4"], ["-n", "1"], ["-c", "999"]))
+    options = [[], ["--sort", "-key"], ["--sort", "shuffle:7"], ["--label-from-dir", "cls:-1:name"]]
+    if limit[0] == "-c":
+        options += [["--dirs", "separate"], ["--dirs", "collapse"]]
+    words = [*limit, *rng.choice(options)]
+    folders = ("a/", "a/b/", "b/") if "--label-from-dir" in words else ("", "a/", "a/b/", "b/")
+    samples = sorted({f"{rng.choice(folders)}{rng.randint(0, 30)}.x" for _ in range(30)})
+    loose, junk = kept(rng, KEYLESS), kept(rng, JUNK)
+    plain, tree = grow(here / "plain", samples), grow(here / "tree", [*samples, *loose, *junk])
+    expected, found = layout(run, plain, *words), layout(run, tree, *words)
+    assert [shard.keys for shard in found] == [shard.keys for shard in expected]
+    assert sorted(names(found)) == sorted([*names(expected), *loose])
+    ran = run("shard", tree, *words, "-o", "x-%d.tar", "--manifest", "m", "--report", "r")
+    assert [len(shard.keys) for shard in expected] == [
+        int(line.split("\t")[1]) for line in Path("m").read_text().splitlines()[1:]
+    ]
+    report = json.loads(Path("r").read_text())
+    assert (report["samples"], report.get("junk", 0)) == (sum(len(shard.keys) for shard in expected), len(junk))
+    assert (f"left out, files of file managers: {len(junk)}, " in ran.stderr) == bool(junk)
+    assert [[name for name, _ in entries(f"x-{at}.tar")] for at in range(len(found))] == [
+        shard.entries for shard in found
+    ]
+    before = {path.name: path.read_bytes() for path in here.glob("x-*")}
+    run("shard", tree, *words, "-o", "x-%d.tar", "--resume")
+    assert {path.name: path.read_bytes() for path in here.glob("x-*")} == before
+    if words == ["-c", "7"] or words == ["-c", "3"]:
+        run("shard", tree, *words, "--recipe", "recipe")
+        run("create", "recipe", "-o", "all.tar")
+        run("split", "all.tar", *words, "-o", "y-%d.tar")
+        assert [path.read_bytes() for path in sorted(here.glob("y-*"))] == [before[name] for name in sorted(before)]
+
+
+def test_updates_with_files_without_a_key(run: Run, here: Path) -> None:
+    """A file without a key goes with a new sample once; alone it is left out, with a warning."""
+    words = ["-c", "9", "-o", "x-%d.tar"]
+    root = grow(here / "tree", ["1.x", "README"])
+    run("shard", root, *words)
+    grow(root, ["NOTES"])
+    warned = "tarkit: warning: files without a key, left out since no sample goes with them: 1, 'NOTES' first"
+    assert warned in run("shard", root, *words, "--update").lines
+    grow(root, ["2.x"])
+    run("shard", root, *words, "--update")
+    assert [name for name, _ in entries("x-1.tar")] == ["2.x", "NOTES"]
+
+
+def test_categories_of_files_without_a_key(run: Run, here: Path) -> None:
+    """A file without a key goes with samples of its category; one in none is left out with a warning."""
+    root = grow(here / "tree", ["a/1.x", "a/README", "b/2.x", "b/.hidden", "top"])
+    Path("map.json").write_text('{"a-%d.tar": ["glob:a/*"], "b-%d.tar": ["glob:b/*"]}')
+    ran = run("shard", root, "-c", "9", "--map", "map.json")
+    assert "left out since no sample goes with them: 1, 'top' first" in ran.stderr
+    assert [[name for name, _ in entries(f"{one}-0.tar")] for one in "ab"] == [
+        ["a/1.x", "a/README"],
+        ["b/.hidden", "b/2.x"],
+    ]
+
+
+@each_row("words", [["--require", "x"], ["--require", "x", "--on-missing-field", "exclude"], ["--join", "t.csv:file"]])
+def test_no_sample_is_required_of_files_without_a_key(words: list[str], run: Run, here: Path) -> None:
+    """--require and --join look at samples alone; exclude leaves other files out."""
+    root = grow(here / "tree", ["1.x", "README"])
+    Path("t.csv").write_text("file,txt\n1,one\n")
+    ran = run("shard", root, "-c", "9", "-o", "x-%d.tar", *words)
+    found = [name for name, _ in entries("x-0.tar")]
+    assert found == (["1.x"] if "exclude" in words else ["1.x", *(["1.txt"] if "--join" in words else []), "README"])
+    assert "without: 0; rows without a sample: 0" in ran.stderr or "--join" not in words
+
+
+def test_a_tree_of_files_without_a_key(run: Run, here: Path) -> None:
+    """No sample is an error, unless there are no files but junk."""
+    root = grow(here / "tree", ["README", "a/0001", "a/.DS_Store"])
+    assert run("shard", root, "-c", "9", exit=1).lines == [
+        "tarkit: no file has a key, 'README' is the first of 2: there is no sample",
+        "hint: a key ends at the first dot of a file name, which is not its first character: rename",
+    ]
+    run("shard", root, "--match", "DS_Store")
+    kept = ["--match", "DS_Store", "--keep-junk"]
+    run("shard", root, *kept, exit=1)
+    grow(root, ["a/1.x"])
+    run("shard", root, "-c", "9", "--keep-junk", "-o", "k-%d.tar")
+    assert [name for name, _ in entries("k-0.tar")] == ["README", "a/.DS_Store", "a/0001", "a/1.x"]
 
 
 # ---- tables

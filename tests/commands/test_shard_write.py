@@ -9,9 +9,12 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
+import sys
 import tarfile
+import time
 from collections.abc import Callable, Generator, Iterator
 from itertools import product
 from pathlib import Path
@@ -270,6 +273,28 @@ def test_suffixes(run: Run, tree: Tree) -> None:
         )
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_sees_a_new_file(run: Run, here: Path) -> None:
+    """Directories are in the depfile, so that make writes the shards again for a new file, and only then."""
+    (here / "t" / "a").mkdir(parents=True)
+    (here / "t" / "a" / "1.x").write_bytes(b"1")
+    Path("Makefile").write_text(
+        f"s-0.tar:\n\t{sys.executable} -m tarkit shard t -o s-%d.tar --force --depfile d\n-include d\n"
+    )
+
+    def make() -> str:
+        return subprocess.run(["make"], capture_output=True, text=True, check=True).stdout
+
+    assert "tarkit shard" in make()
+    assert "up to date" in make()
+    (here / "t" / "a" / "2.x").write_bytes(b"2")
+    os.utime("t/a", (time.time() + 5, time.time() + 5))
+    assert "tarkit shard" in make()
+    assert [name for name, _ in entries("s-0.tar")] == ["a/1.x", "a/2.x"]
+    run("shard", "t", "-c", "9", "-o", "t/s-%d.tar", "--depfile", "d")
+    assert Path("d").read_text().splitlines()[:2] == ["t/s-0.tar: \\", "  t/a \\"]
+
+
 def test_what_is_told(run: Run, tree: Tree) -> None:
     """Report, summary, manifest and depfile are correct."""
     tree()
@@ -286,7 +311,7 @@ def test_what_is_told(run: Run, tree: Tree) -> None:
     lines = Path("m.tsv").read_text().splitlines()
     assert [line.split("\t")[::5] for line in lines[1:]] == [["s-0.tar", "b"], ["s-1.tar", "c"]]
     assert lines[1].split("\t")[1:3] == ["2", "10240"]
-    assert Path("d").read_text().splitlines()[:3] == ["s-0.tar: \\", "  t/a.cls \\", "  t/a.txt \\"]
+    assert Path("d").read_text().splitlines()[:3] == ["s-0.tar: \\", "  t \\", "  t/a.cls \\"]
     assert Path("posted").read_text() == "s-0.tar\ns-1.tar\n"
     run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--plan", "p.tsv")
     run("shard", "--from-plan", "p.tsv", "--force", "--depfile", "d", "--depfile-target", "all")

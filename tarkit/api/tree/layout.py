@@ -144,6 +144,8 @@ def lay_out_tree(
         missing=options.skip_missing,
         tmpdir=tmpdir,
         storage=chosen.storage,
+        keep_junk=chosen.files.keep_junk,
+        directories=None if options.depfile is None or is_remote(root) else [],
     )
     numbers, known = [0] * len(found.templates), None
     if chosen.update:
@@ -163,6 +165,8 @@ def _report(run: Run, tree: Tree, transform: SampleTransform, odd: OddNames, lay
     for text, warning in plan_notes(tree, transform, odd):
         (run.warn if warning else run.tell)(text)
     run.facts["files"] = tree.files
+    if tree.junk.count:
+        run.facts["junk"] = tree.junk.count
     if transform.map is not None:
         run.facts["unmatched"] = transform.unmatched
     content = f" of {tree.content} bytes" if tree.sized else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain
@@ -34,7 +34,10 @@ def write_tree(
     """Plan the shards of a directory tree and write them; return the packer, whose `done` has them, and the plan."""
     layout = lay_out_tree(run, chosen, names, options, writes=True)
     known = layout.templates[0] if len(layout.templates) == 1 and not chosen.update else None
-    packer = pack(run, layout.shards, names.output, options, known, storage=chosen.storage, digest=digest)
+    listed = layout.shards.tree.directory_paths()
+    packer = pack(
+        run, layout.shards, names.output, options, known, depends=listed, storage=chosen.storage, digest=digest
+    )
     _write_classes(chosen, layout, options.storage)
     return packer, layout
 
@@ -95,8 +98,8 @@ def write_saved(
     location = file_location(path)
     with open_file_or_stdin(path, storage) as lines:
         rows = SavedPlan(lines, location.name)
-        plan = location.text if location.kind == "path" else None
-        return pack(run, rows, output, options, plan=plan, storage=storage, digest=digest)
+        plan = [os.fsencode(location.text)] if location.kind == "path" else []
+        return pack(run, rows, output, options, depends=plan, storage=storage, digest=digest)
 
 
 def pack(
@@ -106,7 +109,7 @@ def pack(
     options: PackOptions,
     template: ShardTemplate | None = None,
     *,
-    plan: str | None = None,
+    depends: Sequence[bytes] = (),
     storage: StoreOptions | None = None,
     digest: bool = True,
 ) -> Packer:
@@ -115,7 +118,7 @@ def pack(
     Args:
         output: how each shard is written; their names are those of the rows.
         template: files with a name of it are existing shards; None: files with a name of the plan are.
-        plan: the file of the plan.
+        depends: what the depfile lists besides the sources: the file of a saved plan, or the directories of a tree.
         storage: how sources are reached.
         digest: whether checksums are made.
 
@@ -155,11 +158,11 @@ def pack(
             run.samples += count
     if options.force:
         run.remove_others(packer.stale, options.storage)
-    _finish(run, packer, plan)
+    _finish(run, packer, depends)
     return packer
 
 
-def _finish(run: Run, packer: Packer, plan: str | None) -> None:
+def _finish(run: Run, packer: Packer, depends: Sequence[bytes]) -> None:
     """Count what was written; write depfile and manifest, after the last shard."""
     options = packer.options
     if not packer.done:
@@ -171,7 +174,7 @@ def _finish(run: Run, packer: Packer, plan: str | None) -> None:
     if options.depfile is not None:
         first = packer.names[0] if packer.names else ""
         sources = packer.spool.sources(packer.shards)
-        rule = make_rule(options.depfile_target or first, chain([] if plan is None else [os.fsencode(plan)], sources))
+        rule = make_rule(options.depfile_target or first, chain(depends, sources))
         with create_file(options.depfile, options=options.storage) as sink:
             sink.write(rule if packer.shards else b"")
     if options.manifest is not None:

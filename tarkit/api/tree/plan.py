@@ -201,6 +201,7 @@ def plan(
     join: str | None = None,
     match: str | None = None,
     exclude: str | Iterable[str] = (),
+    keep_junk: bool = False,
     symlinks: Symlinks = "files",
     keep_root: bool = False,
     prefix: str | None = None,
@@ -229,6 +230,7 @@ def plan(
             `classes_out`.
         join: `"TABLE:COLUMN"`: add the other columns of a table as fields; COLUMN has keys or names of files.
         map, map_sep, first_match, unmatched, on_unmatched, on_bad_line, notation: as for `Dataset.split`.
+        keep_junk: pack files of file managers too: `.DS_Store`, `Thumbs.db`, `desktop.ini`, `._*`, `__MACOSX/`.
         storage_options: how URLs of the directory, its objects and files to read are reached, as for `tarkit.open`.
         update: plan only samples that are in no shard yet. Others: as in `tarkit shard --help-all`.
 
@@ -238,7 +240,7 @@ def plan(
     """
     check_at_least(1, count=count, size=None if isinstance(size, str) else size, shards=shards)
     _check_words(size_rule, dirs, rename, on_missing, symlinks)
-    files = parse_files(keep_root, symlinks, prefix, match, list_words(exclude))
+    files = parse_files(keep_root, symlinks, prefix, match, list_words(exclude), keep_junk)
     labels = list_words(label_from_dir), classes, written_path(classes_out)
     samples = parse_samples(key, last_dot, rename, list_words(require), on_missing, *labels, join)
     division = parse_division(count, size, size_rule, shards, even, dirs, sort)
