@@ -171,7 +171,7 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, ou
         open_file_or_stdin(recipe, chosen.storage) as lines,
         EntryWriter(output.open([location])) as writer,
     ):
-        contents = loaded(_rows(lines, location.name, chosen), load, chosen.parallel)
+        contents = loaded(_rows(lines, location.name, chosen, run), load, chosen.parallel)
         for row, content in run.draw(contents, lambda: writer.position, lambda: names.samples):
             if content is None:
                 continue
@@ -196,7 +196,7 @@ def _refuse_directory(recipe: str) -> None:
         raise TarkitError(f"{recipe}: Is a directory", hint)
 
 
-def _rows(lines: BinaryIO, name: str, chosen: CreateOptions) -> Iterator[Row]:
+def _rows(lines: BinaryIO, name: str, chosen: CreateOptions, run: Run) -> Iterator[Row]:
     """Return the entries that a recipe or a table lists, as far as they are packed; `name` is for messages."""
     rows: Iterator[Row]
     if chosen.format is None:
@@ -205,7 +205,13 @@ def _rows(lines: BinaryIO, name: str, chosen: CreateOptions) -> Iterator[Row]:
         from tarkit.tables.reader import read_table
 
         rows = read_table(
-            lines, chosen.format, name, key=chosen.key, columns=chosen.columns, pipes_allowed=chosen.pipes
+            lines,
+            chosen.format,
+            name,
+            key=chosen.key,
+            columns=chosen.columns,
+            pipes_allowed=chosen.pipes,
+            warn=run.warn,
         )
     if chosen.group:
         rows = _grouped(rows)

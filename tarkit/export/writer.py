@@ -79,7 +79,12 @@ def _csv(columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterat
     import csv
 
     text = StringIO(newline="")
-    write = csv.writer(text, lineterminator="\r\n").writerow  # so that cells with CR or LF are quoted
+    single = header and len(columns) == 1 and any(char in columns[0].head for char in ";\t|")
+    write = csv.writer(
+        text,
+        lineterminator="\r\n",  # so that cells with CR or LF are quoted
+        quoting=csv.QUOTE_ALL if single else csv.QUOTE_MINIMAL,  # unquoted it would be several columns for readers
+    ).writerow
     first = True
     for row in _headed(columns, rows) if header else rows:
         write(["" if cell is MISSING else as_bytes(cell).decode("utf-8", "surrogateescape") for cell in row])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import marshal
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
@@ -30,8 +30,15 @@ Field = tuple[bytes, int, bytes]
 class Join:
     """The rows of a table; `found` and `lacking` count samples with and without one; `first` is the first without."""
 
-    def __init__(self, spec: str, bases: bool = False, storage: StoreOptions | None = None) -> None:
-        """Read `TABLE:COLUMN`; with `bases` also base names of files are looked up. Raises Usage, TarkitError."""
+    def __init__(
+        self,
+        spec: str,
+        bases: bool = False,
+        storage: StoreOptions | None = None,
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Read `TABLE:COLUMN`; with `bases` also base names of files are looked up. `warn` gets messages about the
+        form of the table. Raises Usage, TarkitError."""
         self._file, self.column = split_column(spec)
         self.name = file_label(self._file)
         if not self._file or not self.column:
@@ -41,6 +48,7 @@ class Join:
         self.first = b""
         self._bases = bases
         self._storage = storage
+        self._warn = warn
         self._places: dict[bytes, int] = {}
         self._rows: list[bytes] = []
         line = 0
@@ -102,7 +110,7 @@ class Join:
             known = " ".join((*_FORMATS, ".parquet"))
             raise Usage(f"{spell('join')} {show(self.name)}: unknown kind of table", f"known suffixes: {known}")
         with open_file(self._file, self._storage) as file:
-            yield from read_records(file, _FORMATS[suffix])
+            yield from read_records(file, _FORMATS[suffix], warn=lambda text: self._warn(f"{self.name}: {text}"))
 
     def _parsed(self, record: TableRow) -> tuple[bytes, list[Field]]:
         names = record.names

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from string import Formatter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -23,6 +25,7 @@ RUNNING_KEY = "{index:09d}"
 
 CELL_LIMIT = 1 << 26  # bytes of a CSV cell: without a limit, an unclosed quote would read the rest of the file
 
+Warn = Callable[[str], None]
 Cells: TypeAlias = tuple[int, list[bytes | None]]  # the first line of a row, and its cells
 
 
@@ -50,12 +53,14 @@ def read_table(
     key: str | None = None,
     columns: Sequence[str] | None = None,
     pipes_allowed: bool,
+    warn: Warn | None = None,
 ) -> Iterator[Row]:
     r"""Yield the entries of a table as rows of a recipe: for each row those of a sample, in the order of the columns.
 
-    Formats: in tsv cells are unescaped, and `\N` is no entry; csv is as Python's module csv writes it; jsonl has an
-    object per line, in which a string is its text, null is no entry, and other values are JSON text. Empty cells are
-    empty entries, but in an `@` column no entries. An empty line is skipped, except in a TSV of one column.
+    Formats: in tsv cells are unescaped, and `\N` is no entry; csv is as Python's module csv writes it, with commas, or
+    where the first row has none with one of `; TAB |` that is in it; jsonl has an object per line, in which a string is
+    its text, null is no entry, and other values are JSON text. Empty cells are empty entries, but in an `@` column no
+    entries. An empty line is skipped, except in a TSV of one column.
 
     Args:
         lines: the lines of the table.
@@ -65,6 +70,7 @@ def read_table(
             default is `{__key__}` if there is such a column, else `{index:09d}`.
         columns: the names of the columns of a table without a header.
         pipes_allowed: sources may be commands.
+        warn: called with a message about a CSV whose cells are not separated by commas.
 
     Raises:
         TarkitError: `RECIPE:LINE: reason` with the first line of the row.
@@ -77,19 +83,28 @@ def read_table(
         raise Usage(str(error)) from error
     if format == "jsonl" and columns is not None:
         raise Usage("column names are for tsv and csv only", "in jsonl each line has its own")
-    return _entries(read_records(lines, format, columns), recipe_name, template, pipes_allowed)
+    told = None if warn is None else lambda text: warn(f"{recipe_name}: {text}")
+    return _entries(read_records(lines, format, columns, told), recipe_name, template, pipes_allowed)
 
 
-def read_records(lines: Iterable[bytes], format: Format, columns: Sequence[str] | None = None) -> Iterator[TableRow]:
-    """Yield the rows of a table. Raises MalformedRow, perhaps with the line."""
+def read_records(
+    lines: Iterable[bytes], format: Format, columns: Sequence[str] | None = None, warn: Warn | None = None
+) -> Iterator[TableRow]:
+    """Yield the rows of a table; `warn` is as for `read_table`. Raises MalformedRow, perhaps with the line."""
     if format == "jsonl":
         return _jsonl_records(without_bom(lines))
-    return _with_header(read_cells(lines, format), columns)
+    width = None if columns is None else len(columns)
+    return _with_header(read_cells(lines, format, width, warn), columns, format)
 
 
-def read_cells(lines: Iterable[bytes], format: Format) -> Iterator[Cells]:
-    """Yield (line, cells) of each row of a TSV or CSV, the header included. Raises MalformedRow with the line."""
-    return _tsv_rows(without_bom(lines)) if format == "tsv" else _csv_rows(without_bom(lines))
+def read_cells(
+    lines: Iterable[bytes], format: Format, width: int | None = None, warn: Warn | None = None
+) -> Iterator[Cells]:
+    """Yield (line, cells) of each row of a TSV or CSV, the header included. Raises MalformedRow with the line.
+
+    A row has `width` cells, if that is known: it says which separator a CSV has.
+    """
+    return _tsv_rows(without_bom(lines)) if format == "tsv" else _csv_rows(without_bom(lines), width, warn)
 
 
 class KeyTemplate:
@@ -198,13 +213,16 @@ def entry_columns(names: tuple[str, ...]) -> list[EntryColumn]:
     return columns
 
 
-def _with_header(rows: Iterator[Cells], columns: Sequence[str] | None) -> Iterator[TableRow]:
+def _with_header(rows: Iterator[Cells], columns: Sequence[str] | None, format: Format) -> Iterator[TableRow]:
     names = None if columns is None else tuple(columns)
     for line, cells in rows:
         if cells == [b""] and (names is None or len(names) > 1):
             continue
         if names is None:
             names = tuple((cell or b"").decode("utf-8", "surrogateescape") for cell in cells)
+            if format == "tsv" and len(names) == 1 and (found := [char for char in ",;|" if char in names[0]]):
+                what = f"the header is one cell with {' and '.join(found)} in it: {show(names[0])}"
+                raise MalformedRow(what, line, "a TSV has tabs between its cells; as CSV other separators are found")
             try:
                 entry_columns(names)
             except MalformedRow as error:
@@ -223,10 +241,18 @@ def _tsv_rows(lines: Iterator[bytes]) -> Iterator[Cells]:
             raise MalformedRow(str(error), number) from error
 
 
-def _csv_rows(lines: Iterator[bytes]) -> Iterator[Cells]:
+def _csv_rows(lines: Iterator[bytes], width: int | None, warn: Warn | None) -> Iterator[Cells]:
     csv.field_size_limit(CELL_LIMIT)  # a setting of the whole process
-    reader = csv.reader((line.decode("utf-8", "surrogateescape") for line in lines), strict=True)
+    text = (line.decode("utf-8", "surrogateescape") for line in lines)
+    start = next(text, "")
+    separator = start[4] if _NAMED.fullmatch(start) else _separator(start, width)
+    if separator != "," and warn is not None:
+        warn(f"the first row has no comma: cells are separated by {_SEPARATORS[separator]}")
+    reader = csv.reader(chain([start], text), strict=True, delimiter=separator)
     first = 1
+    if _NAMED.fullmatch(start):
+        next(reader)
+        first = 2
     try:
         for row in reader:
             if row:
@@ -234,6 +260,31 @@ def _csv_rows(lines: Iterator[bytes]) -> Iterator[Cells]:
             first = reader.line_num + 1
     except csv.Error as error:
         raise MalformedRow(str(error), first) from error
+
+
+_SEPARATORS = {";": ";", "\t": "TAB", "|": "|"}
+_NAMED = re.compile(r"sep=[,;|\t]\r?\n?", re.IGNORECASE)  # a first line by which spreadsheets name the separator
+
+
+def _separator(line: str, width: int | None) -> str:
+    """Return the separator of a CSV by its first line: a comma, or where that gives one cell another one that is there.
+
+    Raises MalformedRow when it may be one of several.
+    """
+
+    def cells(separator: str) -> int:
+        try:
+            return len(next(csv.reader([line], strict=True, delimiter=separator), ()))
+        except csv.Error:
+            return 0  # a quoted cell ends at another separator, or in another line
+
+    if width == 1 or cells(",") > 1:
+        return ","
+    found = [each for each in _SEPARATORS if (count := cells(each)) > 1 and width in (None, count)]
+    if len(found) > 1:
+        names = " and ".join(_SEPARATORS[each] for each in found)
+        raise MalformedRow(f"the first row has no comma, but {names}", 1, "one of them may separate cells, or a comma")
+    return found[0] if found else ","
 
 
 def _jsonl_records(lines: Iterator[bytes]) -> Iterator[TableRow]:

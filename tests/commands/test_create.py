@@ -199,6 +199,13 @@ TABLES = [
     ("tsv", "__key__\t@jpg\na\tfile\nb\t\nc\ttext:y\n", [], ["a.jpg=content", "c.jpg=y"]),
     ("csv", '__key__,txt\na,"1,\n""2"""\n', [], ['a.txt=1,\n"2"']),
     ("csv", "\ufeff__key__,@txt\na,file\n", [], ["a.txt=content"]),
+    ("csv", "\ufeff__key__;@txt\na;file\n", [], ["a.txt=content"]),
+    ("csv", '__key__;txt\r\na;"1;2"\r\nb;3,4\r\n', [], ["a.txt=1;2", "b.txt=3,4"]),
+    ("csv", "__key__\ttxt\na\t1|2\n", [], ["a.txt=1|2"]),
+    ("csv", "sep=;\n__key__;txt|x\na;1\n", [], ["a.txt|x=1"]),
+    ("csv", '"a;b"\n1;2\n', ["--key", "{index}"], ["0.a;b=1;2"]),
+    ("csv", "1;2\n", ["--columns", "txt"], ["000000000.txt=1;2"]),
+    ("csv", "1;2|3|4\n", ["--columns", "txt,cls"], ["000000000.txt=1", "000000000.cls=2|3|4"]),
     (
         "jsonl",
         '{"__key__": "a", "txt": "é", "json": {"n": [1]}, "x": null, "@f": "file"}\n',

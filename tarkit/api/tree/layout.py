@@ -211,7 +211,7 @@ def _transform(
     if wanted.join is not None:
         from tarkit.packing.labels import Join
 
-        join = Join(wanted.join, wanted.rule.kind == "base", chosen.storage)
+        join = Join(wanted.join, wanted.rule.kind == "base", chosen.storage, run.warn)
     if wanted.labels:
         from tarkit.packing.labels import Classes
 
