@@ -277,7 +277,7 @@ class DatasetReader:
             found, each of which is the only one of its input.
 
     After the iteration `zeros` is the length of the end of the archive, if there is one input and all its samples were
-    yielded, `opened` the number of inputs, and `dropped` the number of samples that the policy left out.
+    yielded, `opened` the number of inputs, and `dropped` the number of samples that the policy left out in the last pass.
     """
 
     locations: Sequence[Location]
@@ -307,9 +307,9 @@ class DatasetReader:
 
     def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples."""
-        self.dropped = 0
         allow_files(len(self.locations))
         if self.search is not None:
+            self.dropped = 0
             found = self.search(self.locations)
             return (sample for each in found for sample in self._read_or_found(each))
         sources = self._sources()
@@ -328,7 +328,6 @@ class DatasetReader:
 
         if self.search is not None or self.interleave > 1 or self.shard_slice is not None:
             return iter(self)
-        self.dropped = 0
         allow_files(len(self.locations))
         return (piece for source in self._sources() for piece in self._read(source, choose))
 
@@ -369,6 +368,8 @@ class DatasetReader:
             self.zeros = samples.zeros
 
     def _sources(self) -> Iterator[Source]:
+        """Yield the opened inputs of one pass over them."""
+        self.dropped = 0  # when the pass begins: it may be prepared before another one ends
         if self._again:
             yield from self._again
             return
