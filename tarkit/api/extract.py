@@ -12,7 +12,7 @@ from tarkit.api.output import status_of, total_size
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.extraction.directory import OutputDirectory
-from tarkit.extraction.extraction import Extraction
+from tarkit.extraction.extraction import Extraction, way_out
 from tarkit.problems import PROBLEMS
 from tarkit.samples.dataset import open_source
 from tarkit.shards.template import refuse_braces
@@ -115,5 +115,5 @@ def _readable_twice(location: Location) -> bool:
 def _in_the_way(output: OutputDirectory, extraction: Extraction) -> TarkitError:
     first = os.fsdecode(os.path.join(output.path, extraction.first))
     more = f" and {extraction.existing - 1} more" if extraction.existing > 1 else ""
-    hint = f"{spell('force')} replaces them, {spell('directory')} names another directory"
+    hint = way_out(first, f"{spell('force')} replaces them, {spell('directory')} names another directory")
     return TarkitError(f"{first}{more}: there are files of these names", hint)

@@ -151,9 +151,15 @@ class Fix:
         total = {name: sum(getattr(tally, name) for tally in self.tallies) for name in numbers}
         lost = sum(stop - start for tally in self.tallies for start, stop, _ in tally.lost)
         text = "{entries} entries = {kept} kept + {renamed} renamed + {dropped} dropped + {rejected} rejected"
-        line = f"fix: {text.format(**total)}; {total['samples']} samples; {lost} bytes lost to damage"
-        self.run.facts["fix"] = {**total, "lost_bytes": lost}
-        yield [line], {"type": "fix-summary", **total, "lost_bytes": lost}
+        cut = sum(tally.cut for tally in self.tallies)
+        line = f"fix: {text.format(**total)}; {total['samples']} samples"
+        left = sum(sum(tally.why.values()) for tally in self.tallies)
+        line += f", {left} left out; {lost} bytes lost to damage" if left else f"; {lost} bytes lost to damage"
+        if cut:
+            line += f", and what followed the end of {cut} {'input' if cut == 1 else 'inputs'}"
+        total |= {"lost_bytes": lost, "end_early": cut}
+        self.run.facts["fix"] = total
+        yield [line], {"type": "fix-summary", **total}
 
     def whole(self, found: Container[str]) -> bool:
         """Return whether all samples are in the copies, after problems of the names `found`."""

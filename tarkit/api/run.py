@@ -58,12 +58,14 @@ class Run:
         shows_progress: whether progress is shown.
         verbose: whether every detail is reported.
         report: the file of `--report`.
+        part_of_many: it is one of several jobs, and says nothing about all of them.
         tasks: the cluster on which jobs run, one for each input; None for processes of this machine.
     """
 
     shows_progress = False
     verbose = False
     report: str | None = None
+    part_of_many = False
     tasks: Tasks | None = None
 
     def __init__(

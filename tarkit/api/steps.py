@@ -326,6 +326,9 @@ def report_keys(run: Run, select: Select) -> None:
     if keys is None or "keys" in run.facts:
         return
     run.facts["keys"], text = keys.summary()
+    if run.part_of_many and not keys.require_all:
+        run.note(f"{keys.name}: {len(keys.found)} of {len(keys.wanted)} keys found")
+        return
     if keys.require_all and len(keys.found) < len(keys.wanted):
         raise TarkitError(text, keys.hint())
     run.tell(text)

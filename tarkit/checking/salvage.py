@@ -35,6 +35,7 @@ from tarkit.tar.reader import Entry, Raw
 from tarkit.tar.writer import EntryWriter
 
 WHOLE = frozenset((ZIP.name, *MESSAGES))  # formats in which damage says nothing about the samples before it
+ENDS = ("truncated", "no-end-marker", "bad-data")  # after these problems nothing can be read
 _HARMLESS = (b"comment", b"mtime", b"atime", b"ctime", b"uid", b"gid", b"uname", b"gname", b"charset", b"hdrcharset")
 
 
@@ -86,6 +87,7 @@ class Salvage:
         bad: the problems of samples that are left out, by key.
         entries: the number of entries.
         unread: the number of entries that depend on a global PAX header.
+        cut: the archive ends early, so that nobody knows what else was in it.
     """
 
     source: Source
@@ -95,6 +97,7 @@ class Salvage:
     bad: dict[bytes, str] = field(default_factory=dict)
     entries: int = 0
     unread: int = 0
+    cut: bool = False
 
     def samples(
         self, taken: set[bytes], known: Container[bytes], before: bytes | None = None
@@ -236,6 +239,7 @@ class _Planner:
             zeros = damage.start - damage.marker
             border = zeros == 2 * block.BLOCK or (damage.start - self.first) % block.RECORD == 0
             start = damage.start if border else damage.marker
+        plan.cut = plan.cut or name in ENDS
         if damage.stop > start:
             plan.lost.append(Lost(start, damage.stop, name))
         if damage.key is not None and damage.key != self.key:
@@ -255,6 +259,7 @@ class _Planner:
     def finish(self) -> Salvage:
         """Return the plan, once all entries were read."""
         plan = self.plan
+        plan.cut = plan.cut and self.survey.marker is None
         for sides in self.borders:
             fields = [sorted(entry[0][len(key) :] for entry in part.read(plan.source, key)) for key, part in sides]
             if fields[0] != fields[1]:
@@ -294,6 +299,7 @@ class Tally:
     why: Counter[str] = field(default_factory=Counter)
     names: list[tuple[bytes, bytes]] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
+    cut: bool = False
 
     @property
     def whole(self) -> bool:
@@ -320,6 +326,8 @@ class Tally:
             yield f"{self.shard}: {what} [{problem}]"
         if limit is not None and len(self.lost) > limit:
             yield f"{self.shard}: {len(self.lost) - limit} more ranges are lost; -v prints all"
+        if self.cut:
+            yield f"{self.shard}: it ends early: what followed is lost as well, and not counted"
 
     @property
     def record(self) -> dict[str, Any]:
@@ -334,6 +342,7 @@ class Tally:
             **numbers,
             "why": dict(self.why),
             "names": [[show(old)[1:-1], show(new)[1:-1]] for old, new in self.names],
+            "ends_early": self.cut,
             "lost": [{"start": start, "stop": stop, "problem": problem} for start, stop, problem in self.lost],
         }
 
@@ -370,7 +379,7 @@ def write_clean(
         The key of the last sample of the copy, None if it has no sample.
     """
     source = plan.source
-    tally.entries, tally.lost = plan.entries, plan.lost
+    tally.entries, tally.lost, tally.cut = plan.entries, plan.lost, plan.cut
     last = None
     for item in plan.samples(taken, known, before):
         if isinstance(item, Kept):

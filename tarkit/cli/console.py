@@ -51,6 +51,7 @@ class ConsoleRun(Run):
         if self.report == "-":
             raise Usage("--report -: stdout is for data", "name a file, such as /dev/stderr")
         self.reserve(self.report, "the report")
+        self.part_of_many = self.report is not None and self.report.startswith("/dev/fd/")  # as jobs report
 
     def note(self, text: str) -> None:
         """Print a line with --verbose."""

@@ -149,6 +149,9 @@ class _Mapping:
         from tarkit.jobs.values import make_values
 
         self._check_template()
+        if any(each.param.name == "require_all" for each in self.written):
+            what = f"{spell('require_all')} is for all inputs together, and here each has an output of its own"
+            raise Usage(what, "tarkit cat INPUT... --keys-from FILE --require-all -o /dev/null checks them first")
         self._choose_seed(options)
         params = self.ctx.params
         words, lists = params.get("words") or (), params.get("files_from") or ()

@@ -30,6 +30,10 @@ class Unsafe(ValueError):
     """A name or a link that leads out of the directory, or through something that is not a directory."""
 
 
+class InTheWay(Unsafe):
+    """A link or a file of the output directory, where a directory is needed."""
+
+
 class Exists(TarkitError):
     """The file of an entry exists; `name` is its path."""
 
@@ -310,7 +314,7 @@ class OutputDirectory:
 
 
 def _raise_unsafe(error: OSError, parts: list[bytes]) -> NoReturn:
-    """Raise Unsafe if a path leads through a link or a file, else the error."""
+    """Raise InTheWay if a path leads through a link or a file, else the error."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        raise Unsafe(f"{show(b'/'.join(parts))} is not a directory")
+        raise InTheWay(f"{show(b'/'.join(parts))} is not a directory")
     raise error

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tarkit.errors import Problem, TarkitError, show, spell
-from tarkit.extraction.directory import Exists, OutputDirectory, Unsafe, check_target, components
+from tarkit.extraction.directory import Exists, InTheWay, OutputDirectory, Unsafe, check_target, components
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
 from tarkit.tar import block
@@ -90,8 +90,10 @@ class Extraction:
                 else:
                     self._write(sample, entry, parts, source.read(entry.start, entry.data), None)
             except Exists as error:
-                hint = f"{spell('force')} replaces existing files"
-                raise TarkitError(f"{_path(self.directory, error.name)}: the file exists", hint) from None
+                path = _path(self.directory, error.name)
+                raise TarkitError(
+                    f"{path}: the file exists", way_out(path, f"{spell('force')} replaces existing files")
+                ) from None
             except Unsafe as error:
                 raise self._unsafe(sample, entry, error) from None
             except OSError as error:
@@ -207,11 +209,20 @@ class Extraction:
 
     def _unsafe(self, sample: TarSample, entry: Entry, error: Unsafe) -> Problem:
         hint = f"{spell('skip', 'unsafe-name')} leaves such samples out"
+        if isinstance(error, InTheWay):
+            hint = f"a link or a file is there: remove it, or name another directory with {spell('directory')}"
         return Problem("unsafe-name", sample.source.name, entry.start, str(error), hint)
 
 
 def _is_directory(entry: Entry) -> bool:
     return entry.type in _DIRECTORIES or (entry.type in _FILES and entry.name.endswith(b"/") and not entry.size)
+
+
+def way_out(path: str, force: str) -> str:
+    """Return the hint for an output that exists: `force`, if that replaces it."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        return f"it is a directory: remove it, or name another directory with {spell('directory')}"
+    return force
 
 
 def _path(directory: OutputDirectory, name: bytes) -> str:

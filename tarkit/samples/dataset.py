@@ -277,7 +277,8 @@ class DatasetReader:
             found, each of which is the only one of its input.
 
     After the iteration `zeros` is the length of the end of the archive, if there is one input and all its samples were
-    yielded, `opened` the number of inputs, and `dropped` the number of samples that the policy left out in the last pass.
+    yielded, `opened` the number of inputs, and `dropped` the number of samples that the policy left out, in the last
+    pass.
     """
 
     locations: Sequence[Location]

@@ -110,7 +110,10 @@ def test_text(run: Run, archive: Archive) -> None:
         "in.tar: samples left out: 2 for bad-header",
         "in.tar: 'k0' renamed to 'k0~2'",
         "in.tar: bytes 8192 to 9216 are lost, 1024 bytes [bad-header]",
-        "fix: 12 entries = 6 kept + 2 renamed + 1 dropped + 3 rejected; 4 samples; 1024 bytes lost to damage",
+        (
+            "fix: 12 entries = 6 kept + 2 renamed + 1 dropped + 3 rejected; 4 samples, 2 left out; "
+            "1024 bytes lost to damage"
+        ),
     ]
 
 
@@ -373,7 +376,16 @@ def test_copies_are_the_same_from_every_feed(run: Run, archive: Archive, here: P
 def test_report(run: Run, archive: Archive) -> None:
     """--report has the totals."""
     run("check", archive(tar([R[0], *R])), "--fix", "clean.tar", "--report", "r.json")
-    sums = {"entries": 7, "kept": 6, "renamed": 1, "dropped": 0, "rejected": 0, "samples": 4, "lost_bytes": 0}
+    sums = {
+        "entries": 7,
+        "kept": 6,
+        "renamed": 1,
+        "dropped": 0,
+        "rejected": 0,
+        "samples": 4,
+        "lost_bytes": 0,
+        "end_early": 0,
+    }
     assert json.loads(Path("r.json").read_text())["fix"] == sums
 
 
