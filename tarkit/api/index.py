@@ -200,6 +200,9 @@ def write(
         if listed:
             shards.append(_listed_shard(task, listed, made))
     if listed:
+        if (again := wids.repeated_name(shards)) is not None:
+            what = f"{listed.name}: {again[0]} and {again[1]} have one base name, by which wids stores its copies"
+            run.warn(f"{what}: it may read one shard for the other; rename the shards")
         _refuse_other_object(listed, options.force)
         with open_sink(listed.kind, listed.path, sync=options.fsync, options=listed.options) as sink:
             sink.write(wids.encode_wids(shards))

@@ -428,6 +428,16 @@ def refuse_other_names(source: Source, sample: TarSample) -> None:
             raise Unsupported(f"{here} {what}", "tarkit check --fix leaves it out")
 
 
+def repeated_name(shards: Iterable[IndexedShard]) -> tuple[str, str] | None:
+    """Return the first two shards that have one base name, None without such."""
+    seen: dict[str, str] = {}
+    for shard in shards:
+        other = seen.setdefault(shard.url.rpartition("/")[2], shard.url)
+        if other != shard.url:
+            return other, shard.url
+    return None
+
+
 def encode_wids(shards: Iterable[IndexedShard]) -> bytes:
     """Return the list as JSON, in the order of the names."""
     shards, listed = sorted(shards), []

@@ -48,7 +48,7 @@ def load(path: str, options: StoreOptions | None = None) -> Any:
     word, path = path, file_label(path)
     try:
         with open_file(word, options) as file:
-            text = file.read().decode()
+            text = file.read().decode("utf-8-sig")
     except OSError as error:
         raise TarkitError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

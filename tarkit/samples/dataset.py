@@ -45,6 +45,7 @@ from tarkit.streams.source import (
     read_function,
 )
 from tarkit.tar import block
+from tarkit.tar.mistaken import recognise
 from tarkit.tar.reader import TarReader
 
 if TYPE_CHECKING:
@@ -239,6 +240,8 @@ def _codec(head: bytes, location: Location) -> str | None:
     if len(head) == SNIFFED and block.checksum_ok(head):
         return None
     codec = codec_by_magic(head)
+    if codec is None and location.format is None and recognise(head) is not None:
+        return None  # the reader of the archive names it
     if codec is None and location.format != "tar" and (form := location.format or message_format(head, location.name)):
         return form
     if not head:

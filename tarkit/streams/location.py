@@ -321,6 +321,8 @@ def read_list(name: str, shown: str, nul: bool) -> list[tuple[int, str]]:
     try:
         with open_file_or_stdin(name) as stream:
             data = stream.read()
+        if not nul:
+            data = data.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
     except OSError as error:
         raise TarkitError(f"{shown}: {error.strerror}") from error
     if b"\0" in data and not nul:

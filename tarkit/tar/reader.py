@@ -30,6 +30,7 @@ from tarkit.tar import block as blocks
 from tarkit.tar import pax
 from tarkit.tar.block import BLOCK
 from tarkit.tar.fast import Found, scan
+from tarkit.tar.mistaken import LENGTH, recognise
 
 EXTENSION_LIMIT = 16 << 20  # bytes of the extension headers of one entry, and of all global ones together
 TAILS_KEPT = 64  # distinct header tails that are cached
@@ -441,14 +442,24 @@ class TarReader:
         self.broken = pos if start is None else start
         self.resume = pos + BLOCK
         if self.last is None and pos == self.first == 0 and b"ustar" not in bytes(self.source.peek(0, BLOCK)[257:262]):
-            what = f"this is not a tar archive: {what} the first header"
-            return Problem("bad-header", self.source.name, pos, what, _NO_TAR)
+            kind, hint = self._not_tar()
+            return Problem("bad-header", self.source.name, pos, f"{kind}: {what} the first header", hint)
         return Problem("bad-header", self.source.name, pos, f"{what} the header {self._after()}")
 
     def _cut(self, start: int, end: int) -> Problem:
         self.broken = self.resume = start
-        where, hint = self._after(), _NO_TAR if end < BLOCK else None
-        return Problem("truncated", self.source.name, end, f"the input ends inside a header {where}", hint)
+        what, hint = f"the input ends inside a header {self._after()}", None
+        if end < BLOCK:
+            kind, hint = self._not_tar()
+            what = what if hint == _NO_TAR else f"{kind}: {what}"
+        return Problem("truncated", self.source.name, end, what, hint)
+
+    def _not_tar(self) -> tuple[str, str]:
+        """Return what an input is that begins with no header, and the hint."""
+        kind = recognise(bytes(self.source.peek(0, LENGTH)))
+        return (
+            ("this is not a tar archive", _NO_TAR) if kind is None else (f"this is {kind.what}, no archive", kind.hint)
+        )
 
     def _ends(self, pos: int, limit: int, last: Raw | None) -> Problem:
         """Return the problem of an input that ends at `limit`; a header should be at `pos`, after the entry `last`."""

@@ -82,6 +82,17 @@ def test_output(run: Run, shards: list[str]) -> None:
     assert "No such file" in run("index", *shards, "--format", "dali", "-o", "none/", exit=1).stderr
 
 
+def test_equal_base_names(run: Run, shards: list[str]) -> None:
+    """wids copies shards to one directory: equal base names are a warning."""
+    os.mkdir("t")
+    Path("t/2.tar").write_bytes(Path("s/2.tar").read_bytes())
+    ran = run("index", *shards, "t/2.tar", "--format", "wids", "-o", "shardindex.json")
+    [said] = ran.lines
+    what = "shardindex.json: s/2.tar and t/2.tar have one base name, by which wids stores its copies"
+    assert said == f"tarkit: warning: {what}: it may read one shard for the other; rename the shards"
+    assert run("index", *shards, "--format", "wids", "-o", "shardindex.json", "--force").lines == []
+
+
 def test_md5(run: Run, shards: list[str]) -> None:
     """With --md5 the list has the MD5 sum of each shard."""
     run("index", "s", "--format", "wids", "--md5")
