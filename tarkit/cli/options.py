@@ -20,7 +20,7 @@ from tarkit.api.output import Output, archive_output, written_path
 from tarkit.api.output import text_output as open_text
 from tarkit.cli.command import Decorator, Function, InputArgument, Word, choice, option
 from tarkit.cli.console import current
-from tarkit.errors import Usage, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice, parse_slice
@@ -80,12 +80,27 @@ def find_inputs(
     words: tuple[str, ...], files_from: tuple[str, ...], null: bool, source_format: str | None, load: bool = False
 ) -> list[Location]:
     """Return the inputs that the words name; raise Usage for one that the command also writes."""
-    locations = expand_inputs(words, files_from, null, load)
+    try:
+        locations = expand_inputs(words, files_from, null, load)
+    except TarkitError as error:
+        error.hint = error.hint or _maybe_output(words)
+        raise
     locations = in_format(locations, source_format)
     current().refuse(locations)
     for path in (*files_from, *(words if load else ())):
         current().reserve(path, "a list of inputs", written=False)
     return locations
+
+
+def _maybe_output(words: tuple[str, ...]) -> str | None:
+    """Return the hint about an input that is not there, where the command writes a series and the word may name it."""
+    name = next(
+        (word for word in words if re.search(r"%0?\d*d|\{.*\.\..*\}", word) and not os.path.lexists(word)), None
+    )
+    params = {param.name for param in click.get_current_context().command.params}
+    if name is None or "notation" not in params:
+        return None
+    return f"shards are written with {spell('template')}: {spell('template')} {show(name)}"
 
 
 def in_format(locations: list[Location], source_format: str | None) -> list[Location]:

@@ -28,8 +28,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tarkit import errors
-from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.errors import TarkitError, Usage, show
 from tarkit.stores import connect, rewrite, schemes
 from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, MESSAGE_SUFFIXES, ZIP
 from tarkit.streams.text import file_label, open_file_or_stdin, parse_file
@@ -197,7 +196,7 @@ _Found = Literal["missing", "file", "dir"]
 
 _MANY = 500  # names in one directory: from here on listing it is cheaper than a stat of each
 _DIGITS = r"([0-9]+)"
-_NUMBER = r"%0?[0-9]*d"
+_NUMBERS = r"(%0?[0-9]*d|\{[0-9]+\.\.[0-9]+(?:\.\.[0-9]+)?\})"
 _MAGIC = r"[*?[]"
 
 
@@ -457,23 +456,46 @@ def _paths(word: str, texts: list[str]) -> list[Location]:
         raise _missing(missing[0])
     if missing:
         counts = f"{len(missing)} of the {len(texts)} names of {_path(word).name} are missing"
-        hint = _written(word) if len(missing) == len(texts) else None
+        nothing = len(missing) == len(texts)
+        hint = _numbered(word, others=nothing) or (_near(missing[0]) if nothing else None)
         raise TarkitError(f"{_path(missing[0]).name}: No such file or directory ({counts})", hint)
     return locations
 
 
-def _written(name: str) -> str | None:
-    """Return the hint of a command about a missing input that may be the name of an output; functions only read."""
-    if not errors.command_line:
+def _numbered(word: str, others: bool = True) -> str | None:
+    """Return a hint with the names that exist and differ from those of a template in their numbers alone.
+
+    Without `others`, only if they have another number of digits.
+    """
+    directory, name = os.path.split(word)
+    parts = re.split(_NUMBERS, name)
+    pattern = re.compile("".join("([0-9]+)" if at % 2 else re.escape(part) for at, part in enumerate(parts)))
+    try:
+        found = sorted(filter(pattern.fullmatch, os.listdir(directory or ".")), key=natural_key)
+    except OSError:
         return None
-    return f"shards are written with {spell('template')}: {spell('template')} {show(name)}"
+    match = pattern.fullmatch(found[0]) if found else None
+    if match is None or len(parts) == 1:
+        return None
+    there = show(os.path.join(directory, found[0])) + (f" and {len(found) - 1} more" if len(found) > 1 else "")
+    if "%" in "".join(parts[1::2]):
+        glob = os.path.join(directory, "".join("*" if at % 2 else part for at, part in enumerate(parts)))
+        return f"there are {there}: inputs are named with a glob or braces, {show(glob)}"
+    for at, digits in enumerate(match.groups()):
+        first, last, *step = parts[2 * at + 1][1:-1].split("..")
+        width = len(digits)
+        parts[2 * at + 1] = "{" + "..".join([first.zfill(width), last.zfill(width), *step]) + "}"
+    padded = os.path.join(directory, "".join(parts))
+    if padded == word:
+        return f"there are {there}" if others else None
+    return f"there are {there}: {show(padded)} has as many digits"
 
 
 def _missing(path: str, hint: str | None = None) -> TarkitError:
     if path.startswith("@"):
         hint = "a list of inputs is read with -T LIST"
-    elif re.search(_NUMBER, path):
-        hint = _written(path)
+    elif re.search(_NUMBERS, path):
+        hint = _numbered(path)
     elif path.count("{") != path.count("}"):
         hint = "braces that do not match are plain text"
     return TarkitError(f"{_path(path).name}: No such file or directory", hint or _near(path))

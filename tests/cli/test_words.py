@@ -268,6 +268,34 @@ def test_a_number_is_not_a_command(words: str, run: Run, archive: Archive) -> No
 
 
 @each_row(
+    ("word", "hint"),
+    [
+        ("n-{0..3}.tar", "there are 'n-000.tar' and 4 more: 'n-{000..003}.tar' has as many digits"),
+        ("n-{00..12..2}.tar", "there are 'n-000.tar' and 4 more: 'n-{000..012..2}.tar' has as many digits"),
+        ("n-{007..009}.tar", "there are 'n-000.tar' and 4 more"),
+        ("d/m-{0..1}-{0..1}.tar", "there are 'd/m-01-002.tar': 'd/m-{00..01}-{000..001}.tar' has as many digits"),
+        ("n-%03d.tar", "there are 'n-000.tar' and 4 more: inputs are named with a glob or braces, 'n-*.tar'"),
+        ("n-%d.tar", "there are 'n-000.tar' and 4 more: inputs are named with a glob or braces, 'n-*.tar'"),
+        ("q-{0..3}.tar", None),
+        ("q-%d.tar", None),
+        ("none/q-{0..3}.tar", None),
+        ("N-{000..003}.tar", "did you mean 'n-000.tar'?"),
+    ],
+)
+@each_row("command", ["stats", "cat", "extract -C out", "tsv -f x", "show", "get x", "split", "sort -c 2"])
+def test_names_of_other_digits(word: str, hint: str | None, command: str, run: Run, here: Path) -> None:
+    """A hint names the files that exist; one about -o has a command alone that writes shards."""
+    (here / "d").mkdir(exist_ok=True)
+    for name in ("n-000.tar", "n-001.tar", "n-002.tar", "n-003.tar", "n-010.tar", "d/m-01-002.tar"):
+        (here / name).touch()
+    ran = run(*command.split(), word, exit=None)
+    assert "No such file or directory" in ran.lines[0]
+    writes = command.startswith(("split", "sort"))
+    expected = f"shards are written with -o: -o '{word}'" if hint is None and writes else hint
+    assert ran.lines[1:] == ([] if expected is None else [f"hint: {expected}"])
+
+
+@each_row(
     ("words", "status", "lines"),
     [
         (
