@@ -148,6 +148,8 @@ class ConsoleRun(Run):
             **({"dropped": self.dropped} if self.dropped else {}),
             **self.facts,
         }
+        if "jobs" in self.facts:  # their problems are in their own messages
+            del summary["problems"], summary["skipped"]
         if not self.quiet and (self.verbose or self.shows_progress or dropped):
             for line in table:
                 say(line)

@@ -123,6 +123,7 @@ def shuffle(
     if size is not None:
         run.tell(f"a buffer of {size} samples mixes locally only; without --buffer all are mixed with all")
     data = for_run(run, inputs, shard_slice, prefetch=parallel - 1, spool=epochs is not None).filter_samples(select)
+    dropped = 0  # in the first epoch: each leaves out the same samples
     for epoch, each in enumerate(targets):
         if epoch:
             run.policy = policy.silent()
@@ -131,7 +132,8 @@ def shuffle(
         else:
             mixed = data.then(Order(random=Random(seed, epoch, rng), memory=memory))
         spill.write(mixed.change(fields), each, run)
-    run.policy = policy
+        dropped = dropped if epoch else run.dropped
+    run.policy, run.dropped = policy, dropped
     run.finish()
 
 
