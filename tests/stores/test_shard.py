@@ -106,11 +106,12 @@ def shards(front: str) -> list[bytes]:
     ],
 )
 def test_a_bucket_is_packed_like_a_directory(words: str, bucket: Bucket) -> None:
-    bucket.grow()
+    bucket.grow({**FILES, **dict.fromkeys(("a/.DS_Store", "b/._1.jpg", "__MACOSX/a/._2.jpg", "README"), b"9")})
     local = tarkit_run("shard", "t", *words.split(), "-o", "l-%d.tar")
     remote = tarkit_run("shard", bucket.url, *words.split(), "-o", "r-%d.tar")
     assert shards("r") == shards("l") != []
     assert remote.stderr == local.stderr
+    assert "--match" in words or "--prefix" in words or "files of file managers: 3, " in local.stderr
 
 
 def test_shards_are_objects(bucket: Bucket) -> None:
