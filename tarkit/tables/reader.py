@@ -104,7 +104,12 @@ def read_cells(
 
     A row has `width` cells, if that is known: it says which separator a CSV has.
     """
-    return _tsv_rows(without_bom(lines)) if format == "tsv" else _csv_rows(without_bom(lines), width, warn)
+    each = without_bom(lines)
+    start = next(each, b"")
+    if start.startswith(_UTF16):
+        raise MalformedRow("the text is UTF-16", 1, "save the table as UTF-8")
+    each = chain((start,), each) if start else each
+    yield from _tsv_rows(each) if format == "tsv" else _csv_rows(each, width, warn)
 
 
 class KeyTemplate:
@@ -244,24 +249,29 @@ def _tsv_rows(lines: Iterator[bytes]) -> Iterator[Cells]:
 def _csv_rows(lines: Iterator[bytes], width: int | None, warn: Warn | None) -> Iterator[Cells]:
     csv.field_size_limit(CELL_LIMIT)  # a setting of the whole process
     text = (line.decode("utf-8", "surrogateescape") for line in lines)
-    start = next(text, "")
-    separator = start[4] if _NAMED.fullmatch(start) else _separator(start, width)
-    if separator != "," and warn is not None:
-        warn(f"the first row has no comma: cells are separated by {_SEPARATORS[separator]}")
-    reader = csv.reader(chain([start], text), strict=True, delimiter=separator)
+    head = []  # the first line with text, behind blank ones
+    for line in text:
+        head.append(line)
+        if line.strip("\r\n"):
+            break
+    start = head[-1] if head else ""
+    named = _NAMED.fullmatch(start) is not None
+    separator = start[4] if named else _separator(start, width)
+    if warn is not None and not named:
+        _warn_of_separators(start, separator, width, warn)
+    reader = csv.reader(chain(head, text), strict=True, delimiter=separator)
     first = 1
-    if _NAMED.fullmatch(start):
-        next(reader)
-        first = 2
     try:
         for row in reader:
-            if row:
+            if row and not named:
                 yield first, [cell.encode("utf-8", "surrogateescape") for cell in row]
+            named = named and not row
             first = reader.line_num + 1
     except csv.Error as error:
         raise MalformedRow(str(error), first) from error
 
 
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _SEPARATORS = {";": ";", "\t": "TAB", "|": "|"}
 _NAMED = re.compile(r"sep=[,;|\t]\r?\n?", re.IGNORECASE)  # a first line by which spreadsheets name the separator
 
@@ -285,6 +295,16 @@ def _separator(line: str, width: int | None) -> str:
         names = " and ".join(_SEPARATORS[each] for each in found)
         raise MalformedRow(f"the first row has no comma, but {names}", 1, "one of them may separate cells, or a comma")
     return found[0] if found else ","
+
+
+def _warn_of_separators(line: str, separator: str, width: int | None, warn: Warn) -> None:
+    """Warn of a CSV that is separated by something else than commas, or whose header looks so."""
+    if separator != ",":
+        warn(f"the first row has no comma: cells are separated by {_SEPARATORS[separator]}")
+    elif width is None and "," in line and (found := [name for each, name in _SEPARATORS.items() if each in line]):
+        names = " and ".join(found)
+        what = f"a cell of the header has {names} in it, and commas separate cells"
+        warn(f"{what}: if others do, say so by a first line such as sep={found[0]}")
 
 
 def _jsonl_records(lines: Iterator[bytes]) -> Iterator[TableRow]:

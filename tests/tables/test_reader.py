@@ -30,12 +30,13 @@ def test_any_separator(seed: int) -> None:
     writer = csv.writer(text, delimiter=separator, lineterminator=rng.choice(("\n", "\r\n")), quoting=how)
     writer.writerows([names, *rows])
     named = rng.choice(("", f"sep={separator}\r\n"))
-    data = rng.choice((b"", b"\xef\xbb\xbf")) + (named + text.getvalue()).encode()
+    blank = rng.choice(("", "\n\r\n"))
+    data = rng.choice((b"", b"\xef\xbb\xbf")) + (blank + named + text.getvalue()).encode()
     told: list[str] = []
     found = list(read_records(io.BytesIO(data), "csv", warn=told.append))
     assert [list(row.names) for row in found] == [names] * len(rows)
     assert [[(cell or b"").decode() for cell in row.values] for row in found] == rows
-    assert bool(told) == (separator != ",")
+    assert bool(told) == (separator != "," and not named)
 
 
 @each_row(
@@ -53,6 +54,24 @@ def test_no_table_of_its_format(format: str, text: str, message: str) -> None:
     assert str(error.value) == message
     assert error.value.line == 1
     assert error.value.hint
+
+
+@each_row("format", ["csv", "tsv"])
+def test_utf_16(format: str, run: Run, here: Path) -> None:
+    """UTF-16 is named."""
+    Path("t").write_bytes("id\ttxt\n1\ta\n".encode("utf-16"))
+    ran = run("create", "--format", format, "t", "-o", "x.tar", exit=1)
+    assert ran.lines == ["tarkit: t:1: the text is UTF-16", "hint: save the table as UTF-8"]
+    with pytest.raises(MalformedRow, match="UTF-16"):
+        list(read_records(io.BytesIO("id\ttxt\n1\ta\n".encode("utf-16")), format))  # type: ignore[arg-type]
+
+
+@each_row(("header", "said"), [("id;caption, long;txt", 1), ("id,caption", 0), ('"a;b",c', 1), ('"a;b"', 0)])
+def test_separators_in_a_header(header: str, said: int) -> None:
+    """A header with commas and other separators is a warning: one of them may be meant."""
+    told: list[str] = []
+    list(read_records(io.BytesIO(header.encode()), "csv", warn=told.append))
+    assert len(told) == said
 
 
 @each_row("separator", [";", "\t", "|"])
