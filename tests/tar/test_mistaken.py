@@ -42,6 +42,7 @@ def test_named(seed: int, run: Run, here: Path) -> None:
     data = rng.choice(TEXTS[what]) + rng.choice((b"", b"\n" * 600, b" more <p> text" * 300))
     compressed = rng.random() < 0.3
     name = rng.choice(("a.tar", "a.tar.gz", "a.zip", "a.mp", "a.tar.zst", "noname"))
+    compressed = compressed and name != "a.mp"  # what is compressed there is no map for its reader
     Path(name).write_bytes(gzip.compress(data) if compressed else data)
     words = rng.choice((["cat", "-o", "o.tar"], ["stats"], ["sort", "-o", "o.tar"], ["check"], ["extract", "-C", "o"]))
     words += rng.choice(([], ["--skip", "all"], ["--allow", "all"])) if words[0] != "check" else []
