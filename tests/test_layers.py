@@ -103,7 +103,7 @@ FOLDERS = {
     "cluster": "errors problems stores streams spill tar parallel samples shards sorting api jobs",
     "tarkit": "errors inspecting shards checking sorting api api.tree loading jobs cluster",
     "cli": (
-        "errors problems signals streams.codecs threads stores streams tar samples proc shards checking sorting "
+        "errors problems signals streams.codecs threads stores streams tar mixing samples proc shards checking sorting "
         "packing views api api.tree jobs cluster tarkit"
     ),
     "__main__": "tar tarkit cli",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from shlex import quote
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 from tarkit.api.arguments import check_at_least, check_choice, check_seconds, list_words
 from tarkit.api.output import Output, status_of, written_path
@@ -16,6 +16,7 @@ from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.samples.sample import split_name
 from tarkit.samples.validate import NameChecks
+from tarkit.stores import connect
 from tarkit.stores.schemes import refuse_url
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.copy import Short
@@ -171,7 +172,7 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, ou
         open_file_or_stdin(recipe, chosen.storage) as lines,
         EntryWriter(output.open([location])) as writer,
     ):
-        contents = loaded(_rows(lines, location.name, chosen, run), load, chosen.parallel)
+        contents = loaded(_rows(lines, location.name, chosen, run.warn), load, chosen.parallel)
         for row, content in run.draw(contents, lambda: writer.position, lambda: names.samples):
             if content is None:
                 continue
@@ -196,23 +197,24 @@ def _refuse_directory(recipe: str) -> None:
         raise TarkitError(f"{recipe}: Is a directory", hint)
 
 
-def _rows(lines: BinaryIO, name: str, chosen: CreateOptions, run: Run) -> Iterator[Row]:
+def recipe_rows(recipe: str, chosen: CreateOptions) -> Iterator[Row]:
+    """Yield the entries that a recipe lists, as far as they are packed. Raises TarkitError for what is no recipe."""
+    with open_file_or_stdin(recipe, chosen.storage) as lines:
+        yield from _rows(lines, file_location(recipe).name, chosen)
+
+
+def _rows(
+    lines: BinaryIO, name: str, chosen: CreateOptions, warn: Callable[[str], None] | None = None
+) -> Iterator[Row]:
     """Return the entries that a recipe or a table lists, as far as they are packed; `name` is for messages."""
     rows: Iterator[Row]
+    how: Any = {"pipes_allowed": chosen.pipes, "rules": connect.options_of(chosen.storage).rewrite}
     if chosen.format is None:
-        rows = read_recipe(lines, name, pipes_allowed=chosen.pipes)
+        rows = read_recipe(lines, name, **how)
     else:
         from tarkit.tables.reader import read_table
 
-        rows = read_table(
-            lines,
-            chosen.format,
-            name,
-            key=chosen.key,
-            columns=chosen.columns,
-            pipes_allowed=chosen.pipes,
-            warn=run.warn,
-        )
+        rows = read_table(lines, chosen.format, name, key=chosen.key, columns=chosen.columns, warn=warn, **how)
     if chosen.group:
         rows = _grouped(rows)
     return rows if chosen.count is None else islice(rows, min(chosen.count, sys.maxsize))

@@ -262,6 +262,14 @@ def long_name(param: click.Option) -> str:
     return next((name for name in param.opts if name.startswith("--")), param.opts[0])
 
 
+def store_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `StoreOptions` for the values, or words, of options about URLs, by parameter."""
+    kinds: dict[str, tuple[str, Any]] = {"net_retries": ("retries", int), "net_timeout": ("timeout", float)}
+    given = {name: values[name] for name in URL_OPTIONS if values.get(name) is not None}
+    named = ((*kinds.get(name, (name, None)), value) for name, value in given.items())
+    return {name: value if kind is None else kind(value) for name, kind, value in named}
+
+
 def given_words(ctx: click.Context, options: Iterable[Option], but: Sequence[str]) -> list[str]:
     """Return the words of those of these options that are given, wherever they were, but for some."""
     words: list[str] = []
@@ -325,9 +333,7 @@ class Command(click.Command):
         from tarkit.stores import connect
         from tarkit.stores.store import StoreOptions, silent
 
-        names = {"net_retries": "retries", "net_timeout": "timeout"}
-        given = {names.get(name, name): ctx.meta.get(f"tarkit.{name}") for name in URL_OPTIONS}
-        chosen = {name: value for name, value in given.items() if value is not None}
+        chosen = store_settings({name: ctx.meta.get(f"tarkit.{name}") for name in URL_OPTIONS})
         tell = silent if ctx.meta.get("tarkit.quiet") else say
         note = tell if ctx.meta.get("tarkit.verbose") else silent
         connect.configure(StoreOptions(**chosen, tell=tell, note=note, warn=tell))

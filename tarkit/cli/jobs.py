@@ -190,6 +190,13 @@ def run_all(jobs: Iterable[ValueJob], total: int, given: JobOptions) -> None:
         if journal is not None:
             journal.close()
     _report(run, summary, total)
+    if summary.unknown:
+        what = (
+            "was done again: what it reads or writes"
+            if summary.unknown == 1
+            else "were done again: what they read or write"
+        )
+        run.tell(f"{summary.unknown} of the jobs that {given.journal} has as done {what} cannot be compared")
     _print_failures(run, summary)
     run.finish()
     if summary.failed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -25,12 +26,12 @@ from tarkit.streams.location import Location, parse_output
 
 if TYPE_CHECKING:
     from tarkit.jobs.job import ValueJob
+    from tarkit.jobs.journal import FileStates
     from tarkit.jobs.values import Value
     from tarkit.shards.template import ShardTemplate
 
 INPUTS = ("words", "files_from", "null", "load")
 CLUSTER_OPTIONS = ("dask", "dask_resources")  # that commands without a placeholder may have, too
-READ = ("against", "classes", "init", "keys_from", "map_", "order_file", "redo", "script")  # options that name files
 
 
 class Written(NamedTuple):
@@ -128,6 +129,8 @@ class _Mapping:
     """The jobs of a command line, one for each input."""
 
     def __init__(self, command: MappedCommand, ctx: click.Context, written: Sequence[Written]) -> None:
+        from tarkit.cli.reads import READ
+
         self.command = command
         self.ctx = ctx
         self.name = ctx.info_name or ""
@@ -243,10 +246,20 @@ class _Mapping:
             (tuple(words),),
             (*files, *self.read),
             () if self.series else known_outputs(outputs),
+            partial(self._states, location),
+            None,
             templates(output, self.ctx.params) if self.series else (),
             directories=parents_of(outputs),
             common=self.common,
         )
+
+    def _states(self, location: Location) -> FileStates:
+        """Return the states of what the job of an input reads."""
+        from tarkit.cli.reads import step_reads
+        from tarkit.jobs.journal import location_states
+
+        reads = step_reads(self.command, self.written, ())._replace(storage=None)
+        return {**location_states([location], None), **reads.option_states()}
 
 
 def _check_rewritten(inputs: Sequence[Location]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,14 +12,16 @@ import click
 from tarkit.cli import options
 from tarkit.cli.command import Command
 from tarkit.cli.jobs import JobOptions, job_options, run_all
-from tarkit.cli.map import READ, files_read, known_outputs, templates, written_options
+from tarkit.cli.map import files_read, known_outputs, templates, written_options
 from tarkit.errors import Usage, show
 from tarkit.shards.template import split_last, template_sign
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.streams.location import expand_braces
 
 if TYPE_CHECKING:
+    from tarkit.cli.reads import Reads
     from tarkit.jobs.job import ValueJob
+    from tarkit.jobs.journal import FileStates
     from tarkit.jobs.values import Value
     from tarkit.shards.template import ShardTemplate
 
@@ -78,7 +81,8 @@ def each(values: tuple[str, ...], files_from: tuple[str, ...], null: bool) -> No
     --journal records each job: value, command, start, seconds, status, samples, bytes, attempt, host. --resume leaves
     out what is done. A job is done again if its command line has changed, or a file or object that it reads or writes:
     of commands of tarkit their inputs and outputs, and files such as those of --keys-from and --map, of other programs
-    the words with placeholders that name files. Shards that an attempt left which did not end are replaced.
+    the words with placeholders that name files. URLs of other programs are not requested. What cannot be compared, such
+    as pipe:COMMAND, is done again. Shards that an attempt left which did not end are replaced.
 
     At the end a table has the jobs that failed, and the command that repeats each. The exit status is 1 if one failed.
     """
@@ -114,17 +118,22 @@ class _LineTemplate:
         self.steps = [_completed(words) for words in _steps(line)]
         self.inputs: list[str] = []
         self.outputs: list[str] = []
+        self.named: list[str] = []  # words of other programs that may name files
         self.read: list[str] = []
+        self.reads: list[Reads] = []
+        self.nested = False  # whether a step runs jobs of its own, of which nothing is known
         self.last: dict[str, str] = {}  # the options of the last step, if it can replace shards
         for step in self.steps:
             if step[0] == "tarkit":
                 self._look(ctx, step[1:])
             else:
-                self.outputs += [word for word in step[1:] if "{" in word]
+                self.named += [word for word in step if "{" in word]
                 self.last = {}
 
     def _look(self, ctx: click.Context, words: Sequence[str]) -> None:
         """Take note of the inputs and outputs of a command of tarkit. Raises a usage error for unknown options."""
+        from tarkit.cli.reads import READ, step_reads
+
         self.last = {}
         group: Any = ctx.find_root().command
         name = words[0] if words else ""
@@ -135,12 +144,17 @@ class _LineTemplate:
             return
         inner = click.Context(command, info_name=name, parent=ctx.find_root())
         if name == "each":
+            self.nested = True
             return
         written, rest = written_options(command, inner, words[1:])
+        self.reads.append(step_reads(command, written, rest))
         self.inputs += rest
-        self.outputs += [option.word for option in written if option.word and option.param.name in OUTPUTS]
+        outputs = [each for each in OUTPUTS if each != "directory" or name == "extract"]
+        self.outputs += [option.word for option in written if option.word and option.param.name in outputs]
         self.read += [option.word for option in written if option.word and option.param.name in READ]
         given = {option.param.name or "": option.word or "" for option in written}
+        if name == "shard":
+            given.setdefault("ext", "tar")
         if "append" not in given and "force" in {each.name for each in command.params}:
             self.last = given
 
@@ -150,8 +164,7 @@ class _LineTemplate:
 
         for value in make_values(texts[:1]):
             self.job(value)
-        tarkit = [word for step in self.steps if step[0] == "tarkit" for word in step]
-        outputs = [word for word in self.outputs if word in tarkit]
+        outputs = self.outputs
         if not outputs or (len(outputs) == 1 and is_unique(outputs[0])):
             return
         seen: dict[str, str] = {}
@@ -175,14 +188,45 @@ class _LineTemplate:
         inputs = [name for word in self.inputs for name in expand_braces(fill(word, value))]
         known = [name for name in inputs if name != "-" and not name.startswith("pipe:")]
         known += files_read(fill(word, value) for word in self.read)
-        outputs = [fill(word, value) for word in self.outputs]
-        return ValueJob(value, steps, tuple(known), known_outputs(outputs), self._series(value))
+        outputs = known_outputs([fill(word, value) for word in self.outputs])
+        return ValueJob(
+            value,
+            steps,
+            tuple(known),
+            (*outputs, *self._files(value)),
+            partial(self._states, value),
+            self.reads[-1].storage if self.reads else None,
+            self._series(value),
+        )
+
+    def _states(self, value: Value) -> FileStates:
+        """Return the states of what the steps of tarkit read."""
+        from tarkit.jobs.journal import UNKNOWN
+        from tarkit.jobs.values import fill
+
+        found: FileStates = {"each": UNKNOWN} if self.nested else {}
+        for reads in self.reads:
+            found |= reads.states(lambda word: fill(word, value))
+        return found
+
+    def _files(self, value: Value) -> list[str]:
+        """Return the paths that words of other programs may name: the value too. URLs are not looked at."""
+        from tarkit.jobs.values import fill
+
+        words = [fill(word, value) for word in self.named]
+        named = [each for word in words for each in (word, word.partition("=")[2])]
+        named += [value.text] if any("{}" in word for word in self.named) else []
+        return list(dict.fromkeys(each for each in named if each and not scheme_of(each)))
 
     def _series(self, value: Value) -> tuple[ShardTemplate, ...]:
         from tarkit.jobs.values import fill
 
         outputs = (fill(word, value) for name, word in self.last.items() if name in OUTPUTS)
         found = [word for word in outputs if template_sign(split_last(word)[1]) is not None]
+        if (suffix := self.last.get("ext")) is not None:
+            from tarkit.api.tree.names import with_suffix
+
+            found = [with_suffix(word, f".{suffix.removeprefix('.')}") for word in found]
         return tuple(each for word in found for each in templates(word, self.last))
 
 

@@ -436,7 +436,7 @@ class DaskExecutor:
         if calls not in self._checked:
             self._cluster.check(self._directory, calls)
             self._checked.add(calls)
-        sent = job if job.call is None else replace(job, call=PickledCall(_packed(job.call)))
+        sent = replace(job, reads=None, call=None if job.call is None else PickledCall(_packed(job.call)))
         key = f"tarkit-job-{self._run}-{next(self._numbers)}"
         arguments = (self._run, sent, self._timeout, attempt, self._directory)
         future = self._cluster.submit(run_on_worker, arguments, key, self._resources, calls)

@@ -61,6 +61,7 @@ class JobSummary:
         failed: how many failed.
         cancelled: how many were ended because another one failed; a run that is resumed does them again.
         retried: attempts after a failure.
+        unknown: how many jobs that a journal has as done were not left out, since something cannot be compared.
         halted: whether jobs were left because one failed.
         samples, bytes: what the jobs that succeeded wrote, as far as they say.
         failures: the first of the failures.
@@ -72,6 +73,7 @@ class JobSummary:
     failed: int = 0
     cancelled: int = 0
     retried: int = 0
+    unknown: int = 0
     halted: bool = False
     samples: int = 0
     bytes: int = 0
@@ -157,6 +159,7 @@ class _JobRun:
                 if self.summary.kept % HELD == 0:
                     return True
                 continue
+            self.summary.unknown = 0 if self._journal is None else self._journal.unknown
             submitted = True
             self._printed[job.value.index] = None
             self._submit(job, 1)

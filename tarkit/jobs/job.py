@@ -25,6 +25,7 @@ from tarkit.jobs.quoting import shell_word
 from tarkit.jobs.values import Value
 from tarkit.shards.template import ShardTemplate
 from tarkit.stores.schemes import public_name, scheme_of
+from tarkit.stores.store import StoreOptions
 from tarkit.streams import command
 from tarkit.streams.command import DEVNULL
 from tarkit.streams.process import Program
@@ -79,6 +80,8 @@ class ValueJob:
         value: what it is done for.
         steps: command lines, each of which reads what the one before it writes.
         inputs, outputs: the files and URLs that it reads and writes, as far as they are known.
+        reads: returns the state of what it reads, for a journal; None: that of `inputs`.
+        storage: how outputs are reached that are URLs.
         series: the templates of the shards that its last step writes.
         replaces: shards of these names are of an earlier attempt, and are replaced.
         directories: are made before it begins.
@@ -91,6 +94,8 @@ class ValueJob:
     steps: tuple[tuple[str, ...], ...] = ()
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    reads: Callable[[], dict[str, str | None]] | None = None
+    storage: StoreOptions | None = None
     series: tuple[ShardTemplate, ...] = ()
     replaces: bool = False
     directories: tuple[str, ...] = ()

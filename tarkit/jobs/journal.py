@@ -11,7 +11,8 @@ that resumes. One run at a time holds the lock of a journal, until its last proc
 
 A job is known by the digest of its value, its command line or the name of its call, and the names of its outputs. It
 is done if an attempt ended with status 0, and its inputs and outputs, as far as they are known, are what they were
-then: same size and time, of an object the same version.
+then: same size and time, of an object the same version. What cannot be compared, such as the output of a command or an
+object that may not be looked at, is never what it was: such a job is done again.
 """
 
 from __future__ import annotations
@@ -22,40 +23,91 @@ import json
 import os
 import stat
 import time
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
 from tarkit.errors import TarkitError, Usage, spell, system_hint
 from tarkit.jobs.job import JobOutcome, ValueJob
-from tarkit.stores.connect import head_object
+from tarkit.stores.connect import head_object, list_objects
 from tarkit.stores.schemes import public_name, refuse_url, scheme_of
+from tarkit.stores.store import StoreOptions
+from tarkit.streams.location import Location
 
 FileStates = dict[str, "str | None"]
 """Files and objects by name, each with what tells that it has changed; None for one that does not exist."""
+UNKNOWN = "unknown"
+"""The state of what cannot be compared."""
 
 DIGEST = 16  # bytes
+MANY = 32  # states of one list of names that are written one by one; of more a digest is written
 PATIENCE = 5.0  # seconds: the processes of a run that was killed end soon
 AGAIN = 0.05  # seconds between two attempts to lock
 
 
-def fingerprint(name: str) -> str | None:
-    """Return what tells that a file or an object has changed; None if it does not exist."""
+def fingerprint(name: str, options: StoreOptions | None = None) -> str | None:
+    """Return what tells that a file or an object has changed, or UNKNOWN; None if it does not exist.
+
+    `options` say how a URL is reached. What cannot be looked at is no error here: the job says what is wrong.
+    """
     try:
         if scheme_of(name):
-            info = head_object(name)
-            return f"{info.size}:{info.version or info.modified}"
+            info = head_object(name, options)
+            mark = info.version or info.modified
+            return UNKNOWN if mark is None else f"{info.size}:{mark}"
         status = os.stat(name)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            return None
-        raise
-    return f"{status.st_size}:{status.st_mtime_ns}"
+    except (OSError, TarkitError) as error:
+        return None if getattr(error, "errno", None) == errno.ENAMETOOLONG else UNKNOWN
+    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+        return f"{status.st_size}:{status.st_mtime_ns}"
+    return "device" if os.path.realpath(name) == os.devnull else UNKNOWN
+
+
+def location_states(locations: Iterable[Location], options: StoreOptions | None) -> FileStates:
+    """Return the states of inputs; stdin is empty, or the output of the step before. `options` are those of URLs."""
+    found: FileStates = {}
+    for location in locations:
+        if location.kind == "stdin":
+            continue
+        known = location.kind in ("path", "url")
+        _add(found, location.text, fingerprint(location.text, location.options or options) if known else UNKNOWN)
+    return _short(found)
+
+
+def tree_states(root: str, options: StoreOptions | None) -> FileStates:
+    """Return the state of all files in a directory and below, or of all objects whose URLs begin so."""
+    found: FileStates = {}
+    if scheme_of(root):
+        for info in list_objects(f"{root.rstrip('/')}/", options):
+            _add(found, info.url, f"{info.size}:{info.version or info.modified}")
+    else:
+        for directory, _, names in os.walk(root, followlinks=True):
+            for path in (os.path.join(directory, name) for name in names):
+                _add(found, path, fingerprint(path))
+    return {public_name(root): _digest(sorted(found.items())).hex()}
+
+
+def _add(states: FileStates, name: str, state: str | None) -> None:
+    """Add a state; names that differ only in their secrets are shown as one."""
+    name = public_name(name) if scheme_of(name) else name
+    states[name] = state if states.get(name, state) == state else f"{states[name]} {state}"
+
+
+def _short(states: FileStates) -> FileStates:
+    """Return states, a digest of many."""
+    if len(states) <= MANY or UNKNOWN in states.values():
+        return states
+    [first, *_] = states
+    return {f"{first} and {len(states) - 1} more": _digest(sorted(states.items())).hex()}
 
 
 class JobJournal:
     """An open journal.
+
+    Attributes:
+        unknown: how many of the jobs that it has as done are done again, since something cannot be compared.
 
     Args:
         path: the file.
@@ -71,6 +123,7 @@ class JobJournal:
         self._done: dict[bytes, bytes] = {}
         self._begun: set[bytes] = set()  # jobs that write shards, and may have written some
         self._before: dict[bytes, FileStates] = {}
+        self.unknown = 0
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:
             self._fd = os.open(path, flags | (0 if resume else os.O_EXCL), 0o666)
@@ -115,7 +168,7 @@ class JobJournal:
                         continue
                     state = _digest([record["inputs"], record["outputs"]])
                     status = int(record["status"])
-                except (ValueError, KeyError, TypeError):
+                except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                     raise TarkitError(f"{self.path}:{number}: this is no line of a journal") from None
                 if status == 0:
                     self._done[key] = state
@@ -127,12 +180,18 @@ class JobJournal:
     def has_done(self, job: ValueJob) -> bool:
         """Return whether a job is done, and its inputs and outputs are unchanged."""
         known = self._done.get(identity(job)) if self._done else None
-        return known is not None and known == _digest([_states(job.inputs), _states(_outputs(job))])
+        if known is None:
+            return False
+        inputs, outputs = _inputs_of(job), _outputs_of(job)
+        if any(UNKNOWN in str(state) for state in (*inputs.values(), *outputs.values())):
+            self.unknown += 1
+            return False
+        return known == _digest([inputs, outputs])
 
     def begin(self, job: ValueJob) -> bool:
         """Note the state of the inputs before an attempt; return whether an earlier one may have written shards."""
         key = identity(job)
-        self._before[key] = _states(job.inputs)
+        self._before[key] = _inputs_of(job)
         if not job.series or key in self._begun:
             return bool(job.series)
         self._begun.add(key)
@@ -154,7 +213,7 @@ class JobJournal:
             "host": outcome.host,
             "job": identity(job).hex(),
             "inputs": before,
-            "outputs": _states(_outputs(job)) if outcome.status == 0 else {},
+            "outputs": _outputs_of(job) if outcome.status == 0 else {},
         }
         if outcome.status:
             record["stderr"] = outcome.tail
@@ -180,13 +239,30 @@ def identity(job: ValueJob) -> bytes:
     return _digest([job.value.text, job.steps, job.name, job.outputs])
 
 
-def _outputs(job: ValueJob) -> tuple[str, ...]:
-    """Return the outputs of a job, of a series those that are there."""
-    return (*job.outputs, *(path for template in job.series for _, path in template.existing()))
+def _inputs_of(job: ValueJob) -> FileStates:
+    """Return the states of what a job reads."""
+    try:
+        if job.reads is not None:
+            return job.reads()
+    except (OSError, TarkitError, ValueError) as error:  # the job fails, or says more
+        return {_shown(str(error)): UNKNOWN}
+    return _states(job.inputs, job.storage)
 
 
-def _states(names: tuple[str, ...]) -> FileStates:
-    return {_shown(name): fingerprint(name) for name in names}
+def _outputs_of(job: ValueJob) -> FileStates:
+    """Return the states of the outputs of a job, of a series those that are there."""
+    try:
+        shards = [path for template in job.series for _, path in template.existing(job.storage)]
+    except (OSError, TarkitError) as error:
+        return {_shown(str(error)): UNKNOWN}
+    return _states((*job.outputs, *shards), job.storage)
+
+
+def _states(names: Iterable[str], options: StoreOptions | None) -> FileStates:
+    found: FileStates = {}
+    for name in names:
+        _add(found, name, fingerprint(name, options))
+    return found
 
 
 def _shown(name: str) -> str:

@@ -17,13 +17,13 @@ from tarkit.api.run import Run, new_run
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.jobs.engine import Halt, JobExecutor, JobSummary, run_jobs
 from tarkit.jobs.job import Counts, ValueJob, print_line
-from tarkit.jobs.journal import JobJournal
+from tarkit.jobs.journal import JobJournal, location_states
 from tarkit.jobs.local import LocalExecutor
 from tarkit.jobs.outputs import check_outputs, parents_of
 from tarkit.jobs.values import fill_name, has_placeholder, make_values
 from tarkit.problems import Policy
 from tarkit.stores.schemes import public_name
-from tarkit.stores.store import StoreOptions, parse_options
+from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
@@ -41,14 +41,15 @@ class ShardCall:
     function: Change
     new_run: Callable[[], Run]
     compress: str | None
-    storage: StoreOptions | None
+    storage_options: Mapping[str, object] | None
 
     def __call__(self) -> Counts:
         """Write the output; return its samples and bytes."""
-        dataset = self.function(Dataset(Archives((self.location,), storage=self.storage), self.new_run))
+        storage = parse_options(self.storage_options)
+        dataset = self.function(Dataset(Archives((self.location,), storage=storage), self.new_run))
         if not isinstance(dataset, Dataset):
             raise TypeError(f"map_shards: the function returned {type(dataset).__name__}, not a Dataset")
-        shard = dataset.write(self.output, compress=self.compress)
+        shard = dataset.write(self.output, compress=self.compress, storage_options=self.storage_options)
         return shard.samples, shard.size
 
 
@@ -89,8 +90,9 @@ def map_shards(
         retries: how often a job that failed is tried again.
         halt: after a failure: `"soon"` ends when the running jobs are done, `"now"` ends these, `"never"` goes on.
         journal: a file that records each job.
-        resume: whether jobs that the journal has as done are left out, unless their input or output has changed. A
-            change of the function is not seen, unless its name changes.
+        resume: whether jobs that the journal has as done are left out, unless their input or output has changed, or
+            allow, skip or compress. A change of the function is not seen, unless its name changes. A command as an
+            input cannot be compared, and is done again.
         allow, skip: names of problems, as for `tarkit.open`.
         compress: a codec, whatever the suffix.
         tmpdir, storage_options: the directory of temporary files; how URLs are reached.
@@ -125,18 +127,18 @@ def map_shards(
     pairs = list(zip(make_values([each.text for each in locations]), locations, strict=True))
     check_outputs(template, pairs)
     for value, _ in pairs[:1]:
-        Output.from_argument(fill_name(template, value), compress)  # raises for what still looks like a template
-    name = f"map_shards {getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+        Output.from_argument(fill_name(template, value), compress, options=storage)  # raises for a template
+    name = _name_of(function, {"allow": allowed, "skip": skipped, "compress": (compress,) if compress else ()})
 
     def each_job() -> Iterable[ValueJob]:
         for value, location in pairs:
             target = fill_name(template, value)
-            call = ShardCall(location, target, function, begin, compress, storage)
-            files = (location.text,) if location.kind in ("path", "url") else ()
-            yield ValueJob(value, (), files, (target,), directories=parents_of([target]), call=call, name=name)
+            call = ShardCall(location, target, function, begin, compress, storage_options)
+            reads = partial(location_states, (location,), storage)
+            known: dict[str, Any] = {"outputs": (target,), "reads": reads, "storage": storage}
+            yield ValueJob(value, directories=parents_of([target]), call=call, name=name, **known)
 
-    opened = None if journal is None else JobJournal(os.fspath(journal), resume)
-    executor: JobExecutor | None = None
+    opened, executor = None if journal is None else JobJournal(os.fspath(journal), resume), None
     try:
         executor = _make_executor(jobs, dask, dask_resources, tmpdir)
         watch = progress or (lambda summary: None)
@@ -149,6 +151,13 @@ def map_shards(
     if summary.failed:
         raise _failed(summary, len(pairs))
     return summary
+
+
+def _name_of(function: Change, options: Mapping[str, Iterable[str]]) -> str:
+    """Return the name of the calls of a function with these options, which tells them from others."""
+    called = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+    words = [f"{option}={','.join(sorted(set(names)))}" for option, names in options.items()]
+    return " ".join(["map_shards", called, *(word for word in words if not word.endswith("="))])
 
 
 def _failed(summary: JobSummary, total: int) -> TarkitError:

@@ -234,8 +234,12 @@ class MixSpec:
     path: str | None = None
 
 
-def parse_mix(words: Sequence[str], warn: Callable[[str], None] = lambda line: None) -> MixSpec:
+def parse_mix(
+    words: Sequence[str], warn: Callable[[str], None] = lambda line: None, options: StoreOptions | None = None
+) -> MixSpec:
     """Return the mix that words of a command line specify: `SPEC.yaml` (or .yml, .json), or sources with weights.
+
+    `options` say how the URL of a file is reached.
 
     Raises Usage, and TarkitError for a file that cannot be read or is invalid.
     """
@@ -247,7 +251,7 @@ def parse_mix(words: Sequence[str], warn: Callable[[str], None] = lambda line: N
         raise Usage(f"{show(specs[0])} describes a whole mix: it has no weight, and no other sources beside it")
     if len(specs) > 1:
         raise Usage(f"{show(specs[0])} describes a whole mix: only one can be given")
-    return read_spec(specs[0], warn) if specs else MixSpec(sources)
+    return read_spec(specs[0], warn, options) if specs else MixSpec(sources)
 
 
 def parse_source(word: str) -> SourceSpec:

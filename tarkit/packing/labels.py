@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import File, Group
 from tarkit.packing.plan import source_of
+from tarkit.stores import connect
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, split_column
 from tarkit.tables.reader import Format, TableRow, entry_columns, read_records
@@ -119,18 +120,18 @@ class Join:
         key = record.values[names.index(self.column)]
         if not key:
             raise MalformedRow(f"empty cell in column {show(self.column)}")
-        fields = []
+        fields, rules = [], connect.options_of(self._storage).rewrite
         for position, suffix, is_source in entry_columns(names):
             value = record.values[position]
             if names[position] != self.column and value is not None and (value or not is_source):
-                fields.append(_field(suffix[1:], value, is_source))
+                fields.append(_field(suffix[1:], value, is_source, rules))
         return key, fields
 
 
-def _field(name: bytes, value: bytes, is_source: bool) -> Field:
+def _field(name: bytes, value: bytes, is_source: bool, rules: Sequence[str]) -> Field:
     if not is_source:
         return name, len(value), text_source(value)
-    kind, content = parse_source(value, pipes_allowed=False)
+    kind, content = parse_source(value, pipes_allowed=False, rules=rules)
     if kind == "data":
         return name, len(content), value
     if kind != "path":

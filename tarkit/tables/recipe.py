@@ -7,12 +7,12 @@ part of a path: `C:x`, `12:30.jpg`. `reader.py` reads tables, whose `@` columns 
 from __future__ import annotations
 
 from binascii import a2b_base64
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError
-from tarkit.stores import connect, rewrite, schemes
+from tarkit.stores import rewrite, schemes
 from tarkit.tar.block import COLON
 
 Kind = Literal["path", "data", "pipe", "url"]
@@ -44,12 +44,14 @@ class MalformedRow(ValueError):
         self.hint = hint
 
 
-def read_recipe(lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool) -> Iterator[Row]:
+def read_recipe(
+    lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool, rules: Sequence[str] = ()
+) -> Iterator[Row]:
     """Yield the rows of a recipe.
 
     A line is split at its first tab, else at its first white space. Blank lines, a `#` alone and lines that begin with
     `# ` are skipped. Lines end with LF or CRLF (to end a text with CR, use hex:). Text after `text:` is not changed.
-    Names and paths are not checked.
+    Names and paths are not checked. `rules` are those of --rewrite.
 
     Raises:
         TarkitError: `RECIPE:LINE: reason`.
@@ -68,7 +70,7 @@ def read_recipe(lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool
         kind: Kind = "path"
         try:
             if COLON in value:
-                kind, value = parse_source(value, pipes_allowed)
+                kind, value = parse_source(value, pipes_allowed, rules)
             if not value and kind != "data":
                 raise MalformedRow("no source: a line is NAME SOURCE")
             if not name:
@@ -80,10 +82,10 @@ def read_recipe(lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool
         yield new(Row, (name, kind, value, number, recipe_name))
 
 
-def parse_source(source: bytes, pipes_allowed: bool, rules: bool = True) -> tuple[Kind, bytes]:
+def parse_source(source: bytes, pipes_allowed: bool, rules: Sequence[str] | None = ()) -> tuple[Kind, bytes]:
     """Return the kind and the value of a SOURCE; an empty path or command is returned as such.
 
-    With `rules`, those of --rewrite apply to URLs.
+    `rules` are those of --rewrite, which apply to URLs; with None those of the environment do not apply either.
 
     Raises:
         MalformedRow: invalid hex or base64, an unknown scheme, a command if `pipes_allowed` is false.
@@ -108,11 +110,11 @@ def parse_source(source: bytes, pipes_allowed: bool, rules: bool = True) -> tupl
     url = source.decode("utf-8", "surrogateescape")
     if schemes.scheme_of(url) is None:
         return "path", source
-    if rules:
-        [url] = rewrite.rewritten([url], connect.options_of(None).rewrite)
+    if rules is not None:
+        [url] = rewrite.rewritten([url], rules)
     source = url.encode("utf-8", "surrogateescape")
     if url.startswith(("file:", "pipe:")):
-        return parse_source(source, pipes_allowed)
+        return parse_source(source, pipes_allowed, rules)
     scheme = schemes.scheme_of(url)
     if scheme and schemes.find_scheme(url) is None:
         unknown = schemes.unknown_scheme_error(url)

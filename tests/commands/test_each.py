@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -322,9 +323,38 @@ def test_the_journal(here: Path) -> None:
         pid_in("pid")
         ran = tarkit("each", "v", "--journal", "k", "--resume", "--", "true", exit=2)
     assert said(ran)[0] == "tarkit: k: another run writes to this journal"
-    Path("l").write_text("nothing\n")
-    ran = tarkit("each", "v", "--journal", "l", "--resume", "--", "true", exit=1)
-    assert said(ran)[0] == "tarkit: l:1: this is no line of a journal"
+    deep = "[" * 100_000 + "]" * 100_000
+    for line in ("nothing", "5", "[]", deep, '{"job": "00", "status": 1e999, "inputs": {}, "outputs": {}}'):
+        Path("l").write_text(f"{line}\n")
+        ran = tarkit("each", "v", "--journal", "l", "--resume", "--", "true", exit=1)
+        assert said(ran) == ["tarkit: l:1: this is no line of a journal"], line[:20]
+
+
+@each_row("kind", ["refused", "denied", "odd", "gone"])
+def test_values_of_other_programs_are_not_requested(here: Path, kind: str) -> None:
+    """Whatever a URL is, the job of another program is run and recorded, and its URL is not looked at."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            """Print nothing."""
+
+        def do_GET(self) -> None:
+            """Answer with an error."""
+            asked.append(self.path)
+            self.send_error(403 if kind == "denied" else 404)
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        url = f"http://127.0.0.1:{server.server_address[1]}/x"
+        named = {"refused": "http://127.0.0.1:1/x", "odd": "http://"}.get(kind, url)
+        Path("list").write_text(f"a\0{named}\0s3://bucket\0ftp://x/#?\0")
+        words = ["each", "-0", "-T", "list", "--journal", "j", "--resume", "--net-retries", "0", "--"]
+        for count in (4, 0):
+            before = len(records()) if os.path.exists("j") else 0
+            ran = tarkit(*words, "bash", "-c", 'echo "$1" >> ran', "-", "{}", "url={}")
+            assert (ran.stderr, len(records()) - before) == (b"", count)
+    assert len(Path("ran").read_text().splitlines()) == 4
+    assert asked == []
 
 
 def test_no_secrets(here: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,3 +184,26 @@ def test_a_script_at_its_end(here: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, timeout=60)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
     assert Path("out-in-0.tar").read_bytes() == Path("in-0.tar").read_bytes()
+
+
+@pytest.mark.forks
+def test_options_are_part_of_a_job(shards: list[str]) -> None:
+    """A run that resumes with other options does all jobs again; the order of names does not count."""
+    how: dict[str, Any] = {"journal": "j", "resume": True}
+    for options, done in (
+        ({}, 4),
+        ({}, 0),
+        ({"compress": "gz"}, 4),
+        ({"skip": ["truncated", "bad-header"]}, 4),
+        ({"skip": "bad-header,truncated"}, 0),
+        ({"allow": "truncated"}, 4),
+    ):
+        assert tarkit.map_shards(shards, "out-{stem}.tar", in_order, **options, **how).done == done, options
+
+
+@pytest.mark.forks
+def test_a_command_is_done_again(shards: list[str]) -> None:
+    """What it prints cannot be compared."""
+    inputs = ["in-0.tar", "pipe:cat in-1.tar"]
+    for done in (2, 1):
+        assert tarkit.map_shards(inputs, "out-{index}.tar", in_order, journal="j", resume=True).done == done

@@ -76,10 +76,13 @@ class ShardNames(NamedTuple):
         if self.output.location.kind not in ("path", "url"):
             hint = f"{spell('post')} runs a command for each: {spell('post', 'scp {} host: && rm {}')}"
             raise Usage("shards are files or objects", hint)
-        known = text.lower().endswith(ARCHIVE_SUFFIXES) or codec_by_suffix(text)
-        if text.strip() not in ("", "*") and not known:
-            text += self.extension
-        return parse_template(text, self.notation)
+        return parse_template(with_suffix(text, self.extension), self.notation)
+
+
+def with_suffix(text: str, suffix: str) -> str:
+    """Return a template with a suffix, unless it has one of archives."""
+    known = text.lower().endswith(ARCHIVE_SUFFIXES) or codec_by_suffix(text)
+    return text if known or text.strip() in ("", "*") else text + suffix
 
 
 def shard_names(

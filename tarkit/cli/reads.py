@@ -1,0 +1,257 @@
+"""What a command line of tarkit reads, as the journal of a run compares it: the files and objects that its words name.
+
+Inputs are expanded as the command expands them: globs, lists, directories, recipes and the descriptions of mixes. No
+command of the user is run. What cannot be compared, such as the output of `pipe:COMMAND`, is unknown.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib.machinery import PathFinder, all_suffixes
+from typing import Any, NamedTuple
+
+import click
+
+from tarkit.cli.command import store_settings
+from tarkit.errors import Usage
+from tarkit.jobs.journal import UNKNOWN, FileStates, location_states, tree_states
+from tarkit.proc.child import is_file, split_spec
+from tarkit.stores.store import StoreOptions
+from tarkit.streams.location import Location, expand_each, expand_inputs, file_location
+from tarkit.streams.text import split_column
+
+Fill = Callable[[str], str]
+
+FILES = ("classes", "from_plan", "manifest", "order_file", "script")
+"""Parameters of options that name a file that is read; `manifest` is one in `check` alone."""
+COLUMNS = ("against", "join", "keys_from")
+"""Those that name a file, or `FILE:COLUMN`."""
+INPUTS = ("redo", "same_as")
+"""Those that name inputs."""
+FUNCTIONS = ("init", "map_")
+"""Those that name a function of Python."""
+MAPS = ("map",)
+"""Those that name a file, or are JSON."""
+READ = (*FILES, *COLUMNS, *INPUTS, *FUNCTIONS, *MAPS)
+
+CLASSES = "classes.txt"  # beside an archive: what `--classes` is by default
+
+
+class Reads(NamedTuple):
+    """What a step reads.
+
+    Attributes:
+        name: the command.
+        params: the parameters of the command.
+        options: the words of its options, by parameter; None for a flag.
+        words: its other words.
+        storage: how it reaches URLs; None for the options of the process.
+    """
+
+    name: str
+    params: frozenset[str]
+    options: Sequence[tuple[str, str | None]]
+    words: Sequence[str]
+    storage: StoreOptions | None
+
+    def states(self, fill: Fill = str) -> FileStates:
+        """Return the state of all that the step reads; `fill` replaces the placeholders in a word."""
+        given: dict[str, list[str]] = {}
+        for name, word in self.options:
+            given.setdefault(name, []).append("" if word is None else fill(word))
+        return _of_command(self, [fill(word) for word in self.words], given) | self.option_states(fill)
+
+    def option_states(self, fill: Fill = str) -> FileStates:
+        """Return the state of what its options name alone."""
+        found: FileStates = {}
+        for name, word in self.options:
+            if word is not None and name in READ and (name != "manifest" or self.name == "check"):
+                found |= _of_option(name, fill(word), self.storage)
+        return found
+
+
+def step_reads(command: click.Command, written: Sequence[Any], words: Sequence[str]) -> Reads:
+    """Return what a command line that begins with a command of tarkit reads; `written` are its options."""
+    options = [(each.param.name or "", each.word) for each in written]
+    values = {name: True if word is None else word for name, word in options}
+    values["rewrite"] = tuple(word for name, word in options if name == "rewrite" and word)
+    params = frozenset(each.name or "" for each in command.params)
+    try:
+        storage = StoreOptions(**store_settings(values))
+    except (ValueError, Usage):  # the step fails, and says why
+        storage = StoreOptions()
+    return Reads(command.name or "", params, options, words, storage)
+
+
+def _of_option(name: str, word: str, storage: StoreOptions | None) -> FileStates:
+    if name in FUNCTIONS:
+        return _function_states(word)
+    if name in INPUTS:
+        return location_states(expand_each([word], options=storage), storage)
+    if name in COLUMNS:
+        word = split_column(word)[0]
+    if name in MAPS and word.lstrip().startswith("{") and not os.path.lexists(word):
+        return {}
+    return location_states([file_location(word)], storage) if word else {}
+
+
+def _of_command(reads: Reads, words: Sequence[str], given: Mapping[str, Sequence[str]]) -> FileStates:
+    """Return the state of the inputs of a command."""
+    if reads.name == "create":
+        return _recipe_states(words, given, reads.storage)
+    if reads.name == "mix":
+        return _mix_states(words, reads.storage)
+    if reads.name == "shard":
+        return tree_states(words[0], reads.storage) if words else {"shard": UNKNOWN}
+    if reads.name == "get" and "field" not in given:
+        words = words[1:]
+    lists = given.get("files_from", ())
+    if "load" in given:
+        words, lists = (), (*words, *lists)
+    if "words" not in reads.params or (reads.name == "check" and "manifest" in given and not words and not lists):
+        return {} if reads.name == "completion" else {reads.name: UNKNOWN}
+    return _input_states(reads, words, lists, "null" in given, "classes" in given)
+
+
+def _input_states(reads: Reads, words: Sequence[str], lists: Sequence[str], nul: bool, classes: bool) -> FileStates:
+    found: FileStates = {}
+    for name in lists:
+        listed = file_location(name)
+        if listed.kind not in ("path", "url"):
+            return {listed.name: UNKNOWN}
+    locations = expand_inputs(words, lists, nul, options=reads.storage)
+    if "classes" in reads.params and not classes:
+        places = dict.fromkeys(os.path.dirname(each.text) for each in locations if each.kind == "path")
+        beside = [Location("path", os.path.join(place, CLASSES), os.path.join(place, CLASSES)) for place in places]
+        found |= location_states(beside, None)
+    return found | location_states(locations, reads.storage)
+
+
+def _recipe_states(
+    words: Sequence[str], given: Mapping[str, Sequence[str]], storage: StoreOptions | None
+) -> FileStates:
+    from tarkit.api.create import CreateOptions, recipe_rows
+
+    recipe = file_location(words[0] if words else "-")
+    if recipe.kind not in ("path", "url"):
+        return {recipe.name: UNKNOWN} if recipe.kind != "stdin" else {}
+    option: dict[str, Any] = {name: found[-1] for name, found in given.items()}
+    columns = option["columns"].replace(",", " ").split() if "columns" in option else None
+    directory = option.get("directory")
+    chosen = CreateOptions(option.get("format"), columns, option.get("key"), directory, storage=storage)
+    found = location_states([recipe], storage)
+    sources = []
+    for row in recipe_rows(words[0], chosen):
+        value = os.fsdecode(row.value)
+        if row.kind == "path":
+            path = os.path.join(directory or "", value)
+            sources.append(Location("path", path, path))
+        elif row.kind != "data":
+            sources.append(Location(row.kind, value, value))
+    return found | location_states(sources, storage)
+
+
+def _mix_states(words: Sequence[str], storage: StoreOptions | None) -> FileStates:
+    from tarkit.mixing.mixer import locate
+    from tarkit.mixing.spec import parse_mix
+
+    described = [file_location(word) for word in words if word.startswith("pipe:")]
+    if described:  # a source, or a description: a command in any case
+        return {each.name: UNKNOWN for each in described}
+    spec = parse_mix(words, options=storage)
+    found = {} if spec.path is None else location_states([file_location(spec.path)], storage)
+    for source in spec.sources:
+        found |= location_states(locate(source, lambda line: None, storage), storage)
+    return found
+
+
+# ---- Functions of Python
+
+
+def _function_states(spec: str) -> FileStates:
+    """Return the state of the file of a function, and of the modules below its directory, or here, that it imports."""
+    try:
+        where, _ = split_spec(spec)
+    except ValueError:
+        return {}
+    here = os.getcwd()
+    if is_file(where):
+        path = os.path.realpath(where)
+        places = [os.path.dirname(path), here]
+        first = [path]
+    else:
+        places = [here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        first = _module_files(where, places) or _installed(where)
+    return location_states([Location("path", each, each) for each in _imported(first, places)], None)
+
+
+def _imported(first: Sequence[str], places: Sequence[str]) -> list[str]:
+    """Return these files and those of the modules that they import, and so on, as far as they are in these places."""
+    found = dict.fromkeys(first)
+    todo = list(found)
+    while todo:
+        path = todo.pop()
+        try:
+            status = os.stat(path)
+            names = _imports(path, status.st_mtime_ns, status.st_size)
+        except OSError:
+            continue
+        for level, name in names:
+            around: Sequence[str] = places
+            if level:
+                above = path
+                for _ in range(level):
+                    above = os.path.dirname(above)
+                around = [above]
+            for each in _module_files(name, around):
+                if each not in found:
+                    found[each] = None
+                    todo.append(each)
+    return list(found)
+
+
+@lru_cache(maxsize=1024)
+def _imports(path: str, changed: int, size: int) -> tuple[tuple[int, str], ...]:
+    """Return the modules that a file imports, with the number of dots before each name; of what is no Python none."""
+    try:
+        with open(path, "rb") as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    found: dict[tuple[int, str], None] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {(0, each.name): None for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            start = node.module or ""
+            found[node.level, start] = None
+            found |= {(node.level, f"{start}.{each.name}".strip(".")): None for each in node.names}
+    return tuple(found)
+
+
+def _module_files(name: str, places: Sequence[str]) -> list[str]:
+    """Return the files of a module, and of the packages that it is in, in the first of these places that has it."""
+    parts = name.split(".") if name else ["__init__"]
+    for place in places:
+        found: list[str] = []
+        at = place
+        for part in parts:
+            at = os.path.join(at, part)
+            found += _files_at(at)
+        if found:
+            return found
+    return []
+
+
+def _files_at(path: str) -> Iterator[str]:
+    starts = (path, os.path.join(path, "__init__"))
+    return filter(os.path.isfile, (f"{start}{suffix}" for start in starts for suffix in all_suffixes()))
+
+
+def _installed(name: str) -> list[str]:
+    """Return the file of an installed module, by the name of its outermost package."""
+    spec = PathFinder.find_spec(name.partition(".")[0])
+    return [spec.origin] if spec is not None and spec.origin and os.path.isfile(spec.origin) else []
