@@ -480,7 +480,7 @@ class Dataset(Chain):
         check_function(function=function)
         if init is not None:
             check_function(init=init)
-        how = parse_work_options("map", options)
+        how = parse_work_options("map", options, self.storage)
         return self._process(
             CallFunction(
                 function=function,
@@ -534,7 +534,7 @@ class Dataset(Chain):
             raise Usage("proc runs a command or a script: one of them is needed")
         if command is not None:
             check_text(command=command)
-        file, how = None if script is None else os.fspath(script), parse_work_options("proc", options)
+        file, how = None if script is None else os.fspath(script), parse_work_options("proc", options, self.storage)
         return self._process(
             RunCommand(
                 command=command,
@@ -564,7 +564,7 @@ class Dataset(Chain):
         from tarkit.api.map import RunProgram, parse_work_options
 
         check_text(command=command)
-        return self._process(RunProgram(command=command, **parse_work_options("worker", options)))
+        return self._process(RunProgram(command=command, **parse_work_options("worker", options, self.storage)))
 
     def _process(self, work: SampleWork) -> Self:
         """Add a step that processes samples."""

@@ -28,7 +28,7 @@ from tarkit.proc.policy import FailurePolicy, OnError, merge_rejects, parse_limi
 from tarkit.proc.run import SampleRun, number_jobs, prepare_jobs
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample
-from tarkit.stores.store import parse_options
+from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.location import Location
 from tarkit.tar.writer import EntryWriter
 
@@ -57,7 +57,8 @@ class WorkOptions(TypedDict, total=False):
             their results get their places in it; steps that follow choose and change fields of these results alone.
         retries: how often a sample that failed is tried again; 0 by default.
         mtime: the time of new entries in seconds since 1970, 0 by default; None: for `proc` that of each file.
-        storage_options: how URLs of rejects and redo are reached, as for `tarkit.open`.
+        storage_options: how URLs of rejects and redo are reached, as for `tarkit.open`; by default as those of
+            the dataset.
 
     >>> import tarkit
     >>> def label(sample: tarkit.Sample) -> dict[str, object]:
@@ -85,8 +86,10 @@ class WorkOptions(TypedDict, total=False):
     storage_options: Mapping[str, object] | None
 
 
-def parse_work_options(method: str, options: WorkOptions) -> dict[str, Any]:
+def parse_work_options(method: str, options: WorkOptions, storage: StoreOptions | None) -> dict[str, Any]:
     """Return the arguments of a `SampleWork` for the options that `Dataset.METHOD` was called with.
+
+    `storage` says how URLs of the dataset are reached, and those of rejects and redo if the options do not say so.
 
     Raises:
         TypeError: there is no such option.
@@ -97,7 +100,8 @@ def parse_work_options(method: str, options: WorkOptions) -> dict[str, Any]:
         if name not in WorkOptions.__annotations__:
             raise TypeError(f"Dataset.{method}() got an unexpected keyword argument {name!r}")
     given: dict[str, Any] = dict(options)
-    store = parse_options(given.pop("storage_options", None))
+    own = parse_options(given.pop("storage_options", None))
+    store = storage if own is None else own
     if given.get("rejects") is not None:
         given["rejects"] = Output.from_argument(given["rejects"], series=None, options=store)
     redo = given.get("redo")
