@@ -112,6 +112,7 @@ def job_options(detail: bool = False) -> list[Option]:
             type=click.FloatRange(0, min_open=True),
             metavar="S",
             help="A job fails after S seconds, and all of it is ended.",
+            more="Also what it started in a session of its own, unless that has another environment and no parent.",
         ),
         option("--dry-run", is_flag=True, help="Print the command lines, and run nothing."),
         option(

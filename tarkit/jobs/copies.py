@@ -13,11 +13,12 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from tarkit.errors import Interrupted, TarkitError
 from tarkit.jobs.job import Counts, PickledCall, error_text
+from tarkit.jobs.strays import take_environment
 from tarkit.signals import catch_signals, clean_up, die, restart_in_copy
 from tarkit.streams.command import disown_commands
 from tarkit.streams.process import ForkedChild
@@ -37,6 +38,7 @@ class ProcessCopy(ForkedChild):
         report: the descriptor to which the samples and bytes of a call are written; a command line names it itself, in
             `--report`.
         words: the command line; of a call they are not used.
+        env: the environment of the copy.
         stdin, stdout, stderr: descriptors of the copy; negative ones are /dev/null.
         preexec_fn: called in the copy first, which leads its process group by then.
         ignored: what `subprocess.Popen` takes besides.
@@ -53,6 +55,7 @@ class ProcessCopy(ForkedChild):
         stdin: int,
         stdout: int,
         stderr: int,
+        env: Mapping[bytes, bytes] | None = None,
         preexec_fn: Callable[[], object] | None = None,
         **ignored: object,
     ) -> None:
@@ -60,6 +63,7 @@ class ProcessCopy(ForkedChild):
         if pid == 0:
 
             def work() -> int:
+                take_environment(env or {})
                 if call is not None:
                     return _reported(call, report)
                 assert run is not None

@@ -5,11 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import time
 from collections.abc import Iterable
 
 from tarkit.jobs.job import python_words
-from tarkit.streams.command import PATIENCE, lives, send
+from tarkit.jobs.strays import end_processes
 from tarkit.streams.process import ForkedChild, Program
 
 
@@ -90,9 +89,5 @@ def _guard(fd: int) -> None:
             else:
                 running.difference_update(map(int, line[1:].split()))
                 running = set(filter(_exists, running))  # without those that began, but whose program is missing
-    groups = [-pid for pid in running]
-    send(groups, signal.SIGTERM)
-    limit = time.monotonic() + PATIENCE
-    while any(map(lives, running)) and time.monotonic() < limit:
-        time.sleep(0.01)
-    send(groups, signal.SIGKILL)
+    if running:
+        end_processes(sorted(running))

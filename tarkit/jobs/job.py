@@ -1,9 +1,10 @@
 """A job: the command lines, or the call, for one value; how it is run, and how it ended.
 
-The command lines of a job are its steps, joined by pipes. Each runs in a process group of its own: when the job ends,
-by itself, by a time-out or because it is cancelled, so does all that a step has left in its group. The first step has
-an empty stdin; what the last one prints to stdout goes to temporary space, and is passed on when the job has succeeded.
-A step that begins with the word `tarkit` is a command line of tarkit, and runs in a new process or in a copy of this.
+The command lines of a job are its steps, joined by pipes. Each runs in a process group of its own: when the job ends by
+itself, so does all that a step has left in its group; when a time-out or something else ends it, so does
+all that a step has started (`strays`). The first step has an empty stdin; what the last one prints to stdout goes to
+temporary space, and is passed on when the job has succeeded. A step that begins with the word `tarkit` is a command
+line of tarkit, and runs in a new process or in a copy of this.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from typing import Any
 
 from tarkit.errors import TarkitError, Unsupported, message_text, printable, signal_name, system_hint
 from tarkit.jobs.quoting import shell_word
+from tarkit.jobs.strays import Strays, end_strays, find_strays, marked_environment, new_mark
 from tarkit.jobs.values import Value
 from tarkit.shards.template import ShardTemplate
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams import command
-from tarkit.streams.command import DEVNULL
+from tarkit.streams.command import DEVNULL, PATIENCE, send
 from tarkit.streams.process import Program
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.threads import has_threads
@@ -312,6 +314,8 @@ class RunningJob:
         self._line = b""
         self._counts = b""
         self._programs: list[Program] = []
+        self._mark = new_mark()
+        self._strays: Strays = {}
         self._watched: list[Program] = []
         self._stderr, self._report = _Pipe(poll), _Pipe(poll)
         try:
@@ -355,6 +359,7 @@ class RunningJob:
                     stdout=stdout,
                     stderr=self._stderr.end,
                     directory=self._directory,
+                    environment=marked_environment(self._mark),
                     pass_fds=kept,
                     first=first,
                     popen=popen,
@@ -416,13 +421,21 @@ class RunningJob:
         return [pipe.fd for pipe in (self._stderr, self._report) if pipe.fd >= 0]
 
     def begin_end(self) -> None:
-        """Send SIGTERM to its steps."""
+        """Send SIGTERM to its steps, and to what has left their groups."""
+        self._strays |= find_strays(self.pids, [self._mark]) if self._watched else {}
+        send(list(self._strays), signal.SIGTERM)
         for program in self._programs:
             program.terminate()
 
     def terminate(self) -> None:
-        """End its steps, by SIGTERM, then SIGKILL."""
+        """End its steps and all that they started, by SIGTERM, then SIGKILL."""
+        if not self._watched:
+            command.end_all(*self._programs)
+            return
+        limit = time.monotonic() + PATIENCE
+        self.begin_end()
         command.end_all(*self._programs)
+        end_strays(self._strays, [self._mark], limit)
 
     def _ended(self) -> JobOutcome:
         statuses = [program.wait() or 0 for program in self._programs]  # what they left in their groups is killed

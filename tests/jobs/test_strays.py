@@ -1,0 +1,95 @@
+"""When a job is ended, nothing that it started goes on, also in sessions of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tests._tools import each_row, gone, pid_in, process, tarkit
+from tests.conftest import tar
+
+LATE = "echo $$ > pid; exec sleep 600"
+DAEMON = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open("pid~", "w").write(f"{os.getpid()}\\n")
+        os.rename("pid~", "pid")
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+"""
+
+STRAYS: dict[str, list[str]] = {
+    "session": ["bash", "-c", f"setsid bash -c '{LATE}' & sleep 600"],
+    "deaf": ["bash", "-c", f"setsid bash -c 'trap \"\" TERM; {LATE}' & sleep 600"],
+    "daemon": ["bash", "-c", '"$0" daemon.py; sleep 600', sys.executable],
+    "first step": ["bash", "-c", f"setsid bash -c '{LATE}' & sleep 600", "+", "cat", "+", "sleep", "600"],
+    "emptied": ["bash", "-c", f"env -i $(type -p setsid) $(type -p bash) -c 'PATH={os.defpath}; {LATE}' & sleep 600"],
+    "tarkit": ["proc", "a.tar", "-c", f"cd 'HERE'; setsid bash -c '{LATE}' & sleep 600", "-o", "b.tar"],
+    "nested": ["each", "v", "--", "bash", "-c", '"$0" daemon.py; sleep 600', sys.executable],
+}
+
+
+def step(kind: str, here: Path) -> list[str]:
+    """Return the command line of a job, and write what it needs."""
+    Path("daemon.py").write_text(DAEMON)
+    Path("a.tar").write_bytes(tar({"a.txt": b"x"}))
+    return [word.replace("HERE", str(here)) for word in STRAYS[kind]]
+
+
+@each_row("kind", STRAYS)
+def test_a_timeout(here: Path, kind: str) -> None:
+    """All of it is ended."""
+    ran = tarkit("each", "v", "--job-timeout", "1.5", "--", *step(kind, here), exit=1)
+    assert b"timed out" in ran.stderr
+    assert gone(pid_in("pid"))
+
+
+@each_row(
+    "kind,how",
+    [
+        ("session", signal.SIGINT),
+        ("daemon", signal.SIGTERM),
+        ("session", signal.SIGKILL),
+        ("daemon", signal.SIGKILL),
+        ("emptied", signal.SIGKILL),
+        ("nested", signal.SIGKILL),
+        ("nested", signal.SIGHUP),
+    ],
+)
+def test_the_end_of_a_run(here: Path, kind: str, how: signal.Signals) -> None:
+    """Whatever ends the run ends what its jobs started."""
+    with process("each", "v", "--", *step(kind, here)) as run:
+        pid = pid_in("pid")
+        run.send_signal(how)
+        assert run.wait(20) == -how
+    assert gone(pid)
+
+
+def test_halt_now(here: Path) -> None:
+    """Jobs that are ended since another one failed; those that ended by themselves leave their daemons."""
+    Path("daemon.py").write_text(DAEMON)
+    waits = "until [[ -e pid ]]; do sleep 0.05; done; exit 1"
+    script = f'case $1 in 0) exit 0;; 1) "$0" daemon.py; sleep 600;; 2) {waits}; esac'
+    words = ["each", "{0..2}", "-j", "3", "--halt", "now", "--", "bash", "-c", script, sys.executable, "{}"]
+    tarkit(*words, exit=1)
+    assert gone(pid_in("pid"))
+    os.unlink("pid")
+    tarkit("each", "v", "--", sys.executable, "daemon.py")
+    pid = pid_in("pid")
+    os.kill(pid, signal.SIGKILL)  # it runs
+
+
+def test_jobs_beside_it_go_on(here: Path) -> None:
+    """A job that is ended takes no process of another one with it."""
+    script = 'if [[ $1 == 0 ]]; then sleep 600; fi; setsid --wait bash -c "sleep 2.5; echo $1 >> done"'
+    slow = ["bash", "-c", f"if [[ $1 != 0 ]]; then sleep 1; fi; {script}", "-", "{}"]
+    tarkit("each", "{0..3}", "-j", "4", "--job-timeout", "2", "--halt", "never", "--", *slow, exit=1)
+    assert not os.path.exists("done")
+    fast = ["bash", "-c", script, "-", "{}"]
+    tarkit("each", "{0..3}", "-j", "4", "--job-timeout", "4", "--halt", "never", "--", *fast, exit=1)
+    assert sorted(Path("done").read_text().split()) == ["1", "2", "3"]
