@@ -17,6 +17,8 @@ import os
 import re
 import signal
 
+from tarkit.redaction import hide_secrets
+
 
 class TarkitWarning(UserWarning):
     """A problem that does not end the run."""
@@ -44,7 +46,7 @@ class TarkitError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(hide_secrets(message))
         self._hint: str | None = None
         self.hint = hint
 
@@ -58,6 +60,7 @@ class TarkitError(Exception):
         notes = getattr(self, "__notes__", [])
         if notes and notes[0] == f"hint: {self._hint}":
             del notes[0]
+        hint = None if hint is None else hide_secrets(hint)
         self._hint = hint
         if hint is not None:
             self.__notes__ = [f"hint: {hint}", *notes]
@@ -251,7 +254,9 @@ def printable(text: str) -> str:
 
 def message_text(message: str, hint: str | None = None) -> str:
     """Return the lines of stderr for an error: the message, and the hint on a line of its own."""
-    return f"tarkit: {printable(message)}\n" + (f"hint: {printable(hint)}\n" if hint else "")
+    return f"tarkit: {printable(hide_secrets(message))}\n" + (
+        f"hint: {printable(hide_secrets(hint))}\n" if hint else ""
+    )
 
 
 def _escape(char: str) -> str:

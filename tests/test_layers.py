@@ -63,15 +63,16 @@ def kept() -> Iterator[None]:
 # Each directory of the package, and those that it may import; a module at the top has its own name. Imports for type
 # checkers count.
 FOLDERS = {
-    "errors": "",
+    "redaction": "",
+    "errors": "redaction",
     "media": "errors",
     "problems": "errors",
     "signals": "errors",
     "streams.codecs": "errors",
     "sizes": "errors",
     "threads": "errors",
-    "stores": "errors sizes threads",
-    "streams": "errors signals streams.codecs stores",
+    "stores": "redaction errors sizes threads",
+    "streams": "redaction errors signals streams.codecs stores",
     "spill": "streams",
     "tar": "errors streams",
     "tables": "errors stores streams tar",
@@ -84,7 +85,7 @@ FOLDERS = {
     "extraction": "errors problems streams tar samples",
     "inspecting": "errors media problems stores streams tar samples",
     "indexing": "errors problems streams.codecs stores streams tar tables samples export",
-    "proc": "errors media problems signals streams tar tables samples",
+    "proc": "redaction errors media problems signals streams tar tables samples",
     "shards": "errors problems signals streams.codecs sizes stores streams tar tables samples",
     "checking": "errors problems streams.codecs stores streams spill tar tables samples shards",
     "sorting": "errors problems stores streams spill tar tables samples shards",
@@ -98,13 +99,13 @@ FOLDERS = {
     ),
     "api.tree": "errors streams.codecs stores streams tables shards packing api",
     "loading": "errors media problems stores streams samples api",
-    "jobs": "errors problems signals threads stores streams samples shards api",
+    "jobs": "redaction errors problems signals threads stores streams samples shards api",
     "torch": "errors api loading",
     "cluster": "errors problems stores streams spill tar parallel samples shards sorting api jobs",
     "tarkit": "errors inspecting shards checking sorting api api.tree loading jobs cluster",
     "cli": (
-        "errors problems signals streams.codecs threads stores streams tar mixing samples proc shards checking sorting "
-        "packing views api api.tree jobs cluster tarkit"
+        "redaction errors problems signals streams.codecs threads stores streams tar mixing samples proc shards "
+        "checking sorting packing views api api.tree jobs cluster tarkit"
     ),
     "__main__": "tar tarkit cli",
     "commands": (
@@ -393,7 +394,8 @@ def test_start(click: set[str]) -> None:
     modules = loaded("--help")
     ours = {each for each in modules if each.partition(".")[0] == "tarkit"}
     own = {f"tarkit.cli.{name}" for name in ("app", "command", "messages")}
-    assert ours == {"tarkit", "tarkit.cli", "tarkit.signals", "tarkit.errors", "tarkit.threads", *own}
+    top = {f"tarkit.{name}" for name in ("cli", "errors", "redaction", "signals", "threads")}
+    assert ours == {"tarkit", *top, *own}
     assert not heavy(modules - click)
 
 

@@ -15,6 +15,7 @@ from tarkit.api.output import written_path
 from tarkit.api.run import Run
 from tarkit.cli.messages import bars, say
 from tarkit.errors import Usage, show
+from tarkit.redaction import hide_secrets
 from tarkit.streams.text import create_file
 
 if TYPE_CHECKING:
@@ -166,7 +167,16 @@ class ConsoleRun(Run):
             import json
 
             with create_file(self.report) as sink:
-                sink.write(json.dumps(summary, indent=2).encode() + b"\n")
+                sink.write(json.dumps(_public(summary), indent=2).encode() + b"\n")
+
+
+def _public(value: Any) -> Any:
+    """Return a value of JSON without secrets in its texts."""
+    if isinstance(value, dict):
+        return {name: _public(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_public(each) for each in value]
+    return hide_secrets(value) if isinstance(value, str) else value
 
 
 def current() -> ConsoleRun:

@@ -214,7 +214,7 @@ class _LineTemplate:
         from tarkit.jobs.values import fill
 
         words = [fill(word, value) for word in self.named]
-        named = [each for word in words for each in (word, word.partition("=")[2])]
+        named = [each for word in words if not scheme_of(word) for each in (word, word.partition("=")[2])]
         named += [value.text] if any("{}" in word for word in self.named) else []
         return list(dict.fromkeys(each for each in named if each and not scheme_of(each)))
 

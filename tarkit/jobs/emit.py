@@ -18,7 +18,8 @@ from tarkit.errors import Usage, show, spell
 from tarkit.jobs.job import ValueJob
 from tarkit.jobs.journal import identity
 from tarkit.jobs.quoting import shell_word
-from tarkit.stores.schemes import public_name, scheme_of
+from tarkit.redaction import hide_secrets
+from tarkit.stores.schemes import scheme_of
 
 ENGINES = ("slurm", "k8s", "make")
 ELEMENTS = 1000  # MaxArraySize of Slurm is 1001 where it is not set: the highest number is 1000
@@ -93,12 +94,12 @@ def parse_engine(word: str) -> tuple[str, int]:
     return engine, int(number) if sign else ELEMENTS
 
 
-def _check_words(words: Iterable[str]) -> None:
+def _check_words(words: Sequence[str]) -> None:
     """Raise Usage for words that a script must not or cannot hold."""
     for word in words:
-        if scheme_of(word) and public_name(word) != word:
+        if (shown := hide_secrets(word, whole=bool(scheme_of(word)))) != word:
             raise Usage(
-                f"{public_name(word)}: the script would hold the secrets of this URL",
+                f"{show(shown)[1:-1]}: the script would hold the secrets of this {'URL' if '://' in word else 'word'}",
                 "leave them to the environment, or name the URLs in a file, -T FILE",
             )
     if sum(len(os.fsencode(word)) + 1 for word in words) > WORDS:
@@ -229,7 +230,7 @@ tarkit-jobs:
 def _rule(command: str, job: ValueJob, options: Sequence[str]) -> str:
     target = _target(job)
     made = target or f"tarkit-{command}.done/{identity(job).hex()}"
-    _check_words(word for step in job.steps for word in step)
+    _check_words([job.value.text, *job.common, *job.outputs, *(word for step in job.steps for word in step)])
     directories = dict.fromkeys([*job.directories, *([] if target else [os.path.dirname(made)])])
     lines = [f"@mkdir -p -- {' '.join(map(shell_word, directories))}"] if directories else []
     lines += [_plain_line(job) if _is_plain(job) and not options else _each_line(job, options)]

@@ -25,6 +25,7 @@ from tarkit.errors import TarkitError, Unsupported, message_text, printable, sig
 from tarkit.jobs.quoting import shell_word
 from tarkit.jobs.strays import Strays, end_strays, find_strays, marked_environment, new_mark
 from tarkit.jobs.values import Value
+from tarkit.redaction import hide_secrets
 from tarkit.shards.template import ShardTemplate
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import StoreOptions
@@ -108,12 +109,14 @@ class ValueJob:
     def shown(self) -> str:
         """Return the command line for bash, on one line, without secrets of URLs."""
         whole = ((*step[:1], *self.common, *step[1:]) if step[0] == "tarkit" else step for step in self.steps)
-        words = (map(shell_word, (public_name(word) if scheme_of(word) else word for word in step)) for step in whole)
+        words = (map(shell_word, (hide_secrets(word, whole=bool(scheme_of(word))) for word in step)) for step in whole)
         return " | ".join(map(" ".join, words)) if self.steps else self.name
 
 
 def print_line(job: ValueJob, line: bytes) -> None:
     """Write a line of a job's stderr to stderr, after its value; a closed stderr is not an error."""
+    if b"://" in line or b"=" in line:
+        line = os.fsencode(hide_secrets(os.fsdecode(line)))
     data = printable(public_name(job.value.text)).encode() + b": " + line + b"\n"
     try:
         while data:
@@ -448,7 +451,7 @@ class RunningJob:
         samples, size = _parse_counts(self._counts) if status == 0 else (None, None)
         self._close()
         outcome = JobOutcome(status, time.monotonic() - self._begun, samples, size, self._attempt, start=self._start)
-        outcome.tail = self._tail.decode("utf-8", "backslashreplace").strip()
+        outcome.tail = hide_secrets(self._tail.decode("utf-8", "backslashreplace").strip())
         if status == 0 and os.fstat(self._output.fd).st_size:
             outcome.output = self._output
         return outcome

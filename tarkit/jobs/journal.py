@@ -29,6 +29,7 @@ from typing import Any
 
 from tarkit.errors import TarkitError, Usage, spell, system_hint
 from tarkit.jobs.job import JobOutcome, ValueJob
+from tarkit.redaction import hide_secrets
 from tarkit.stores.connect import head_object, list_objects
 from tarkit.stores.schemes import public_name, refuse_url, scheme_of
 from tarkit.stores.store import StoreOptions
@@ -91,12 +92,12 @@ def tree_states(root: str, options: StoreOptions | None) -> FileStates:
 
 def _add(states: FileStates, name: str, state: str | None) -> None:
     """Add a state; names that differ only in their secrets are shown as one."""
-    name = public_name(name) if scheme_of(name) else name
+    name = hide_secrets(name, whole=bool(scheme_of(name)), known=False)
     states[name] = state if states.get(name, state) == state else f"{states[name]} {state}"
 
 
 def _short(states: FileStates) -> FileStates:
-    """Return states, a digest of many."""
+    """Return states, or a digest of many."""
     if len(states) <= MANY or UNKNOWN in states.values():
         return states
     [first, *_] = states
@@ -266,8 +267,8 @@ def _states(names: Iterable[str], options: StoreOptions | None) -> FileStates:
 
 
 def _shown(name: str) -> str:
-    """Return a name without the secrets of a URL."""
-    return public_name(name) if scheme_of(name) else name
+    """Return a name without secrets."""
+    return public_name(name) if scheme_of(name) else hide_secrets(name)
 
 
 def _digest(value: object) -> bytes:

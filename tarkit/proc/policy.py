@@ -15,12 +15,14 @@ from tarkit.errors import TarkitError, Usage, show, signal_name, spell
 from tarkit.problems import SHOWN
 from tarkit.proc.engine import Failure, Job
 from tarkit.proc.result import with_field
+from tarkit.redaction import hide_secrets
 from tarkit.samples.sample import Part, TarSample
 from tarkit.tar.writer import EntryWriter
 
 OnError = Literal["error", "skip", "keep"]
 
 ERROR_FIELD = b"__error__.json"
+_ADDRESS = r" at 0x[0-9A-Fa-f]{6,}"  # of an object of Python, in its representation
 SPARE = 10  # failures above the allowed share that end the run early
 _NOT_FOUND = (126, 127)  # exit status of a shell when a program cannot be run, or is not found
 LINES = 3  # last lines of stderr in a message
@@ -158,6 +160,11 @@ def describe(job: Job, failure: Failure) -> str:
     return f"{text}: {words}" if words else text
 
 
+def _told(text: str) -> str:
+    """Return a text of a record: without secrets, and the same in each run: without addresses in memory."""
+    return hide_secrets(re.sub(_ADDRESS, " at 0x...", text))
+
+
 def _record(job: Job, failure: Failure, place: tuple[int, bytes | None], kept: bool) -> bytes:
     """Return the content of `__error__.json`.
 
@@ -171,10 +178,10 @@ def _record(job: Job, failure: Failure, place: tuple[int, bytes | None], kept: b
         "key": os.fsdecode(job.key),
         "shard": job.shard,
         "index": job.index,
-        "reason": failure.reason,
+        "reason": _told(failure.reason),
         "status": status,
         "signal": signal_name(-status) if status is not None and status < 0 else None,
-        "stderr": failure.tail.decode("utf-8", "backslashreplace"),
+        "stderr": _told(failure.tail.decode("utf-8", "backslashreplace")),
         "seconds": round(failure.seconds, 3),
         "attempts": failure.attempts,
         "place": {"samples": written, "after": None if last is None else os.fsdecode(last), "kept": kept},

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple, cast
 
 from tarkit.errors import MissingLibrary, Usage, show, spell
+from tarkit.redaction import hide_secrets
 
 
 class Scheme(NamedTuple):
@@ -45,11 +46,6 @@ OTHER = Scheme("tarkit.stores.other", threads=True)
 """The row of all schemes that are not in the table. Its module has `knows(scheme) -> bool` as well; it needs fsspec."""
 
 _SCHEME = r"([A-Za-z][A-Za-z0-9+.-]*)://"
-_LOGIN = r"(://)[^/?#]+@"
-SECRET = "sig|token|secret|pass|pwd|key|credential|auth(?!ors?(?![a-z]))|jwt|(?<![a-z])code(?![a-z])"
-"""The regular expression of what names of secrets contain, in any case."""
-
-_SECRET = rf"(?i)([?&;#][^=?&;#]*(?:{SECRET})[^=?&;#]*=)[^&#]*"
 _COMMANDS = {"hdfs": ("hdfs dfs -cat", "hdfs dfs -put -")}  # that read to stdout, and write from stdin, for hints
 
 
@@ -109,5 +105,5 @@ def is_socket(url: str) -> bool:
 
 def public_name(url: str) -> str:
     """Return `url` for a message: without login, with `***` for secrets in parameters, printable and on one line."""
-    name = re.sub(_SECRET, r"\1***", re.sub(_LOGIN, r"\1", url, count=1))
+    name = hide_secrets(url, whole=True)
     return name if name.isprintable() else show(name)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from tarkit.errors import TarkitError, Usage, show, spell, warn
+from tarkit.redaction import SECRET
 from tarkit.sizes import parse_size
-from tarkit.stores.schemes import SECRET, public_name, refuse_url
+from tarkit.stores.schemes import public_name, refuse_url
 
 if TYPE_CHECKING:
     from tarkit.stores.checksum import Checksum

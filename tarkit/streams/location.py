@@ -29,6 +29,7 @@ from math import prod
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show
+from tarkit.redaction import hide_secrets
 from tarkit.stores import connect, rewrite, schemes
 from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, MESSAGE_SUFFIXES, ZIP
 from tarkit.streams.text import file_label, open_file_or_stdin, parse_file
@@ -520,7 +521,7 @@ def _path(text: str) -> Location:
 def _pipe(command: str) -> Location:
     if not command.strip():
         raise Usage("pipe: without a command")
-    name = f"pipe:{command}"
+    name = f"pipe:{hide_secrets(command)}"
     return Location("pipe", command, name if name.isprintable() else show(name))
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Literal, cast
 
 from tarkit.errors import TarkitError, show
+from tarkit.redaction import hide_secrets
 from tarkit.stores import connect, schemes
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.sink import Sink, open_sink
@@ -32,7 +33,7 @@ def file_label(word: str) -> str:
     kind, text = parse_file(word)
     if kind == "url":
         return schemes.public_name(text)
-    text = word if kind == "pipe" else text
+    text = hide_secrets(word) if kind == "pipe" else text
     return text if text.isprintable() else show(text)
 
 

@@ -359,7 +359,7 @@ def test_scheme_of(text: str, scheme: str | None) -> None:
     ("url", "name"),
     [
         ("https://h/x.tar", "https://h/x.tar"),
-        ("https://me:secret@h/x@y.tar", "https://h/x@y.tar"),
+        ("https://me:secret@h/x@y.tar", "https://***@y.tar"),
         ("https://h/x?file=7&X-Amz-Signature=abc&sig=d#e", "https://h/x?file=7&X-Amz-Signature=***&sig=***#e"),
         ("https://h/\n", "'https://h/\\x0a'"),
     ],
