@@ -15,7 +15,7 @@ from tarkit import redaction
 from tarkit.errors import TarkitError
 from tarkit.redaction import hide_secrets
 from tests._tools import TARKIT, each_row, tarkit
-from tests.conftest import tar
+from tests.conftest import entries, tar
 
 MARK = "HUNTER2"
 ROUNDS = int(os.environ.get("TARKIT_TESTS_ROUNDS", "1"))
@@ -227,3 +227,15 @@ def test_a_journal_of_a_job_with_a_secret_is_resumed(here: Path) -> None:
     assert {json.loads(line)["value"] for line in Path("j").read_text().splitlines()} == {
         "https://127.0.0.1:1/x?token=***"
     }
+
+
+def test_records_of_failures_are_the_same_in_each_run(here: Path) -> None:
+    """Addresses in memory are not in `__error__.json`."""
+    Path("a.tar").write_bytes(tar({"a.txt": b"x"}))
+    Path("f.py").write_text("def run(sample):\n    raise ValueError(object(), run, 'at 0x10 of 0xdeadbeef')\n")
+    for number in (0, 1):
+        tarkit("proc", "a.tar", "--map", "f.py:run", "--rejects", f"bad-{number}.tar", "-o", "o.tar")
+    record = json.loads(dict(entries("bad-0.tar"))["a.__error__.json"])
+    assert "<object object at 0x...>" in record["stderr"]
+    assert "<function run at 0x...>" in record["stderr"]
+    assert "at 0x10 of 0xdeadbeef" in record["stderr"]
