@@ -147,7 +147,7 @@ def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
                 figures.adjacent += 1
                 figures.shown += [place] if len(figures.shown) < SHOWN else []
             last = place
-            pieces.append(_ordered(sample, group, again and item.joins).pack())
+            pieces.append(_ordered(sample, group, again and item.joins).pack(item.span))
             waiting += len(pieces[-1])
             if waiting > GATHERED:
                 sink.write(b"".join(pieces))

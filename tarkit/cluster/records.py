@@ -144,10 +144,10 @@ class OrderedSample(NamedTuple):
     content: int
     digest: bytes
 
-    def pack(self) -> bytes:
-        """Return the record."""
+    def pack(self, span: int) -> bytes:
+        """Return the record. Its checksum has the number of the span, so that no record is taken for one of another."""
         record = _ORDERED.pack(*self)
-        return record + _CHECK.pack(crc32(record))
+        return record + _CHECK.pack(crc32(record, span))
 
 
 def read_order(spill: Spill, span: int, first: int, last: int) -> Iterator[OrderedSample]:
@@ -157,7 +157,7 @@ def read_order(spill: Spill, span: int, first: int, last: int) -> Iterator[Order
         data = left + piece
         whole = len(data) - len(data) % ORDERED_SIZE
         for at in range(0, whole, ORDERED_SIZE):
-            if crc32(data[at : at + _ORDERED.size]) != _CHECK.unpack_from(data, at + _ORDERED.size)[0]:
+            if crc32(data[at : at + _ORDERED.size], span) != _CHECK.unpack_from(data, at + _ORDERED.size)[0]:
                 raise spill.changed(name, position + at)
             yield OrderedSample(*_ORDERED.unpack_from(data, at))
         position, left = position + whole, data[whole:]
