@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from time import monotonic
+from typing import TypeGuard
 
 from tarkit.errors import Problem, show
 from tarkit.messages.maps import EncodeValue, MalformedMap, Split, load_encoding, map_to_entries, unpack_frame
@@ -44,6 +45,7 @@ class SocketReader(GeneratedArchive):
         self._encode_value = encode_value
         self._sockets = Sockets(address, tell)
         self._ended = 0  # end frames
+        self._behind = False  # whether a sample came after the end of its sender
 
     def close(self) -> None:
         """Close the sockets."""
@@ -70,12 +72,16 @@ class SocketReader(GeneratedArchive):
         except MalformedMap as error:
             what = f"sample {count + 1} cannot be read: {error}"
             raise Problem("bad-data", self.name, None, what, error.hint) from None
+        behind = [self._behind, *map(self._is_behind, self._sockets.links)]
         self._sockets.stop()
         if self._address.ends and self._sockets.peers > self._ended:
             what = (
                 "a sender has connected after the end of the others, while this socket was closed: its samples are lost"
             )
             raise Problem("truncated", self.name, None, what, "senders=2 waits for the end of 2 senders")
+        if any(behind):
+            what = f"a sample came behind the end of its sender, after {count} samples"
+            raise Problem("truncated", self.name, None, what, "see what sends: an end frame is its last one")
         self._sockets.close()
 
     def _items(self) -> Iterator[tuple[object] | None]:
@@ -89,6 +95,7 @@ class SocketReader(GeneratedArchive):
                     came = True
                     yield (item,)
                 if link.ended and len(address.endpoints) > 1:  # it has one sender, which waits for this
+                    self._behind |= self._is_behind(link)
                     sockets.links.remove(link)
                     link.close()
             if came or self._ended > ended:
@@ -134,11 +141,27 @@ class SocketReader(GeneratedArchive):
             if len(parts) > 1:
                 raise MalformedMap(f"a message of {len(parts)} frames")
             item = unpack_frame(parts[0])
-            if not isinstance(item, dict) or (END not in item and END.encode() not in item):
+            if not _is_end(item):
                 yield item
+            elif more := [show(str(name)) for name in item if not str(name).lstrip("b'").startswith("__")]:
+                raise MalformedMap(f"an end frame with fields of a sample: {', '.join(more[:3])}")
             elif self._address.ends:
                 link.ended += 1
                 self._ended += 1
+
+    def _is_behind(self, link: Link) -> bool:
+        """Return whether a sample is there after the end; what is there is dropped."""
+        zmq, found = self._sockets.zmq, False
+        while self._address.ends:
+            try:
+                parts = link.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return found
+            try:
+                found |= len(parts) > 1 or not _is_end(unpack_frame(parts[0]))
+            except MalformedMap:
+                found = True
+        return False
 
     def _comes(self) -> bool:
         """Return whether a frame comes soon."""
@@ -146,3 +169,8 @@ class SocketReader(GeneratedArchive):
         for link in self._sockets.links:
             poller.register(link.socket, zmq.POLLIN)
         return bool(poller.poll(1000 * GRACE))
+
+
+def _is_end(item: object) -> TypeGuard[dict[object, object]]:
+    """Return whether a frame is the end of a sender."""
+    return isinstance(item, dict) and (END in item or END.encode() in item)

@@ -709,3 +709,24 @@ def test_refused(start: Processes, data: Any) -> None:
         taken.listen()
         said = start.ends(start("cat", f"zpull://127.0.0.1:{number}"), 1)
     assert "it cannot be bound: Address already in use" in said
+
+
+@each_row(
+    "frames,said",
+    [
+        ([{"__key__": "a", "txt": b"1"}, {"__EOF__": True}, {"__key__": "b", "txt": b"2"}], "behind the end"),
+        ([{"__key__": "a", "txt": b"1"}, {"__EOF__": True, "__key__": "b", "txt": b"2"}], "fields of a sample: 'txt'"),
+        ([{"__EOF__": True, "txt": b"2"}], "fields of a sample: 'txt'"),
+    ],
+)
+def test_samples_behind_and_in_an_end_frame(here: Path, frames: list[dict[str, object]], said: str) -> None:
+    """They are an error, and not dropped."""
+    place = f"127.0.0.1:{free_port()}"
+    processes = Processes()
+    with zmq.Context() as context, context.socket(zmq.PUSH) as sender:
+        sender.bind(f"tcp://{place}")
+        receiver = processes("cat", f"zrpull://{place}", "-o", "b.tar")
+        for frame in frames:
+            sender.send(msgpack.packb(frame))
+        assert said in processes.ends(receiver, 1)
+    assert not os.path.exists("b.tar")
