@@ -202,7 +202,7 @@ class Sample(Mapping[str, bytes]):
         if contents is None:
             contents = self._contents = {}
             sample, data = self._sample, self._data
-            if data is not None and sample.plain and sample.parts is None:
+            if data is not None and sample.plain:
                 cut, base, names = len(sample.key or b"") + 1, sample.start, _NAMES
                 for name, _, start, size, _, _, _, real in sample.raw:
                     if real >= 0:  # a sparse file

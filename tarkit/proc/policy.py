@@ -16,7 +16,7 @@ from tarkit.problems import SHOWN
 from tarkit.proc.engine import Failure, Job
 from tarkit.proc.result import with_field
 from tarkit.redaction import hide_secrets
-from tarkit.samples.sample import Part, TarSample
+from tarkit.samples.sample import TarSample
 from tarkit.tar.writer import EntryWriter
 
 OnError = Literal["error", "skip", "keep"]
@@ -279,10 +279,8 @@ def _reject(sample: TarSample) -> Reject:
         read = json.loads(sample.source.read(record.data, record.data + record.size))
         place, index = read["place"], int(read["index"])
         after, written, kept = place["after"], int(place["samples"]), place.get("kept") is True
-        sample.entries = [entry for entry in sample.entries if entry is not record]
-        parts: list[Part] = [(sample.source, entry.start, entry.stop) for entry in sample.entries]
-        sample.parts = parts
-        return Reject(sample, index, written, None if after is None else os.fsencode(after), kept)
+        rest = sample.with_entries(entry for entry in sample.entries if entry is not record)
+        return Reject(rest, index, written, None if after is None else os.fsencode(after), kept)
     except (ValueError, KeyError, TypeError) as error:
         what = f"{show(sample.key or b'')} has no valid {os.fsdecode(ERROR_FIELD)}: {error}"
         hint = f"{spell('redo')} reads an archive that {spell('rejects')} wrote"

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from tarkit.errors import TarkitError, show
 from tarkit.proc.engine import BatchFailed, Failure, InputField, Job
-from tarkit.samples.sample import Part, TarSample, is_safe, key_of, split_name
+from tarkit.samples.sample import Assembly, TarSample, is_safe, key_of, split_name
 from tarkit.streams.copy import Short
 from tarkit.streams.ranges import HeldRange, JoinedSource, RangeReader
 from tarkit.streams.source import Source
@@ -164,15 +164,14 @@ class SampleBuilder:
 def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
     """Return the sample with one more field at its end, in place of one of that name."""
     name = (sample.key or b"") + b"." + field
-    old = [entry for entry in sample.entries if entry.name == name]
-    parts: list[Part] = []
-    if old or sample.parts is None:
-        parts += [(sample.source, each.start, each.stop) for each in sample.entries if each not in old]
-    else:
-        parts += sample.parts
-    made = TarSample(sample.key, sample.source, [each for each in sample.entries if each not in old], 0, 0)
-    made.parts = [*parts, encode(name, len(data)) + data + bytes(padding(len(data)))]
-    return made
+    made = Assembly(sample.source, sample.start)
+    for entry in sample.entries:
+        if entry.name != name:
+            made.keep(sample.source, entry)
+    size = len(data)
+    entry = Entry(name, 0, 0, size, 0, block.REGULAR, b"", -1)
+    made.add(entry, name, encode(name, size), data + bytes(padding(size)))
+    return made.sample(sample.key)
 
 
 def check_key(key: bytes) -> None:
@@ -201,14 +200,12 @@ def _same(each: InputField, content: bytes | FieldContent) -> bool:
 def _sample(key: bytes, name: str, parts: list[Any], entries: list[Entry]) -> TarSample:
     if all(isinstance(part, bytes) for part in parts):
         data = b"".join(parts)
-        sample = TarSample(key, HeldRange(name, 0, data), entries, 0, len(data))
-        sample.parts = [data]
-        return sample
+        return TarSample(key, HeldRange(name, 0, data), entries, 0, len(data))
     source = JoinedSource(name, 0, [_piece(name, part) for part in parts])
     return TarSample(key, source, entries, 0, source.size or 0)
 
 
-def _piece(name: str, part: Part | FieldContent) -> tuple[RangeReader, int, int]:
+def _piece(name: str, part: bytes | tuple[Source, int, int] | FieldContent) -> tuple[RangeReader, int, int]:
     """Return a part as a range of a source."""
     if isinstance(part, tuple):
         return part
@@ -285,9 +282,7 @@ def build_plain(
 
 def sample_of(shard: str, key: bytes, entries: list[Raw], data: bytes) -> TarSample:
     """Return the sample that consists of these bytes."""
-    sample = TarSample(key, HeldRange(shard, 0, data), entries, 0, len(data))
-    sample.parts = [data]
-    return sample
+    return TarSample(key, HeldRange(shard, 0, data), entries, 0, len(data))
 
 
 def build_changed(job: Job, fields: Sequence[tuple[bytes, object]], mtime: int) -> TarSample | None:

@@ -12,7 +12,7 @@ from tarkit import errors
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.problems import Policy
 from tarkit.samples.reader import duplicate_entries
-from tarkit.samples.sample import Part, TarSample, key_of, split_name
+from tarkit.samples.sample import Assembly, TarSample, key_of, split_name
 from tarkit.streams.codecs.registry import DECODED, MESSAGE_SUFFIXES, ZIP
 from tarkit.tar import block
 from tarkit.tar.header import rename
@@ -148,14 +148,17 @@ class Fields:
             count += 1
             chosen = self._choose(sample, policy, unused)
             emptied += chosen == []
-            if chosen and self._rekey is not None:
+            if not chosen:
+                continue
+            key = sample.key
+            if self._rekey is not None:
                 key = self._rekey(sample.key, index, sample.source.name)
                 cut = len(sample.key)
                 chosen = [(entry, key + name[cut:] if key_of(entry) else name) for entry, name in chosen]
-                sample.key = key
-            if chosen and _change(sample, chosen, policy):
+            changed = _changed(sample, key, chosen, policy)
+            if changed is not None:
                 index += 1
-                yield sample
+                yield changed
         if emptied and not index:
             policy.warn(f"no field is left of {emptied} sample{'s' * (emptied > 1)}")
         for glob in unused.values() if count else ():
@@ -249,39 +252,42 @@ def missing_field(sample: TarSample, names: tuple[bytes, ...]) -> Problem:
     return Problem("missing-field", sample.source.name, sample.start, what)
 
 
-def _change(sample: TarSample, chosen: list[tuple[Entry, bytes]], policy: Policy) -> bool:
-    """Reduce a sample to these entries, each with its new name; return whether it is kept.
-
-    In a sample that was changed before, entries may have other names than their headers in the source.
-    """
+def _changed(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]], policy: Policy) -> TarSample | None:
+    """Return a sample of these entries, each with its name; None if it is left out."""
     source = sample.source
     good = True
-    unchanged = sample.parts is None
-    room = SMALL
-    parts: list[Part] = []
-    entries = []
     names = {entry.name: name for entry, name in chosen}
-    for entry, name in chosen:
+    for entry, _ in chosen:
         if entry.type == block.HARD_LINK and names.get(entry.link) != entry.link:
             what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which is removed or renamed"
             good = policy.apply(Problem("unmovable-entry", source.name, entry.start, what)) == "keep" and good
-        if unchanged and name == entry.name:
-            parts.append((source, entry.start, entry.stop))
-        elif entry.stop - entry.start <= room:  # one read for header and payload, one write for several entries
-            room -= entry.stop - entry.start
-            data = source.read(entry.start, entry.stop)
-            parts.append(rename(data[: entry.data - entry.start], name) + data[entry.data - entry.start :])
-        else:
-            parts.append(rename(source.read(entry.start, entry.data), name))
-            if entry.stop > entry.data:
-                parts.append((source, entry.data, entry.stop))
-        entries.append(entry._replace(name=name))
-    if len({entry.name for entry in entries}) < len(entries) and any(duplicate_entries(entries, set())):
-        what = f"two fields of {show(sample.key or b'')} get the same name"
+    twice = len({name for _, name in chosen}) < len(chosen)
+    if twice and any(duplicate_entries([entry._replace(name=name) for entry, name in chosen], set())):
+        what = f"two fields of {show(key)} get the same name"
         good = policy.apply(Problem("duplicate-entry", source.name, sample.start, what)) == "keep" and good
-    sample.entries = entries
-    sample.parts = parts
-    return good
+    if not good:
+        return None
+    if [entry for entry, _ in chosen] == sample.entries and all(entry.name == name for entry, name in chosen):
+        return sample
+    made = _assembled(sample, key, chosen)
+    made.plain = sample.plain and not twice
+    return made
+
+
+def _assembled(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]]) -> TarSample:
+    """Return a sample of these entries, each with its name."""
+    source, made, room = sample.source, Assembly(sample.source, sample.start), SMALL
+    for entry, name in chosen:
+        if name == entry.name:
+            made.keep(source, entry)
+        elif entry.stop - entry.start <= room:  # one read for header and payload
+            room -= entry.stop - entry.start
+            data, cut = source.read(entry.start, entry.stop), entry.data - entry.start
+            made.add(entry, name, rename(data[:cut], name), data[cut:])
+        else:
+            header = rename(source.read(entry.start, entry.data), name)
+            made.add(entry, name, header, (source, entry.data, entry.stop))
+    return made.sample(key)
 
 
 def stem(name: str) -> str:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tarkit.errors import Problem, respell, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.reader import duplicate_entries
-from tarkit.samples.sample import AnyPiece, Part, Recent, RunOfSamples, TarSample, key_of
+from tarkit.samples.sample import AnyPiece, Assembly, Recent, RunOfSamples, TarSample, key_of
 from tarkit.streams.ranges import HeldRange, RangeSpool
-from tarkit.streams.source import Source
 
 if TYPE_CHECKING:
     from random import Random
@@ -149,8 +148,7 @@ def _joined(
         if held is not None and sample.key == held.key and sample.key is not None:
             policy.apply(_problem(sample))
             good = _distinct(held, sample, policy) and good
-            held.parts = [*_parts(held), *_parts(sample)]
-            held.entries = held.entries + sample.entries
+            held = _union(held, sample)
         else:
             if held is not None and good:
                 yield held
@@ -171,8 +169,14 @@ def _distinct(held: TarSample, sample: TarSample, policy: Policy) -> bool:
     return good
 
 
-def _parts(sample: TarSample) -> list[Part]:
-    return [(sample.source, sample.start, sample.stop)] if sample.parts is None else sample.parts
+def _union(*samples: TarSample) -> TarSample:
+    """Return one sample of the entries of several, with the key of the first."""
+    first = samples[0]
+    made = Assembly(first.source, first.start)
+    for sample in samples:
+        for entry in sample.entries:
+            made.keep(sample.source, entry)
+    return made.sample(first.key)
 
 
 def _problem(sample: TarSample) -> Problem:
@@ -238,17 +242,11 @@ def keeper(tmpdir: str | None = None) -> Callable[[TarSample], TarSample]:
         if sample.source.seekable:
             return sample
         sample.complete()
-        kept = held(sample.source, sample.start, sample.stop)
-        if sample.parts is not None:
-            sample.parts = [part if isinstance(part, bytes) else (kept, *part[1:]) for part in sample.parts]
-        sample.source = kept
-        return sample
-
-    def held(source: Source, start: int, stop: int) -> Source:
-        if source.seekable:
-            return source
+        source, start, stop = sample.source, sample.start, sample.stop
         if stop - start < SPOOLED:
-            return HeldRange(source.name, start, source.read(start, stop))
-        return spool.hold(source.name, start, stop, source.send)
+            sample.source = HeldRange(source.name, start, source.read(start, stop))
+        else:
+            sample.source = spool.hold(source.name, start, stop, source.send)
+        return sample
 
     return keep

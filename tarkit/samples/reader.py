@@ -529,7 +529,7 @@ class SampleReader:
                 good = (plain or self._check_entries(sample)) and good
             if good:
                 sample.plain = plain
-                yield sample
+                yield sample.without_gaps() if self._damaged else sample
             else:
                 self.dropped += 1
             release(sample.stop)
@@ -564,7 +564,7 @@ class SampleReader:
             if key is not None:
                 good = self._check_start(sample, self._is_repeated(key)) and good
             if self._check_entries(sample) and good:
-                yield sample
+                yield sample.without_gaps() if self._damaged else sample
             else:
                 self.dropped += 1
                 self.zeros = None
@@ -609,8 +609,6 @@ class SampleReader:
 
     def _check_entries(self, sample: TarSample) -> bool:
         """Check for duplicate names, and for entries that depend on their place. Return whether the sample is kept."""
-        if self._damaged:
-            sample.leave_gaps()
         return self._checks.entries(sample.entries)
 
     def _advance(self) -> None:

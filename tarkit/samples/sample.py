@@ -14,7 +14,7 @@ from operator import lt
 from typing import TypeVar
 
 from tarkit.streams.files import changed
-from tarkit.streams.ranges import HeldRange
+from tarkit.streams.ranges import AssembledSource, HeldRange
 from tarkit.streams.source import Source, WindowSource
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw, TarReader
@@ -22,9 +22,6 @@ from tarkit.tar.writer import EntryWriter
 
 KEYLESS = frozenset((block.DIRECTORY, block.PAX_GLOBAL, block.GNU_VOLUME, block.GNU_DUMPDIR))
 REMEMBERED = 200_000  # keys of one input that are remembered to find repeated ones
-
-
-Part = bytes | tuple[Source, int, int]  # bytes, or the range [start, stop) of a source
 
 
 def split_name(name: bytes) -> tuple[bytes, bytes] | None:
@@ -49,18 +46,19 @@ def key_of(entry: Entry) -> bytes | None:
 class TarSample:
     """Entries of one key. From a stream it is valid until the next one is read.
 
+    Its range, its entries and their headers always agree. So a sample with other fields or names is a new one, with
+    a source of its own: `Assembly` makes it.
+
     Attributes:
         key: the key; None for the entries of an archive without samples.
-        source: the archive.
-        start, stop: the byte range of the sample in the archive.
-        parts: the bytes to write in place of that range, once fields were selected or names changed.
+        source: the archive, or what was made of it.
+        start, stop: the byte range of the sample in the source.
         more: reads one more entry of a sample whose end is not known yet; None at the end.
         plain: all entries are known to be regular files with the key, without gaps.
     """
 
-    __slots__ = ("_entries", "_named", "key", "more", "parts", "plain", "source", "start", "stop")
+    __slots__ = ("_entries", "_named", "key", "more", "plain", "source", "start", "stop")
 
-    parts: list[Part] | None
     more: Callable[[], None] | None
 
     def __init__(
@@ -72,7 +70,7 @@ class TarSample:
         self.start = start
         self.stop = stop
         self._named = self.plain = False
-        self.parts = self.more = None
+        self.more = None
 
     @property
     def entries(self) -> list[Entry]:
@@ -96,11 +94,19 @@ class TarSample:
         """The entries as they were read, perhaps plain tuples: faster than `entries` for many samples."""
         return self._entries
 
-    def leave_gaps(self) -> None:
-        """Write the entries alone if there are other bytes between them."""
+    def without_gaps(self) -> TarSample:
+        """Return the entries alone if there are other bytes between them, else the sample itself."""
         entries = self.entries
-        if any(entry.stop != following.start for entry, following in pairwise(entries)):
-            self.parts = [(self.source, entry.start, entry.stop) for entry in entries]
+        if all(entry.stop == following.start for entry, following in pairwise(entries)):
+            return self
+        return self.with_entries(entries)
+
+    def with_entries(self, entries: Iterable[Entry]) -> TarSample:
+        """Return a sample of some of the entries."""
+        made = Assembly(self.source, self.start)
+        for entry in entries:
+            made.keep(self.source, entry)
+        return made.sample(self.key)
 
     def complete(self) -> None:
         """Read until the end is known; bytes of a stream that memory cannot hold go to a temporary file."""
@@ -115,18 +121,13 @@ class TarSample:
     @property
     def size(self) -> int:
         """The size of the sample in an archive, in bytes."""
-        if self.parts is None:
-            return self.stop - self.start
-        return sum(len(part) if isinstance(part, bytes) else part[2] - part[1] for part in self.parts)
+        return self.stop - self.start
 
     def write(self, writer: EntryWriter) -> None:
         """Append the sample to an archive; the rest of a sample whose end is not known is read meanwhile."""
-        if self.parts is not None:
-            for part in self.parts:
-                if isinstance(part, bytes):
-                    writer.raw((part,), len(part))
-                else:
-                    writer.append(*part)
+        if isinstance(self.source, AssembledSource):
+            for piece in self.source.pieces:  # gathered, or copied, like those of other samples
+                writer.append(*piece)
             return
         writer.append(self.source, self.start, self.stop)
         while self.more is not None:
@@ -136,6 +137,70 @@ class TarSample:
             self.more()
             if self.stop > stop:
                 writer.append(self.source, stop, self.stop)
+
+
+class Assembly:
+    """Put a sample together from entries as they are, entries under other names, and new ones.
+
+    Args:
+        origin: the source of the sample that is changed.
+        start: where that begins; there the new one begins in its own source.
+    """
+
+    def __init__(self, origin: Source, start: int) -> None:
+        self._origin = origin
+        self._start = self._stop = start
+        self._pieces: list[tuple[Source, int, int]] = []
+        self._entries: list[Raw] = []
+        self._data: list[bytes] = []  # of headers and small payloads at the end
+
+    def keep(self, source: Source, entry: Entry | Raw) -> None:
+        """Append an entry of a source as it is."""
+        name, start, data, size, stop, kind, link, real = entry
+        self._append(source, start, stop)
+        self._list(name, data - start, size, stop - data, kind, link, real)
+
+    def add(self, entry: Entry | Raw, name: bytes, header: bytes, content: bytes | tuple[Source, int, int]) -> None:
+        """Append an entry like `entry` with this name and header; `content` is its payload with the padding."""
+        self._data.append(header)
+        if isinstance(content, bytes):
+            self._data.append(content)
+            length = len(content)
+        else:
+            length = content[2] - content[1]
+            self._append(*content)
+        self._list(name, len(header), entry[3], length, *entry[5:])
+
+    def sample(self, key: bytes | None) -> TarSample:
+        """Return the sample."""
+        self._join()
+        source = AssembledSource(self._origin, self._start, self._pieces)
+        return TarSample(key, source, self._entries, self._start, self._stop)
+
+    def _list(self, name: bytes, header: int, size: int, payload: int, kind: bytes, link: bytes, real: int) -> None:
+        start, data = self._stop, self._stop + header
+        self._stop = data + payload
+        self._entries.append((name, start, data, size, self._stop, kind, link, real))
+
+    def _append(self, source: Source, start: int, stop: int) -> None:
+        """Append a range of a source: of an assembled one its pieces, so that these do not nest."""
+        if start == stop:
+            return
+        if self._data:
+            self._join()
+        if isinstance(source, AssembledSource):
+            self._pieces += source.within(start, stop)
+        elif self._pieces and self._pieces[-1][0] is source and self._pieces[-1][2] == start:
+            self._pieces[-1] = source, self._pieces[-1][1], stop
+        else:
+            self._pieces.append((source, start, stop))
+
+    def _join(self) -> None:
+        """Make one piece of the bytes in memory."""
+        if self._data:
+            data = b"".join(self._data)
+            self._data.clear()
+            self._pieces.append((HeldRange(self._origin.name, 0, data), 0, len(data)))
 
 
 class RunOfSamples:

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from tarkit.samples.sample import Piece, RunOfSamples, TarSample, key_of
 from tarkit.spill.records import SpilledList
-from tarkit.streams.ranges import Held, HeldRange, JoinedSource, MovedRange
+from tarkit.streams.ranges import AssembledSource, Held, HeldRange, JoinedSource, MovedRange
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import FileSource, RequestedRange, Source, WindowSource, gather
 from tarkit.streams.tempfile import TemporaryFile
@@ -87,14 +87,11 @@ class ReadSample(PlacedSample):
         self.data = data
         self._entries = ()
         self._named = self.plain = False
-        self.parts = self.more = None
+        self.more = None
 
     def write(self, writer: EntryWriter) -> None:
         """Append the sample to an archive."""
-        if self.parts is None:
-            writer.raw((self.data,), self.stop - self.start)
-        else:
-            super().write(writer)
+        writer.raw((self.data,), self.stop - self.start)
 
 
 class PlacedRun(RunOfSamples):
@@ -181,12 +178,13 @@ class RangeList:
         if source is self._source:
             return False
         self._source = source
-        new = source not in self._numbers
+        origin = source.origin if isinstance(source, AssembledSource) else source
+        new = origin not in self._numbers
         if new:
             number = len(self._names)
-            self._names.append(source.name)
-            self._numbers[source] = number, self.add_file(source, number) if stays(source) else -1
-        self._input, self.here = self._numbers[source]
+            self._names.append(origin.name)
+            self._numbers[origin] = number, self.add_file(origin, number) if stays(origin) else -1
+        self._input, self.here = self._numbers[origin]
         return new
 
     def unchanged(self) -> None:

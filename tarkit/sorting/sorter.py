@@ -9,10 +9,11 @@ There are two ways; the source of a sample decides:
 - by ranges: samples of files stay where they are; a compact list of ranks and ranges is sorted, and they are copied
   from the files in their new order. Data are read once and written once, beside the headers. Objects of stores whose
   samples are large are sorted like this as well, with many ranges requested ahead (`sample_prefetch`).
-- by runs: samples of streams, and those that code of the user makes, are collected up to `memory`, sorted, and written
-  to a temporary file as one run; the runs are merged. Data are read twice and written twice, always in sequence;
-  temporary space is the size of the data. Data that fit into `memory` need none. Files are sorted like this when they
-  are opened as streams (`DatasetReader.stream`, see `memory.in_place`).
+- by runs: samples of streams, those with other fields or names than in their file, and those that code of the user
+  makes, are collected up to `memory`, sorted, and written to a temporary file as one run; the runs are merged. Data
+  are read twice and written twice, always in sequence; temporary space is the size of the data. Data that fit into
+  `memory` need none. Files are sorted like this when they are opened as streams (`DatasetReader.stream`, see
+  `memory.in_place`).
 
 A list that is larger than `memory` is sorted in runs itself (external merge sort: Knuth, TAOCP 3, 5.4).
 """

@@ -14,7 +14,7 @@ from typing import Protocol
 from tarkit.errors import Problem
 from tarkit.streams.files import File
 from tarkit.streams.sink import Sink
-from tarkit.streams.source import FileSource, StreamSource
+from tarkit.streams.source import FileSource, Source, StreamSource
 from tarkit.streams.tempfile import TemporaryFile
 
 
@@ -130,6 +130,37 @@ class JoinedSource(Held):
             if low < high:
                 yield reader, first + low, first + high
             at += last - first
+
+
+class AssembledSource(JoinedSource):
+    """Pieces of sources as one source, which can be read for as long as all of them can.
+
+    Attributes:
+        origin: the archive from which the bytes came, before any of them was replaced.
+    """
+
+    pieces: Sequence[tuple[Source, int, int]]
+
+    def __init__(self, origin: Source, start: int, pieces: Sequence[tuple[Source, int, int]]) -> None:
+        super().__init__(origin.name, start, pieces)
+        self.origin: Source = origin.origin if isinstance(origin, AssembledSource) else origin
+        self.seekable = all(source.seekable for source, _, _ in pieces)
+
+    def within(self, start: int, stop: int) -> Iterator[tuple[Source, int, int]]:
+        """Yield the parts of the pieces that are in [start, stop)."""
+        return self._within(start, stop)  # type: ignore[return-value]
+
+    def unchanged(self) -> None:
+        """Raise TarkitError if what was read is not what is there now; do nothing if that is not known."""
+        self.origin.unchanged()
+        for source, _, _ in self.pieces:
+            if source is not self.origin:
+                source.unchanged()
+
+    def lend(self, flush: Callable[[], None]) -> None:
+        """Register `flush`, to be called once, before bytes of a stream are overwritten or dropped."""
+        for source, _, _ in self.pieces:
+            source.lend(flush)
 
 
 class RangeSpool:

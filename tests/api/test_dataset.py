@@ -100,6 +100,23 @@ def test_orders(order: str, feeds: list[Feed], archive: Archive, run: Run) -> No
         assert [(f"{e.key}.{field}", content) for e in data for field, content in e.items()] == entries(expected)
 
 
+@each_row(("step", "order"), [(step, order) for step in STEPS for order in ORDERS if not step.startswith("where")])
+def test_orders_of_changed_samples(step: str, order: str, archive: Archive, run: Run) -> None:
+    """What is chosen and changed before a sort or a shuffle, as `cat` in front of the command does."""
+    name = archive(MANY)
+    Path("keys.txt").write_text("b/9\na/4\nnix\n")
+    (change, words), (arrange, command) = STEPS[step], ORDERS[order]
+    run("cat", name, *words, "-o", "changed.tar")
+    ran = run(command[0], "changed.tar", "-o", "-", *command[1:], exit=None)
+    expected = ran.stdout if ran.status == 0 else None
+    try:
+        arrange(change(tarkit.open(name))).write("out.tar")
+    except tarkit.Problem:
+        assert expected is None
+    else:
+        assert Path("out.tar").read_bytes() == expected
+
+
 def test_epochs(archive: Archive, run: Run) -> None:
     """Each has an order of its own, that of the command."""
     name = archive(MANY)

@@ -111,7 +111,7 @@ def samples(
     try:
         for sample in singly(reading.runs(field), field) if runs else reading:
             sample.complete()
-            found.append((sample.key, sample.entries, sample.start, sample.stop, sample.parts and len(sample.parts)))
+            found.append((sample.key, sample.entries, sample.start, sample.stop))
     except TarkitError as error:
         found.append((type(error), str(error), error.hint))
     return [*found, policy.counts, policy.dropped, reading.dropped, reading.zeros, reading.marker]

@@ -1,0 +1,571 @@
+"""Random chains of steps of the Python API, with a model of each step over dicts.
+
+`Chain` draws archives, an origin, steps and an output. The model keeps `items`, a key and a dict of fields for each
+sample, and knows nothing of bytes, headers and files; archives are built, and outputs read back, by Python's tarfile.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import json
+import lzma
+import random
+import re
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import partial
+from itertools import chain, groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tarkit
+from tarkit.samples.pipeline import ShuffleBuffer
+from tarkit.samples.sample import split_name
+from tarkit.sorting.shuffle import pcg_keys, random_keys
+
+Data = tarkit.Dataset
+Seen = list[tuple[str, list[tuple[str, bytes]]]]
+SKIPPED = "missing-field"  # samples that lack a field are left out
+LARGE = 1_200_000  # bytes of a field: more than is read of a sample as a whole
+
+
+@dataclass(frozen=True)
+class Item:
+    """A sample of the model: its fields in order; `stem` is the name of its archive."""
+
+    key: str
+    fields: dict[str, bytes]
+    stem: str
+
+
+class Unseekable(io.RawIOBase):
+    """A stream of bytes that gives a few at a time."""
+
+    name = "raw"
+
+    def __init__(self, data: bytes, draw: random.Random) -> None:
+        self.data = io.BytesIO(data)
+        self.draw = draw
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, view: Any) -> int:
+        data = self.data.read(min(len(view), self.draw.choice((1, 511, 4096, 1 << 20))))
+        view[: len(data)] = data
+        return len(data)
+
+
+class Shard(NamedTuple):
+    """An archive: its file, and what is opened for it; `named` if that is the file."""
+
+    path: Path
+    items: list[Item]
+    open: Callable[[], Any]
+    named: bool
+
+
+# ---- Archives
+
+CODECS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": partial(gzip.compress, compresslevel=1),
+    ".xz": partial(lzma.compress, preset=0),
+}
+CONTENTS: dict[str, Callable[[random.Random], bytes]] = {
+    "cls": lambda draw: b"%d" % draw.randrange(12),
+    "txt": lambda draw: b"caption " * draw.randrange(5) + b"%d" % draw.randrange(1000),
+    "json": lambda draw: json.dumps({"n": draw.randrange(100), "t": ["a", "b"]}).encode(),
+    "jpg": lambda draw: draw.randbytes(draw.choice((0, 1, 511, 512, 513, 3000, 20000))),
+    "seg.png": lambda draw: draw.randbytes(draw.randrange(900)),
+    "big.bin": lambda draw: (
+        draw.randbytes(4096) * (LARGE // 4096 + draw.randrange(3)) + draw.randbytes(draw.randrange(9))
+    ),
+}
+
+
+def build(draw: random.Random, items: Iterable[Item], odd: bool) -> bytes:
+    """Return an archive; an odd one has directories, entries without a key, extension headers and long names."""
+    buffer, number = io.BytesIO(), itertools.count()
+    form = draw.choice((tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)) if odd else tarfile.GNU_FORMAT
+    with tarfile.open(fileobj=buffer, mode="w", format=form, encoding="utf-8") as out:
+
+        def add(name: str, content: bytes | None) -> None:
+            info = tarfile.TarInfo(name)
+            info.mtime = 1e9 + 0.5 if odd and draw.random() < 0.2 else 10**9
+            if content is None:
+                info.type = tarfile.DIRTYPE
+            info.size = len(content or b"")
+            out.addfile(info, io.BytesIO(content or b""))
+
+        def strays() -> None:
+            while odd and draw.random() < 0.15:
+                one = next(number)
+                add(*((f"dir{one}", None) if draw.random() < 0.5 else (f"README-{one}", b"read me")))
+
+        for item in items:
+            strays()
+            for field, content in item.fields.items():
+                add(f"{item.key}.{field}", content)
+                strays()
+        strays()
+    return buffer.getvalue()
+
+
+class Chain:
+    """A chain that is drawn with `seed`, in a directory of its own.
+
+    `processes` is the share of steps that start processes.
+    """
+
+    def __init__(self, seed: int, here: Path, processes: float = 0.03) -> None:
+        self.draw = random.Random(seed)
+        self.here = here
+        self.processes = processes
+        self.words: list[str] = []
+        self.steps: list[Callable[[Data], Data]] = []
+        self.number = itertools.count()
+        self.odd = self.draw.random() < 0.4
+        self.mode = self.draw.choices(("distinct", "scattered", "joined"), (8, 1, 1))[0]
+        self.shards = self._archives()
+        self.rereads = True
+        self.items, self.origin = self._origin()
+        self._draw_steps()
+
+    def dataset(self) -> Data:
+        """Return the dataset anew, since some inputs can be read only once."""
+        data = self.origin()
+        for step in self.steps:
+            data = step(data)
+        return data
+
+    def __str__(self) -> str:
+        return " ".join(self.words)
+
+    # ---- The origin
+
+    def _archives(self) -> list[Shard]:
+        draw, rows = self.draw, []
+        large = draw.random() < 0.12
+        names = [name for name in CONTENTS if name != "big.bin" or large]
+        for _ in range(1 if self.mode == "scattered" else 2 if self.mode == "joined" else draw.choice((1, 1, 2, 3))):
+            fixed = draw.sample(names, draw.randrange(1, len(names) + 1))
+            some = []
+            for _ in range(draw.choice((1, 3, 8, 20))):
+                fields = fixed if draw.random() < 0.8 else draw.sample(names, draw.randrange(1, len(names) + 1))
+                some.append({field: CONTENTS[field](draw) for field in fields})
+            rows.append(some)
+        items = [[Item(self._key(), fields, "") for fields in some] for some in rows]
+        if self.mode == "scattered":
+            items[0] = self._scattered(items[0])
+        elif self.mode == "joined":
+            last, key = items[0][-1], items[1][0].key
+            items[0][-1] = Item(key, {f"first.{field}": data for field, data in last.fields.items()}, "")
+        return [self._shard(place, some) for place, some in enumerate(items)]
+
+    def _key(self) -> str:
+        number, forms = next(self.number), ["{}", "s{:04}", "d/e.f/{}"]
+        if self.odd:
+            forms += ["ä/{}", "n" * 120 + "/{}", "m" * 270 + "/{}", "\udcff/{}"]
+        return self.draw.choice(forms).format(number)
+
+    def _scattered(self, items: list[Item]) -> list[Item]:
+        """Return the samples with second parts of some, which are not adjacent to the first, at the end."""
+        parts = [Item(item.key, {"late.txt": b"late " + item.key[:9].encode("utf-8", "replace")}, "") for item in items]
+        return [*items, *self.draw.sample(parts[:-1], len(parts) // 2)]
+
+    def _shard(self, place: int, items: list[Item]) -> Shard:
+        draw, stem = self.draw, f"a{place}"
+        data = build(draw, items, self.odd)
+        how = draw.choices(("file", *CODECS, "object", "raw", "command"), (10, 2, 1, 1, 2, 0.3))[0]
+        path = self.here / f"{stem}.tar{how if how in CODECS else ''}"
+        path.write_bytes(CODECS[how](data) if how in CODECS else data)
+        opened: dict[str, Callable[[], Any]] = {
+            "object": lambda: io.BytesIO(data),
+            "raw": lambda: Unseekable(data, random.Random(1)),
+            "command": lambda: f"pipe:cat {path}",
+        }
+        self.words.append(f"{how}{'-odd' * self.odd}({len(items)})")
+        named = how == "file" or how in CODECS
+        return Shard(path, [replace(item, stem=stem) for item in items], opened.get(how, lambda: path), named)
+
+    def _origin(self) -> tuple[list[Item], Callable[[], Data]]:
+        draw, shards = self.draw, self.shards
+        allow = {"scattered": "scattered-sample", "joined": "joined-sample"}.get(self.mode, ())
+        common: dict[str, Any] = {"skip": SKIPPED, "allow": allow, "on_problem": lambda text: None}
+        common["prefetch"] = draw.choice((0, 0, 0, 2))
+        items = [item for shard in shards for item in shard.items]
+        if self.mode == "distinct" and len(shards) > 1 and draw.random() < 0.3:
+            return self._mixed(common)
+        if self.mode == "distinct" and draw.random() < 0.1:
+            common["shard_slice"] = slice(1, 7, 2)
+            items = [item for shard in shards for item in shard.items[1:7:2]]
+            self.words.append("shard_slice")
+        elif self.mode == "distinct" and len(shards) > 1 and draw.random() < 0.2:
+            common["interleave"] = 2
+            self.words.append("interleave")
+            items = self._as_in(items, tarkit.open([shard.path for shard in shards], interleave=2))
+        return items, lambda: tarkit.open([shard.open() for shard in shards], **common)
+
+    def _mixed(self, common: dict[str, Any]) -> tuple[list[Item], Callable[[], Data]]:
+        """Return a mix, some of whose sources have a step of their own. Which samples come is that of the mix alone."""
+        seed, until = self.draw.randrange(99), self.draw.choice(("first", "all"))
+        own: list[list[Callable[[Data], Data]]] = []
+        items: list[Item] = []
+        for shard in self.shards:
+            self.items, self.steps, before = shard.items, [], len(self.words)
+            if self.draw.random() < 0.5:
+                self.rekey(numbered=False)
+                self.words[before] = f"({self.words[before]})"
+            own.append(self.steps)
+            items += self.items
+        self.steps = []
+        plain = tarkit.mix([tarkit.open(shard.path) for shard in self.shards], seed, until=until)  # type: ignore[arg-type]
+        old = {
+            item.key: new
+            for shard, new in zip(self.shards, self._split(items), strict=True)
+            for item, new in zip(shard.items, new, strict=True)
+        }
+        self.words.append(f"mix-{until}")
+
+        def origin() -> Data:
+            found = []
+            for shard, steps in zip(self.shards, own, strict=True):
+                data = tarkit.open(shard.open(), **common)
+                for step in steps:
+                    data = step(data)
+                found.append(data)
+            return tarkit.mix(found, seed, until=until)  # type: ignore[arg-type]
+
+        self.rereads = all(shard.named for shard in self.shards)  # another input of a mix can be read once
+        return [old[sample.key] for sample in plain], origin
+
+    def _split(self, items: list[Item]) -> list[list[Item]]:
+        rest = iter(items)
+        return [list(itertools.islice(rest, len(shard.items))) for shard in self.shards]
+
+    def _as_in(self, items: list[Item], data: Data) -> list[Item]:
+        known = {item.key: item for item in items}
+        return [known[sample.key] for sample in data]
+
+    # ---- Steps
+
+    def _draw_steps(self) -> None:
+        draw = self.draw
+        narrow = [self.select, self.drop, self.require, self.where]
+        if self.mode == "joined":  # other steps would need a rule for names that come in both parts
+            for _ in range(draw.randrange(4)):
+                draw.choice((*narrow, self.sort, self.slice, self.match))()
+            return
+        if self.mode == "scattered":
+            for _ in range(draw.randrange(3)):
+                draw.choice(narrow)()
+            self.sort()
+        some = [*narrow, self.select, self.rekey, self.rekey, self.match, self.keys, self.slice, self.sample]
+        some += [self.sort, self.sort, self.shuffle, self.shuffle, self.buffer_shuffle, self.map, self.map, self.values]
+        for _ in range(draw.choice((1, 2, 3, 3, 4, 6))):
+            if draw.random() < self.processes:
+                draw.choice((self.worker, self.proc, self.map_in_processes))()
+            else:
+                draw.choice(some)()
+
+    def _then(self, word: str, step: Callable[[Data], Data], items: Iterable[Item]) -> None:
+        self.words.append(f".{word}")
+        self.steps.append(step)
+        self.items = list(items)
+
+    def _fields(self) -> list[str]:
+        return sorted({field for item in self.items for field in item.fields}) or ["none"]
+
+    def select(self) -> None:
+        names = self._fields()
+        chosen = self.draw.sample(names, min(len(names), self.draw.choice((1, 2, 2, 3, 9))))
+        words, wanted = [], []
+        for name in chosen:
+            if self.draw.random() < 0.3 and self.mode == "distinct":
+                new, old = f"new{next(self.number)}.bin", [name, *self.draw.sample(names, 1)]
+                words.append(f"{new}:{','.join(old)}")
+                wanted.append((new, old))
+            else:
+                words.append(name.upper() if self.draw.random() < 0.1 else name)
+                wanted.append((name, [name]))
+        found = []
+        for item in self.items:
+            olds = [next((each for each in old if each in item.fields), None) for _, old in wanted]
+            if None not in olds:
+                pairs = zip(wanted, olds, strict=True)
+                found.append(replace(item, fields={new: item.fields[str(old)] for (new, _), old in pairs}))
+        self._then(f"select({words})", lambda data: data.select(" ".join(words)), found)
+
+    def drop(self) -> None:
+        for pattern in self.draw.sample([*self._fields(), "*.png", "new*", "j*"], 3):
+            kept = [replace(item, fields=without(item.fields, pattern)) for item in self.items]
+            if not self.odd or all(item.fields for item in kept):  # else entries without a key may be left of one
+                left = [item for item in kept if item.fields]
+                self._then(f"drop({pattern!r})", lambda data, pattern=pattern: data.drop(pattern), left)  # type: ignore[misc]
+                return
+
+    def require(self) -> None:
+        names = self.draw.sample(self._fields(), 1) + ["cls"]
+        kept = [item for item in self.items if not item.fields.keys().isdisjoint(names)]
+        word = "|".join(names)
+        self._then(f"require({word!r})", lambda data: data.require(word, on_missing="skip"), kept)
+
+    def rekey(self, numbered: bool = True) -> None:
+        forms = ["{{key}}-{}", "x{}/{{key}}", "y.{}/{{key}}", "l" * 110 + "{}/{{key}}"]
+        forms += ["{{stem}}-{}/{{key}}"] * all(shard.named for shard in self.shards)
+        forms += ["{{index:04d}}-{}", "z{}/#"] * numbered
+        template = self.draw.choice(forms).format(next(self.number))
+        plain = template.replace("#", "{index:09d}")
+        items = [
+            replace(item, key=plain.format(key=item.key, index=index, stem=item.stem))
+            for index, item in enumerate(self.items)
+        ]
+        self._then(f"rekey({template!r})", lambda data: data.rekey(template), items)
+
+    def where(self) -> None:
+        field = self.draw.choice(self._fields())
+        name, limit = field if re.fullmatch(r"[a-z]\w*", field) else "txt", self.draw.choice((0, 1, 9, 512))
+        kept = [item for item in self.items if len(item.fields.get(name, b"")) > limit]
+        text = f"has({name}) and size.{name} > {limit}"
+        self._then(f"where({text!r})", lambda data: data.where(text), kept)
+
+    def match(self) -> None:
+        pattern = self.draw.choice(("[02468]", "^[^1]*$", "s|d|x"))
+        kept = [item for item in self.items if re.search(pattern, item.key)]
+        self._then(f"match({pattern!r})", lambda data: data.match(pattern), kept)
+
+    def keys(self) -> None:
+        some = [item.key for item in self.items if self.draw.random() < 0.7]
+        kept = [item for item in self.items if item.key in some]
+        self._then(f"keys({len(some)})", lambda data: data.keys(some), kept)
+
+    def slice(self) -> None:
+        start, stop, step = self.draw.choice(((0, 5, 1), (1, None, 2), (0, 99, 3), (2, 4, 1)))
+        self._then(
+            f"slice({start}, {stop}, {step})", lambda data: data.slice(start, stop, step), self.items[start:stop:step]
+        )
+
+    def sample(self) -> None:
+        seed, numbers = self.draw.randrange(99), None
+        numbers = random.Random(seed)
+        kept = [item for item in self.items if numbers.random() < 0.7]
+        self._then(f"sample(0.7, {seed})", lambda data: data.sample(0.7, seed), kept)
+
+    def sort(self) -> None:
+        items: list[Item] = []
+        for item in self.items:  # parts of one sample come together
+            place = next((place for place, each in enumerate(items) if each.key == item.key), None)
+            if place is None:
+                items.append(item)
+            else:
+                items[place] = replace(items[place], fields={**items[place].fields, **item.fields})
+        by, reverse = self.draw.choice(("__key__", "__key__", "size", "cls")), self.draw.random() < 0.3
+        ranks: dict[str, Callable[[Item], Any]] = {
+            "__key__": lambda item: item.key.encode("utf-8", "surrogateescape"),
+            "size": lambda item: sum(map(len, item.fields.values())),
+            "cls": lambda item: int(item.fields["cls"]),
+        }
+        items = [item for item in items if by != "cls" or "cls" in item.fields]
+        items.sort(key=ranks[by], reverse=reverse)
+        memory = self.draw.choice((None, 1_000_000))
+        word = f"sort({by!r}, reverse={reverse}, memory={memory})"
+        self._then(word, lambda data: data.sort(by, reverse=reverse, memory=memory), items)
+
+    def shuffle(self) -> None:
+        seed, rng = self.draw.randrange(99), self.draw.choice(("tarkit", "tarkit", "pcg" if self.rereads else "tarkit"))
+        ranks = random_keys(seed) if rng == "tarkit" else pcg_keys(len(self.items), seed)
+        pairs = sorted(zip(ranks, self.items, strict=False), key=lambda pair: pair[0])
+        self._then(f"shuffle({seed}, {rng})", lambda data: data.shuffle(seed, rng=rng), [item for _, item in pairs])  # type: ignore[arg-type]
+
+    def buffer_shuffle(self) -> None:
+        seed, size = self.draw.randrange(99), self.draw.choice((1, 3, 100))
+        buffer = ShuffleBuffer[Item](size, size, random.Random(seed))
+        self._then(
+            f"buffer_shuffle({size}, {seed})",
+            lambda data: data.buffer_shuffle(size, seed),
+            buffer.shuffle(iter(self.items)),
+        )
+
+    def map(self, **how: Any) -> None:
+        name, made = (
+            f"made{next(self.number)}",
+            self.draw.choice(("same", "more", "other", "less", "two", "keys", "bytes")),
+        )
+        made_of = Made(made, name)
+        batch = self.draw.choice((None, None, 3)) if made != "two" else None
+        function: Any = made_of if batch is None else lambda samples: [made_of(sample) for sample in samples]
+        if batch is not None:
+            how["batch"] = batch
+        if "processes" in how:
+            function, how = made_of, {"processes": 2}
+        self._then(f"map({made}, {how})", lambda data: data.map(function, **how), made_of.modelled(self.items))
+
+    def map_in_processes(self) -> None:
+        self.map(processes=2)
+
+    def values(self) -> None:
+        """A map of values: only where all fields have some."""
+        if not all(field.rpartition(".")[2] in ("cls", "txt", "json") for field in self._fields()):
+            return self.select()
+        name = f"n{next(self.number)}.cls"
+        items = [replace(item, fields={**item.fields, name: b"%d" % len(item.fields)}) for item in self.items]
+        ordered = [replace(item, fields=in_order(item.fields, name)) for item in items]
+
+        def count(values: dict[str, Any]) -> dict[str, Any]:
+            return {**values, name: len(values) - 1}
+
+        return self._then("map(decode)", lambda data: data.map(count, decode=True), ordered)
+
+    def worker(self) -> None:
+        self._then("worker(cat)", lambda data: data.worker("cat"), self.items)
+
+    def proc(self) -> None:
+        log = f"log{next(self.number)}"
+        items = [replace(item, fields={**item.fields, log: b"said\n"}) for item in self.items]
+        self._then("proc(echo)", lambda data: data.proc("echo said", add_log=log), items)
+
+
+def without(fields: dict[str, bytes], pattern: str) -> dict[str, bytes]:
+    """Return the fields whose names do not match a glob."""
+    return {name: data for name, data in fields.items() if not fnmatchcase(name, pattern)}
+
+
+def in_order(fields: dict[str, bytes], *new: str) -> dict[str, bytes]:
+    """Return fields in the order of results: those of the input, then new ones in the order of their bytes."""
+    return {name: fields[name] for name in [*(name for name in fields if name not in new), *sorted(new)]}
+
+
+@dataclass
+class Made:
+    """A function for `map`, and what it makes of the samples of the model."""
+
+    how: str
+    name: str
+
+    def __call__(self, sample: Any) -> Any:
+        fields, name = dict(sample), self.name
+        if self.how == "same":
+            return fields
+        if self.how == "more":
+            return {f"{name}.txt": "text", **fields, f"{name}.cls": len(fields)}
+        if self.how == "other":
+            return {field: data[::-1] if len(data) < 600 else data for field, data in fields.items()}
+        if self.how == "less":
+            return None if len(sample.key) % 3 == 0 else {field: fields[field] for field in reversed([*fields][:2])}
+        if self.how == "two":
+            return [{**fields, "__key__": f"{name}/{sample.key}"}, {"__key__": f"{name}-b/{sample.key}", "txt": "b"}]
+        if self.how == "keys":
+            return {**fields, "__key__": f"{name}/{sample.key}"}
+        return {**{field: sample[field] for field in sample}, f"{name}.bin": bytes(700)}
+
+    def modelled(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield the results."""
+        for item in items:
+            fields, name = item.fields, self.name
+            if self.how == "same":
+                yield item
+            elif self.how == "more":
+                made = {**fields, f"{name}.cls": b"%d" % len(fields), f"{name}.txt": b"text"}
+                yield replace(item, fields=made)
+            elif self.how == "other":
+                yield replace(
+                    item, fields={field: data[::-1] if len(data) < 600 else data for field, data in fields.items()}
+                )
+            elif self.how == "less":
+                if len(item.key) % 3:
+                    yield replace(item, fields={field: fields[field] for field in [*fields][:2]})
+            elif self.how == "two":
+                yield replace(item, key=f"{name}/{item.key}")
+                yield replace(item, key=f"{name}-b/{item.key}", fields={"txt": b"b"})
+            elif self.how == "keys":
+                yield replace(item, key=f"{name}/{item.key}")
+            else:
+                yield replace(item, fields={**fields, f"{name}.bin": bytes(700)})
+
+
+# ---- Outputs
+
+
+def seen(items: Iterable[Item]) -> Seen:
+    """Return what is compared of the samples of the model."""
+    return [(item.key, list(item.fields.items())) for item in items]
+
+
+def joined(items: Iterable[Item]) -> list[Item]:
+    """Return the samples as an archive has them: neighbours with one key are one sample."""
+    found: list[Item] = []
+    for item in items:
+        if found and found[-1].key == item.key:
+            found[-1] = replace(item, fields={**found[-1].fields, **item.fields})
+        else:
+            found.append(item)
+    return found
+
+
+def read_back(*archives: bytes) -> Seen:
+    """Return the samples of archives, read by tarfile: adjacent entries of one key."""
+    rows: list[tuple[str, str, bytes]] = []
+    for archive in archives:
+        with tarfile.open(fileobj=io.BytesIO(archive), encoding="utf-8", errors="surrogateescape") as file:
+            for info in file:
+                parts = split_name(info.name.encode("utf-8", "surrogateescape"))
+                if parts is not None and not info.isdir():
+                    opened = file.extractfile(info)
+                    assert opened is not None
+                    key, field = (part.decode("utf-8", "surrogateescape") for part in parts)
+                    rows.append((key, field, opened.read()))
+    return [(key, [row[1:] for row in some]) for key, some in groupby(rows, lambda row: row[0])]
+
+
+def outputs(one: Chain) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name of an output, what it gives, and what the model expects; iteration is always among them."""
+    here, items, draw = one.here, one.items, one.draw
+    yield "iterate", [(sample.key, list(sample.items())) for sample in one.dataset()], seen(items)
+    some = ["write", "write", "write", "split", "split", "head", "entries", "stats", "table"]
+    which = draw.choice(
+        some if one.odd else [*some, "extract", "cbors"]
+    )  # there are no entries without a key, no long names
+    if which == "write":
+        path = here / draw.choice(("out.tar", "out.tar", "out.tar.gz"))
+        one.dataset().write(path)
+        data = path.read_bytes()
+        yield which, read_back(gzip.decompress(data) if path.suffix == ".gz" else data), seen(joined(items))
+    elif which == "split":
+        limits: list[dict[str, int]] = [{"count": 3}, {"size": 20480}]
+        if one.rereads and len(items) > 1 and one.mode == "distinct":
+            limits.append({"shards": 2})
+        made = one.dataset().split(here / "out-%d.tar", **draw.choice(limits))
+        yield which, read_back(*((here / shard.name).read_bytes() for shard in made)), seen(joined(items))
+    elif which == "head":
+        yield which, [(sample.key, list(sample.items())) for sample in one.dataset().head(4)], seen(items[:4])
+    elif which == "entries":
+        found = [(entry.key, entry.field, entry.size) for entry in one.dataset().entries() if entry.field is not None]
+        yield which, found, [(item.key, name, len(data)) for item in items for name, data in item.fields.items()]
+    elif which == "stats":
+        stats = one.dataset().stats()
+        sizes = {
+            name: sum(len(item.fields.get(name, b"")) for item in items)
+            for name in {*chain(*(item.fields for item in items))}
+        }
+        yield which, (stats.samples, {name: field.bytes for name, field in stats.fields.items()}), (len(items), sizes)
+    elif which == "table":
+        rows = one.dataset().table(here / "out.json", "__key__ size", key=False)
+        found = json.loads((here / "out.json").read_bytes()) if rows else []
+        yield which, [row["size"] for row in found], [sum(map(len, item.fields.values())) for item in items]
+    elif which == "extract":
+        one.dataset().extract(here / "files")
+        found = {
+            str(path.relative_to(here / "files")): path.read_bytes()
+            for path in (here / "files").rglob("*")
+            if path.is_file()
+        }
+        wanted = {f"{item.key}.{name}": data for item in items for name, data in item.fields.items()}
+        yield which, {name: found.get(name) for name in wanted}, wanted
+    else:
+        one.dataset().write(here / "out.cbors")
+        again = tarkit.open(here / "out.cbors")
+        yield which, [(sample.key, list(sample.items())) for sample in again], seen(joined(items))
