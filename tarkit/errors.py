@@ -21,19 +21,25 @@ from tarkit.redaction import hide_secrets
 
 
 class TarkitWarning(UserWarning):
-    """A problem that does not end the run."""
+    """A problem that does not end the run or the program: in an archive, or a writer that was never closed."""
 
 
 def warn(text: str) -> None:
     """Issue a TarkitWarning, whose place is the line outside of tarkit that called it."""
-    import sys
     import warnings
 
+    warnings.warn(text, TarkitWarning, stacklevel=frames_outside())
+
+
+def frames_outside() -> int:
+    """Return how many frames up the caller of tarkit is, for `warnings.warn`."""
+    import sys
+
     ours = ("tarkit.", "contextlib")  # whose wrappers stand between two functions of tarkit
-    level, frame = 1, sys._getframe()
+    level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, TarkitWarning, stacklevel=level)
+    return level
 
 
 class TarkitError(Exception):

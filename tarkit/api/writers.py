@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Self
 from weakref import finalize
@@ -12,7 +15,7 @@ from tarkit.api.arguments import suggest_arguments
 from tarkit.api.output import Output
 from tarkit.api.run import Run
 from tarkit.api.split import SplitOptions
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import TarkitError, TarkitWarning, Usage, frames_outside, show
 from tarkit.samples.encoder import SampleEncoder, Value
 from tarkit.samples.sample import Recent, TarSample
 from tarkit.shards.writer import Shard, SplitWriter
@@ -29,12 +32,19 @@ class _SampleWriter:
 
     def __init__(self, name: str, mtime: int, allow_pickle: bool, target: EntryWriter | SplitWriter) -> None:
         """`name` is that of the output in messages; `target` is aborted when the writer is not closed."""
-        self.samples = 0
         self._name = name
         self._encoder = SampleEncoder(mtime, allow_pickle)
         self._keys = Recent()
         self._failed = False
-        self._unclosed = finalize(self, _abort, target, os.getpid())
+        caller = sys._getframe(frames_outside() - 1)
+        place = caller.f_code.co_filename, caller.f_lineno
+        self._output = _OpenOutput(name, target, os.getpid(), place)
+        self._unclosed = finalize(self, self._output.drop)
+
+    @property
+    def samples(self) -> int:
+        """How many samples were written."""
+        return self._output.samples
 
     def write(self, key: str, fields: Mapping[str, Value] = _NO_FIELDS) -> None:
         """Append a sample. After a TarkitError or TypeError nothing of it is written, and the next one can follow.
@@ -53,7 +63,7 @@ class _SampleWriter:
         except BaseException:
             self._fail()
             raise
-        self.samples += 1
+        self._output.samples += 1
 
     def close(self) -> None:
         """Complete the output. Raises TarkitError if a sample could not be written."""
@@ -78,7 +88,12 @@ class _SampleWriter:
     def _fail(self) -> None:
         """Abort the incomplete output."""
         self._failed = True
-        self._unclosed()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Abort the output, unless it was closed or aborted before."""
+        if self._unclosed.detach() is not None:
+            self._output.abort()
 
     def _gave_up(self) -> TarkitError:
         return TarkitError(f"{self._name}: was given up after an error", "write it again")
@@ -92,13 +107,43 @@ class _SampleWriter:
         if kind is None:
             self.close()
         else:
-            self._unclosed()
+            self._give_up()
 
 
-def _abort(target: EntryWriter | SplitWriter, pid: int) -> None:
-    """Abort an output, but not in a fork of the process that opened it."""
-    if os.getpid() == pid:
-        target.abort()
+@dataclass(eq=False, repr=False)
+class _OpenOutput:
+    """The output of a writer, which outlives the writer if that is not closed.
+
+    Attributes:
+        name: its name for messages.
+        target: what is aborted.
+        pid: the process that opened it: a fork of that does nothing.
+        place: the file and the line of the program that opened it.
+        samples: how many samples were written.
+    """
+
+    name: str
+    target: EntryWriter | SplitWriter
+    pid: int
+    place: tuple[str, int]
+    samples: int = 0
+
+    def abort(self) -> None:
+        """Abort the output."""
+        if os.getpid() == self.pid:
+            self.target.abort()
+
+    def drop(self) -> None:
+        """Abort the output of a writer that is gone, or left when the program ends, and warn."""
+        if os.getpid() != self.pid:
+            return
+        try:
+            self.target.abort()
+        finally:
+            done = sum(shard.samples for shard in self.target.done) if isinstance(self.target, SplitWriter) else 0
+            lost = f"lost samples: {self.samples - done} of {self.samples}"
+            text = f"{self.name}: the writer was never closed, {lost}; write in a `with` block, or call close()"
+            warnings.warn_explicit(text, TarkitWarning, *self.place)
 
 
 class TarWriter(_SampleWriter):
@@ -106,7 +151,8 @@ class TarWriter(_SampleWriter):
 
     bytes are written as they are, str as UTF-8, int and float as decimal text. Other values are encoded by the name of
     the field: json, npy, npz, pictures such as jpg and png, and so on. The same samples give the same bytes. The file
-    gets its name when the `with` block ends; after an exception there is none.
+    gets its name when the `with` block ends, or by `close()`; after an exception there is none, and neither of a
+    writer that is never closed, for which there is a warning.
 
     Attributes:
         samples: how many samples were written.
@@ -156,6 +202,9 @@ class TarWriter(_SampleWriter):
 
 class ShardWriter(_SampleWriter):
     """Write samples to numbered shards, each of which gets its name when it is complete.
+
+    The last shard is complete when the `with` block ends, or by `close()`. A writer that is never closed loses it,
+    with a warning.
 
     Attributes:
         samples: how many samples were written.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import enum
 import errno
-import gc
 import io
 import os
 import subprocess
@@ -277,13 +276,62 @@ def test_closing_twice(output: str, here: Path) -> None:
 
 @each_row("output", ["o.tar", "o.tar.zst", "o-%d.tar"])
 def test_a_writer_that_is_dropped(output: str, here: Path) -> None:
-    """Without close there is no archive, and no temporary file."""
+    """Without close there is no archive, and no temporary file; a warning says so."""
     writer = tarkit.ShardWriter(output) if "%" in output else tarkit.TarWriter(output)
     writer.write("k", {"x": b"1"})
     assert len(os.listdir()) == 1
-    del writer
-    gc.collect()
+    with pytest.warns(tarkit.TarkitWarning) as said:
+        del writer
+    [warning] = said
+    hint = "write in a `with` block, or call close()"
+    assert str(warning.message) == f"{output}: the writer was never closed, lost samples: 1 of 1; {hint}"
+    assert warning.filename == __file__
     assert os.listdir() == []
+
+
+CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
+NOT_CLOSED = """
+import io, sys, tarkit
+def write(kind):
+    if kind == "shards":
+        out = tarkit.ShardWriter("o-%d.tar", count=2)
+    else:
+        out = tarkit.TarWriter(io.BytesIO() if kind == "object" else "pipe:cat >/dev/null" if kind == "pipe" else kind)
+    for number in range(5):
+        out.write(str(number), {"x": number})
+    return out
+kept = write(sys.argv[1])
+if sys.argv[2] == "drop": del kept
+if sys.argv[2] == "cycle": cycle = [kept]; cycle.append(cycle); del cycle, kept
+if sys.argv[2] == "error": 1 / 0
+if sys.argv[2] == "exit": raise SystemExit
+if sys.argv[2] == "close": kept.close()
+if sys.argv[2] == "with":
+    with kept: 1 / 0
+"""
+
+
+@each_row(
+    ("kind", "end"),
+    [
+        *((kind, "end") for kind in ("o.tar", "o.tar.gz", "o.cbors", "shards", "object", "pipe")),
+        *(("o.tar", end) for end in ("drop", "cycle", "error", "exit")),
+        *((kind, end) for kind in ("o.tar", "shards") for end in ("close", "with")),
+    ],
+)
+def test_a_program_that_forgets_to_close(kind: str, end: str, here: Path) -> None:
+    """Without any option of Python a line on stderr names the output and what is lost; complete shards stay."""
+    ran = subprocess.run(
+        [sys.executable, "-c", NOT_CLOSED, kind, end], capture_output=True, text=True, check=False, env=CLEAN
+    )
+    name = {"shards": "o-%d.tar", "object": "a file object", "pipe": "pipe:cat >/dev/null"}.get(kind, kind)
+    lost = 1 if kind == "shards" else 5
+    warned = f"TarkitWarning: {name}: the writer was never closed, lost samples: {lost} of 5; write in a `with` block"
+    assert (warned in ran.stderr) == (end not in ("close", "with")), ran.stderr
+    complete = ["o-0.tar", "o-1.tar"] if kind == "shards" else []
+    if end == "close":
+        complete = [*complete, "o-2.tar"] if kind == "shards" else [kind]
+    assert sorted(os.listdir()) == complete
 
 
 def test_a_program_that_ends_without_close(here: Path) -> None:
