@@ -1,16 +1,22 @@
 """File objects of the caller as inputs and outputs. They are used where they stand, and stay open.
 
 An input that can seek is read anew by each run, from the position that it had for the first. As it has one position,
-only the run that began last can read it.
+only the run that began last can read it. An object that does not block is waited for.
 """
 
 from __future__ import annotations
 
+import io
+import os
+import select
+import time
 from typing import BinaryIO
 
 from tarkit.errors import TarkitError, Unsupported, Usage
 from tarkit.streams.location import Location
 from tarkit.streams.sink import WriteOnlySink
+
+_PAUSE = 0.001  # seconds until an object without a descriptor is tried again
 
 
 def object_name(file: object) -> str:
@@ -41,6 +47,9 @@ class FileObjectInput:
     def read(self, n: int, /) -> bytes:
         """Return up to `n` bytes."""
         data: object = self.file.read(n)
+        while data is None and _is_raw(self.file):  # there is nothing yet
+            _wait(self.file, select.POLLIN)
+            data = self.file.read(n)
         if not isinstance(data, bytes):
             raise Usage(f"{self.name}: its read() returned {type(data).__name__}, not bytes", "open it in mode 'rb'")
         return data
@@ -91,10 +100,53 @@ class FileObjectSink(WriteOnlySink):
     def write(self, data: bytes | memoryview) -> None:
         """Write all of `data`."""
         view = memoryview(data)
-        while view:  # a raw file may take only some of it
-            count = self.file.write(view)
-            view = view[len(view) if count is None else count :]
+        while view:
+            if taken := self._offer(view):
+                view = view[taken:]
+            else:
+                _wait(self.file, select.POLLOUT)
+
+    def _offer(self, view: memoryview) -> int:
+        """Return how many bytes the object took: a raw one may take only some, or none when it does not block.
+
+        Other objects that return None have taken all.
+        """
+        try:
+            count: object = self.file.write(view)
+        except BlockingIOError as error:  # a buffer in front of an object that does not block
+            return getattr(error, "characters_written", 0)
+        if count is None:
+            return 0 if _is_raw(self.file) else len(view)
+        if not isinstance(count, int) or not 0 <= count <= len(view):
+            raise TarkitError(f"{self.name}: its write() returned {count!r} for {len(view)} bytes")
+        return count
 
     def close(self) -> None:
         """Flush the object."""
-        self.file.flush()
+        while True:
+            try:
+                self.file.flush()
+                return
+            except BlockingIOError:
+                _wait(self.file, select.POLLOUT)
+
+
+def _is_raw(file: BinaryIO) -> bool:
+    """Return whether None from `read` or `write` means no bytes, for now."""
+    if isinstance(file, io.RawIOBase):
+        return True
+    try:
+        return not os.get_blocking(file.fileno())
+    except (AttributeError, OSError, TypeError, ValueError):  # it has no descriptor
+        return False
+
+
+def _wait(file: BinaryIO, event: int) -> None:
+    """Wait until an object can be read or written."""
+    try:
+        poll = select.poll()
+        poll.register(file.fileno(), event)
+    except (AttributeError, OSError, TypeError, ValueError):
+        time.sleep(_PAUSE)
+    else:
+        poll.poll()
