@@ -365,7 +365,7 @@ def write_split(data: Chain, run: Run, options: SplitOptions, digest: bool = Tru
     else:
         writer = output.write(data, run)
     if options.manifest is not None:
-        with create_file(options.manifest, options=options.storage) as sink:
+        with create_file(output.place(options.manifest), options=options.storage) as sink:
             write_manifest(sink, writer.done)
     if output.assign is not None:
         _report_series(run, output, writer)

@@ -18,7 +18,7 @@ from tarkit.problems import ONE_ARCHIVE, usual_hint
 from tarkit.samples.pipeline import neighbours, without_strays
 from tarkit.samples.sample import AnyPiece, TarSample
 from tarkit.shards.template import refuse_existing
-from tarkit.streams.location import Location, parse_output
+from tarkit.streams.location import Location, anchored, parse_output
 from tarkit.tar.writer import EntryWriter
 from tarkit.threads import codec_threads
 
@@ -77,12 +77,16 @@ def write_archive(
 
 
 class SeriesOpening(NamedTuple):
-    """How shards are opened: the output, whether existing ones are replaced, a command after each, and checksums."""
+    """How shards are opened: the output, whether existing ones are replaced, a command after each, and checksums.
+
+    `place` is where a name is, as `anchored` returns it.
+    """
 
     output: Output
     force: bool = False
     post: str | None = None
     digest: bool = False
+    place: Callable[[str], str] = str
 
     def open(
         self,
@@ -103,7 +107,8 @@ class SeriesOpening(NamedTuple):
             uploads = BackgroundUploads(self.force, run.warn)
         # several series have an open shard each, with a codec each
         output = self.output._replace(threads=codec_threads() if len(series) == 1 else 1)
-        opener = ShardOpener(lambda name: output.open_named(parse_output(name).text, not self.force))
+        place = self.place
+        opener = ShardOpener(lambda name: output.open_named(parse_output(place(name)).text, not self.force))
         return SplitWriter(
             [
                 SeriesWriter(
@@ -114,6 +119,7 @@ class SeriesOpening(NamedTuple):
                     sizes=sizes,
                     post=self.post,
                     digest=self.digest,
+                    place=place,
                     announce=lambda shard, why: run.note(
                         f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"
                     ),
@@ -145,6 +151,7 @@ class ShardsOutput:
         hint: what to do about existing shards that are neither continued nor replaced.
         existing: of each series, the existing shards, by number.
         starts: of each series, the number of its first shard.
+        place: where a shard is, whatever the present directory becomes.
 
     Raises:
         TarkitError: there are shards of these names, and neither `append` nor `force`.
@@ -164,6 +171,7 @@ class ShardsOutput:
     starts: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.place = anchored()
         self.existing = [spec.template.existing(self.output.location.options) for spec in self.series]
         self.starts = [self._first(found) for found in self.existing]
         for spec, start in zip(self.series, self.starts, strict=True):
@@ -206,7 +214,7 @@ class ShardsOutput:
             limits: in place of those of the output.
             sizes: the number of samples of each shard, in place of a size or count in the limits.
         """
-        opening = SeriesOpening(self.output, self.force, self.post, self.digest)
+        opening = SeriesOpening(self.output, self.force, self.post, self.digest, self.place)
         return opening.open(run, self.series, self.starts, limits or self.limits, sizes, self.assign)
 
     def write(self, data: Chain, run: Run) -> SplitWriter:
@@ -291,7 +299,7 @@ class ShardsOutput:
             made = {shard.name for shard in shards}
             numbered = zip(self.starts, self.existing, strict=True)
             found = ((path, index >= start) for start, each in numbered for index, path in each)
-            others = [path for path, behind in found if behind and path not in made]
+            others = [self.place(path) for path, behind in found if behind and path not in made]
             run.remove_others(others, self.output.location.options)
         empty = [spec.name for spec, count in zip(self.series, samples, strict=True) if not count]
         if not shards:

@@ -78,6 +78,7 @@ class SeriesWriter:
         sizes: the number of samples of each shard, in place of the limits.
         post: a command that is run for each complete shard, and may move it.
         digest: whether checksums are computed.
+        place: where a shard is, by its name.
         announce: called with each complete shard and the reason why it closed.
         uploads: remote shards are completed there, in the background; `done` has those that are reported.
         overlap: whether the next shard begins while long copies of a local one are under way, in a thread.
@@ -95,6 +96,7 @@ class SeriesWriter:
         sizes: Iterator[int] | None = None,
         post: str | None = None,
         digest: bool = False,
+        place: Callable[[str], str] = str,
         announce: Callable[[Shard, str], None] = lambda shard, why: None,
         uploads: BackgroundUploads | None = None,
         overlap: bool = False,
@@ -110,6 +112,7 @@ class SeriesWriter:
         self._sizes = sizes
         self._post = post
         self._digest = digest
+        self._place = place
         self._announce = announce
         self._uploads = uploads
         self._overlap = overlap
@@ -319,17 +322,18 @@ class SeriesWriter:
     def _report(self, shard: _Open) -> None:
         """Report a shard that is complete."""
         digest, stored = shard.writer.sink.digest() or ("", shard.size)
-        if self._digest and not digest and os.path.isfile(shard.name):
+        path = self._place(shard.name)
+        if self._digest and not digest and os.path.isfile(path):
             import hashlib
 
-            with open(shard.name, "rb") as file:
+            with open(path, "rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 stored = os.fstat(file.fileno()).st_size
         done = Shard(shard.name, shard.samples, shard.size, stored, shard.first or b"", shard.last or b"", digest)
         self._announce(done, shard.why)
         self.done.append(done)
         if self._post is not None:
-            run_post(self._post, shard.name)
+            run_post(self._post, path)
 
 
 def run_post(command: str, name: str) -> None:

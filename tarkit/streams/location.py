@@ -23,7 +23,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -267,6 +267,29 @@ def parse_output(word: str, options: StoreOptions | None = None) -> Location:
     if schemes.scheme_of(word):
         return _url(word, options, writing=True)
     return _path(word)
+
+
+def anchored() -> Callable[[str], str]:
+    """Return a function of the name of an output: a path is seen from the present directory, also after a change of it.
+
+    While the directory is the same, and for other outputs than paths, the name is returned as it is.
+    """
+    here = _directory()
+
+    def place(name: str) -> str:
+        if here is None or here == _directory() or parse_output(name).kind != "path":
+            return name
+        return os.path.join(here, parse_output(name).text)
+
+    return place
+
+
+def _directory() -> str | None:
+    """Return the present directory; None if it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
 
 
 def portable_location(location: Location) -> Location:

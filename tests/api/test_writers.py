@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import enum
 import errno
+import hashlib
 import io
 import os
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 
 import tarkit
 from tests._tools import each_row
-from tests.conftest import entries
+from tests.conftest import entries, tar
 
 
 class Number(int, enum.Enum):
@@ -472,3 +473,48 @@ def test_names_of_other_packages(tmp_path: Path) -> None:
         with pytest.raises(TypeError, match=r"its key and its fields: write\(sample\['__key__'\]"):
             out.write({"__key__": "a", "txt": "b"})  # type: ignore[arg-type]
         out.write("a", {"txt": "b"})
+
+
+def test_a_program_that_changes_its_directory(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All shards are in the directory that was the present one when the writer was made, with their checksums."""
+    Path("other").mkdir()
+    for output in ("o-%d.tar", "sub/o-%d.tar.gz", str(here / "abs-%d.tar")):
+        Path("sub").mkdir(exist_ok=True)
+        with tarkit.ShardWriter(output, count=2) as out:
+            for number in range(7):
+                out.write(str(number), {"x": number})
+                os.chdir(here / "other" if number in (1, 2, 5) else here)
+            os.chdir(here / "other")
+        monkeypatch.chdir(here)
+        assert [shard.name for shard in out.shards] == [output % number for number in range(4)]
+        for shard in out.shards:
+            assert hashlib.sha256(Path(shard.name).read_bytes()).hexdigest() == shard.sha256
+        assert sum(1 for _ in tarkit.open([shard.name for shard in out.shards])) == 7
+    with tarkit.TarWriter("one.tar") as one:
+        one.write("k", {"x": 1})
+        os.chdir("other")
+    monkeypatch.chdir(here)
+    assert Path("one.tar").exists()
+    assert os.listdir("other") == []
+
+
+def test_a_function_that_changes_the_directory(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `split` writes, replaces and removes is in the directory where it began."""
+    Path("other").mkdir()
+    rows = {f"{number}.x": str(number).encode() for number in range(6)}
+    Path("in.tar").write_bytes(tar(rows))
+    for number in range(9):
+        Path(f"o-{number}.tar").write_bytes(b"before")
+        Path(f"other/o-{number}.tar").write_bytes(b"of others")
+
+    def function(sample: tarkit.Sample) -> tarkit.Sample:
+        os.chdir(here / "other" if int(sample.key) > 2 else here)
+        return sample
+
+    data = tarkit.open(here / "in.tar").map(function)
+    shards = data.split("o-%d.tar", count=2, force=True, manifest="m.tsv", post="cp {} {}.copy")
+    monkeypatch.chdir(here)
+    assert [shard.samples for shard in shards] == [2, 2, 2]
+    names = [f"o-{number}.tar" for number in range(3)]
+    assert sorted(os.listdir()) == sorted(["in.tar", "m.tsv", "other", *names, *(f"{name}.copy" for name in names)])
+    assert {path.read_bytes() for path in Path("other").iterdir()} == {b"of others"}
