@@ -5,6 +5,7 @@ TarkitError            1   an error for the user; str(error) is the whole messag
 ├── MissingLibrary     1   an optional library is not installed; the hint installs it
 ├── Unsupported        1   valid input that cannot be processed
 ├── MissingKey         1   no sample has a key; it is a KeyError too
+├── MissingFile        1   an input does not exist; it is a FileNotFoundError too
 ├── CommandFailed      1   a command of the user ended with a status other than 0
 └── Usage              2   usage error
 Interrupted                a signal (BaseException, so that `except Exception` does not catch it)
@@ -78,6 +79,7 @@ class TarkitError(Exception):
 def _unpickle(kind: type[TarkitError], args: tuple[object, ...], state: dict[str, object]) -> TarkitError:
     """Return an error that was pickled; the arguments of its class are not those of the exception."""
     error = kind.__new__(kind, *args)
+    error.args = args  # an OSError takes them in __init__
     vars(error).update(state)
     return error
 
@@ -129,6 +131,27 @@ class MissingKey(TarkitError, KeyError):
     """No sample has a key."""
 
     __str__ = Exception.__str__  # a KeyError quotes its message
+
+
+class MissingFile(TarkitError, FileNotFoundError):
+    """An input does not exist; `filename` is its path."""
+
+    errno = errno.ENOENT
+    strerror = os.strerror(errno)
+    filename = ""
+    __str__ = Exception.__str__  # the message has the name
+
+    def __init__(self, message: str, hint: str | None = None, filename: str = "") -> None:
+        super().__init__(message, hint)
+        self.filename = filename
+
+
+def unreadable(name: str, error: OSError) -> TarkitError:
+    """Return the error for the input file `name`, which cannot be opened."""
+    text = f"{name}: {error.strerror}"
+    if isinstance(error, FileNotFoundError):
+        return MissingFile(text, filename=name)
+    return TarkitError(text)
 
 
 class CommandFailed(TarkitError):

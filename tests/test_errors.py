@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 import tarkit
-from tarkit.errors import CommandFailed, MissingKey, MissingLibrary, Problem, TarkitError, Unsupported, Usage
+from tarkit.errors import (
+    CommandFailed,
+    MissingFile,
+    MissingKey,
+    MissingLibrary,
+    Problem,
+    TarkitError,
+    Unsupported,
+    Usage,
+)
 from tests._tools import each_row
 
 ERRORS = [
@@ -22,6 +31,7 @@ ERRORS = [
     MissingLibrary("decode of pictures", "Pillow", "images", "; or leave it out"),
     Unsupported("a stream", "write a file"),
     MissingKey("no sample 'a'", "the first keys are b"),
+    MissingFile("a.tar: No such file or directory", "look", "a.tar"),
     CommandFailed("false", 1, "tail", "try again"),
     CommandFailed("sleep 9", -9),
     Usage("batch=0", "give more"),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import ParamSpec, TypeVar, get_args
 
-from tarkit.errors import Usage
+from tarkit.errors import Usage, warn
 from tarkit.tar.block import EARLIEST, LATEST
 
 Given = ParamSpec("Given")
@@ -124,6 +124,26 @@ def suggest_arguments(what: str, **names: str) -> Callable[[Callable[Given, Resu
         return checked
 
     return decorate
+
+
+def ask_for_buffer(shuffle: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Decorate a method whose first argument is a seed: warn of one that looks like the size of a buffer."""
+    buffers = {"bufsize": "size", "buffer_size": "size", "initial": "initial"}
+
+    @wraps(shuffle)
+    def asking(*args: Given.args, **arguments: Given.kwargs) -> Result:
+        for name in arguments.keys() & buffers.keys():
+            what = f"shuffle() got an unexpected keyword argument {name!r}"
+            raise TypeError(f"{what}: a buffer is buffer_shuffle(size, seed), where it is {buffers[name]}=")
+        seed = args[1] if len(args) > 1 else None
+        if isinstance(seed, int) and seed >= 100 and (seed % 100 == 0 or seed & (seed - 1) == 0):
+            warn(
+                f"shuffle({seed}) shuffles all samples with the seed {seed}; is a buffer of {seed} samples meant? "
+                f"That is buffer_shuffle({seed}, seed=...), and shuffle(seed={seed}) is for the seed"
+            )
+        return shuffle(*args, **arguments)
+
+    return asking
 
 
 def _require(what: str, fits: Callable[[object], bool], arguments: Mapping[str, object]) -> None:

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypedDict, Unpack, overload
 
 from tarkit.api.arguments import (
+    ask_for_buffer,
     check_at_least,
     check_choice,
     check_function,
@@ -242,6 +243,11 @@ class Dataset(Chain):
         inputs = f"{count} input{'' if count == 1 else 's'}"
         return f"<tarkit.{type(self).__name__} of {inputs}{': ' if steps else ''}{steps}>"
 
+    def __dir__(self) -> list[str]:
+        """Return the public names: other attributes are for the package itself."""
+        own = (kind for kind in type(self).__mro__ if issubclass(kind, Dataset))
+        return sorted({name for kind in own for name in vars(kind) if not name.startswith("_")})
+
     def __enter__(self) -> Self:
         return self
 
@@ -276,7 +282,7 @@ class Dataset(Chain):
         """
         from tarkit.media.decoder import parse_decode
 
-        return DecodedDataset.of(self, parse_decode(how, allow_pickle))
+        return DecodedDataset._of(self, parse_decode(how, allow_pickle))
 
     # ---- Choose samples
 
@@ -408,10 +414,13 @@ class Dataset(Chain):
         check_at_least(LEAST, memory=memory)
         return self.then(Order(order_key(by, type, reverse, order_file, self.storage), memory=memory, gathers=True))
 
+    @ask_for_buffer
     def shuffle(self, seed: int, *, epoch: int = 0, rng: ShuffleRng = "tarkit", memory: int | None = None) -> Self:
         """Put all samples into a random order, the same for the same inputs, `seed` and `epoch`.
 
-        With `rng="pcg"` it is the order of AIStore's dSort.
+        With `rng="pcg"` it is the order of AIStore's dSort. The argument of webdataset's `shuffle` is the size of a
+        buffer, for which there is `buffer_shuffle`: a round number such as `shuffle(1000)` warns, `shuffle(seed=1000)`
+        does not.
 
         >>> import tarkit
         >>> tarkit.open("train-*.tar").shuffle(seed=7).write("shuffled.tar").samples
@@ -996,7 +1005,7 @@ class DecodedDataset(Dataset):
     _decoder: FieldDecoder
 
     @classmethod
-    def of(cls, data: Dataset, decoder: FieldDecoder) -> DecodedDataset:
+    def _of(cls, data: Dataset, decoder: FieldDecoder) -> DecodedDataset:
         """Return the samples of a dataset, decoded."""
         made = cls.__new__(cls)
         vars(made).update(vars(data), _decoder=decoder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, overload
 
 from tarkit.errors import MissingLibrary, Problem, TarkitError, Unsupported, show
 from tarkit.samples.sample import KEYLESS, TarSample
@@ -44,6 +44,7 @@ class Sample(Mapping[str, bytes]):
 
     Upper and lower case are the same where a field is looked up; iterating gives the names as the archive has them.
     Entries without a key, such as directories, are no fields. Of two fields with the same name the first counts.
+    `sample["__key__"]` is the key, as in the dicts of a loader; iterating gives the fields alone.
     As a str a sample is what the command `show` prints: a line for the sample, and one for each entry.
 
     >>> import tarkit
@@ -91,13 +92,23 @@ class Sample(Mapping[str, bytes]):
         """The size of each field's content, in bytes, by its name; reads no content. A link to nothing has size 0."""
         return {name: self._size(raw) for name, raw in self._index().items()}
 
-    def __getitem__(self, field: str) -> bytes:
-        """Return the content of a field.
+    @overload
+    def __getitem__(self, field: Literal["__key__"]) -> str: ...  # type: ignore[overload-overlap]
+    @overload
+    def __getitem__(self, field: str) -> bytes: ...
+    def __getitem__(self, field: str) -> bytes | str:
+        """Return the content of a field, or the key for `__key__`.
 
         Raises:
             KeyError: the sample has no such field.
             Problem: the field has no readable content: it is a sparse file, or a link to a file outside the sample.
         """
+        if field == "__key__" and self._spelled(field) is None:
+            return self.key
+        return self._content(field)
+
+    def _content(self, field: str) -> bytes:
+        """Return the content of a field; raises as `[]` does."""
         contents = self._small()
         if field in contents:
             return contents[field]
@@ -107,7 +118,7 @@ class Sample(Mapping[str, bytes]):
         return contents[name] if contents else self._read(self._index()[name])
 
     def __contains__(self, field: object) -> bool:
-        return isinstance(field, str) and self._spelled(field) is not None
+        return isinstance(field, str) and (field == "__key__" or self._spelled(field) is not None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._small() or self._index())
@@ -150,7 +161,7 @@ class Sample(Mapping[str, bytes]):
         """
         from tarkit.media.decoder import parse_decode
 
-        return self._decoded_by(parse_decode(how, allow_pickle), field, Sample.__getitem__(self, field))
+        return self._decoded_by(parse_decode(how, allow_pickle), field, self._content(field))
 
     def _decoded_by(self, decoder: FieldDecoder, field: str, data: bytes) -> Any:
         """Return the value of a field. Raises Problem, which names the sample, if it cannot be decoded."""
@@ -290,19 +301,21 @@ class DecodedSample(Sample):
 
     def raw(self, field: str) -> bytes:
         """Return the content of a field as bytes. Raises KeyError if the sample has no such field."""
-        return super().__getitem__(field)
+        return self._content(field)
 
     def __getitem__(self, field: str) -> Any:
-        """Return the value of a field.
+        """Return the value of a field, or the key for `__key__`.
 
         Raises:
             KeyError: the sample has no such field.
             Problem: the content cannot be decoded: `bad-field`.
             MissingLibrary: a library is not installed.
         """
+        if field == "__key__" and self._spelled(field) is None:
+            return self.key
         name = field if field in self._values else self._spelled(field) or field
         if name not in self._values:
-            self._values[name] = self._decoded_by(self._decoder, name, super().__getitem__(name))
+            self._values[name] = self._decoded_by(self._decoder, name, self._content(name))
         return self._values[name]
 
     def __repr__(self) -> str:
@@ -328,7 +341,7 @@ class DecodedSample(Sample):
         origins = [field] if field in self.keys() else []
         origins += [name for name, known in self._values.items() if known is value and name != field]
         for origin in origins:
-            original = self._decoder.encode(field, value, origin, super().__getitem__(origin))
+            original = self._decoder.encode(field, value, origin, self._content(origin))
             if original is not None:
                 return original
         return encode_value(field, value, self._decoder.coder)

@@ -141,9 +141,10 @@ class _OpenOutput:
             self.target.abort()
         finally:
             done = sum(shard.samples for shard in self.target.done) if isinstance(self.target, SplitWriter) else 0
-            lost = f"lost samples: {self.samples - done} of {self.samples}"
-            text = f"{self.name}: the writer was never closed, {lost}; write in a `with` block, or call close()"
-            warnings.warn_explicit(text, TarkitWarning, *self.place)
+            if lost := self.samples - done:
+                what = f"the writer was never closed, lost samples: {lost} of {self.samples}"
+                text = f"{self.name}: {what}; write in a `with` block, or call close()"
+                warnings.warn_explicit(text, TarkitWarning, *self.place)
 
 
 class TarWriter(_SampleWriter):

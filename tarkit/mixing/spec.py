@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError, Usage, show
+from tarkit.errors import MissingLibrary, TarkitError, Usage, show, unreadable
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file
 
@@ -50,7 +50,7 @@ def load(path: str, options: StoreOptions | None = None) -> Any:
         with open_file(word, options) as file:
             text = file.read().decode("utf-8-sig")
     except OSError as error:
-        raise TarkitError(f"{path}: {error.strerror}") from error
+        raise unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise TarkitError(f"{path}: at {error.start}: not UTF-8") from None
     if path.lower().endswith(".json"):

@@ -1,8 +1,8 @@
 """What runs in the worker process of --map: it loads the function, calls it with samples and returns the results.
 
-A sample is a dict of field -> bytes, with its key as `__key__`. The function returns a dict of this form, an iterable
-of such dicts, or None for no sample. Names of the form `__x__` are reserved. With `decode` the values are those of
-`tarkit.media.coding`, without it bytes or str.
+A sample is a dict of field -> bytes, with its key as `__key__` and as the attribute `key`. The function returns a dict
+of this form, an iterable of such dicts, or None for no sample. Names of the form `__x__` are reserved. With `decode`
+the values are those of `tarkit.media.coding`, without it bytes or str.
 
 The process and its parent (`function_process`) exchange frames over the pipes that were its stdin and stdout: eight
 bytes with a length, then a value in the format of `marshal`, which runs no code when it is read. The first frame has
@@ -33,6 +33,7 @@ from tarkit.errors import MissingLibrary, TarkitError, show, spell
 from tarkit.proc import result
 from tarkit.proc.engine import TAIL, BatchFailed, Failure, Job
 from tarkit.proc.result import SampleBuilder
+from tarkit.samples.keyed import KeyedDict
 from tarkit.samples.sample import TarSample
 from tarkit.streams.ranges import HeldRange
 from tarkit.tar.reader import Raw
@@ -183,7 +184,7 @@ class FunctionCaller:
             argument, encode = self.wrap(sample)
             return argument, raw, encode
         if self.coder is None:
-            return {KEY: key, **raw}, raw, _plain
+            return KeyedDict({KEY: key, **raw}), raw, _plain
         from tarkit.media.coding import Coded
 
         try:
@@ -192,7 +193,7 @@ class FunctionCaller:
             raise
         except TarkitError as error:
             raise InvalidResult(str(error)) from None
-        return {KEY: key, **coded.values}, raw, coded.encode
+        return KeyedDict({KEY: key, **coded.values}), raw, coded.encode
 
 
 def _made(

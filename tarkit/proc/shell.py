@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.errors import MissingFile, TarkitError, Usage, show, spell
 from tarkit.proc.engine import (
     MIN_PENDING,
     TAIL,
@@ -449,7 +449,7 @@ def command_runner(
         Usage: the command empties the file that it reads.
     """
     if script and not os.path.isfile(command):
-        raise TarkitError(f"{spell('script')} {show(command)}: no such file")
+        raise MissingFile(f"{spell('script')} {show(command)}: no such file", filename=command)
     path, words = alternative = _program(command, script, shell, os.fsdecode(environment.get(b"PATH", _PATH)))
     redirects: list[Redirect] = []
     if not script and shell is None:

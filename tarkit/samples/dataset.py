@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from tarkit.errors import Problem, Unsupported, Usage
+from tarkit.errors import Problem, Unsupported, Usage, unreadable
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import Piece, TarSample, key_of, split_name
@@ -101,7 +101,10 @@ def open_source(
     if location.file is not None:
         return _stream(ReadAdapter(location.file), location, ahead, tmpdir)
     if location.kind == "path":
-        fd = os.open(location.text, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fd = os.open(location.text, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise unreadable(location.name, error) from error
     if os.isatty(fd):
         raise Usage(f"{location.name} is a terminal", "name the inputs, or pipe an archive to stdin")
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -378,6 +381,14 @@ class DatasetReader:
             yield from self._again
             return
         waiting: deque[WindowSource | StreamSource] = deque()
+        try:
+            yield from self._opened_ahead(waiting)
+        finally:
+            for source in waiting:  # those that were opened ahead when the reading ended early
+                source.close()
+
+    def _opened_ahead(self, waiting: deque[WindowSource | StreamSource]) -> Iterator[Source]:
+        """Yield the inputs; `waiting` has those that were opened and not yielded yet."""
         copy: CopiedStream | None = None
         rest = iter(self.locations)
         while True:

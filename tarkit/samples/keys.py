@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from tarkit.errors import TarkitError, show
+from tarkit.errors import TarkitError, show, unreadable
 from tarkit.samples.select import KeyList
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, split_column
@@ -31,7 +31,7 @@ def read_keys(spec: str, require_all: bool = False, options: StoreOptions | None
             _refuse(name, file.peek(4)[:4])
             lines = list(without_bom(file))
     except OSError as error:
-        raise TarkitError(f"{name}: {error.strerror}") from error
+        raise unreadable(name, error) from error
     keys = _column(name, lines, column) if column else [key for line in lines if (key := without_end(line))]
     if not keys:
         raise TarkitError(f"{name}: no key found")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from tarkit.errors import Problem, TarkitError, show, spell, spell_open
+from tarkit.errors import Problem, TarkitError, show, spell, spell_open, unreadable
 from tarkit.problems import Policy
 from tarkit.samples.sample import RunOfSamples, TarSample, key_of
 from tarkit.samples.values import MISFITS, Name, Number, View
@@ -225,7 +225,7 @@ class OrderFile:
                         first = self.places[key]
                         raise TarkitError(f"{self.name}:{number}: the key {show(key)} is in line {first} too")
         except OSError as error:
-            raise TarkitError(f"{self.name}: {error.strerror}") from error
+            raise unreadable(self.name, error) from error
         if not self.places:
             raise TarkitError(f"{self.name}: no key found")
 

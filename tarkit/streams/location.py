@@ -28,7 +28,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import MissingFile, TarkitError, Usage, show, unreadable
 from tarkit.redaction import hide_secrets
 from tarkit.stores import connect, rewrite, schemes
 from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, MESSAGE_SUFFIXES, ZIP
@@ -347,7 +347,7 @@ def read_list(name: str, shown: str, nul: bool) -> list[tuple[int, str]]:
         if not nul:
             data = data.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
     except OSError as error:
-        raise TarkitError(f"{shown}: {error.strerror}") from error
+        raise unreadable(shown, error) from error
     if b"\0" in data and not nul:
         raise TarkitError(f"{shown}: a list of inputs with NUL bytes", "is it an archive? names ended by NUL need -0")
     if nul:
@@ -482,7 +482,7 @@ def _paths(word: str, texts: list[str]) -> list[Location]:
         counts = f"{len(missing)} of the {len(texts)} names of {_path(word).name} are missing"
         nothing = len(missing) == len(texts)
         hint = _numbered(word, others=nothing) or (_near(missing[0]) if nothing else None)
-        raise TarkitError(f"{_path(missing[0]).name}: No such file or directory ({counts})", hint)
+        raise MissingFile(f"{_path(missing[0]).name}: No such file or directory ({counts})", hint, missing[0])
     return locations
 
 
@@ -522,7 +522,7 @@ def _missing(path: str, hint: str | None = None) -> TarkitError:
         hint = _numbered(path)
     elif path.count("{") != path.count("}"):
         hint = "braces that do not match are plain text"
-    return TarkitError(f"{_path(path).name}: No such file or directory", hint or _near(path))
+    return MissingFile(f"{_path(path).name}: No such file or directory", hint or _near(path), path)
 
 
 def _near(path: str) -> str | None:

@@ -7,7 +7,7 @@ import os
 from functools import partial
 from typing import Literal, cast
 
-from tarkit.errors import TarkitError, show
+from tarkit.errors import TarkitError, show, unreadable
 from tarkit.redaction import hide_secrets
 from tarkit.stores import connect, schemes
 from tarkit.stores.store import StoreOptions
@@ -53,7 +53,7 @@ def open_file(word: str, options: StoreOptions | None = None) -> io.BufferedRead
     `options` say how it is reached; None for those of the process.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: it cannot be opened; a TarkitError too if it does not exist.
         TarkitError: a store fails. Reading from a command raises CommandFailed at its end.
     """
     kind, text = parse_file(word)
@@ -61,7 +61,10 @@ def open_file(word: str, options: StoreOptions | None = None) -> io.BufferedRead
         return _fetched(text, options)
     if kind == "pipe":
         return io.BufferedReader(_CommandFile(text))
-    return open(text, "rb")
+    try:
+        return open(text, "rb")
+    except FileNotFoundError as error:
+        raise unreadable(text, error) from error
 
 
 def open_file_or_stdin(word: str, options: StoreOptions | None = None) -> io.BufferedReader:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import gzip
+import io
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +45,26 @@ def test_an_iterator_that_is_left_closes_its_files(archive: Archive, here: Path)
         gc.collect()
         time.sleep(0.01)
     assert left == set()
+
+
+def test_threads_of_inputs_that_were_opened_ahead_end(archive: Archive) -> None:
+    """An iterator that is left in the first input ends the threads that read the next ones ahead."""
+    data = tar(SAMPLES)
+    before = threading.active_count()
+    for kind in ("raw", "gz", "pipe"):
+        ahead: list[Any] = [archive(SAMPLES)]
+        if kind == "raw":
+            ahead += [io.BufferedReader(io.BytesIO(data)) for _ in range(2)]  # type: ignore[arg-type]
+        elif kind == "gz":
+            Path("b.tar.gz").write_bytes(gzip.compress(data))
+            ahead += ["b.tar.gz"]
+        else:
+            ahead += [f"pipe:cat {ahead[0]} {ahead[0]}"]
+        assert len(tarkit.open(ahead, prefetch=2).head(3)) == 3
+    limit = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert threading.active_count() == before
 
 
 def test_a_command_that_is_left_ends(archive: Archive) -> None:

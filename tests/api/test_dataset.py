@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +117,79 @@ def test_orders_of_changed_samples(step: str, order: str, archive: Archive, run:
         assert expected is None
     else:
         assert Path("out.tar").read_bytes() == expected
+
+
+def test_public_names(archive: Archive) -> None:
+    """`dir` has the documented methods alone, and each of them is there."""
+    data = tarkit.open(archive(MANY))
+    for each in (data, data.decode(), data.select("cls"), tarkit.mix([data], 1)):
+        assert {"select", "sort", "write", "map", "decode"} < set(dir(each))
+        assert not {"then", "steps", "pieces", "samples", "new_run", "filter_samples", "origin", "of"} & set(dir(each))
+        for name in dir(each):
+            assert not name.startswith("_")
+            assert getattr(each, name).__doc__
+
+
+@each_row("number", [100, 500, 1000, 1024, 5000, 10000])
+def test_a_seed_that_looks_like_a_buffer(number: int, archive: Archive) -> None:
+    """A warning names both arguments; a seed that is named does not warn, nor another number."""
+    data = tarkit.open(archive(MANY))
+    with pytest.warns(
+        tarkit.TarkitWarning, match=rf"is a buffer of {number} samples meant\? That is buffer_shuffle"
+    ) as said:
+        warned = data.shuffle(number)
+    assert said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        keys = [sample.key for sample in data.shuffle(seed=number)]
+        for seed in (0, 7, 42, 99, 101, 1234, 2026, 123456):
+            data.shuffle(seed)
+    assert [sample.key for sample in warned] == keys
+
+
+def test_arguments_of_a_buffer(archive: Archive) -> None:
+    """The arguments of webdataset's `shuffle` are an error that names the method."""
+    data = tarkit.open(archive(MANY))
+    for options in ({"bufsize": 100}, {"initial": 10, "seed": 1}):
+        with pytest.raises(TypeError, match=r"a buffer is buffer_shuffle\(size, seed\)"):
+            data.shuffle(**options)  # type: ignore[arg-type]
+
+
+MISSING: dict[str, Callable[[], object]] = {
+    "name": lambda: tarkit.open("no.tar"),
+    "braces": lambda: tarkit.open("no-{0..3}.tar"),
+    "list": lambda: tarkit.open(["in.tar", "no.tar"]),
+    "file:": lambda: tarkit.open("file:no.tar"),
+    "stats": lambda: tarkit.stats("no.tar"),
+    "check": lambda: tarkit.check("no.tar"),
+    "index": lambda: tarkit.index("no.tar", "tsv"),
+    "loader": lambda: tarkit.loader("no.tar"),
+    "mix": lambda: tarkit.mix("no.yaml", 1),
+    "source of a mix": lambda: tarkit.mix([{"shards": "no.tar"}], 1),
+    "table": lambda: tarkit.create("no.csv", "out.tar"),
+    "order": lambda: list(tarkit.open("in.tar").sort(order_file="no.txt")),
+    "script": lambda: tarkit.open("in.tar").proc(script="no.sh").head(),
+    "rejects": lambda: tarkit.open("in.tar").map(dict, redo="no.tar").head(),
+    "removed": lambda: _without("in.tar"),
+}
+
+
+def _without(name: str) -> list[tarkit.Sample]:
+    data = tarkit.open(name)
+    os.unlink(name)
+    return list(data)
+
+
+@each_row("call", MISSING)
+def test_inputs_that_do_not_exist(call: str, archive: Archive) -> None:
+    """The error is a FileNotFoundError and a TarkitError, with the message of the command line."""
+    archive(MANY)
+    with pytest.raises(FileNotFoundError, match=r"in\.tar|no") as raised:
+        MISSING[call]()
+    error = raised.value
+    assert isinstance(error, tarkit.TarkitError)
+    assert error.errno == errno.ENOENT
+    assert str(error.filename) in str(error)
 
 
 def test_epochs(archive: Archive, run: Run) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import io
 import os
+import pickle
 import random
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,52 @@ def one(members: Any, **options: Any) -> tarkit.Sample:
     """Return the only sample of an archive of these members."""
     [sample] = tarkit.open(io.BytesIO(tar(members)), **options)
     return sample
+
+
+KEY = {
+    "b/k.x": b"1",
+    "b/k.cls": b"2",
+    "\udcff.x": b"1",
+    "\udcff.cls": b"2",
+}
+
+
+def test_the_key_in_all_forms_of_a_sample(archive: Archive) -> None:
+    """`key` and `["__key__"]` are the key, in whatever way a sample comes; items are fields alone."""
+    name = archive(KEY)
+    data, keys = tarkit.open(name), ["b/k", "\udcff"]
+    forms: list[Any] = [data, data.decode(), data.indexed(), data.decode().indexed(), data.select("x cls").sort()]
+    forms += [data.head(9), [data.get(key) for key in keys], tarkit.loader(name), tarkit.loader(data, decode=True)]
+    got: list[Any] = []
+    for options in ({}, {"decode": True}):
+        list(data.map(got.append, **options))  # type: ignore[arg-type, func-returns-value]
+    list(data.map(lambda samples: got.extend(samples) or [None] * len(samples), batch=2, decode=True))  # type: ignore[func-returns-value]
+    forms += [got[:2], got[2:4], got[4:]]
+    for form in forms:
+        found = list(form)
+        assert sorted(sample.key for sample in found) == sorted(keys), form
+        assert [sample["__key__"] for sample in found] == [sample.key for sample in found]
+        assert all("__key__" in sample and sample.get("__key__") == sample.key for sample in found)
+        if isinstance(found[0], tarkit.Sample):
+            assert [list(sample) for sample in found] == [["x", "cls"]] * 2
+            assert [len(sample) for sample in found] == [2, 2]
+            assert "__key__" not in dict(found[0])
+
+
+def test_a_field_with_the_name_of_the_key() -> None:
+    """Such a field of a foreign archive is found by its name, as all are."""
+    sample = one({"a.__key__": b"content"})
+    assert (sample["__key__"], sample.key, dict(sample)) == (b"content", "a", {"__key__": b"content"})
+
+
+def test_keys_of_records_can_be_copied(archive: Archive) -> None:
+    """A dict of a loader is a dict: copied, pickled, merged; without `__key__` it has no key."""
+    [record] = tarkit.loader(archive({"a.x": b"1"}))
+    assert record == {"__key__": "a", "__url__": "in.tar", "x": b"1"}
+    for made in (pickle.loads(pickle.dumps(record)), copy.copy(record), copy.deepcopy(record)):
+        assert (type(made), made, made.key) == (type(record), record, "a")
+    del record["__key__"]
+    assert not hasattr(record, "key")
 
 
 def test_a_mapping(archive: Archive) -> None:
