@@ -155,6 +155,13 @@ def stays(source: Source) -> bool:
     return source.seekable and not isinstance(source, Held)
 
 
+def unaltered(source: Source) -> Source:
+    """Return the archive if a source consists of ranges of it alone, so that no header was changed; else the source."""
+    if isinstance(source, AssembledSource) and all(piece is source.origin for piece, _, _ in source.pieces):
+        return source.origin
+    return source
+
+
 class RangeList:
     """The inputs and temporary files by number; converts samples to places and back.
 
@@ -203,6 +210,9 @@ class RangeList:
         """Return the place of ranges of the current input; those of a source that does not stay are copied."""
         source, number = self._source, self._input
         assert source is not None
+        if isinstance(source, AssembledSource) and stays(origin := unaltered(source)):
+            spans = [(low, high) for span in spans for _, low, high in source.within(*span)]
+            source = origin
         spans = spans or [(0, 0)]  # a sample without fields
         if stays(source):
             start, stop = spans[0]

@@ -9,10 +9,10 @@ There are two ways; the source of a sample decides:
 - by ranges: samples of files stay where they are; a compact list of ranks and ranges is sorted, and they are copied
   from the files in their new order. Data are read once and written once, beside the headers. Objects of stores whose
   samples are large are sorted like this as well, with many ranges requested ahead (`sample_prefetch`).
-- by runs: samples of streams, those with other fields or names than in their file, and those that code of the user
-  makes, are collected up to `memory`, sorted, and written to a temporary file as one run; the runs are merged. Data
-  are read twice and written twice, always in sequence; temporary space is the size of the data. Data that fit into
-  `memory` need none. Files are sorted like this when they are opened as streams (`DatasetReader.stream`, see
+- by runs: samples of streams, those with other names than in their file, and those that code of the user makes, are
+  collected up to `memory`, sorted, and written to a temporary file as one run; the runs are merged. Data are read
+  twice and written twice, always in sequence; temporary space is the size of the data. Data that fit into `memory`
+  need none. Files are sorted like this when they are opened as streams (`DatasetReader.stream`, see
   `memory.in_place`).
 
 A list that is larger than `memory` is sorted in runs itself (external merge sort: Knuth, TAOCP 3, 5.4).
@@ -39,6 +39,7 @@ from tarkit.sorting.ranges import (
     key_in,
     split_off_strays,
     stays,
+    unaltered,
     will_need,
 )
 from tarkit.sorting.runs import Record, Runs, SeenKeys
@@ -281,7 +282,7 @@ class Sorter:
         value = self.rank(sample, ordinal)
         if place is None:
             size = sum(stop - start for start, stop in spans)
-            if stays(sample.source) or value is None or size > self._large:
+            if stays(unaltered(sample.source)) or value is None or size > self._large:
                 place = places.keep(key, spans)
             else:
                 blob = b"".join([sample.source.read(*span) for span in spans])

@@ -23,6 +23,7 @@ from tarkit.api.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
 from tarkit.samples import reader
+from tarkit.samples.fields import Fields, parse_fields
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.sorting import memory as memories
@@ -457,3 +458,20 @@ def test_nothing_is_read_before_the_output_is_known(words: str, here: Path) -> N
     """An output that is an input is refused first, whatever is in the input."""
     Path("cut.tar").write_bytes(member("a.x") + member("b.x", b"x" * 600)[:700])
     assert "is both input and output" in tarkit(*words.split(), "cut.tar", "-o", "cut.tar", exit=2).stderr
+
+
+# ---- Samples whose fields were changed
+
+
+@each_row(("words", "stays_there"), [("y x", True), ("x", True), ("x new:y", False)])
+def test_changed_samples(words: str, stays_there: bool) -> None:
+    """Chosen fields of a file stay in it; where a header is new, the sample is copied. Both have the right bytes."""
+    rows = [(f"{number:03}.{field}", f"{number} {field}".encode() * 90) for number in range(200) for field in "xyz"]
+    contents = dict(rows)
+    changed = Fields(keep=parse_fields(words))(iter(SampleReader(on_disk(archive(rows)), Policy())), Policy())
+    sorter = Sorter(changed, lambda sample, _: sample.key and sample.key[::-1], 1 << 14)
+    names = [(word.split(":")[0], word.split(":")[-1]) for word in words.split()]
+    for sample, number in zip(sorter, sorted(range(200), key=lambda number: f"{number:03}"[::-1]), strict=True):
+        found = [(entry.name, sample.source.read(entry.data, entry.data + entry.size)) for entry in sample.entries]
+        assert found == [(f"{number:03}.{new}".encode(), contents[f"{number:03}.{old}"]) for new, old in names]
+    assert (sorter._places.stored == 0) == stays_there
