@@ -118,7 +118,7 @@ class Sample(Mapping[str, bytes]):
         return contents[name] if contents else self._read(self._index()[name])
 
     def __contains__(self, field: object) -> bool:
-        return isinstance(field, str) and (field == "__key__" or self._spelled(field) is not None)
+        return isinstance(field, str) and self._spelled(field) is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._small() or self._index())

@@ -282,7 +282,8 @@ def _iterable(value: Any) -> bool:
 
 def _a(value: object) -> str:
     """Return the type of a value with its article, for a message."""
-    return "None" if value is None else f"{'an' if type(value).__name__[:1] in 'aeiou' else 'a'} {type(value).__name__}"
+    name = "dict" if isinstance(value, KeyedDict) else type(value).__name__
+    return "None" if value is None else f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"
 
 
 def in_words(error: BaseException) -> str:

@@ -52,7 +52,7 @@ def test_the_key_in_all_forms_of_a_sample(archive: Archive) -> None:
         found = list(form)
         assert sorted(sample.key for sample in found) == sorted(keys), form
         assert [sample["__key__"] for sample in found] == [sample.key for sample in found]
-        assert all("__key__" in sample and sample.get("__key__") == sample.key for sample in found)
+        assert all(sample.get("__key__") == sample.key for sample in found)
         if isinstance(found[0], tarkit.Sample):
             assert [list(sample) for sample in found] == [["x", "cls"]] * 2
             assert [len(sample) for sample in found] == [2, 2]
