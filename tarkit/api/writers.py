@@ -40,6 +40,8 @@ class _SampleWriter:
         place = caller.f_code.co_filename, caller.f_lineno
         self._output = _OpenOutput(name, target, os.getpid(), place)
         self._unclosed = finalize(self, self._output.drop)
+        if (util := sys.modules.get("multiprocessing.util")) is not None:  # its forks end without functions of atexit
+            util.Finalize(self, self._unclosed, exitpriority=0)
 
     @property
     def samples(self) -> int:

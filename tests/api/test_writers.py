@@ -335,6 +335,32 @@ def test_a_program_that_forgets_to_close(kind: str, end: str, here: Path) -> Non
     assert sorted(os.listdir()) == complete
 
 
+IN_A_FORK = """
+import multiprocessing, sys, tarkit
+def work():
+    global out
+    out = tarkit.TarWriter("o.tar")
+    out.write("k", {"x": 1})
+    if sys.argv[2] == "close": out.close()
+context = multiprocessing.get_context(sys.argv[1])
+if __name__ == "__main__":
+    process = context.Process(target=work)
+    process.start()
+    process.join()
+"""
+
+
+@each_row(("start", "end"), [(start, end) for start in ("fork", "spawn") for end in ("close", "")])
+def test_a_process_that_forgets_to_close(start: str, end: str, here: Path) -> None:
+    """A process of `multiprocessing` warns at its end too, and leaves no file."""
+    Path("program.py").write_text(IN_A_FORK)
+    ran = subprocess.run(
+        [sys.executable, "program.py", start, end], capture_output=True, text=True, check=True, env=CLEAN
+    )
+    assert ("o.tar: the writer was never closed, lost samples: 1 of 1" in ran.stderr) == (end != "close")
+    assert sorted(os.listdir()) == ["o.tar", "program.py"][end != "close" :]
+
+
 def test_a_program_that_ends_without_close(here: Path) -> None:
     """It leaves no file, and neither does one that ends by an exception."""
     for last in ("", "raise SystemExit", "1 / 0"):
