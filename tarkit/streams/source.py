@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tarkit.stores.store import StoreOptions
 
 HELD = 16 << 20  # bytes: the largest window of a stream in memory
-SPLICED = 1 << 20  # bytes: shorter ranges are not worth a splice
+SPLICED = 1 << 20  # bytes: shorter ranges are not worth a splice from a pipe to a file
 _STEP = 1 << 28  # bytes of one splice: signals are handled between two of them
 
 Gather = Callable[[Sequence[int], Sequence[int], Sequence[int]], bytes | None]
@@ -406,7 +406,9 @@ class StreamSource:
         self._drop_overflow()
         self._base, self._filled = start, 0
         fd = self.reader.fileno()
-        spliced = fd is not None and sink.fd is not None and stop - start >= SPLICED and hasattr(os, "splice")
+        spliced = fd is not None and stop - start >= SPLICED and hasattr(os, "splice")
+        # A pipe gets copies, see `tarkit.streams.copy`. A splice from pipe to pipe was not faster.
+        spliced = spliced and sink.fd is not None and not is_pipe(sink.fd)
         while self._base < stop:
             if spliced:
                 got = self._splice(fd, sink.fd, stop - self._base)  # type: ignore[arg-type]

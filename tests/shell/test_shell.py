@@ -486,7 +486,7 @@ def test_commands_that_are_not_read_to_their_end(words: str) -> None:
 
 
 def test_large_samples_to_a_command_that_exited(quick: None) -> None:
-    """Data spliced from pipe to pipe cause the same errors as data that are written."""
+    """Long copies from pipe to pipe cause the same errors as short writes."""
     sh("truncate -s 30M zeros; printf 'x.bin zeros\\n' > recipe")
     for words, message in (
         ("-o pipe:false", "command ended with status 1: false"),

@@ -89,6 +89,16 @@ def test_copy(source: int, target: Target) -> None:
     assert target.close() == expected
 
 
+def test_a_pipe_gets_copies(source: int) -> None:
+    """What is written to the file after the copy does not change what is in the pipe."""
+    read, write = os.pipe()
+    Copier(write).copy(source, 100, 60_000)
+    os.pwrite(source, bytes(len(DATA)), 0)
+    os.close(write)
+    with open(read, "rb") as file:
+        assert file.read() == DATA[100:60_000]
+
+
 NUMBERS = [errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EBADF, errno.EOPNOTSUPP, errno.EPERM]
 
 

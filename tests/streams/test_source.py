@@ -518,8 +518,26 @@ def test_splice_when_the_stream_is_cut(pipe: Callable[[bytes], int], tmp_path: P
     assert os.listdir(tmp_path) == []
 
 
-def test_splice_to_a_closed_pipe(pipe: Callable[[bytes], int]) -> None:
-    """The error has the name of the sink, as for a write."""
+def test_no_splice_to_a_pipe(pipe: Callable[[bytes], int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe gets copies: pages of the pipe that is read may be those of a file, which can change."""
+    monkeypatch.setattr(os, "splice", lambda *args: pytest.fail("spliced"))
+    read, write = os.pipe()
+    found: list[bytes] = []
+
+    def drain() -> None:
+        with open(read, "rb") as file:
+            found.append(file.read())
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    StreamSource(DescriptorReader(pipe(big())), "x.tar").send(0, 5 * MIB, Sink(write, "out"))
+    os.close(write)
+    reader.join()
+    assert found == [big()]
+
+
+def test_a_long_copy_to_a_closed_pipe(pipe: Callable[[bytes], int]) -> None:
+    """The error has the name of the sink, as for a short write."""
     read, write = os.pipe()
     os.close(read)
     with pytest.raises(BrokenPipeError) as error:
