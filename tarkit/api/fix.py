@@ -85,7 +85,7 @@ class Fix:
         """Yield the findings of an input, and plan its copy."""
 
         def opened() -> Source:
-            source = open_source(location, tmpdir=asked.tmpdir)
+            source = open_source(location, tmpdir=asked.tmpdir, stream=location.kind == "url")
             if isinstance(source, StreamSource):
                 source = self._spooled = spooled(source, self._spooled)
             return source

@@ -23,10 +23,14 @@ def is_odd(name: bytes) -> bool:
 
 @dataclass
 class FieldSet:
-    """The fields of some samples, in order; `first` is the offset and the key of the first of these samples."""
+    """The fields of some samples, in order; `first` is the offset and the key of the first of these samples.
+
+    `number` counts the sets of a shard from 0; it is SETS for one that is not remembered.
+    """
 
     names: tuple[bytes, ...]
     first: tuple[int, bytes]
+    number: int
     count: int = 0
     lower: frozenset[bytes] = field(init=False)
     has_duplicates: bool = field(init=False)
@@ -47,18 +51,28 @@ class FieldSets:
         self.shard = shard
         self.known: dict[tuple[bytes, ...], FieldSet] = {}
         self.others = 0
+        self._numbered: list[tuple[bytes, ...]] = []
 
     def of(self, names: tuple[bytes, ...], start: int, key: bytes) -> FieldSet:
         """Count a sample with these fields and return their set."""
         found = self.known.get(names)
         if found is None:
-            found = FieldSet(names, (start, key))
+            found = FieldSet(names, (start, key), len(self.known))
             if len(self.known) < SETS:
                 self.known[names] = found
+                self._numbered.append(names)
             else:
                 self.others += 1
         found.count += 1
         return found
+
+    def have_equal_names(self, numbers: Iterable[int]) -> bool | None:
+        """Return whether a field is in two of the sets with these numbers, or twice in one; None if that is unknown."""
+        numbers = list(numbers)
+        if SETS in numbers:
+            return None
+        names = [name for number in numbers for name in self._numbered[number]]
+        return len(set(names)) < len(names)
 
     def counts(self) -> Counter[frozenset[bytes]]:
         """Return the number of samples by set of fields, in lower case."""

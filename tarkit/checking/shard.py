@@ -38,7 +38,7 @@ BATCH = 1000  # samples that are yielded together
 CheckedSample = tuple[bytes, int, bytes]  # key, offset and, if requested, the encoded hashes of the contents
 Item = Finding | list[CheckedSample] | ShardReport
 
-_OFFSET = Struct("<Q")
+_PLACE = Struct("<QH")  # the offset of a sample and the number of its set of fields
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,10 @@ class ShardCheck:
             if self._contents is not None:
                 self._batch.append((key, start, self._contents.take(entries, length)))
                 return
-            self._keys.add(key, _OFFSET.pack(start))
             if self.asked.keys:
                 self._batch.append((key, start, b""))
             fields = self._sets.of(tuple([entry[0][length:] for entry in entries]), start, key)
+            self._keys.add(key, _PLACE.pack(start, fields.number))
             if fields.has_duplicates:
                 self._report_duplicates(key, entries)
             if self.asked.require:
@@ -247,9 +247,12 @@ class ShardCheck:
 
     def _check_scattered(self) -> None:
         repeated = []
-        for key, offsets in self._keys.repeated():
-            first, *rest = [_OFFSET.unpack(offset)[0] for offset in offsets]
-            repair = scattered_hint(equal_parts(self.source, key, [first, *rest]), GATHERS)
+        for key, places in self._keys.repeated():
+            (first, *rest), numbers = zip(*map(_PLACE.unpack, places), strict=True)
+            equal = self._sets.have_equal_names(numbers)
+            if equal is None:
+                equal = equal_parts(self.source, key, [first, *rest])
+            repair = scattered_hint(equal, GATHERS)
             repeated += [(offset, key, first, repair) for offset in rest]
         for offset, key, first, repair in sorted(repeated):
             what = f"the key {show(key)} occurs again, first at {first}"
@@ -269,7 +272,8 @@ def check_shard(location: Location, index: int, asked: Asked) -> Iterator[Item]:
         Usage: the input is a terminal.
         OSError: a temporary file cannot be written.
     """
-    return check_source(location, index, asked, lambda: open_source(location, tmpdir=asked.tmpdir))
+    stream = asked.contents and location.kind == "url"  # each byte is read
+    return check_source(location, index, asked, lambda: open_source(location, tmpdir=asked.tmpdir, stream=stream))
 
 
 def check_source(

@@ -39,8 +39,8 @@ COST = (
     "One pass over headers; contents are read with --manifest (sha256) and --same-as, and where a shard is compressed "
     "or a stream. Memory does not grow with the data.\f Keys are sorted in 64 MiB, and then in temporary space, which "
     "is written once and read once. --fix keeps about 350 bytes for each sample of an input, of all inputs with one "
-    "OUT or --unique, and copies streams and compressed inputs to temporary space; --against keeps the keys of the "
-    "table."
+    "OUT or --unique, and copies streams, compressed inputs and URLs to temporary space; --against keeps the keys of "
+    "the table."
 )
 
 

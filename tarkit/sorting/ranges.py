@@ -39,6 +39,7 @@ LEAST = 128  # as many are not divided into halves
 SMALL = 1 << 13  # maximum of bytes of a sample that is read together with others
 READ = 1 << 20  # maximum of bytes that are read together
 MOST = 16 << 20  # maximum of bytes of a run of samples that follow each other
+FETCHED = 1 << 16  # bytes of a sample of an object that is copied while it is passed: a later request takes longer
 
 Range = tuple[int, int, int, int, int]  # input, file, start, offset, length
 
@@ -162,10 +163,16 @@ def unaltered(source: Source) -> Source:
     return source
 
 
+def is_object(source: Source) -> bool:
+    """Return whether a source is an object of a store, read by ranges."""
+    return isinstance(source, WindowSource) and source.url is not None
+
+
 class RangeList:
     """The inputs and temporary files by number; converts samples to places and back.
 
-    Bytes of sources that do not stay, such as streams, are copied to temporary space; `stored` counts them.
+    Bytes of sources that do not stay, such as streams, are copied to temporary space, and so are those of small samples
+    of objects; `stored` counts them.
     """
 
     def __init__(self, tmpdir: str | None) -> None:
@@ -214,7 +221,7 @@ class RangeList:
             spans = [(low, high) for span in spans for _, low, high in source.within(*span)]
             source = origin
         spans = spans or [(0, 0)]  # a sample without fields
-        if stays(source):
+        if stays(source) and not (is_object(source) and spans[-1][1] - spans[0][0] <= FETCHED):
             start, stop = spans[0]
             if len(spans) == 1 and stop - start < SHORT_LIMIT:
                 return SHORT.pack(0, self.here, start, stop - start) + (key or b"")

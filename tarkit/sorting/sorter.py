@@ -36,6 +36,7 @@ from tarkit.sorting.ranges import (
     Place,
     RangeList,
     Span,
+    is_object,
     key_in,
     split_off_strays,
     stays,
@@ -213,13 +214,16 @@ class Sorter:
                 source = piece.source
                 if self._places.enter(source):
                     will_need(source)
-                in_place, file = stays(source), self._places.here
+                in_place, file = stays(source) and not is_object(source), self._places.here
             if isinstance(piece, TarSample):
                 samples = (piece,)
             elif of_run is None or piece.stop - piece.start >= SHORT_LIMIT or (ranks := of_run(piece)) is None:
                 samples = piece.samples()
             else:
-                records += _records(piece, ranks, ordinal, file)
+                if in_place:
+                    records += _records(piece, ranks, ordinal, file)
+                else:
+                    self._take_run(piece, ranks, ordinal)
                 if remembers:
                     remember(piece.keys, recall)
                 ordinal += len(piece.keys)
@@ -292,6 +296,14 @@ class Sorter:
         else:
             self._runs.add(value, ordinal, place, blob)
         return True
+
+    def _take_run(self, run: RunOfSamples, ranks: Sequence[bytes], ordinal: int) -> None:
+        """Find the places of a run of samples in an object, of which small ones are copied."""
+        starts = chain((run.start,), run.stops)
+        for number, (key, rank, start, stop) in enumerate(
+            zip(run.keys, ranks, starts, run.stops, strict=False), ordinal
+        ):
+            self._runs.add(rank, number, self._places.keep(key, [(start, stop)]))
 
     def _flush(self) -> None:
         """Gather the samples of one key, and find ranks for samples without one."""

@@ -195,8 +195,11 @@ class RemoteObject:
         with closing(Transfer(self, start, stop)) as transfer:
             return call_interruptibly(transfer.rest)
 
-    def stream(self, start: int = 0, stop: int | None = None) -> Stream:
-        """Return a reader of bytes [start, stop), in order. What the first request has read is not requested again."""
+    def stream(self, start: int = 0, stop: int | None = None, eager: bool = True) -> Stream:
+        """Return a reader of bytes [start, stop), in order. What the first request has read is not requested again.
+
+        One that is not `eager` may be closed soon: it requests no more bytes ahead than were read.
+        """
         opening, self._opening = self._opening, None
         head = self._head if (start, stop) == (0, None) else b""
         if opening is not None and (start > 0 or stop is not None):
@@ -207,7 +210,7 @@ class RemoteObject:
             opening = Transfer(self, begun, begun + FIRST if self.info.ranges else None)
         whole = start == 0 and stop in (None, self.info.size)
         check = ChecksumCheck(self.info.checksum) if whole and self.info.checksum else None
-        return Stream(self, opening, stop, check, head)
+        return Stream(self, opening, stop, check, head, eager=eager)
 
     def read_all(self) -> bytes:
         """Return all bytes. Raises TarkitError if they have another length or checksum than the server names."""
@@ -323,6 +326,7 @@ class Stream:
         stop: where the bytes end; None is the end of the object.
         check: computes the checksum, if all bytes are read and there is one to compare with.
         head: bytes before those of the first range, which come first.
+        eager: request ranges ahead at once, and not only as many bytes as were read.
     """
 
     def __init__(
@@ -332,6 +336,8 @@ class Stream:
         stop: int | None = None,
         check: ChecksumCheck | None = None,
         head: bytes = b"",
+        *,
+        eager: bool = True,
     ) -> None:
         self._remote = remote
         self._check = check
@@ -341,6 +347,8 @@ class Stream:
         self._rest = memoryview(head)
         self._size = FIRST
         self._next = self._stop
+        self._begun = self._taken = opening.position - len(head)  # the first byte, and the first that is not read
+        self._eager = eager
         if self._whole is not None:
             self._whole.stop = self._stop
         elif opening.stop is not None and self._stop is not None:
@@ -360,6 +368,11 @@ class Stream:
                     raise TarkitError(f"{self._remote.name}: {what}", "read it again, or compare it with its origin")
         return data
 
+    @property
+    def requested(self) -> int:
+        """The position up to which bytes are requested or read."""
+        return self._taken if self._next is None or self._whole is not None else self._next
+
     def _read(self, n: int) -> bytes:
         if self._whole is not None:
             return ThreadCall(partial(self._whole.read, n)).result()
@@ -371,6 +384,7 @@ class Stream:
             with closing(transfer):
                 self._rest = memoryview(task.result())
         data, self._rest = bytes(self._rest[:n]), self._rest[n:]
+        self._taken += len(data)
         return data
 
     def close(self) -> None:
@@ -383,10 +397,12 @@ class Stream:
         self._rest = memoryview(b"")
 
     def _request_more(self) -> None:
-        """Request further ranges, up to FLIGHT at a time."""
+        """Request further ranges, up to FLIGHT at a time; one at least."""
         while (
             self._next is not None and self._stop is not None and self._next < self._stop and len(self._flight) < FLIGHT
         ):
+            if self._flight and not self._eager and self._next - self._taken >= self._taken - self._begun:
+                return
             self._size = min(2 * self._size, LARGEST)
             start, self._next = self._next, min(self._next + self._size, self._stop)
             transfer = Transfer(self._remote, start, self._next)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import get_ident
+
 from tarkit.errors import Problem
 from tarkit.stores.transfer import RemoteObject, Stream, ThreadCall, Transfer
 from tarkit.streams.copy import CHUNK
@@ -11,16 +13,23 @@ from tarkit.streams.source import WindowSource
 SKIPPED = 1 << 16
 """Bytes between two positions that are read and dropped; a larger gap takes a request of its own."""
 
+KEPT = 1 << 18
+"""Bytes that were not released and stay in the window when it moves on: the contents of a sample of that size."""
+
+KEPT_WHOLE = 1 << 20
+"""The same once contents of samples are read whole. Then as many bytes between two positions are not skipped."""
+
 
 class RemoteSource(WindowSource):
     """An object that ranges of bytes are requested of.
 
     While positions grow by small steps, the object is read as a stream, with several ranges in flight; a large step
-    closes the stream.
+    closes the stream. The thread that calls `peek` reads from the window what is in it, without a request. Where that
+    thread reads an eighth of a sample at once, the window passes over the contents of the next ones as well.
     """
 
     ahead = (1 << 12, 1 << 15, 1 << 18, 1 << 20)
-    gap = ahead[-1]  # no other limit
+    gap = SKIPPED
 
     def __init__(self, remote: RemoteObject, name: str) -> None:
         assert remote.info.size is not None
@@ -29,25 +38,44 @@ class RemoteSource(WindowSource):
         self._remote = remote
         self._stream: Stream | None = None
         self._position = 0  # of the stream
+        self._kept = 0  # what is before was released
+        self._thread = 0  # the one that called `peek`
+        self._whole = False  # whether contents are read
 
     def peek(self, pos: int, n: int) -> memoryview:
         """Return at least `n` bytes from `pos` on, fewer only at the end; valid until the next call."""
-        return super().peek(pos, max(min(n, (self.size or 0) - pos), 0))  # the window stays at the end
+        self._thread = get_ident()
+        n = max(min(n, (self.size or 0) - pos), 0)  # the window stays at the end
+        kept, most = self._kept, KEPT_WHOLE if self._whole else KEPT
+        if pos + n > self._end and self._base <= kept <= self._end and 0 < pos - kept <= most and self._is_near(pos):
+            return super().peek(kept, pos - kept + n)[pos - kept :]
+        return super().peek(pos, n)
+
+    def _is_near(self, pos: int) -> bool:
+        return super()._is_near(pos) or (self._whole and self._base <= pos <= self._end + KEPT_WHOLE)
+
+    def release(self, pos: int) -> None:
+        """Declare that the bytes before `pos` are not needed soon."""
+        self._kept = pos
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop). It may be called from any thread."""
-        return self.whole(self._remote.read(start, stop), start, stop)
+        if self._thread == get_ident():
+            if self._base <= start and stop <= self._end:
+                return bytes(self._seen[start - self._base : stop - self._base])
+            self._whole = self._whole or 0 < self._base - self._kept < 8 * (stop - start)
+        return self.complete(self._remote.read(start, stop), start, stop)
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
         if stop - start <= CHUNK or (self._base <= start and stop <= self._end):
-            sink.write(self.recent(start, stop))
+            sink.write(self.read(start, stop))
             return
         with self._remote.stream(start, stop) as stream:
             while data := stream.read(CHUNK):
                 sink.write(data)
                 start += len(data)
-        self.whole(b"", start, stop)
+        self.complete(b"", start, stop)
 
     @property
     def written(self) -> int | None:
@@ -70,7 +98,7 @@ class RemoteSource(WindowSource):
     def unchanged(self) -> None:
         """Do nothing: each reply is of the version that was opened."""
 
-    def whole(self, data: bytes, start: int, stop: int) -> bytes:
+    def complete(self, data: bytes, start: int, stop: int) -> bytes:
         """Return the bytes of a range; raise Problem if the object ends before its end."""
         if start + len(data) < stop and len(data) < stop - start:
             raise Problem("truncated", self.name, start + len(data), "the object ends inside an entry")
@@ -84,14 +112,16 @@ class RemoteSource(WindowSource):
         super().close()
 
     def _read_into(self, view: memoryview, pos: int, n: int) -> int:
-        if self._stream is not None and not 0 <= pos - self._position <= SKIPPED:
-            self._drop_stream()
+        if self._stream is not None:
+            reach = max(self._position + SKIPPED, self._stream.requested)
+            if not self._position <= pos <= reach:
+                self._drop_stream()
         if self._stream is None:
             if self._level < len(self.ahead) - 1:
                 data = self._remote.read(pos, pos + len(view), n)
                 view[: len(data)] = data
                 return len(data)
-            self._stream, self._position = self._remote.stream(pos), pos
+            self._stream, self._position = self._remote.stream(pos, eager=False), pos
         while self._position < pos and (data := self._stream.read(pos - self._position)):
             self._position += len(data)
         got = 0
@@ -118,7 +148,7 @@ class RemoteRange:
 
     def result(self) -> bytes:
         """Wait for the bytes and return them."""
-        return self._source.whole(self._task.result(), self._start, self._stop)
+        return self._source.complete(self._task.result(), self._start, self._stop)
 
     def close(self) -> None:
         """Close the connection."""

@@ -87,7 +87,8 @@ class WindowSource:
     """A source whose bytes can be read in any order, with a window of those that were read last.
 
     Attributes:
-        ahead: bytes that are read ahead, by level. The level rises while the next position is near, else it falls.
+        ahead: bytes that are read ahead, by level. The level rises while the next position is near, else it falls; a
+            position before what is held begins at the lowest.
         gap: a position with more bytes between it and what is held is not near, nor one with more than `ahead`.
         url: the URL of an object of a store, for requests; None for files.
         options: how the URL is reached.
@@ -115,8 +116,12 @@ class WindowSource:
         at = pos - self._base
         if at >= 0 and pos + n <= self._end:
             return self._seen[at:]
-        near = pos - self._end <= min(self.ahead[self._level], self.gap)
-        self._level = min(self._level + 1, len(self.ahead) - 1) if near else max(self._level - 1, 0)
+        if at < 0:
+            self._level = 0
+        elif self._is_near(pos):
+            self._level = min(self._level + 1, len(self.ahead) - 1)
+        else:
+            self._level = max(self._level - 1, 0)
         want = self.ahead[self._level]
         if len(self._view) < want and n <= want:
             self._view = new_buffer(want)
@@ -128,6 +133,10 @@ class WindowSource:
         got = held + self._read_into(view[held:], pos + held, n - held)
         self._seen, self._base, self._end = view[:got], pos, pos + got
         return self._seen
+
+    def _is_near(self, pos: int) -> bool:
+        """Return whether a position is in what is held or at most so far behind it as is read ahead."""
+        return self._base <= pos <= self._end + min(self.ahead[self._level], self.gap)
 
     def recent(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop), from memory if they were read ahead. Only for the thread that calls `peek`."""

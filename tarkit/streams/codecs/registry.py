@@ -12,6 +12,7 @@ import os
 from typing import NamedTuple
 
 from tarkit.errors import Unsupported, Usage
+from tarkit.sizes import parse_count
 
 
 class Codec(NamedTuple):
@@ -267,9 +268,10 @@ def parse_spec(spec: str) -> tuple[str, int | None]:
         return name, None
     if name == "none":
         raise Usage(f"'{spec}': none has no levels")
-    if not (digits.isascii() and digits.isdigit()):
+    level = parse_count(digits)
+    if level is None:
         raise _bad_level(name, digits)
-    return name, legal_level(name, int(digits))
+    return name, legal_level(name, level)
 
 
 def legal_level(name: str, level: int | None) -> int:
