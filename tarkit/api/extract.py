@@ -14,10 +14,9 @@ from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.extraction.directory import OutputDirectory
 from tarkit.extraction.extraction import Extraction, way_out
 from tarkit.problems import PROBLEMS
-from tarkit.samples.dataset import open_source
+from tarkit.samples.dataset import is_plain_file
 from tarkit.shards.template import refuse_braces
 from tarkit.stores.schemes import refuse_url
-from tarkit.streams.location import Location
 
 FileTime = Literal["source", "now"]
 
@@ -69,7 +68,7 @@ def extract(
         if report is not None:
             below = os.path.relpath(os.path.realpath(report), os.path.realpath(directory))
             extraction.reserved = os.fsencode(below)
-        twice = all(map(_readable_twice, data.locations))
+        twice = all(map(is_plain_file, data.locations))
         samples, flow = data.samples(run, moves=False, directory=temporary, spool=twice and data.runs_code)
         with flow:
             if twice:
@@ -97,19 +96,6 @@ def _check_directory(directory: str) -> None:
         refuse_braces(directory, "make the directory first if that is its name")
     elif not os.path.isdir(directory):
         raise Usage(f"{spell('directory')} {show(directory)}: it is a file, not a directory")
-
-
-def _readable_twice(location: Location) -> bool:
-    """Return whether an input is a plain file; opening a stream would consume its first bytes."""
-    if location.kind not in ("path", "stdin"):
-        return False
-    if location.kind == "path" and not os.path.isfile(location.text):
-        return False
-    if location.kind == "stdin" and not os.path.isfile("/dev/stdin"):
-        return False
-    source = open_source(location)
-    source.close()
-    return source.seekable
 
 
 def _in_the_way(output: OutputDirectory, extraction: Extraction) -> TarkitError:

@@ -128,6 +128,25 @@ def open_source(
     return _stream(reader, location, ahead, tmpdir, None if offset else file)
 
 
+def is_plain_file(location: Location) -> bool:
+    """Return whether an input is a regular file with a plain archive, which can be read twice; stdin stays where it is.
+
+    Raises:
+        OSError: the file cannot be read.
+        Unsupported: there is no decoder for its compression.
+    """
+    if location.kind == "path" and os.path.isfile(location.text):
+        fd = os.open(location.text, os.O_RDONLY | os.O_CLOEXEC)
+    elif location.kind == "stdin" and stat.S_ISREG(os.fstat(0).st_mode):
+        fd = os.dup(0)
+    else:
+        return False
+    try:
+        return _codec(os.pread(fd, SNIFFED, os.lseek(fd, 0, os.SEEK_CUR)), location) is None
+    finally:
+        os.close(fd)
+
+
 def _open_url(
     location: Location, ahead: bool, tmpdir: str | None, stream: bool, reordered: bool
 ) -> WindowSource | StreamSource:
