@@ -6,11 +6,23 @@ import re
 
 from tarkit.errors import Usage, show
 
+LARGEST = 2**63 - 1
+"""The largest number of an option or argument that counts something."""
+
+LONGEST = 10**9
+"""The longest time-out in seconds, 31 years: the system takes no longer ones."""
+
 _UNITS = {"": 1, "b": 1}
 _UNITS |= {f"{letter}{tail}": 1000**power for power, letter in enumerate("kmgt", 1) for tail in ("", "b")}
 _UNITS |= {f"{letter}{tail}": 1024**power for power, letter in enumerate("kmgt", 1) for tail in ("i", "ib")}
 
 _SIZE = r"(?i)([0-9]{1,30})(?:\.([0-9]{0,30}))?(?:e\+?([0-9]{1,2}))?([a-z]*)"
+
+
+def parse_count(text: str) -> int | None:
+    """Return a number in digits, up to LARGEST; None for any other text."""
+    number = int(text) if re.fullmatch("[0-9]{1,19}", text) else None
+    return number if number is None or number <= LARGEST else None
 
 
 def parse_size(text: str, count_option: str | None = None) -> int:
@@ -25,7 +37,7 @@ def parse_size(text: str, count_option: str | None = None) -> int:
         raise Usage(f"invalid size {show(text)}", "sizes look like 500M, 1.5GB, 16MiB or 1e9 (bytes)")
     whole, decimals, power = found[1], found[2] or "", int(found[3] or 0)
     size: int = int(whole + decimals) * 10**power * factor // 10 ** len(decimals)
-    if size >= 2**63:
+    if size > LARGEST:
         raise Usage(f"invalid size {show(text)}: 8 EiB or more")
     if size < 1:
         raise Usage(f"invalid size {show(text)}: the minimum is 1 byte")

@@ -68,8 +68,8 @@ FOLDERS = {
     "media": "errors",
     "problems": "errors",
     "signals": "errors",
-    "streams.codecs": "errors",
     "sizes": "errors",
+    "streams.codecs": "errors sizes",
     "threads": "errors",
     "stores": "redaction errors sizes threads",
     "streams": "redaction errors signals streams.codecs stores",
@@ -85,16 +85,17 @@ FOLDERS = {
     "extraction": "errors problems streams tar samples",
     "inspecting": "errors media problems stores streams tar samples",
     "indexing": "errors problems streams.codecs stores streams tar tables samples export",
-    "proc": "redaction errors media problems signals streams tar tables samples",
+    "proc": "redaction errors media problems signals sizes streams tar tables samples",
     "shards": "errors problems signals streams.codecs sizes stores streams tar tables samples",
     "checking": "errors problems streams.codecs stores streams spill tar tables samples shards",
     "sorting": "errors problems stores streams spill tar tables samples shards",
     "packing": (
-        "errors problems signals streams.codecs stores streams spill tar tables parallel samples export shards sorting"
+        "errors problems signals sizes streams.codecs stores streams spill tar tables parallel samples export shards "
+        "sorting"
     ),
     "views": "errors streams tables inspecting packing",
     "api": (
-        "errors media problems streams.codecs threads stores streams tar tables zip parallel mixing messages "
+        "errors media problems sizes streams.codecs threads stores streams tar tables zip parallel mixing messages "
         "samples export extraction inspecting indexing proc shards checking sorting views"
     ),
     "api.tree": "errors streams.codecs stores streams tables shards packing api",
@@ -104,12 +105,12 @@ FOLDERS = {
     "cluster": "errors problems stores streams spill tar parallel samples shards sorting api jobs",
     "tarkit": "errors inspecting shards checking sorting api api.tree loading jobs cluster",
     "cli": (
-        "redaction errors problems signals streams.codecs threads stores streams tar mixing samples proc shards "
+        "redaction errors problems signals sizes streams.codecs threads stores streams tar mixing samples proc shards "
         "checking sorting packing views api api.tree jobs cluster tarkit"
     ),
     "__main__": "tar tarkit cli",
     "commands": (
-        "errors problems stores streams mixing samples export inspecting indexing proc shards checking sorting "
+        "errors problems sizes stores streams mixing samples export inspecting indexing proc shards checking sorting "
         "packing views api api.tree jobs cli"
     ),
 }
@@ -390,11 +391,11 @@ def click() -> set[str]:
 
 
 def test_start(click: set[str]) -> None:
-    """--help loads click, the table of commands, errors and signals; no command, no heavy module."""
+    """--help loads click, the table of commands, errors, sizes and signals; no command, no heavy module."""
     modules = loaded("--help")
     ours = {each for each in modules if each.partition(".")[0] == "tarkit"}
     own = {f"tarkit.cli.{name}" for name in ("app", "command", "messages")}
-    top = {f"tarkit.{name}" for name in ("cli", "errors", "redaction", "signals", "threads")}
+    top = {f"tarkit.{name}" for name in ("cli", "errors", "redaction", "signals", "sizes", "threads")}
     assert ours == {"tarkit", *top, *own}
     assert not heavy(modules - click)
 

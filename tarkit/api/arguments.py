@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
+from math import isfinite
 from typing import ParamSpec, TypeVar, get_args
 
 from tarkit.errors import Usage, warn
+from tarkit.sizes import LARGEST
 from tarkit.tar.block import EARLIEST, LATEST
 
 Given = ParamSpec("Given")
@@ -24,8 +26,11 @@ def check_text(**arguments: str) -> None:
 
 
 def check_number(**arguments: float) -> None:
-    """Raise TypeError for a value that is not a number; a bool is none."""
+    """Raise TypeError for a value that is not a number, and Usage for one that is not finite; a bool is none."""
     _require("a number", lambda value: hasattr(value, "__float__") and not isinstance(value, bool), arguments)
+    for name, value in arguments.items():
+        if not isfinite(value):
+            raise Usage(f"{name}={value}: it is a finite number")
 
 
 def check_whole(**arguments: int) -> None:
@@ -39,12 +44,17 @@ def check_function(**arguments: object) -> None:
 
 
 def check_at_least(least: int, **arguments: int | None) -> None:
-    """Raise TypeError for a value that is not a whole number, and Usage for one below `least`. None is accepted."""
+    """Raise TypeError for a value that is not a whole number, and Usage for one below `least` or above LARGEST.
+
+    None is accepted.
+    """
     for name, value in arguments.items():
         if value is not None:
             check_whole(**{name: value})
             if value < least:
                 raise Usage(f"{name}={value}: it is at least {least}")
+            if value > LARGEST:
+                raise Usage(f"{name}={value}: it is at most {LARGEST}")
 
 
 def check_seconds(**arguments: int) -> None:
@@ -103,6 +113,7 @@ def parse_slice(given: slice | None) -> tuple[int, int | None, int] | None:
     check_whole(start=start, stop=start if stop is None else stop, step=step)
     if min(start, step - 1, start if stop is None else stop) < 0:
         raise Usage(f"{given}: a slice counts from the start, with a step of at least 1")
+    check_at_least(0, start=start, stop=stop, step=step)
     return start, stop, step
 
 

@@ -28,6 +28,7 @@ from tarkit.proc.policy import FailurePolicy, OnError, merge_rejects, parse_limi
 from tarkit.proc.run import SampleRun, number_jobs, prepare_jobs
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample
+from tarkit.sizes import LONGEST
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.location import Location
 from tarkit.tar.writer import EntryWriter
@@ -139,8 +140,8 @@ class SampleWork(Step):
         check_choice("on_error", self.on_error, OnError)
         if self.timeout is not None:
             check_number(timeout=self.timeout)
-        if self.timeout is not None and not self.timeout > 0:
-            raise Usage(f"timeout={self.timeout}: it is more than 0 seconds, or None")
+        if self.timeout is not None and not 0 < self.timeout <= LONGEST:
+            raise Usage(f"timeout={self.timeout}: it is more than 0 seconds and at most {LONGEST}, or None")
         self._limit = None if self.max_errors is None else parse_limit(str(self.max_errors))
         goes_on = self._limit is not None or self.rejects is not None
         if self.on_error == "error" and goes_on:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 import click
 
 from tarkit.cli.messages import say
 from tarkit.errors import Usage
+from tarkit.sizes import LARGEST, LONGEST
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -36,6 +38,13 @@ class Option(click.Option):
 
     def __init__(self, *args: Any, section: str, more: str = "", detail: bool = False, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        kind = self.type
+        if isinstance(kind, click.IntRange):
+            self.type = WholeNumber(kind.min, kind.max)
+        elif isinstance(kind, click.FloatRange):
+            self.type = RealNumber(kind.min, kind.max, kind.min_open, kind.max_open)
+        elif kind is click.FLOAT:
+            self.type = RealNumber()
         self.section = section
         self.more = more
         self.detail = detail
@@ -212,7 +221,7 @@ def url_options() -> list[Option]:
         ),
         option(
             "--net-timeout",
-            type=click.FloatRange(0, min_open=True),
+            type=click.FloatRange(0, LONGEST, min_open=True),
             metavar="S",
             help="A connection is broken after S seconds without a byte.  [default: 60]",
         ),
@@ -296,15 +305,28 @@ class Word(click.types.StringParamType):
 
 
 class WholeNumber(click.IntRange):
-    """A whole number in a range."""
+    """A whole number in a range, up to LARGEST."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number."""
         try:
-            int(value)
+            number = int(value)
         except ValueError:
             self.fail(f"{value!r} is not a whole number", param, ctx)
+        if number > LARGEST:
+            self.fail(f"{value!r} is more than {LARGEST}", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class RealNumber(click.FloatRange):
+    """A finite number in a range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
 
 
 class Command(click.Command):
@@ -325,8 +347,6 @@ class Command(click.Command):
         for param in self.params:
             if param.type is click.STRING:
                 param.type = Word()
-            elif type(param.type) is click.IntRange:
-                param.type = WholeNumber(param.type.min, param.type.max)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, with what the options say about URLs."""

@@ -15,6 +15,7 @@ from tarkit.cli.command import AliasedChoice, Command, Option, common
 from tarkit.cli.console import ConsoleRun, current, make_bar
 from tarkit.cli.messages import bars, bars_hidden, say
 from tarkit.errors import TarkitError, Usage, printable, spell
+from tarkit.sizes import LONGEST
 from tarkit.stores.schemes import public_name
 from tarkit.streams.sink import Sink, open_sink
 
@@ -109,7 +110,7 @@ def job_options(detail: bool = False) -> list[Option]:
         ),
         option(
             "--job-timeout",
-            type=click.FloatRange(0, min_open=True),
+            type=click.FloatRange(0, LONGEST, min_open=True),
             metavar="S",
             help="A job fails after S seconds, and all of it is ended.",
             more="Also what it started in a session of its own, unless that has another environment and no parent.",

@@ -24,6 +24,7 @@ from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice, parse_slice
+from tarkit.sizes import parse_count
 from tarkit.stores.schemes import SCHEMES
 from tarkit.streams.codecs.registry import CODECS, FORMAT_ALIASES, MESSAGES
 from tarkit.streams.location import Location, expand_inputs
@@ -478,6 +479,7 @@ def number_of_samples(words: str | None, option: str, example: str) -> int:
     """Return the number of an option, 0 for none. Raises Usage for an invalid number, such as a size."""
     if words is None:
         return 0
-    if not (words.isascii() and words.isdigit()):
+    number = parse_count(words)
+    if number is None:
         raise Usage(f"invalid {option} {show(words)}", f"a number of samples, not bytes: {example}")
-    return int(words)
+    return number

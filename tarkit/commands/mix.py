@@ -23,7 +23,7 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.limits import parse_size
+from tarkit.sizes import parse_count, parse_size
 from tarkit.streams.location import Location
 
 _POWERS = {"k": 3, "K": 3, "M": 6, "G": 9}
@@ -120,8 +120,8 @@ def mix(
 
 def _number(text: str) -> int:
     try:
-        if text.isascii() and text.isdigit():
-            return int(text)
+        if (number := parse_count(text)) is not None:
+            return number
         found = re.fullmatch(r"[0-9]*(?:\.([0-9]*?)0*)?(?:e([0-9]{1,3})|([kKMG]))?", text)
         if found and len(found[1] or "") <= int(found[2] or _POWERS.get(found[3], 0)):
             return parse_size(text)

@@ -20,6 +20,7 @@ from tarkit.proc.policy import OnError
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice
 from tarkit.samples.text import Mode
+from tarkit.sizes import LONGEST
 from tarkit.streams.location import Location, expand_inputs
 
 EXAMPLES = (
@@ -82,7 +83,11 @@ MAP_ONLY = ("decode", "allow_pickle", "init", "batch")
 )
 @option("Command", "--unordered", is_flag=True, help="Write results as soon as they are ready.")
 @option(
-    "Command", "--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="A sample fails after S seconds."
+    "Command",
+    "--timeout",
+    type=click.FloatRange(0, LONGEST, min_open=True),
+    metavar="S",
+    help="A sample fails after S seconds.",
 )
 @option("With -c, -m or --script", "-S", "--subdirs", is_flag=True, help="Subdirs with files sample.* are samples.")
 @option("With -c, -m or --script", "--shell", metavar="SHELL", help="Shell to run it.  [default: bash]")

@@ -19,6 +19,7 @@ from tarkit.packing.samples import DottedFields, KeyRule, attach, by_key, in_dir
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import CountedFiles, Tree
 from tarkit.shards.limits import Limits
+from tarkit.sizes import parse_count
 from tarkit.sorting.shuffle import pcg_keys
 from tarkit.spill.records import SpilledList
 
@@ -42,10 +43,11 @@ def parse_sort(text: str | None) -> Sort:
     if text is None:
         return UNSORTED
     found = _SORT.fullmatch(text)
-    if not found or (found[3] and int(found[3]) >= 2**63):
+    seed = parse_count(found[3]) if found and found[3] else None
+    if not found or (found[3] and seed is None):
         raise Usage(f"{spell('sort')} {show(text)}: not key, -key, shuffle or shuffle:SEED", "SEED is a number >= 0")
     if text.startswith("shuffle"):
-        return Sort("shuffle", int(found[3]) if found[3] else None)
+        return Sort("shuffle", seed)
     return Sort("falling" if found[1] or found[2] == "dec" else "rising")
 
 

@@ -17,6 +17,7 @@ from tarkit.proc.engine import Failure, Job
 from tarkit.proc.result import with_field
 from tarkit.redaction import hide_secrets
 from tarkit.samples.sample import TarSample
+from tarkit.sizes import parse_count
 from tarkit.tar.writer import EntryWriter
 
 OnError = Literal["error", "skip", "keep"]
@@ -51,8 +52,8 @@ def parse_limit(text: str) -> ErrorLimit:
             percent = float(number)
             if 0 <= percent <= 100:
                 return ErrorLimit(percent=percent)
-        elif number.isascii() and number.isdigit():
-            return ErrorLimit(count=int(number))
+        elif (count := parse_count(number)) is not None:
+            return ErrorLimit(count=count)
     except ValueError:
         pass
     raise Usage(f"{spell('max_errors')} {show(text)}: expected a number of samples, or a share such as 1%")

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from tarkit.errors import TarkitError, Usage, show, spell, warn
 from tarkit.redaction import SECRET
-from tarkit.sizes import parse_size
+from tarkit.sizes import LONGEST, parse_size
 from tarkit.stores.schemes import public_name, refuse_url
 
 if TYPE_CHECKING:
@@ -259,8 +259,8 @@ def parse_options(given: Mapping[str, object] | None) -> StoreOptions | None:
             raise TypeError(f"storage_options[{key!r}]: {words} is needed, not {type(value).__name__}")
     chosen: dict[str, Any] = {key: given[key] for key in OPTION_KEYS if given.get(key) is not None}
     for key, least in (("net_retries", 0), ("net_timeout", 0.001)):
-        if chosen.get(key, least) < least:
-            raise Usage(f"storage_options[{key!r}] is at least {least}")
+        if not least <= chosen.get(key, least) <= LONGEST:
+            raise Usage(f"storage_options[{key!r}] is at least {least} and at most {LONGEST}")
     rewrite = chosen.get("rewrite", ())
     return StoreOptions(
         endpoint_url=chosen.get("endpoint_url"),
