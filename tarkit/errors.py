@@ -190,6 +190,25 @@ def system_hint(error: OSError, path: str | bytes | None = None) -> str | None:
     return "a file is needed here, not a directory" if isinstance(error, IsADirectoryError) else None
 
 
+_NO_MEMORY = ("not enough memory", "allocation_failed", "cannot allocate memory", "failed to map segment")
+
+
+def describe_limit(error: BaseException) -> tuple[str, str | None] | None:
+    """Return the message and the hint for an error since a limit of the system is reached; None for any other error.
+
+    Libraries have errors of their own for memory that cannot be allocated, and for modules that do not fit into it.
+    """
+    for each in filter(None, (error, error.__cause__, error.__context__)):
+        text = str(each).lower()
+        if "can't start new thread" in text:
+            return "the system starts no more threads", "raise ulimit -u and ulimit -v, or use fewer at a time, with -p"
+        if isinstance(each, MemoryError) or any(words in text for words in _NO_MEMORY):
+            return "there is not enough memory", "raise ulimit -v; Cost in the help of a command says what it holds"
+        if isinstance(each, RecursionError):
+            return "a value is nested too deeply", None
+    return None
+
+
 def signal_name(number: int) -> str:
     """Return the name of a signal, for a message."""
     try:

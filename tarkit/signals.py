@@ -20,7 +20,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from tarkit.errors import Interrupted
+from tarkit.errors import Interrupted, describe_limit
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RAISING = (*SIGNALS, signal.SIGALRM)  # the signals whose handlers may raise
@@ -180,7 +180,7 @@ def _lost(said: sys.UnraisableHookArgs) -> None:
     if isinstance(said.exc_value, Interrupted):
         _ending = False
         _send_again(said.exc_value.signum)
-    else:
+    elif said.exc_value is None or describe_limit(said.exc_value) is None:  # else the error itself is told of
         sys.__unraisablehook__(said)
 
 

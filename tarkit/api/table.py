@@ -9,7 +9,7 @@ from tarkit.api.output import Output
 from tarkit.api.run import Run
 from tarkit.api.steps import Flow
 from tarkit.errors import spell
-from tarkit.export.columns import Column, Row, Table, TableFormat
+from tarkit.export.columns import Column, Row, Table, TableFormat, check_heads
 from tarkit.samples.fields import OnMissing
 from tarkit.samples.pipeline import unrepeated
 from tarkit.samples.sample import TarSample
@@ -63,6 +63,7 @@ def write_table(
             run.bytes += len(rows)
 
         table, found = Table.of(columns, samples, run.policy, on_missing, key)
+        check_heads(table.columns, format)
         rows = run.draw(_counted(run, found), lambda: run.bytes, lambda: run.samples)
         if format == "parquet":
             from tarkit.export.parquet import write_parquet

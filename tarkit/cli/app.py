@@ -11,6 +11,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
@@ -20,7 +21,7 @@ import click
 from tarkit import __version__, errors
 from tarkit.cli.command import common, common_options, write_sections
 from tarkit.cli.messages import say
-from tarkit.errors import Interrupted, TarkitError, system_hint
+from tarkit.errors import Interrupted, TarkitError, describe_limit, system_hint
 from tarkit.signals import catch_signals, clean_up, die, raise_delayed, release_signals
 from tarkit.threads import has_threads
 
@@ -127,7 +128,8 @@ def guarded(function: Callable[..., int], *args: Any) -> int:
     except TarkitError as error:
         from tarkit.problems import usual_hint
 
-        say(str(error), error.hint or usual_hint(error))
+        about_file = any(words in str(error) for words in _NO_FILE)
+        say(str(error), (_lost_directory(str(error)) if about_file else None) or error.hint or usual_hint(error))
         return error.exit_code
     except BrokenPipeError as error:
         if error.filename in (None, "stdout"):
@@ -137,9 +139,35 @@ def guarded(function: Callable[..., int], *args: Any) -> int:
         die(error.signum if isinstance(error, Interrupted) else signal.SIGINT)
     except OSError as error:
         name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else None
-        hint = "; ".join([*filter(None, [system_hint(error)]), *getattr(error, "__notes__", [])]) or None
+        hints = [_lost_directory(name) or _lost_tmpdir(name) or system_hint(error), *getattr(error, "__notes__", [])]
+        hint = "; ".join(filter(None, hints)) or None
         say(f"{name}: {error.strerror}" if name else str(error.strerror or error), hint)
+    except Exception as error:
+        if (limit := describe_limit(error)) is None:
+            raise
+        say(*limit)
     return 1
+
+
+_NO_FILE = ("No such file", "no such file", "matches no archive", "no archives")
+
+
+def _lost_directory(name: str | None) -> str | None:
+    """Return the hint for an error with a file, if the working directory was deleted and the name depends on it."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        gone = "the working directory was deleted: change to another one with cd"
+        return None if name is not None and os.path.isabs(name) else gone
+    return None
+
+
+def _lost_tmpdir(name: str | None) -> str | None:
+    """Return the hint for an error with a file, if that is $TMPDIR or in it and there is no such directory."""
+    directory = os.environ.get("TMPDIR")
+    if not directory or name is None or os.path.isdir(directory) or directory not in (name, os.path.dirname(name)):
+        return None
+    return f"$TMPDIR is {directory}, which is no directory: make it, or name another one with --tmpdir"
 
 
 def reserve_standard_descriptors() -> None:
@@ -200,14 +228,18 @@ def group() -> None:
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    threading.excepthook = _end_thread
     try:
         status = _status()
         release_signals()
     except Interrupted as error:  # by a signal before a command begins, or after its end
         die(error.signum)
-    except BaseException:  # a bug: Python prints its traceback
+    except BaseException as error:
         release_signals()
-        raise
+        if (limit := describe_limit(error)) is None:  # a bug: Python prints its traceback
+            raise
+        say(*limit)
+        status = 1
     # A thread may block on opening a FIFO; and to free all memory takes 10 % of a start. `sys.exit` calls what is
     # registered for the end of the process.
     if has_threads() or not atexit._ncallbacks():
@@ -215,6 +247,15 @@ def main() -> None:
             sys.stdout.flush()
         os._exit(status)
     sys.exit(status)
+
+
+def _end_thread(ended: threading.ExceptHookArgs) -> None:
+    """Print the error that has ended a thread; a limit of the system is one line."""
+    limit = None if ended.exc_value is None else describe_limit(ended.exc_value)
+    if limit is None:
+        threading.__excepthook__(ended)
+    else:
+        say(*limit)
 
 
 def _status() -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from tarkit.errors import Problem, Usage, show
+from tarkit.errors import Problem, TarkitError, Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.fields import OnMissing, parse_choices, pass_missing
 from tarkit.samples.sample import TarSample
@@ -82,6 +82,14 @@ def checked(columns: Sequence[Column]) -> list[Column]:
         if head.startswith("@"):
             raise Usage(f"invalid column {show(head)}: @ marks a column of sources", f"'x{head[1:]}:{head}'")
     return list(columns)
+
+
+def check_heads(columns: Sequence[Column], format: TableFormat) -> None:
+    """Raise TarkitError for a heading that the format cannot write: YAML and Parquet have names in UTF-8 alone."""
+    for column in columns:
+        if format in ("yaml", "parquet") and any("\udc80" <= char <= "\udcff" for char in column.head):
+            hint = f"{spell('format', 'jsonl')} writes any name, {spell('columns')} chooses columns"
+            raise TarkitError(f"column {show(column.head)}: its name is not UTF-8, as {format} requires", hint)
 
 
 def usual(view: View | None) -> list[Column]:

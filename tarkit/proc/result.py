@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tarkit.errors import TarkitError, show
+from tarkit.errors import Problem, TarkitError, show, spell_open
 from tarkit.proc.engine import BatchFailed, Failure, InputField, Job
 from tarkit.samples.sample import Assembly, TarSample, is_safe, key_of, split_name
 from tarkit.streams.copy import Short
@@ -164,6 +164,10 @@ class SampleBuilder:
 def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
     """Return the sample with one more field at its end, in place of one of that name."""
     name = (sample.key or b"") + b"." + field
+    if 0 in name:
+        what = f"the key {show(sample.key or b'')} contains a NUL, so the field {show(field)} cannot be added"
+        hint = f"{spell_open('skip', 'unsafe-name')} leaves such samples out"
+        raise Problem("unsafe-name", sample.source.name, sample.start, what, hint)
     made = Assembly(sample.source, sample.start)
     for entry in sample.entries:
         if entry.name != name:

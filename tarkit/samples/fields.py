@@ -14,6 +14,7 @@ from tarkit.problems import Policy
 from tarkit.samples.reader import duplicate_entries
 from tarkit.samples.sample import Assembly, TarSample, key_of, split_name
 from tarkit.streams.codecs.registry import DECODED, MESSAGE_SUFFIXES, ZIP
+from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.header import rename
 from tarkit.tar.reader import Entry
@@ -283,11 +284,20 @@ def _assembled(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]])
         elif entry.stop - entry.start <= room:  # one read for header and payload
             room -= entry.stop - entry.start
             data, cut = source.read(entry.start, entry.stop), entry.data - entry.start
-            made.add(entry, name, rename(data[:cut], name), data[cut:])
+            made.add(entry, name, _renamed(source, entry, data[:cut], name), data[cut:])
         else:
-            header = rename(source.read(entry.start, entry.data), name)
+            header = _renamed(source, entry, source.read(entry.start, entry.data), name)
             made.add(entry, name, header, (source, entry.data, entry.stop))
     return made.sample(key)
+
+
+def _renamed(source: Source, entry: Entry, header: bytes, name: bytes) -> bytes:
+    """Return the header of an entry with another name; raise Problem for a NUL in it, which no header is made with."""
+    if 0 in name:
+        what = f"the name {show(entry.name)} contains a NUL, so the entry cannot be renamed"
+        hint = f"{spell_open('skip', 'unsafe-name')} leaves such samples out"
+        raise Problem("unsafe-name", source.name, entry.start, what, hint)
+    return rename(header, name)
 
 
 def stem(name: str) -> str:

@@ -8,6 +8,7 @@ import os
 import random
 import shlex
 import stat
+import tarfile
 import zlib
 from pathlib import Path
 from typing import NamedTuple
@@ -1714,3 +1715,24 @@ def test_hint_for_equal_keys(command: str, run: Run, archive: Archive) -> None:
     assert hint.startswith("hint: this --rekey gives two samples one key: ")
     run(*words, "--rekey", hint.partition("--rekey '")[2].partition("'")[0])
     assert [name for name, _ in entries("out.tar")] == ["000000000-a.x", "000000001-a.x"]
+
+
+@each_row("words", [["--rekey", "{key}-{index}"], ["-f", "new:txt"], ["--rekey", "x{index}", "-f", "new:txt"]])
+@each_row("name", ["b\0.txt", "b.txt", "\0b.txt"])
+@each_row("allow", ["unsafe-name", "all"])
+def test_renaming_an_entry_with_a_nul_in_its_name(
+    words: list[str], name: str, allow: str, run: Run, archive: Archive
+) -> None:
+    """PAX records may have such names, which no new header gets."""
+    value = name.encode().replace(b"b", b"b.t\0xt" if name == "b.txt" else b"b")
+    record = b" path=" + value + b"\n"
+    length = len(record) + 2
+    size = len(str(length)) + len(record)
+    info = tarfile.TarInfo("PaxHeaders/b")
+    info.type, payload = tarfile.XHDTYPE, b"%d" % size + record
+    info.size = len(payload)
+    data = info.tobuf(tarfile.USTAR_FORMAT) + payload + bytes(-len(payload) % 512) + tar({"b.txt": b"1"})
+    ran = run("cat", archive(data), *words, "--allow", allow, "--on-missing-field", "keep", "-o", "out.tar", exit=None)
+    lines = [line for line in ran.lines if not line.startswith(("hint: ", "tarkit: warning: "))]
+    assert ran.status == 0 or ("NUL" in lines[0] or "not a key" in lines[0])
+    assert len(lines) <= 1

@@ -497,3 +497,16 @@ def test_hints_of_columns(column: str, hint: str, run: Run, archive: Archive) ->
     """The hint has the correct column if the property follows the field, or the underscores of the key are missing."""
     ran = run("tsv", archive({"a.png": b"\x89PNG", "a.txt": b"x"}), "-f", column, exit=1)
     assert ran.lines[-1] == f"hint: {hint}"
+
+
+@each_row("format", ["yaml", "parquet"])
+def test_names_that_are_not_utf8(format: str, run: Run, archive: Archive) -> None:
+    """YAML and Parquet have no such names; the other formats have."""
+    name = archive({"a.\udce9": b"1"})
+    ran = run("tsv", name, "--format", format, "-o", "t", exit=1)
+    assert ran.stderr == (
+        f"tarkit: column '\\xe9': its name is not UTF-8, as {format} requires\n"
+        "hint: --format jsonl writes any name, -f chooses columns\n"
+    )
+    assert not Path("t").exists()
+    assert run("tsv", name, "--format", "jsonl").stdout == b'{"__key__": "a", "\\udce9": "1"}\n'
