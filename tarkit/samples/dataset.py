@@ -346,11 +346,11 @@ class DatasetReader:
     def runs(self, field: bytes | None = None, streams: bool = True) -> Iterator[Piece]:
         """Yield the samples in runs, as `SampleReader.runs`, where all of an input are read before the next.
 
-        Without `streams` only those of files are in runs.
+        Without `streams` only those of files are in runs, not those of streams and of objects.
         """
 
         def choose(samples: SampleReader) -> Iterator[Piece]:
-            return samples.runs(field) if streams or samples.source.seekable else iter(samples)
+            return samples.runs(field) if streams or isinstance(samples.source, FileSource) else iter(samples)
 
         if self.search is not None or self.interleave > 1 or self.shard_slice is not None:
             return iter(self)

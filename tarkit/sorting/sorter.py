@@ -220,10 +220,7 @@ class Sorter:
             elif of_run is None or piece.stop - piece.start >= SHORT_LIMIT or (ranks := of_run(piece)) is None:
                 samples = piece.samples()
             else:
-                if in_place:
-                    records += _records(piece, ranks, ordinal, file)
-                else:
-                    self._take_run(piece, ranks, ordinal)
+                records += _records(piece, ranks, ordinal, file)
                 if remembers:
                     remember(piece.keys, recall)
                 ordinal += len(piece.keys)
@@ -296,14 +293,6 @@ class Sorter:
         else:
             self._runs.add(value, ordinal, place, blob)
         return True
-
-    def _take_run(self, run: RunOfSamples, ranks: Sequence[bytes], ordinal: int) -> None:
-        """Find the places of a run of samples in an object, of which small ones are copied."""
-        starts = chain((run.start,), run.stops)
-        for number, (key, rank, start, stop) in enumerate(
-            zip(run.keys, ranks, starts, run.stops, strict=False), ordinal
-        ):
-            self._runs.add(rank, number, self._places.keep(key, [(start, stop)]))
 
     def _flush(self) -> None:
         """Gather the samples of one key, and find ranks for samples without one."""
