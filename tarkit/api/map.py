@@ -140,8 +140,10 @@ class SampleWork(Step):
         check_choice("on_error", self.on_error, OnError)
         if self.timeout is not None:
             check_number(timeout=self.timeout)
-        if self.timeout is not None and not 0 < self.timeout <= LONGEST:
-            raise Usage(f"timeout={self.timeout}: it is more than 0 seconds and at most {LONGEST}, or None")
+        if self.timeout is not None and not self.timeout > 0:
+            raise Usage(f"timeout={self.timeout}: it is more than 0 seconds, or None")
+        if self.timeout is not None and self.timeout > LONGEST:
+            raise Usage(f"timeout={self.timeout}: it is at most {LONGEST} seconds, or None")
         self._limit = None if self.max_errors is None else parse_limit(str(self.max_errors))
         goes_on = self._limit is not None or self.rejects is not None
         if self.on_error == "error" and goes_on:
