@@ -597,6 +597,16 @@ class SampleReader:
         good = not repeated or self._checks.scattered(key, entry.start)
         return (0 in entry.name or self._checks.name(entry)) and good  # all names with a NUL are checked later
 
+    def _leave_out(self, key: bytes | None, entries: list[Raw]) -> None:
+        """Leave out the incomplete sample before damage, and suspect the next one. A sample is counted once."""
+        known = self._suspect and (not entries or key == self._lost)  # left out for the damage before this
+        if entries and not known:
+            self.dropped += 1
+            self._say_left_out(key, entries[0][1], "after")
+        if not known:
+            self._lost = key
+        self._suspect = True
+
     def _say_left_out(self, key: bytes | None, start: int, where: str) -> None:
         if key is not None:
             what = f"is left out: the damage {where} it may have destroyed some of its entries"
@@ -680,11 +690,7 @@ class SampleReader:
             )
             return keep or next_is_cut
         if not keep:
-            self._lost, entries = groups.take()
-            if entries:
-                self.dropped += 1
-                self._say_left_out(self._lost, entries[0][1], "after")
-            self._suspect = True
+            self._leave_out(*groups.take())
             self.source.release(reader.resume - block.BLOCK)
         needed = [entry[1] for entry in (*groups.entries[:1], *groups.keyless[:1])]
         if self._unfinished is not None and self._unfinished.more is not None:

@@ -761,6 +761,26 @@ def test_each_sample_that_is_left_out_is_named(data: bytes, problem: str, left_o
             assert reading.dropped == len(left_out)
 
 
+@each_row("seed", range(60))
+def test_a_sample_is_left_out_once_for_any_damage(seed: int) -> None:
+    """However many headers of a sample are damaged, it is named and counted once, if any entry of it is whole."""
+    draw = random.Random(seed)
+    members = [f"{key}.{field}" for key in range(5) for field in "abcdef"[: draw.randint(1, 6)]]
+    damaged = set(draw.sample(range(len(members)), draw.randint(1, 6)))
+    data = bytearray(b"".join(member(name, b"x") for name in members) + MARKER)
+    for entry in damaged:
+        data[entry * 1024] ^= 1
+    there = {name.split(".")[0] for number, name in enumerate(members) if number not in damaged}
+    for opened in (on_disk, stream):
+        policy, said = Policy(skip=["bad-header"]), list[str]()
+        policy.warn = said.append
+        reading = SampleReader(opened(bytes(data)), policy)
+        kept = {sample.key.decode() for sample in reading if sample.key}
+        named = [line.split("'")[1] for line in said if "the sample" in line]
+        assert sorted(named) == sorted(there - kept)
+        assert reading.dropped == len(there - kept)
+
+
 @each_row("policy", ["skip", "allow"])
 def test_the_rest_that_is_left_out_is_named(policy: str) -> None:
     """Where no header follows the damage, a line says how many bytes are not read."""
