@@ -257,11 +257,15 @@ def _changed(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]], p
     """Return a sample of these entries, each with its name; None if it is left out."""
     source = sample.source
     good = True
-    names = {entry.name: name for entry, name in chosen}
-    for entry, _ in chosen:
-        if entry.type == block.HARD_LINK and names.get(entry.link) != entry.link:
-            what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which is removed or renamed"
+    before: set[bytes] = set()  # entries that keep their name, and precede this one
+    for entry, name in chosen:
+        if entry.type == block.HARD_LINK and entry.link not in before:
+            after = any(entry.link == other.name == new for other, new in chosen)
+            fate = "would come after it: give the fields in another order" if after else "is removed or renamed"
+            what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which {fate}"
             good = policy.apply(Problem("unmovable-entry", source.name, entry.start, what)) == "keep" and good
+        if name == entry.name:
+            before.add(name)
     twice = len({name for _, name in chosen}) < len(chosen)
     if twice and any(duplicate_entries([entry._replace(name=name) for entry, name in chosen], set())):
         what = f"two fields of {show(key)} get the same name"

@@ -16,6 +16,7 @@ from tarkit.streams.sink import Sink
 from tarkit.streams.source import FileSource, RequestedRange, Source, WindowSource, gather
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import fast
+from tarkit.tar.block import HARD_LINK
 from tarkit.tar.reader import Entry, TarReader
 from tarkit.tar.writer import EntryWriter
 
@@ -131,13 +132,27 @@ class ReadRun(RunOfSamples):
 
 
 def split_off_strays(sample: TarSample) -> tuple[list[Span], list[Span]]:
-    """Return the ranges of entries without a key before or after all others, and the ranges of the rest."""
+    """Return the ranges of entries without a key before or after all others, and the ranges of the rest.
+
+    They stay in the sample where a hard link needs that.
+    """
     if sample.plain:
         return [], [(sample.start, sample.stop)]
     named = sample.entries
     keyed = [number for number, entry in enumerate(named) if key_of(entry) is not None]
     first, last = (keyed[0], keyed[-1]) if keyed else (len(named), len(named))
-    return spans_of([*named[:first], *named[last + 1 :]]), spans_of(named[first : last + 1])
+    strays, rest = [*named[:first], *named[last + 1 :]], named[first : last + 1]
+    if _linked(strays, rest):
+        return [], spans_of(named)
+    return spans_of(strays), spans_of(rest)
+
+
+def _linked(strays: Sequence[Entry], rest: Sequence[Entry]) -> bool:
+    """Return whether a hard link among these entries has its target among the others."""
+    pairs = (strays, rest), (rest, strays)
+    return any(
+        entry.type == HARD_LINK and any(entry.link == other.name for other in b) for a, b in pairs for entry in a
+    )
 
 
 def spans_of(entries: Iterable[Entry]) -> list[Span]:
