@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from tarkit.errors import MissingLibrary, Unsupported, show
 from tarkit.export.pyarrow_file import PyarrowFile
-from tarkit.indexing.scan import COLUMNS, IndexedField, IndexLayout, InvalidIndex, Row, grouped, key_in
+from tarkit.indexing.scan import COLUMNS, IndexedField, IndexLayout, InvalidIndex, Row, grouped, key_in, listed_field
 from tarkit.samples.fields import stem
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.stores.schemes import scheme_of
@@ -108,16 +108,19 @@ def read_parquet(data: bytes) -> list[Row]:
         raise InvalidIndex("not a Parquet file") from None
     if _ABOUT not in (table.schema.metadata or {}):
         raise InvalidIndex("a Parquet file with other content")
-    keys, fields, offsets, sizes, starts = (table.column(name.decode()).to_pylist() for name in COLUMNS)
-    listed = [
-        IndexedField(f"{key}.{field}".encode(), offset, size, start)
-        for key, field, offset, size, start in zip(keys, fields, offsets, sizes, starts, strict=True)
-    ]
+    try:
+        keys, fields, offsets, sizes, starts = (table.column(name.decode()).to_pylist() for name in COLUMNS)
+        listed = [
+            listed_field(f"{key}.{field}".encode(), offset, size, start)
+            for key, field, offset, size, start in zip(keys, fields, offsets, sizes, starts, strict=True)
+        ]
+    except (KeyError, TypeError, UnicodeEncodeError):
+        raise InvalidIndex("a Parquet file with other columns") from None
     return grouped(listed)
 
 
 _BLANK = re.compile(rb"[\x00\t\n\v\f\r ]")
-_DALI = re.compile(rb"v1\.[0-2] (\d+)\n")
+_DALI = re.compile(rb"v1\.[0-2] (\d{1,18})\n")
 _META = re.compile(rb"__[^/]*__($|/)")  # names that Energon and webdataset skip
 
 
@@ -244,7 +247,7 @@ class DaliLines(Sequence[Row]):
             if not words or len(words) % 4:
                 raise ValueError
             fields = [
-                IndexedField(name, int(offset), int(size), -1)
+                listed_field(name, int(offset), int(size))
                 for offset, size, name in zip(words[1::4], words[2::4], words[3::4], strict=True)
             ]
         except ValueError:
@@ -286,11 +289,13 @@ def read_webshart(data: bytes) -> list[Row]:
         facts = json.loads(data)
         files = facts["files"]
         listed = [
-            IndexedField(name.encode(), int(each["offset"]), int(each.get("length", each.get("size"))), -1)
+            listed_field(name.encode(), int(each["offset"]), int(each.get("length", each.get("size"))))
             for name, each in files.items()
         ]
         size = int(facts["filesize"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except InvalidIndex:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise InvalidIndex("not JSON of webshart") from None
     listed.sort(key=lambda field: field.offset)
     return [(b"", (IndexedField(b"filesize", size, 0, -1),)), *grouped(listed)]
@@ -306,7 +311,7 @@ def read_tsv(data: bytes) -> list[Row]:
         try:
             key, field, offset, size, start = line.split(b"\t")
             listed.append(
-                IndexedField(unescape_tsv(key) + b"." + unescape_tsv(field), int(offset), int(size), int(start))
+                listed_field(unescape_tsv(key) + b"." + unescape_tsv(field), int(offset), int(size), int(start))
             )
         except (ValueError, MalformedRow):
             raise InvalidIndex(f"line {number} is not a row of these columns") from None
@@ -465,7 +470,7 @@ def read_wids(data: bytes) -> list[IndexedShard]:
         ]
     except InvalidIndex:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise InvalidIndex("not a list of shards for wids") from None
 
 

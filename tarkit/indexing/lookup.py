@@ -3,18 +3,19 @@
 The archive may have changed since the index was written. An index that is older than its shard is not used, where both
 have times. A key that the index lacks may still be in the shard. What else is compared depends on what a look costs:
 
-- A file: the headers of the first sample, the last one, some between and the requested one; and no sample may follow
-  the last.
-- An object of a store: the headers of the requested sample, up to the header after it, and the length of the object,
-  which must be that of an archive that ends with the last sample of the index. These are one request for the index
-  and two for the object, one if the sample is in its first bytes. What is returned is always read from the object
+- A file: the headers of the first sample, the last one, some between and the requested one, from the header before it
+  on; and no sample may follow the last.
+- An object of a store: the headers of the requested sample, from the header before it up to the header after it, and
+  the length of the object, which must be that of an archive that ends with the last sample of the index. These are one
+  request for the index and two for the object, one if the sample is in its first bytes, and one more if the entry
+  before it is large. What is returned is always read from the object
   itself, and has the requested key: a changed object whose length and whose sample at this place agree gives the new
   content of this sample. An object lacks a key if an index of it lacks the key, lists all entries of the archive, and
   agrees with its first entry and its last sample; then it is not searched.
 
 `Dataset.indexed` uses an index of an object in place of reading all headers (`covered`): only one that lists all
 entries of the archive, each key once. It compares times, the length, and the headers of the first entry and the last
-sample, and those of each sample when it is read.
+sample, and those of each sample, with the header before it, when it is read.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ TRUSTED = ("dali", "tsv", "webshart")  # the formats with names, the fastest one
 COMPARED = 8  # samples, besides the first and the last, that are compared with the shard
 AT_ONCE = 8 << 20  # bytes of the largest sample of an object that is read by one request, with its headers
 COMPARED_AT_ONCE = 1 << 18  # likewise, of one of which headers alone are needed
+SHORT = 1 << 16  # bytes of an entry that is read with the sample after it; of a larger one its headers alone
 
 CHANGED = "the archive has changed since the index was written"
 
@@ -70,7 +72,8 @@ class _FewRows(Sequence[Row]):
 
     def __init__(self, listed: Sequence[Row], places: Sequence[int]) -> None:
         self._count = len(listed)
-        self._rows = {each: listed[each] for place in places for each in (place - 1, place) if each >= 0}
+        near = {max(place - back, 0) for place in places for back in (0, 1, 2)}
+        self._rows = {each: listed[each] for each in near}
 
     def __len__(self) -> int:
         return self._count
@@ -126,6 +129,7 @@ def look_up(source: WindowSource, index: IndexFile, key: bytes, parsing: threadi
             _read_at_once(source, listed, places[0], AT_ONCE)
         else:
             _trust(source, listed)
+            _confirm_before(source, listed, places[0])
     except FileNotFoundError:
         raise
     except (InvalidIndex, OSError) as error:
@@ -235,18 +239,52 @@ def _trust_length(source: WindowSource, listed: Sequence[Row]) -> None:
 def _read_at_once(source: WindowSource, listed: Sequence[Row], place: int, largest: int) -> None:
     """Read a sample of an object, up to the header after it, by one request unless it is larger than `largest`.
 
+    The entry before it is compared, and is in the same request if it is short.
+
     Raises:
-        Stale: the object has no such range.
+        Stale: the object has no such range, or another entry before the sample.
     """
     size = source.size or 0
+    before = _entry_before(listed, place)
     start = max(field.stop for field in listed[place - 1][1]) if place else 0
     stop = max(field.stop for field in listed[place][1]) + block.BLOCK
     if place == len(listed) - 1:
         stop = size  # the end of the archive
-    if not 0 <= start < stop <= size + block.BLOCK:
+    if not 0 <= before <= start < stop <= size + block.BLOCK:
         raise Stale("its offsets are not those of the archive")
+    apart = start - before > SHORT
+    if apart:
+        _confirm_before(source, listed, place)
+    begin = start if apart else before
     if stop <= start + largest:
-        source.peek(start, stop - start)
+        source.peek(begin, stop - begin)
+    if not apart:
+        _confirm_before(source, listed, place)
+
+
+def _entry_before(listed: Sequence[Row], place: int) -> int:
+    """Return where the entry that the index lists before a sample begins, or entries that are not listed before it."""
+    if not place:
+        return 0
+    *others, last = listed[place - 1][1]
+    if last.start >= 0:
+        return last.start
+    return max((field.stop for field in others or (listed[place - 2][1] if place > 1 else ())), default=0)
+
+
+def _confirm_before(source: Source, listed: Sequence[Row], place: int) -> None:
+    """Raise Stale unless the entry before a sample is that of the index: else the sample may begin before its row."""
+    if not place:
+        return
+    last = listed[place - 1][1][-1]
+    try:
+        entry = next(
+            (entry for entry in TarReader(source, _entry_before(listed, place)) if entry.stop >= last.stop), None
+        )
+    except TarkitError as problem:
+        raise Stale(str(problem)) from None
+    if entry is None or (entry.name, entry.data, entry.size) != last[:3]:
+        raise Stale(CHANGED)
 
 
 def _trust(source: Source, listed: Sequence[Row]) -> None:

@@ -46,6 +46,15 @@ class IndexedField(NamedTuple):
         return self.offset + self.size + block.padding(self.size)
 
 
+def listed_field(name: bytes, offset: int, size: int, start: int = -1) -> IndexedField:
+    """Return a field as a file of an index lists it. Raises InvalidIndex for numbers that are no offsets or sizes."""
+    if not (0 <= offset < _LARGEST and 0 <= size < _LARGEST and -1 <= start < _LARGEST):
+        raise InvalidIndex(f"impossible offset or size of {show(name)}")
+    return IndexedField(name, offset, size, start)
+
+
+_LARGEST = 1 << 62  # so that sums have 63 bits
+
 Row = tuple[bytes, Sequence[IndexedField]]  # the key of a sample, and its fields
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import os
+import random
+import re
 import struct
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +23,7 @@ from tarkit.indexing.scan import Index, InvalidIndex, build_indexes, open_shard
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 from tests._tools import each_row
-from tests.conftest import GNU, PAX, USTAR, Archive, Content, Link, tar
+from tests.conftest import GNU, PAX, USTAR, Archive, Content, Link, Run, tar
 
 SMALL: list[tuple[str, Content]] = [
     ("d", None),  # at 0
@@ -53,6 +58,38 @@ def test_exact_bytes(format: str, archive: Archive) -> None:
     """Regular files with a key are listed, with the offsets of their contents."""
     archive(SMALL)
     assert index(format) == EXACT[format]
+
+
+@each_row("seed", range(60))
+def test_numbers_of_any_size_and_sign(seed: int, run: Run, archive: Archive) -> None:
+    """An index whose numbers were replaced is not used, or gives what the archive has; it is never a traceback."""
+    draw = random.Random(seed)
+    format = draw.choice(("dali", "webshart", "tsv"))
+    name = archive({f"{number}.x": b"%d" % number for number in range(30)})
+    run("index", name, "--format", format)
+    path = Path(index_path(format, name))
+    large = (
+        -(2**63) - 1,
+        -(2**63),
+        -1,
+        2**62,
+        2**63 - 1,
+        2**63,
+        2**64,
+        10**40,
+        "9" * 5000,
+        "1e999",
+        "Infinity",
+        "0.5",
+        0,
+    )
+    count = len(re.findall(rb"\b\d+\b", path.read_bytes()))
+    changed = {draw.randrange(count): str(draw.choice(large)).encode() for _ in range(draw.randint(1, 9))}
+    numbers = itertools.count()
+    path.write_bytes(re.sub(rb"\b\d+\b", lambda found: changed.get(next(numbers), found[0]), path.read_bytes()))
+    os.utime(path, (future := time.time() + 60, future))
+    assert run("get", "29.x", name).stdout == b"29"
+    run("index", name, "--verify", "--format", format, exit=None)
 
 
 def all_kinds() -> bytes:
