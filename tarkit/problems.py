@@ -24,10 +24,18 @@ class ProblemKind(NamedTuple):
 PROBLEMS: dict[str, ProblemKind] = {
     "truncated": ProblemKind(
         "error",
-        "the input ends inside an entry, or inside a frame of its compression",
+        "the input ends inside an entry, or inside a frame of its compression, or is no multiple of 512 bytes long",
         "keeps all whole entries before it, even if the last sample is incomplete",
         "keeps the whole samples before it, without the last one",
         "fetch the shard again; --skip truncated keeps the whole samples before the cut",
+    ),
+    "zero-filled": ProblemKind(
+        "error",
+        "zeros for more than 1 MiB beyond the end marker, or a file of nothing but zeros longer than 10240 bytes: a"
+        " download into space that was allocated before, which did not end",
+        "takes the zeros as padding",
+        "drops the last sample",
+        "fetch the shard again; if it is known to be whole, --allow zero-filled",
     ),
     "no-end-marker": ProblemKind(
         "error",

@@ -16,8 +16,8 @@ from tests.conftest import Archive, Piped, Run
 
 DEFAULTS = {
     "error": """
-        truncated no-end-marker bad-header bad-data trailing-data scattered-sample joined-sample duplicate-entry
-        unmovable-entry missing-field bad-field sparse-entry
+        truncated zero-filled no-end-marker bad-header bad-data trailing-data scattered-sample joined-sample
+        duplicate-entry unmovable-entry missing-field bad-field sparse-entry
     """,
     "warning": """
         repeated-key unsafe-name

@@ -47,6 +47,7 @@ GLOBAL_REPAIR = (
 
 _REPAIRS = {
     "truncated": "fetch the shard again; --fix keeps the samples that are whole",
+    "zero-filled": "fetch the shard again; --fix keeps the samples before the last one",
     "no-end-marker": "fetch the shard again; if it is known to be whole, --allow no-end-marker",
     "bad-header": "fetch the shard again; --fix keeps the samples that are whole",
     "bad-data": "fetch the shard again; --fix keeps verified samples: some of a zip, else none without --allow",

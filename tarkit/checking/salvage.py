@@ -230,7 +230,9 @@ class _Planner:
         """Plan the samples before and after damage."""
         plan, name = self.plan, damage.problem.name
         nothing = damage.start == damage.stop and name in ("no-end-marker", "bad-data")
-        if name in self.allowed and (nothing or name == "no-end-marker"):  # half an end marker holds no data
+        if name in self.allowed and (nothing or name in ("no-end-marker", "zero-filled")):  # zeros that hold no data
+            return
+        if self.survey.marker is not None and name != "bad-data":  # behind the end of the archive
             return
         if nothing and not plan.entries and not self.groups.keyless:
             plan.lost.append(Lost(0, 0, name))

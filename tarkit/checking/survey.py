@@ -77,8 +77,6 @@ class Survey:
         if self.marker is None:
             return None
         zeros = self.end - self.marker
-        if self.end % blocks.BLOCK:
-            return f"the archive has {self.end} bytes, not a multiple of {blocks.BLOCK}: some were lost or added"
         if zeros < 2 * blocks.BLOCK + blocks.RECORD and (zeros <= 2 * blocks.BLOCK or self.end % blocks.RECORD == 0):
             return None
         return f"{zeros} bytes of zeros at the end, as written by tar -b or left by an incomplete transfer"
@@ -128,7 +126,7 @@ class Survey:
     def _locate(self, problem: Problem) -> Damage:
         """Return the bytes that a problem affects, and continue at the next entry after them, if any."""
         source, reader = self.source, self._reader
-        if problem.name in ("truncated", "no-end-marker", "bad-data"):
+        if problem.name in ("truncated", "zero-filled", "no-end-marker", "bad-data"):
             self._over = True
             return self._truncation(source.failure or problem, reader.broken)
         source.release(reader.broken)

@@ -666,20 +666,17 @@ class SampleReader:
         Returns:
             Whether the incomplete sample is kept.
         """
-        if problem.name in ("truncated", "no-end-marker"):
-            problem = self.source.failure or problem
-        reader, groups = self._reader, self._groups
+        reader, groups, failure = self._reader, self._groups, self.source.failure
+        if problem.name in ("truncated", "zero-filled", "no-end-marker"):
+            problem = failure or problem
         keep = self._is_kept(problem)
         self._damaged = True
         self._first_damage = self._first_damage or problem
-        if problem.name == "trailing-data":
-            self._over = not keep or problem in (self.source.failure, self._final_error)
-            if not self._over:
-                groups.sever()
-                self._restart(reader.resume)
-            elif not keep:
-                self._say_rest()
-            return keep or not self._is_torn()
+        if problem is failure and reader.end is not None and problem.name != "bad-data":  # behind the end marker
+            self._over = True
+            return True
+        if problem.name == "trailing-data" and problem is not failure:
+            return self._end_before_data(keep)
         groups.cut(reader.broken)
         if not keep:
             groups.keyless.clear()
@@ -703,6 +700,19 @@ class SampleReader:
             return True
         self._say_rest("no valid header follows: ")
         return self.source.failure is None or self.policy.apply(self.source.failure) == "keep"
+
+    def _end_before_data(self, keep: bool) -> bool:
+        """Continue behind an end marker, or end there; return whether the incomplete sample is kept."""
+        reader, groups = self._reader, self._groups
+        if keep and self._final_error is None:
+            if reader.filled is not None and not self._is_kept(reader.filled):
+                self._leave_out(*groups.take())
+            groups.sever()
+            self._restart(reader.resume)
+        self._over = not keep or self._final_error is not None
+        if not keep:
+            self._say_rest()
+        return keep or not self._is_torn()
 
     def _is_torn(self) -> bool:
         """Return whether the zeros before trailing data are taken for damage inside of the incomplete sample."""

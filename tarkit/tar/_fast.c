@@ -78,7 +78,8 @@ static number octal(const byte *field, int width)
     return field[width - 1] == 0 || field[width - 1] == ' ' ? value : -1;
 }
 
-/* Return whether the checksum of a header is six octal digits, NUL or space, space, and the sum of its bytes. */
+/* Return whether a header has the magic, and its checksum is six octal digits, NUL or space, space, and the sum of its
+   bytes. */
 static int checksum_ok(const byte *header)
 {
     int sum = 8 * ' ';
@@ -86,7 +87,7 @@ static int checksum_ok(const byte *header)
         sum += header[at];
     for (int at = 148; at < 156; at++)
         sum -= header[at];
-    return header[155] == ' ' && octal(header + 148, 7) == sum;
+    return header[155] == ' ' && octal(header + 148, 7) == sum && !memcmp(header + 257, "ustar", 5);
 }
 
 static int is_word(Span keyword, const char *word)

@@ -75,6 +75,8 @@ NUMBERS_KEPT: Final = 4096
 
 _LARGEST_OFFSET: Final = 2**63 - 1
 _CHECKSUM_FIELD: Final = rb"(?s) *([0-7]+)(?:[ \0].*)?"
+_V7_CHECKSUM: Final = rb" *[0-7]+[ \0]*"
+_V7_SIZE: Final = rb"(?s) *[0-7]*[ \0]*|[\x80\xff].*"
 
 
 def parse_number(field: bytes) -> int:
@@ -157,6 +159,22 @@ def checksum_ok(block: bytes) -> bool:
     stored = parse_checksum(block[148:156])
     total = _sum(block) - sum(block[148:156]) + 8 * 32
     return stored >= 0 and (stored == total or stored == total - 256 * sum(1 for byte in block if byte > 127))
+
+
+def is_sound(block: bytes) -> bool:
+    """Return whether a block is a header that begins where the block does: its checksum is right, and so is its form.
+
+    A lost byte moves all headers after it. If the content of each file begins with the first byte of its name, the sums
+    stay, and the checksum is followed by the typeflag. Such a header has the magic beside its place, or without one
+    (V7) bytes of the next field behind its size or checksum.
+    """
+    if not checksum_ok(block):
+        return False
+    if block[257:262] == b"ustar":
+        return True
+    if block.find(b"ustar", 250, 270) >= 0:
+        return False
+    return bool(re.fullmatch(_V7_CHECKSUM, block[148:156]) and re.fullmatch(_V7_SIZE, block[124:136]))
 
 
 def seal(block: bytes | bytearray) -> bytes:

@@ -36,6 +36,7 @@ EXTENSION_LIMIT = 16 << 20  # bytes of the extension headers of one entry, and o
 TAILS_KEPT = 64  # distinct header tails that are cached
 NO_END = 1 << 62  # larger than any position
 NEAR = 1 << 15  # bytes: smaller samples are found in memory, in large windows; of others headers alone are read
+PADDING = 1 << 20  # bytes of zeros after an end marker: as many as the largest records of tar -b that are in use
 _MOST = 1 << 24  # bytes of the samples that the accelerator finds together, without the last
 _NO_TAR = "it is not a tar archive; for a list of inputs use -T, for a recipe tarkit create"
 
@@ -125,9 +126,10 @@ class TarReader:
         cut: the entry in which the archive ends, if it does.
         torn: after `trailing-data`, whether the zeros are taken for damage, not for an end of the archive, which has
             two blocks or fills a record.
+        filled: after `trailing-data`, the problem `zero-filled` if there are too many zeros before the data.
 
     Raises:
-        Problem: `truncated`, `no-end-marker`, `bad-header`, `trailing-data`.
+        Problem: `truncated`, `zero-filled`, `no-end-marker`, `bad-header`, `trailing-data`.
         Unsupported: a multi-volume archive.
     """
 
@@ -140,6 +142,7 @@ class TarReader:
         self.marker: int | None = None
         self.end: int | None = None
         self.torn = False
+        self.filled: Problem | None = None
         self.nul = False  # a name contains NUL, which is possible in PAX records only
         self.sparse = False  # there is a sparse file
         self._globals: dict[bytes, bytes] = {}  # records of the global PAX headers so far
@@ -315,7 +318,7 @@ class TarReader:
         long_name = long_link = b""
         length = 0  # of the extension headers of this entry
         while True:
-            if not blocks.checksum_ok(block):
+            if not blocks.is_sound(block):
                 raise self._bad(pos, "bad checksum in", start)
             type_ = block[156:157]
             if type_ not in blocks.EXTENSIONS:
@@ -405,9 +408,9 @@ class TarReader:
     def _finish(self, pos: int) -> None:
         """Note the end-of-archive marker at `pos`, and check that only zeros follow."""
         self.marker = pos
+        self.broken = self.resume = pos
         follows = bytes(self.source.peek(pos + BLOCK, BLOCK)[:BLOCK])
-        if len(follows) < BLOCK and not any(follows):
-            self.broken = self.resume = pos
+        if not follows:
             raise Problem("no-end-marker", self.source.name, pos, "the input ends with a lone block of zeros")
         lone, behind = not blocks.is_zero(follows), pos + BLOCK
         while True:
@@ -418,10 +421,27 @@ class TarReader:
                 behind += (len(chunk) - len(chunk.lstrip(b"\0"))) & -BLOCK
                 self.broken = self.resume = behind
                 self.torn = lone or not self._is_end(pos, behind)
+                self.filled = self._zero_filled(pos, behind)
                 what = "data follow a lone block of zeros" if lone else "data follow the end of the archive"
                 raise Problem("trailing-data", self.source.name, behind, what)
             behind += len(chunk) & -BLOCK or len(chunk)  # less than a block: the end of the input
+        if behind % BLOCK:
+            what = f"the archive has {behind} bytes, not a multiple of {BLOCK}: some were lost or added {self._after()}"
+            raise Problem("truncated", self.source.name, behind, what)
+        self.filled = self._zero_filled(pos, behind)
+        if self.filled is not None:
+            raise self.filled
         self.end = behind
+
+    def _zero_filled(self, pos: int, stop: int) -> Problem | None:
+        """Return the problem of too many zeros in [pos, stop), from an end marker on; None for a usual padding."""
+        zeros = stop - pos
+        if pos == 0 and zeros > blocks.RECORD:
+            return Problem("zero-filled", self.source.name, pos, f"{zeros} bytes of zeros in place of an archive")
+        if zeros > 2 * BLOCK + PADDING:
+            what = f"{zeros} bytes of zeros {self._after()}: some may be in place of its content or of more entries"
+            return Problem("zero-filled", self.source.name, pos, what)
+        return None
 
     def _is_end(self, start: int, stop: int) -> bool:
         """Return whether blocks of zeros before other data are like an end: two, or as many as fill a record."""
@@ -497,7 +517,8 @@ class _Learned(dict[bytes, tuple[int, bytes, bytes]]):
         if len(self) >= TAILS_KEPT:
             self.clear()
         prefix = blocks.prefix_of(bytes(156) + tail)
-        type_ = tail[:1] if self.plain and tail[:1] in blocks.FILES else b""
+        plain = self.plain and tail[:1] in blocks.FILES and tail[101:106] == b"ustar"  # V7 is rare, and has more rules
+        type_ = tail[:1] if plain else b""
         learned = self[tail] = sum(tail) + 255, type_, prefix and prefix + b"/"
         return learned
 
@@ -542,7 +563,7 @@ _TAILS = _Learned(plain=True)
 
 def is_header(block: bytes) -> bool:
     """Whether a block is a header: by its checksum, and its magic or a name (a V7 header has no magic)."""
-    return (block[257:262] == b"ustar" or block[:1] != b"\0") and blocks.checksum_ok(block)
+    return (block[257:262] == b"ustar" or block[:1] != b"\0") and blocks.is_sound(block)
 
 
 def find_header(

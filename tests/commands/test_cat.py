@@ -59,7 +59,7 @@ def test_a_whole_archive_is_copied_unchanged(path: Path, run: Run, feed: Feed) -
     assert run("cat", feed("in.tar")).stdout == path.read_bytes()
 
 
-@each_row("zeros", [1024, 1025, 1536, 10240 - 7680 % 10240, 70_000, 2_000_000])
+@each_row("zeros", [1024, 1536, 10240 - 7680 % 10240, 70_144, 1_000_448])
 def test_the_end_keeps_its_length(zeros: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """The output ends with as many zeros as the single input."""
     for feed in feeds:
@@ -904,6 +904,7 @@ NOTHING = {
     "a damaged header and nothing else": (flip(tar({"a.x": b""}), 1), "bad-header"),
     "zeros that are no end": (bytes(512), "no-end-marker"),
     "few zeros": (bytes(100), "truncated"),
+    "nothing but zeros": (bytes(10_752), "zero-filled"),
     "other data behind an end": (bytes(1024) + b"garbage" * 200, "trailing-data"),
 }
 READS = ["stats", "tsv -f x", "proc -c true -o o.tar", "extract -C d", "mix --until all --seed 1 -o o.tar"]
@@ -1283,7 +1284,7 @@ def test_joined_samples_of_streams_stay_readable(run: Run, archive: Archive, fee
 GZ = gzip.compress(X, mtime=0)
 BROKEN = [
     # the damage of the gz stream, the problem, the keys kept by --allow and by --skip
-    ("cut in the trailer", GZ[:-3], "truncated", "a b c", "a b"),
+    ("cut in the trailer", GZ[:-3], "truncated", "a b c", "a b c"),
     ("wrong checksum", flip(GZ, len(GZ) - 8), "bad-data", "a b c", "a b"),
     ("wrong size", flip(GZ, len(GZ) - 1), "bad-data", "a b c", "a b"),
     ("bytes behind it", GZ + b"hello", "trailing-data", "a b c", "a b c"),

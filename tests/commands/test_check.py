@@ -77,6 +77,10 @@ CASES: dict[str, Case] = {
     "truncated in a header": Case(tar(R)[: 5 * 1024 + 100], [("truncated", 5220)], "k2"),
     "no end marker": Case(tar(R)[: 6 * 1024], [("no-end-marker", 6144)], "k2"),
     "a lone zero block": Case(tar(R)[: 6 * 1024 + 512], [("no-end-marker", 6144)], "k2"),
+    "no whole block": Case(body(tar(R)) + bytes(1025), [("truncated", 7169)], "k2"),
+    "a byte lost in the last payload": Case(tar(R)[:-1], [("truncated", 10239)], "k2"),
+    "preallocated": Case(tar(R) + bytes(1 << 20), [("zero-filled", 6144)], "k2"),
+    "nothing but zeros": Case(bytes(10_752), [("zero-filled", 0), ("unreadable-shard", None)], None),
     "empty": Case(b"", [("no-end-marker", 0)], None),
     "bad header": Case(flip(tar(R), 3 * 1024 + 1), [("bad-header", 3072)], "k1"),
     "no archive": Case(b"x" * 3000, [("bad-header", 0), ("unreadable-shard", None)], None),
@@ -129,7 +133,6 @@ FINE: dict[str, Case] = {
     "case": Case(tar([*R[:5], ("k2.JPG", b"1")]), [("case-variant", 4096)], "k2"),
     "mixed": Case(tar(R[:5]), [("mixed-fields", 4096)], "k2"),
     "zeros for the rest": Case(tar(R)[:5120] + bytes(20480 - 5120), [("mixed-fields", 4096), ("odd-end", 5120)], "k2"),
-    "no whole block": Case(body(tar(R)) + bytes(1025), [("odd-end", 6144)], None),
     "padded to no record": Case(body(tar(R)) + bytes(1536), [("odd-end", 6144)], None),
     "odd": Case(tar(rows(fields="cls jpg 0\x20(x).mp3")), [("odd-field", 0)], "k0"),
     "sparse": Case(

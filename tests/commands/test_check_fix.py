@@ -30,6 +30,9 @@ def fixed(ran: Ran) -> dict[str, object]:
 CLEAN: dict[str, tuple[Rows, Rows]] = {
     "truncated in a payload": (R[:4], R[4:5]),
     "truncated in a header": (R[:4], R[4:5]),
+    "no whole block": (R[:4], R[4:]),
+    "a byte lost in the last payload": (R[:4], R[4:]),
+    "preallocated": (R[:4], R[4:]),
     "no end marker": (R[:4], R[4:]),
     "a lone zero block": (R[:4], R[4:]),
     "empty": ([], []),
@@ -55,7 +58,18 @@ CLEAN: dict[str, tuple[Rows, Rows]] = {
     "stray": (R, [("README", b"x"), (".hidden", b"x")]),
     "folders": (R, [("d", None), ("d/e", None)]),
 }
-LOSSES = ("truncated", "a lone", "empty", "bad header", "no archive", "two bad", "rubbish")
+LOSSES = (
+    "truncated",
+    "no whole",
+    "a byte",
+    "preallocated",
+    "a lone",
+    "empty",
+    "bad header",
+    "no archive",
+    "two bad",
+    "rubbish",
+)
 
 
 @each_row("case", CLEAN)
