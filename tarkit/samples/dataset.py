@@ -214,7 +214,8 @@ def _stream(
     elif codec in MESSAGES:
         reader = _messages(reader, name, codec)
     elif codec is not None:
-        reader = StackedReader(decoder(codec, read_function(reader), name), reader)
+        again = None if file is None else lambda: read_function(FileReader(file))
+        reader = StackedReader(decoder(codec, read_function(reader), name, again), reader)
         if (form := location.format or message_format_by_suffix(name)) in MESSAGES:
             reader = _messages(reader, name, form)
     return _stream_source(reader, name, ahead, tmpdir, codec)

@@ -7,7 +7,7 @@ padding, skippable frames, trailing data.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from tarkit.errors import Problem, TarkitError, Unsupported
@@ -32,12 +32,25 @@ CHUNK = 256 << 10  # bytes of one read; the libraries copy the bytes that they h
 
 
 class CompressedInput:
-    """The compressed bytes that are not decoded yet: those already read, then those still to be read."""
+    """The compressed bytes that are not decoded yet: those already read, then those still to be read.
 
-    def __init__(self, codec: Codec, read: Callable[[int], bytes], archive: str) -> None:
+    After damage `replay` returns those of the frame again, which begins at the last `mark`: read by `again`, or the
+    first KEPT bytes of it.
+    """
+
+    def __init__(
+        self,
+        codec: Codec,
+        read: Callable[[int], bytes],
+        archive: str,
+        again: Callable[[], Callable[[int], bytes]] | None = None,
+    ) -> None:
         self.codec = codec
         self.archive = archive
         self._read = read
+        self._again = again
+        self._marked = 0  # offset of the frame
+        self._kept: list[bytes] | None = None  # its bytes, while they are few
         self._data = b""
         self._at = 0
         self._total = 0
@@ -104,6 +117,22 @@ class CompressedInput:
                 break
         return count
 
+    def mark(self) -> None:
+        """Note that the data of a frame begin here."""
+        self._marked = self._total - (len(self._data) - self._at)
+        self._kept = [self._data[self._at :]] if self._again is None else None
+
+    def replay(self) -> Iterator[bytes]:
+        """Yield the data since the mark again; nothing if they are too many, and `again` is missing."""
+        if self._again is None:
+            yield from self._kept or ()
+            return
+        read, left = self._again(), self._marked
+        while data := read(CHUNK):
+            if len(data) > left:
+                yield data[left:]
+            left = max(left - len(data), 0)
+
     def cut(self, where: str | None = None) -> Problem:
         """Return the error of a stream that ends early."""
         return self.problem(
@@ -125,10 +154,17 @@ class CompressedInput:
         data = b"" if self._ended else self._read(CHUNK)
         self._ended = not data
         self._total += len(data)
+        if self._kept is not None:
+            self._kept.append(data)
+            if self._total - self._marked > KEPT:
+                self._kept = None
         return data
 
 
 # ---- Frames: the libraries behind one interface
+
+KEPT = 16 << 20  # compressed bytes of a frame that are held, where they cannot be read again
+_STEP = 512  # bytes that are decoded at a time before damage
 
 _ZST_BLOCK = 128 << 10  # bytes that a zstd block decodes to, at most
 _HEADER_CRC, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16  # flags in a gzip header
@@ -157,28 +193,64 @@ class _Decompressor(Protocol):
 class _Bounded:
     """A frame of a library that can bound the output of one call."""
 
-    def __init__(self, source: CompressedInput, library: _Decompressor, errors: tuple[type[Exception], ...]) -> None:
+    def __init__(
+        self, source: CompressedInput, new: Callable[[], _Decompressor], errors: tuple[type[Exception], ...]
+    ) -> None:
         self._input = source
-        self._library = library
+        self._new = new
+        self._library = new()
         self._errors = errors
+        self._count = 0  # bytes that were decoded
+        self._rest = b""  # bytes before damage
+        self._failed: Problem | None = None
+        source.mark()
 
     def readinto(self, view: memoryview) -> int:
         library = self._library
-        while not library.eof:
+        while not library.eof and self._failed is None:
             hungry = library.needs_input
             data = self._input.more() if hungry else b""
             try:
                 plain = library.decompress(data, min(len(view), _MOST))
             except self._errors as error:
-                raise self._input.damaged(error) from error
+                self._failed = self._input.damaged(error)
+                near = self._before_damage(self._count, _STEP)
+                self._rest = near + self._before_damage(self._count + len(near), 1)
+                break
             if library.eof:
                 self._input.back(library.unused_data or b"")
             if plain:
                 view[: len(plain)] = plain
+                self._count += len(plain)
                 return len(plain)
             if not data and not library.eof and library.needs_input == hungry:
                 raise self._input.cut() if hungry else self._input.damaged("it cannot be decoded further")
-        return 0
+        if self._failed is None:
+            return 0
+        count = min(len(view), len(self._rest))
+        view[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        if not count:
+            raise self._failed
+        return count
+
+    def _before_damage(self, skip: int, step: int) -> bytes:
+        """Decode the frame again, from `skip` bytes on in small steps: of the last one nothing is returned."""
+        library, found = self._new(), bytearray()
+        try:
+            for data in self._input.replay():
+                while not library.eof and len(found) <= _MOST:
+                    plain = library.decompress(data, min(skip, _MOST) or step)
+                    data = b""
+                    if skip:
+                        skip -= len(plain)
+                    else:
+                        found += plain
+                    if not plain and library.needs_input:
+                        break
+        except self._errors:
+            pass
+        return bytes(found)
 
 
 class _Inflate:
@@ -242,6 +314,7 @@ class _Gz:
                 head += self._input.take_text()
         if flags & _HEADER_CRC and int.from_bytes(self._input.take(2), "little") != self._crc32(head, 0) & 0xFFFF:
             raise self._input.damaged("wrong checksum of its header")
+        self._input.mark()
 
 
 class _ZstBlocks:
@@ -340,10 +413,10 @@ def _gz() -> Callable[[CompressedInput], Frame]:
         import zlib
 
         return lambda source: _Gz(
-            source, _Bounded(source, _Inflate(zlib.decompressobj(-15)), (zlib.error,)), zlib.crc32
+            source, _Bounded(source, lambda: _Inflate(zlib.decompressobj(-15)), (zlib.error,)), zlib.crc32
         )
     error: Any = igzip_lib.error
-    return lambda source: _Gz(source, _Bounded(source, igzip_lib.IgzipDecompressor(), (error,)), isal_zlib.crc32)
+    return lambda source: _Gz(source, _Bounded(source, igzip_lib.IgzipDecompressor, (error,)), isal_zlib.crc32)
 
 
 def _zst() -> Callable[[CompressedInput], Frame]:
@@ -357,25 +430,25 @@ def _zst() -> Callable[[CompressedInput], Frame]:
 def _lz4() -> Callable[[CompressedInput], Frame]:
     from lz4.frame import LZ4FrameDecompressor
 
-    return lambda source: _Bounded(source, LZ4FrameDecompressor(), (RuntimeError,))
+    return lambda source: _Bounded(source, LZ4FrameDecompressor, (RuntimeError,))
 
 
 def _xz() -> Callable[[CompressedInput], Frame]:
     from lzma import FORMAT_XZ, LZMADecompressor, LZMAError
 
-    return lambda source: _Bounded(source, LZMADecompressor(FORMAT_XZ), (LZMAError,))
+    return lambda source: _Bounded(source, lambda: LZMADecompressor(FORMAT_XZ), (LZMAError,))
 
 
 def _lzma() -> Callable[[CompressedInput], Frame]:
     from lzma import FORMAT_ALONE, LZMADecompressor, LZMAError
 
-    return lambda source: _Bounded(source, LZMADecompressor(FORMAT_ALONE), (LZMAError,))
+    return lambda source: _Bounded(source, lambda: LZMADecompressor(FORMAT_ALONE), (LZMAError,))
 
 
 def _bz2() -> Callable[[CompressedInput], Frame]:
     from bz2 import BZ2Decompressor
 
-    return lambda source: _Bounded(source, BZ2Decompressor(), (OSError, ValueError, RuntimeError))
+    return lambda source: _Bounded(source, BZ2Decompressor, (OSError, ValueError, RuntimeError))
 
 
 DECODERS: dict[str, Callable[[], Callable[[CompressedInput], Frame]]] = {
@@ -491,7 +564,9 @@ class Decoder:
         )
 
 
-def decoder(codec: str, read: Callable[[int], bytes], archive: str) -> Decoder:
+def decoder(
+    codec: str, read: Callable[[int], bytes], archive: str, again: Callable[[], Callable[[int], bytes]] | None = None
+) -> Decoder:
     """Return a Decoder of a `codec` stream.
 
     Consecutive frames are one stream. Skippable frames, zero bytes after a gzip member and padding after an xz stream
@@ -501,5 +576,7 @@ def decoder(codec: str, read: Callable[[int], bytes], archive: str) -> Decoder:
         codec: a name in `DECODED`.
         read: `read(n)` returns up to n compressed bytes, b"" at the end.
         archive: the name for messages.
+        again: returns another `read` from the start of the stream, for what precedes damage; without it up to 16 MiB of
+            the compressed bytes of a frame are held for that.
     """
-    return Decoder(CompressedInput(DECODED[codec], read, archive), DECODERS[codec]())
+    return Decoder(CompressedInput(DECODED[codec], read, archive, again), DECODERS[codec]())
