@@ -1,9 +1,10 @@
 """Plan and write a clean copy of a damaged archive.
 
 - A sample that touches damage is left out whole: the samples before and after a damaged header, either of which may
-  have had its entry; the one with an entry that is cut at the end; the last one, if the end marker is missing. If
-  compressed data fail their checksum, all samples are left out, since any of them may be wrong; but each entry of a zip
-  has a checksum of its own, and a sequence of messages has none.
+  have had its entry; the one with an entry that is cut at the end; the last one, if the end marker is missing. What
+  another archive in the same file has of its key is kept. If compressed data fail their checksum, all samples are left
+  out, since any of them may be wrong; but each entry of a zip has a checksum of its own, and a sequence of messages has
+  none.
 - The parts of a scattered sample are gathered at the first part. An entry with a name that its sample already has
   belongs to another sample of that key: it goes to the first of the samples KEY~2, KEY~3 ... without this name.
 - A sample with an unsafe name, or with a hard link out of the sample, is left out.
@@ -48,11 +49,15 @@ class Lost(NamedTuple):
 
 
 class SamplePart:
-    """Adjacent entries of one key: those of the key in the bytes [start, stop), with `plain` all entries in them."""
+    """Adjacent entries of one key: those of the key in the bytes [start, stop), with `plain` all entries in them.
 
-    __slots__ = ("count", "plain", "start", "stop")
+    `archive` is the number of the archive, of several concatenated ones.
+    """
 
-    def __init__(self, start: int) -> None:
+    __slots__ = ("archive", "count", "plain", "start", "stop")
+
+    def __init__(self, start: int, archive: int) -> None:
+        self.archive = archive
         self.start = self.stop = start
         self.count = 0
         self.plain = True
@@ -84,7 +89,7 @@ class Salvage:
         keys: the parts of each sample, by key.
         keyless: entries without a key.
         lost: bytes without a whole entry.
-        bad: the problems of samples that are left out, by key.
+        bad: the problems of samples that are left out, by key and number of the archive.
         entries: the number of entries.
         unread: the number of entries that depend on a global PAX header.
         cut: the archive ends early, so that nobody knows what else was in it.
@@ -94,7 +99,7 @@ class Salvage:
     keys: dict[bytes, list[SamplePart]] = field(default_factory=dict)
     keyless: list[Raw] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
-    bad: dict[bytes, str] = field(default_factory=dict)
+    bad: dict[tuple[bytes, int], str] = field(default_factory=dict)
     entries: int = 0
     unread: int = 0
     cut: bool = False
@@ -109,10 +114,13 @@ class Salvage:
             known: keys that no renamed sample gets.
             before: a key that the first sample does not get.
         """
-        for key, parts in self.keys.items():
-            why = self.bad.get(key)
-            if why is not None:
-                yield why, key, [entry for part in parts for entry in part.read(self.source, key)]
+        for key, found in self.keys.items():
+            parts = [part for part in found if (key, part.archive) not in self.bad]
+            if len(parts) < len(found):
+                left = [part for part in found if (key, part.archive) in self.bad]
+                entries = [entry for part in left for entry in part.read(self.source, key)]
+                yield self.bad[key, left[0].archive], key, entries
+            if not parts:
                 continue
             if len(parts) == 1 and parts[0].plain and key not in taken and key != before:
                 taken.add(key)
@@ -169,7 +177,8 @@ class _Planner:
         self.groups = EntryGroups()
         self.key: bytes | None = None
         self.part: SamplePart | None = None  # the last part of the sample of that key
-        self.first = 0  # of several archives, where the current one begins
+        self.first = self.archive = 0  # of several archives, where the current one begins, and its number
+        self.cut: tuple[bytes, int, bytes] | None = None  # the key, the archive and the name of an entry that is cut
         self.suspect: str | None = None  # damage that may have destroyed the first entries of the next sample
         self.unreadable = False
         self.border: tuple[bytes, SamplePart] | None = None  # the last sample before a possible end of an archive
@@ -198,10 +207,10 @@ class _Planner:
         if key == self.key and self.part is not None:
             part, plain = self.part, False
         else:
-            self.key, self.part = key, (part := SamplePart(entries[0][1]))
+            self.key, self.part = key, (part := SamplePart(entries[0][1], self.archive))
             plan.keys.setdefault(key, []).append(part)
             if self.suspect is not None:
-                plan.bad.setdefault(key, self.suspect)
+                plan.bad.setdefault((key, self.archive), self.suspect)
             if self.border is not None:
                 self.borders.append((self.border, (key, part)))
                 self.border = None
@@ -210,7 +219,7 @@ class _Planner:
         part.count += len(entries)
         part.stop = entries[-1][4]
         if (not plain or block.SLASH in key or self.survey.special) and not all(is_safe(entry[0]) for entry in entries):
-            plan.bad.setdefault(key, "unsafe-name")
+            plan.bad.setdefault((key, self.archive), "unsafe-name")
 
     def with_key(self, entries: list[Raw]) -> list[Raw]:
         """Return the entries with a key, and plan the others."""
@@ -244,12 +253,15 @@ class _Planner:
         plan.cut = plan.cut or name in ENDS
         if damage.stop > start:
             plan.lost.append(Lost(start, damage.stop, name))
+        if damage.key is not None and damage.cut is not None:
+            self.cut = damage.key, self.archive, damage.cut
         if damage.key is not None and damage.key != self.key:
-            plan.bad[damage.key] = name
+            plan.bad[damage.key, self.archive] = name
         if name == "bad-data" and name not in self.allowed and plan.source.codec not in WHOLE:
-            plan.bad = {**dict.fromkeys(plan.keys, name), **plan.bad}
+            every = [(key, part.archive) for key, parts in plan.keys.items() for part in parts]
+            plan.bad = {**dict.fromkeys(every, name), **plan.bad}
         if self.key is not None and not border and damage.key in (None, self.key):
-            plan.bad.setdefault(self.key, name)
+            plan.bad.setdefault((self.key, self.archive), name)
         if not border or damage.stop > damage.start:
             self.suspect = name
         if damage.marker is not None:
@@ -257,18 +269,27 @@ class _Planner:
                 self.border = (self.key, self.part)
             self.key = self.part = None
             self.first = damage.stop
+            self.archive += border
 
     def finish(self) -> Salvage:
         """Return the plan, once all entries were read."""
         plan = self.plan
         plan.cut = plan.cut and self.survey.marker is None
         for sides in self.borders:
-            fields = [sorted(entry[0][len(key) :] for entry in part.read(plan.source, key)) for key, part in sides]
+            fields = [self.fields(key, part) for key, part in sides]
             if fields[0] != fields[1]:
-                for key, _ in sides:
-                    plan.bad.setdefault(key, "trailing-data")
-        plan.bad = {key: why for key, why in plan.bad.items() if key in plan.keys}
+                for key, part in sides:
+                    plan.bad.setdefault((key, part.archive), "trailing-data")
+        there = {(key, part.archive) for key, parts in plan.keys.items() for part in parts}
+        plan.bad = {place: why for place, why in plan.bad.items() if place in there}
         return plan
+
+    def fields(self, key: bytes, part: SamplePart) -> list[bytes]:
+        """Return the fields of a part, with that of an entry which is cut there."""
+        names = [entry[0] for entry in part.read(self.plan.source, key)]
+        if self.cut is not None and self.cut[:2] == (key, part.archive):
+            names.append(self.cut[2])
+        return sorted(name[len(key) :] for name in names)
 
     def _is_harmless(self, entry: Raw) -> bool:
         payload = self.plan.source.read(entry[2], entry[2] + entry[3])

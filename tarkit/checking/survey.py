@@ -21,6 +21,7 @@ class Damage(NamedTuple):
         start, stop: the bytes.
         key: the key of an entry that is cut there, if its header can be read.
         marker: at a border the offset of the end marker of the first archive, else None.
+        cut: the name of that entry.
     """
 
     problem: Problem
@@ -28,6 +29,7 @@ class Damage(NamedTuple):
     stop: int
     key: bytes | None
     marker: int | None = None
+    cut: bytes | None = None
 
 
 class Survey:
@@ -153,4 +155,5 @@ class Survey:
         offset = self.end if problem.offset is None else problem.offset
         problem = Problem(problem.name, problem.archive, offset, problem.detail, problem.hint)
         cut = self._reader.cut
-        return Damage(problem, min(start, self.end), self.end, key_of(cut) if cut else None)
+        key, name = (key_of(cut), cut.name) if cut else (None, None)
+        return Damage(problem, min(start, self.end), self.end, key, cut=name)

@@ -715,14 +715,24 @@ class SampleReader:
         return keep or not self._is_torn()
 
     def _is_torn(self) -> bool:
-        """Return whether the zeros before trailing data are taken for damage inside of the incomplete sample."""
+        """Return whether the zeros before trailing data are taken for damage inside of the incomplete sample.
+
+        So they are if the next sample is the same one, or has other fields.
+        """
+        key, before = self._groups.key, {entry[0] for entry in self._groups.entries if key_of(Entry._make(entry))}
         if self._reader.torn:
             return True
-        try:
-            entry = next(iter(self._reader.restart(self._reader.resume)), None)
-        except TarkitError:
+        walk, after, next_key = self._reader.restart(self._reader.resume), set[bytes](), None
+        with suppress(TarkitError):
+            for entry in walk:
+                if (own := key_of(entry)) is not None and own != (next_key := next_key or own):
+                    break
+                after |= {entry.name} if own is not None else set()
+        if walk.cut is not None and key_of(walk.cut) == next_key:
+            after.add(walk.cut.name)
+        if key is None or next_key is None:
             return False
-        return entry is not None and self._groups.key is not None and key_of(entry) == self._groups.key
+        return key == next_key or {name[len(key) :] for name in before} != {name[len(next_key) :] for name in after}
 
     def _is_kept(self, problem: Problem) -> bool:
         """Return whether the samples that damage touches are kept; with `partial` store damage that ends the run."""

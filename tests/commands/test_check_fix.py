@@ -113,6 +113,40 @@ def test_all_clean_copies(run: Run, archive: Archive, feed: Feed) -> None:
     run("check", "clean/")
 
 
+@each_row("seed", range(40))
+def test_an_archive_before_a_cut_copy(seed: int, run: Run, archive: Archive) -> None:
+    """What precedes a damaged archive is kept whole by --fix and by --skip."""
+    draw = random.Random(seed)
+    fields = ["jpg", "cls", "txt"][: draw.randint(1, 3)]
+    whole = rows("k", draw.randint(2, 5), " ".join(fields))
+    again = rows(draw.choice("km"), 4, " ".join(fields))
+    end = tar(whole) if draw.random() < 0.5 else body(tar(whole)) + bytes(1024)
+    cut = 1024 * draw.randrange(len(fields) - 1, len(again)) + draw.randrange(513, 1024)  # in a payload
+    run("check", archive(end + tar(again)[:cut]), "--fix", "fix.tar", exit=1)
+    assert [row for row in whole if row not in entries("fix.tar")] == []
+    assert entries(run("cat", "in.tar", "--skip", "all").stdout) == whole
+
+
+@each_row("seed", range(40))
+def test_a_hole_that_ends_like_an_archive(seed: int, run: Run, archive: Archive) -> None:
+    """Zeros in place of fields, up to the border of a record or of two blocks: no sample that is kept lacks one."""
+    draw = random.Random(seed)
+    members = rows("k", 12, "a b c")
+    data = bytearray(tar(members))
+    place = draw.randrange(1, 30)
+    start = place * 1024
+    stop = start + 1024 if seed % 2 else -(-(start + 1024) // 10240) * 10240
+    data[start:stop] = bytes(stop - start)
+    for words in (("cat", "in.tar", "--skip", "all", "-o", "o.tar"), ("check", archive(bytes(data)), "--fix", "o.tar")):
+        archive(bytes(data))
+        run(*words, exit=None)
+        kept = entries("o.tar") if os.path.exists("o.tar") else []
+        for key, each in groupby(kept, lambda row: row[0].split(".")[0]):
+            assert len(list(each)) == 3, (words, key)
+        if os.path.exists("o.tar"):
+            os.unlink("o.tar")
+
+
 def test_text(run: Run, archive: Archive) -> None:
     """The text has the counts, new names and lost bytes."""
     data = flip(tar([*R[:2], *R[:2], *rows("l", 4), ("README", b"")]), 8 * 1024)
