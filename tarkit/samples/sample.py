@@ -20,7 +20,16 @@ from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw, TarReader
 from tarkit.tar.writer import EntryWriter
 
-KEYLESS = frozenset((block.DIRECTORY, block.PAX_GLOBAL, block.GNU_VOLUME, block.GNU_DUMPDIR))
+KEYLESS = frozenset(
+    (
+        block.DIRECTORY,
+        block.PAX_GLOBAL,
+        block.GNU_VOLUME,
+        block.GNU_DUMPDIR,
+        block.SOLARIS_ACL,
+        block.SOLARIS_ATTRIBUTES,
+    )
+)
 REMEMBERED = 200_000  # keys of one input that are remembered to find repeated ones
 
 

@@ -161,18 +161,20 @@ def test_grouping(words: str, samples: list[str] | None, kind: str) -> None:
         assert grouped(data, kind) == samples
 
 
-@each_row("typeflag", ["0", "\0", "7", "2", "3", "4", "6", "A"])
+@each_row("typeflag", ["0", "\0", "7", "2", "3", "4", "6", "Z"])
 def test_every_type_but_directories_can_have_a_key(typeflag: str) -> None:
     """A link or a device belongs to the sample of its name, and so does an entry of unknown type."""
     link = with_field(member("a.lnk"), 156, typeflag.encode())
     assert grouped(member("a.x") + link + member("a.y") + MARKER) == ["a: a.x a.lnk a.y"]
 
 
-@each_row("typeflag", ["5", "D", "V"])
+@each_row("typeflag", ["5", "D", "V", "A", "E"])
 def test_types_without_key(typeflag: str) -> None:
-    """Directories, dump directories and labels have no key, for any name."""
+    """Directories, dump directories, labels, and Solaris' lists and attributes have no key, for any name."""
     special = with_field(member("q.x"), 156, typeflag.encode())
     assert grouped(member("a.x") + special + member("b.x") + MARKER) == ["a: a.x", "b: q.x b.x"]
+    same = with_field(member("b.x"), 156, typeflag.encode())
+    assert grouped(member("a.x") + same + member("b.x") + MARKER) == ["a: a.x", "b: b.x b.x"]
 
 
 NAMES = st.one_of(

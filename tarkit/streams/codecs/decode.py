@@ -164,7 +164,6 @@ class CompressedInput:
 # ---- Frames: the libraries behind one interface
 
 KEPT = 16 << 20  # compressed bytes of a frame that are held, where they cannot be read again
-_STEP = 512  # bytes that are decoded at a time before damage
 
 _ZST_BLOCK = 128 << 10  # bytes that a zstd block decodes to, at most
 _HEADER_CRC, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16  # flags in a gzip header
@@ -201,6 +200,7 @@ class _Bounded:
         self._library = new()
         self._errors = errors
         self._count = 0  # bytes that were decoded
+        self._taken = self._given = 0  # compressed bytes that the library got, and those before the last call with any
         self._rest = b""  # bytes before damage
         self._failed: Problem | None = None
         source.mark()
@@ -210,12 +210,13 @@ class _Bounded:
         while not library.eof and self._failed is None:
             hungry = library.needs_input
             data = self._input.more() if hungry else b""
+            if data:
+                self._given, self._taken = self._taken, self._taken + len(data)
             try:
                 plain = library.decompress(data, min(len(view), _MOST))
             except self._errors as error:
                 self._failed = self._input.damaged(error)
-                near = self._before_damage(self._count, _STEP)
-                self._rest = near + self._before_damage(self._count + len(near), 1)
+                self._rest = self._before_damage()
                 break
             if library.eof:
                 self._input.back(library.unused_data or b"")
@@ -234,20 +235,23 @@ class _Bounded:
             raise self._failed
         return count
 
-    def _before_damage(self, skip: int, step: int) -> bytes:
-        """Decode the frame again, from `skip` bytes on in small steps: of the last one nothing is returned."""
-        library, found = self._new(), bytearray()
+    def _before_damage(self) -> bytes:
+        """Decode the frame again, and return what the call that found the damage has not returned: bytes before it.
+
+        From the data on that were given last, the library gets one byte at a time.
+        """
+        library, position, skip, found = self._new(), 0, self._count, bytearray()
         try:
             for data in self._input.replay():
-                while not library.eof and len(found) <= _MOST:
-                    plain = library.decompress(data, min(skip, _MOST) or step)
-                    data = b""
-                    if skip:
-                        skip -= len(plain)
-                    else:
-                        found += plain
-                    if not plain and library.needs_input:
-                        break
+                whole = min(max(self._given - position, 0), len(data))
+                position += len(data)
+                for piece in (data[:whole], *(data[at : at + 1] for at in range(whole, len(data)))):
+                    while (piece or not library.needs_input) and not library.eof and len(found) <= _MOST:
+                        plain, piece = library.decompress(piece, _MOST), b""
+                        found += plain[skip:]
+                        skip = max(skip - len(plain), 0)
+                        if not plain:
+                            break
         except self._errors:
             pass
         return bytes(found)
