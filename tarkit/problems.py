@@ -138,7 +138,7 @@ PROBLEMS: dict[str, ProblemKind] = {
         "a field is spelled in two ways, such as .JPG and .jpg",
         "omits the note",
         "changes nothing",
-        "give it one name: tarkit cat -f 'jpg ...'",
+        "tarkit cat -f 'jpg:jpg txt' renames both to jpg; name all fields that are to stay",
     ),
     "mixed-fields": ProblemKind(
         "note",

@@ -314,7 +314,7 @@ def check_locations(
         _collect(report, compared, allowed)
         report.same = compared.same
         return report
-    fields = tuple(tuple(os.fsencode(name) for name in each.lower().split("|")) for each in split_names(require))
+    fields = tuple(tuple(os.fsencode(name).lower() for name in each.split("|")) for each in split_names(require))
     checks = Checks(fields, unique or target == "energon", against, manifest, target, processes, options)
     copies = None
     if fix is not None:

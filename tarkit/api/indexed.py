@@ -22,6 +22,7 @@ from tarkit.indexing.files import IndexFile
 from tarkit.indexing.search import KeySearch
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader, open_source
+from tarkit.samples.names import fold
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.location import Location
@@ -359,7 +360,7 @@ def _find(
 
 
 def _entry(sample: TarSample, fields: Sequence[bytes]) -> Entry | None:
-    """Return the entry of the first field present in the sample; an exact match has precedence over case.
+    """Return the entry of the first field present in the sample, by the rule of `names.spelled`.
 
     A sample whose end is not known is read until no later entry can have precedence over the one found.
     """
@@ -368,12 +369,12 @@ def _entry(sample: TarSample, fields: Sequence[bytes]) -> Entry | None:
     folded: dict[bytes, int] = {}
     for number, field in enumerate(fields):
         ranks.setdefault(field, 2 * number)
-        folded.setdefault(field.lower(), 2 * number + 1)
+        folded.setdefault(fold(field), 2 * number + 1)
     cut, known, best, found = len(sample.key) + 1, 0, 2 * len(fields), None
     while True:
         for entry in sample.entries[known:]:
             field = entry.name[cut:]
-            rank = min(ranks.get(field, best), folded.get(field.lower(), best))
+            rank = min(ranks.get(field, best), folded.get(fold(field), best))
             if rank < best and key_of(entry) is not None:
                 best, found = rank, entry
         known = len(sample.entries)

@@ -6,6 +6,7 @@ from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Va
 from typing import TYPE_CHECKING, Any, Literal, Self, cast, overload
 
 from tarkit.errors import MissingLibrary, Problem, TarkitError, Unsupported, show
+from tarkit.samples.names import spelled
 from tarkit.samples.sample import KEYLESS, TarSample
 from tarkit.streams.ranges import Held, HeldRange
 from tarkit.streams.source import Source, WindowSource
@@ -42,7 +43,8 @@ class Sample(Mapping[str, bytes]):
     A sample of at most 1 MiB is held in memory. The fields of a larger one are read when they are requested: from a
     file at any time, from a stream until the next sample is requested.
 
-    Upper and lower case are the same where a field is looked up; iterating gives the names as the archive has them.
+    A name means the field that is spelled so, else the first one that differs only in case; iterating gives the names
+    as the archive has them.
     Entries without a key, such as directories, are no fields. Of two fields with the same name the first counts.
     `sample["__key__"]` is the key, as in the dicts of a loader; iterating gives the fields alone.
     As a str a sample is what the command `show` prints: a line for the sample, and one for each entry.
@@ -200,12 +202,8 @@ class Sample(Mapping[str, bytes]):
         return contents.items() if contents else super().items()
 
     def _spelled(self, field: str) -> str | None:
-        """Return the name of a field in the archive: that name, else the first that differs only in case."""
-        names = self.keys()
-        if field in names:
-            return field
-        folded = field.lower()
-        return next((name for name in names if name.lower() == folded), None)
+        """Return the name of a field in the archive."""
+        return spelled(self.keys(), field)
 
     def _small(self) -> dict[str, bytes]:
         """Return the contents of all fields of a small sample that consists of plain files; empty for any other."""

@@ -184,7 +184,7 @@ class Step:
 
     @property
     def run_field(self) -> bytes | None:
-        """The field of which runs have the contents, in lower case."""
+        """The field, as it is spelled, of which runs have the contents."""
         return None
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:

@@ -11,6 +11,7 @@ from tarkit.api.steps import Flow
 from tarkit.errors import spell
 from tarkit.export.columns import Column, Row, Table, TableFormat, check_heads
 from tarkit.samples.fields import OnMissing
+from tarkit.samples.names import spelled
 from tarkit.samples.pipeline import unrepeated
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import View
@@ -106,7 +107,8 @@ def _seen(samples: Iterator[TarSample], run: Run) -> dict[bytes, None]:
     for sample in run.watch(samples, lambda: run.bytes, None):
         fields = View(sample).fields
         if not fields.keys() <= seen.keys():
-            seen.update(dict.fromkeys(fields))
+            meant = {spelled(fields, name) for name in seen}
+            seen.update(dict.fromkeys(name for name in fields if name not in meant))
     return seen
 
 

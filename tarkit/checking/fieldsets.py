@@ -14,6 +14,7 @@ SETS = 4096  # distinct lists of fields of a shard that are remembered
 LISTED = 10  # notes of one kind on a shard; further ones are only counted
 
 _PLAIN = re.compile(rb"[A-Za-z][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*|[0-9][A-Za-z0-9_+-]*")
+_IN_COMMAND = re.compile(rb"[A-Za-z0-9_.+-]+")
 
 
 def is_odd(name: bytes) -> bool:
@@ -90,25 +91,46 @@ class FieldSets:
     def _first_of(self, sets: Iterable[FieldSet]) -> tuple[int, bytes]:
         return min(each.first for each in sets)
 
-    def _note(self, name: str, sets: list[FieldSet], detail: str) -> Finding:
+    def _note(self, name: str, sets: list[FieldSet], detail: str, repair: str | None = None) -> Finding:
         offset, key = self._first_of(sets)
-        return Finding(name, self.shard, offset, key, detail, "note")
+        return Finding(name, self.shard, offset, key, detail, "note", repair)
 
     def _variants(self) -> Iterator[Finding]:
         spelled: dict[bytes, dict[bytes, list[FieldSet]]] = {}
         for each in self.known.values():
-            for name in set(each.names):
+            for name in dict.fromkeys(each.names):
                 spelled.setdefault(name.lower(), {}).setdefault(name, []).append(each)
-        for lower, spellings in sorted(spelled.items()):
-            if len(spellings) < 2:
-                continue
+        most: dict[bytes, bytes] = {}
+        found = []
+        for lower, spellings in spelled.items():
             counts = {name: sum(each.count for each in sets) for name, sets in spellings.items()}
-            most, *rest = sorted(counts, key=lambda name: (-counts[name], name != lower, name))
-            words = ", ".join(f"{show(name)} (in {counts[name]})" for name in rest)
-            sets = [each for name in rest for each in spellings[name]]
-            yield self._note(
-                "case-variant", sets, f"the field {show(most)} (in {counts[most]} samples) is also spelled {words}"
-            )
+            most[lower], *rest = sorted(counts, key=lambda name: (-counts[name], name != lower, name))
+            if rest:
+                words = ", ".join(f"{show(name)} (in {counts[name]})" for name in rest)
+                sets = [each for name in rest for each in spellings[name]]
+                detail = f"the field {show(most[lower])} (in {counts[most[lower]]} samples) is also spelled {words}"
+                found.append((lower, sets, detail))
+        repair = self._one_spelling(most, {lower for lower, _, _ in found}) if found else None
+        for _, sets, detail in sorted(found):
+            yield self._note("case-variant", sets, detail, repair)
+
+    def _one_spelling(self, most: dict[bytes, bytes], varied: set[bytes]) -> str | None:
+        """Return how the fields of `varied` get their usual spelling, without loss of others; None if it is not known.
+
+        Args:
+            most: the usual spellings of all fields, by their names in lower case.
+            varied: the fields that have others, in lower case.
+        """
+        if any(len(each.lower) < len(set(each.names)) for each in self.known.values()):
+            return "a sample has both spellings, which are two fields: rename one of them"
+        if self.others or len(most) > LISTED or not all(map(_IN_COMMAND.fullmatch, most.values())):
+            return None
+        words = " ".join(
+            f"{name.decode()}:{name.decode()}" if lower in varied else name.decode() for lower, name in most.items()
+        )
+        keep = any(each.lower != most.keys() for each in self.known.values())
+        options = " --on-missing-field keep" if keep else ""
+        return f"tarkit cat SHARD -f '{words}'{options} -o OUT gives them one spelling"
 
     def _mixed(self) -> Iterator[Finding]:
         counts = self.counts()

@@ -189,9 +189,9 @@ def _options(given: dict[str, Any], null: bool) -> CheckOptions:
     for name in ("unique", "require", "against", "manifest", "target", "fix", "list_bad"):
         if given["same_as"] and given[name]:
             raise Usage(f"--same-as cannot be used with --{name.replace('_', '-')}")
-    require = " ".join(given["require"]).replace(",", " ").lower().split()
+    require = " ".join(given["require"]).replace(",", " ").split()
     checks = Checks(
-        tuple(tuple(os.fsencode(name) for name in word.split("|")) for word in require),
+        tuple(tuple(os.fsencode(name).lower() for name in word.split("|")) for word in require),
         given["unique"] or given["target"] == "energon",
         processes=given["parallel"],
         **{name: given[name] for name in ("against", "manifest", "target")},

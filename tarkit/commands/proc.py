@@ -162,8 +162,9 @@ def proc(
 
     Fields are chosen (-f, --drop ...) after the command. The output is the same for every -p.
     \f
-    Fields keep their order, new ones come last. A changed sample.__key__ renames the sample. Other files are dropped;
-    relative paths start in that directory, except for --script and --map. With -m the files sample-000000.*,
+    Files have the case that the archive has: sample.JPG is not sample.jpg; the dict of --map finds JPG as sample["jpg"]
+    too. Fields keep their order, new ones come last. A changed sample.__key__ renames the sample. Other files are
+    dropped; relative paths start in that directory, except for --script and --map. With -m the files sample-000000.*,
     sample-000001.* are samples KEY/000000, KEY/000001, unless sample-000000.__key__ says otherwise; with -S, each
     directory that has sample.* is one. Unchanged fields keep their headers. Entries without key go with the first
     sample.

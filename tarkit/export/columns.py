@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from tarkit.errors import Problem, TarkitError, Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.fields import OnMissing, parse_choices, pass_missing
+from tarkit.samples.names import spelled
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import Name, View
 from tarkit.tar.reader import Raw
@@ -196,9 +197,11 @@ class Table:
         return row
 
     def _note(self, view: View) -> None:
-        self.outside += 1
-        if not self.example:
-            other = next(name for name in view.fields if name not in self._known)
+        """Count a sample that has a field without a column."""
+        others = view.fields.keys() - {spelled(view.fields, name) for name in self._known}
+        self.outside += bool(others)
+        if others and not self.example:
+            other = next(name for name in view.fields if name in others)
             self.example = f"{show(other)} of {show(view.sample.key or b'')}"
 
 

@@ -8,7 +8,7 @@ from tarkit.api.sample import Sample
 from tarkit.errors import Problem, TarkitError, show
 from tarkit.loading.settings import Record
 from tarkit.problems import Policy
-from tarkit.samples.keyed import KeyedDict
+from tarkit.samples.names import FieldDict
 from tarkit.samples.values import MISFITS
 
 
@@ -28,7 +28,7 @@ def as_record(sample: Sample, policy: Policy) -> Record | None:
         if problem.name not in MISFITS or allowed or policy.apply(problem) == "keep":
             raise
         return None
-    record = KeyedDict({"__key__": sample.key, "__url__": sample.shard, **fields})
+    record = FieldDict({"__key__": sample.key, "__url__": sample.shard, **fields})
     if len(record) != len(fields) + 2:
         what = "has a field __key__ or __url__, the names for its key and its shard"
         raise TarkitError(f"{sample.shard}: the sample {show(sample.key)} {what}", "select other fields")

@@ -88,7 +88,7 @@ def parse_required(words: Sequence[str]) -> list[tuple[bytes, ...]]:
     found = []
     for word in words:
         for part in (part for chunk in word.split(",") for part in chunk.split() or [""]):
-            names = tuple(each.removeprefix(".").lower().encode("utf-8", "surrogateescape") for each in part.split("|"))
+            names = tuple(each.removeprefix(".").encode("utf-8", "surrogateescape").lower() for each in part.split("|"))
             if not all(names):
                 option = spell("require")
                 raise Usage(f"{option} {show(word)}: an empty name of a field", f"for example {option} jpg,json")

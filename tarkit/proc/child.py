@@ -33,7 +33,7 @@ from tarkit.errors import MissingLibrary, TarkitError, show, spell
 from tarkit.proc import result
 from tarkit.proc.engine import TAIL, BatchFailed, Failure, Job
 from tarkit.proc.result import SampleBuilder
-from tarkit.samples.keyed import KeyedDict
+from tarkit.samples.names import FieldDict
 from tarkit.samples.sample import TarSample
 from tarkit.streams.ranges import HeldRange
 from tarkit.tar.reader import Raw
@@ -184,7 +184,7 @@ class FunctionCaller:
             argument, encode = self.wrap(sample)
             return argument, raw, encode
         if self.coder is None:
-            return KeyedDict({KEY: key, **raw}), raw, _plain
+            return FieldDict({KEY: key, **raw}), raw, _plain
         from tarkit.media.coding import Coded
 
         try:
@@ -193,7 +193,7 @@ class FunctionCaller:
             raise
         except TarkitError as error:
             raise InvalidResult(str(error)) from None
-        return KeyedDict({KEY: key, **coded.values}), raw, coded.encode
+        return FieldDict({KEY: key, **coded.values}), raw, coded.encode
 
 
 def _made(
@@ -282,7 +282,7 @@ def _iterable(value: Any) -> bool:
 
 def _a(value: object) -> str:
     """Return the type of a value with its article, for a message."""
-    name = "dict" if isinstance(value, KeyedDict) else type(value).__name__
+    name = "dict" if isinstance(value, FieldDict) else type(value).__name__
     return "None" if value is None else f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from tarkit import errors
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.problems import Policy
+from tarkit.samples.names import spelled
 from tarkit.samples.reader import duplicate_entries
 from tarkit.samples.sample import Assembly, TarSample, key_of, split_name
 from tarkit.streams.codecs.registry import DECODED, MESSAGE_SUFFIXES, ZIP
@@ -93,9 +94,9 @@ def _glob(pattern: str) -> re.Pattern[bytes]:
 class Fields:
     """The options -f, --drop, --require, --on-missing-field and --rekey, applied in this order.
 
-    Field names match regardless of case; fields that are not renamed keep their names. `rename` is applied first: pairs
-    of an old name and a new one, which is empty to remove the field; all other fields stay. It excludes `keep`, which
-    renames fields itself.
+    Names of fields match by `names.spelled`, globs of `drop` match all fields in any case; fields that are not renamed
+    keep their names. `rename` is applied first: pairs of an old name and a new one, which is empty to remove the field;
+    all other fields stay. It excludes `keep`, which renames fields itself.
     """
 
     keep: list[FieldChoice] = field(default_factory=list)
@@ -177,20 +178,21 @@ class Fields:
         by_field: dict[bytes, Entry] = {}
         for entry in entries:
             if key_of(entry):
-                by_field.setdefault(entry.name[len(sample.key) + 1 :].lower(), entry)
+                by_field.setdefault(entry.name[len(sample.key) + 1 :], entry)
         chosen = [(entry, entry.name) for entry in entries]
         if self.rename:
-            chosen = self._renamed(len(sample.key) + 1, chosen)
+            chosen = self._renamed(len(sample.key) + 1, chosen, by_field)
         if self.keep:
             chosen = []
             for choice in self.keep:
-                found = next((by_field[name.lower()] for name in choice.old if name.lower() in by_field), None)
-                if found is not None:
+                name = next((name for old in choice.old if (name := spelled(by_field, old)) is not None), None)
+                if name is not None:
+                    found = by_field[name]
                     chosen.append((found, found.name if choice.new is None else sample.key + b"." + choice.new))
                 elif not self._missing(sample, choice.old, policy, _hint_of_choice()):
                     return None
         for names in self.require:
-            if not any(name.lower() in by_field for name in names) and not self._missing(sample, names, policy):
+            if all(spelled(by_field, name) is None for name in names) and not self._missing(sample, names, policy):
                 return None
         if self._drops:
             skip, kept = len(sample.key) + 1, []
@@ -203,12 +205,14 @@ class Fields:
             chosen = kept
         return chosen
 
-    def _renamed(self, skip: int, chosen: list[tuple[Entry, bytes]]) -> list[tuple[Entry, bytes]]:
+    def _renamed(
+        self, skip: int, chosen: list[tuple[Entry, bytes]], by_field: Mapping[bytes, Entry]
+    ) -> list[tuple[Entry, bytes]]:
         """Return the entries with the new names of their fields, which begin at `skip`, without removed ones."""
-        news = {old.lower(): new for old, new in self.rename}
+        news = {spelled(by_field, old): new for old, new in self.rename}
         renamed = []
         for entry, name in chosen:
-            new = news.get(name[skip:].lower()) if key_of(entry) else None
+            new = news.get(name[skip:]) if key_of(entry) else None
             if new is None:
                 renamed.append((entry, name))
             elif new:

@@ -367,7 +367,7 @@ def find_run(
                     break
                 key = name[:dot]
                 prefix, greatest, names, length, start, content = key + b".", name, [name], dot + 1, entry[1], None
-            if field is not None and content is None and name[length:].lower() == field:
+            if field is not None and content is None and name[length:] == field:
                 if entry[3] > _SHORT:
                     break
                 content = read(entry[2], entry[2] + entry[3])
@@ -482,7 +482,7 @@ class SampleReader:
     def runs(self, field: bytes | None = None) -> Iterator[Piece]:
         """Yield the samples, plain ones in runs if their names are safe and their keys are new; see `RunFinder`.
 
-        With `field`, in lower case, there are runs of samples that have it, with its contents.
+        With `field` there are runs of samples that have it, with its contents.
         """
         self._finder = RunFinder(self.source, field)
         return self._read()

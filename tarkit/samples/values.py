@@ -2,7 +2,7 @@
 
 A name is resolved in this order: `__key__`; the field of this name; one of the words below; a path into JSON
 (`json.a.b`, `json.items.0`), whose longest prefix that is a field names the field with the document.
-Field names match regardless of case.
+Names of fields match by `names.spelled`.
 
     __key__   size   shard   offset          key, bytes of all fields, archive, offset of the sample in it
     size.F    offset.F   header.F            bytes of content of the field F, its offset, the offset of its headers
@@ -25,6 +25,7 @@ from tarkit.errors import Problem, show
 from tarkit.media.headers import Read, picture_size
 from tarkit.media.kinds import HEAD, kind_of
 from tarkit.samples.fields import missing_field
+from tarkit.samples.names import spelled
 from tarkit.samples.sample import KEYLESS, TarSample
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block
@@ -69,16 +70,23 @@ class View:
         self.exact = exact
         self._decoded: dict[tuple[bytes, bool], Any] | None = None
         self._escapes: frozenset[bytes] = frozenset()  # fields whose JSON may have a lone surrogate
-        fields: dict[bytes, Raw] = {}  # by name in lower case; of names that differ only in case, the first
+        fields: dict[bytes, Raw] = {}  # by name as in the archive; of two equal names, the first
         self.fields = fields
         prefix = (sample.key or b"") + b"."
         length, size = len(prefix), 0
         for raw in sample.raw:
             name = raw[0]
             if name.startswith(prefix) and name.find(b"/", length) < 0 and raw[5] not in KEYLESS:
-                fields.setdefault(name[length:].lower(), raw)
+                fields.setdefault(name[length:], raw)
                 size += raw[3] if raw[7] < 0 else raw[7]
         self.size = size  # bytes of all fields
+
+    def find(self, field: bytes) -> Raw | None:
+        """Return the entry of the field that this name means, None if there is none."""
+        raw = self.fields.get(field)
+        if raw is None and (name := spelled(self.fields, field)) is not None:
+            raw = self.fields[name]
+        return raw
 
     def content(self, field: bytes, raw: Raw, limit: int) -> bytes:
         """Return the bytes of a field.
@@ -141,7 +149,7 @@ class View:
             raise self.bad(field, "is not text") from None
 
     def _decode(self, field: bytes, raw: Raw, as_json: bool) -> Any:
-        kind = field.rpartition(b".")[2]
+        kind = field.rpartition(b".")[2].lower()
         if as_json or kind in _JSON:
             return self._json(field, raw)
         text = self.text(field, raw)
@@ -192,7 +200,7 @@ class Name:
     def __init__(self, text: str, exact: bool = False) -> None:
         """Parse a name; with `exact` it is always a field."""
         self.text = text
-        self.field = os.fsencode(text).lower()
+        self.field = os.fsencode(text)
         self.is_key = text == "__key__" and not exact
         if self.is_key:
             self.field = b"/"  # no field has a slash in its name
@@ -202,8 +210,7 @@ class Name:
         self._word = None if exact else (_WORDS.get(text) or _of_field(head, rest))
         parts = text.split(".")
         self._paths = [
-            (os.fsencode(".".join(parts[:cut])).lower(), parts[cut:])
-            for cut in range(0 if exact else len(parts) - 1, 0, -1)
+            (os.fsencode(".".join(parts[:cut])), parts[cut:]) for cut in range(0 if exact else len(parts) - 1, 0, -1)
         ]
         # whether it is never a path into JSON, or a property
         self.is_field = not self.is_key and self._word is None and not self._paths
@@ -214,12 +221,12 @@ class Name:
         Raises:
             Problem: `missing-field`, `bad-field`, `sparse-entry`.
         """
-        raw = view.fields.get(self.field)
+        raw = view.find(self.field)
         return self._checked(view) if raw is None else view.decoded(self.field, raw)
 
     def words(self, view: View) -> Any:
         """Return the value, of a field its text, even if that is a number. Raises Problem as `value` does."""
-        raw = view.fields.get(self.field)
+        raw = view.find(self.field)
         return self._checked(view) if raw is None else view.text(self.field, raw)
 
     def cell(self, view: View, limit: int) -> Any:
@@ -230,7 +237,7 @@ class Name:
         """
         if self.is_key:
             return view.sample.key
-        raw = view.fields.get(self.field)
+        raw = view.find(self.field)
         if raw is not None:
             return view.content(self.field, raw, limit)
         value = self._checked(view)
@@ -238,7 +245,7 @@ class Name:
 
     def present(self, view: View) -> bool:
         """Return whether the sample has a value of this name."""
-        if self.field in view.fields:
+        if view.find(self.field) is not None:
             return True
         try:
             self._other(view)
@@ -259,7 +266,7 @@ class Name:
         if self._word is not None:
             return self._word(view), None
         for field, path in self._paths:
-            raw = view.fields.get(field)
+            raw = view.find(field)
             if raw is not None:
                 return _follow(view, field, self._document(view, field, raw), path), field
         raise view.missing(self.text)
@@ -330,12 +337,12 @@ def _of_field(word: str, field: str) -> Callable[[View], Any] | None:
         "width": lambda view, name, raw: _pixels(view, name, raw)[0],
         "height": lambda view, name, raw: _pixels(view, name, raw)[1],
     }
-    name, function = os.fsencode(field).lower(), functions.get(word)
+    name, function = os.fsencode(field), functions.get(word)
     if function is None or not field:
         return None
 
     def look(view: View) -> Any:
-        raw = view.fields.get(name)
+        raw = view.find(name)
         if raw is None:
             raise view.missing(field)
         return function(view, name, raw)

@@ -107,7 +107,7 @@ class SortKey:
     def _quick(self, sample: TarSample, length: int, field: bytes) -> bytes | None:
         """Return the code of a field of an ordinary sample, in half the time of `_rank`; None leaves it to that."""
         for name, _, start, size, _, _, _, real in sample.raw:
-            if name[length:] == field or name[length:].lower() == field:
+            if name[length:] == field:
                 if real >= 0 or size > CONTENT_LIMIT:
                     return None
                 source = sample.source

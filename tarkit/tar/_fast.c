@@ -193,14 +193,10 @@ static number key_of(const byte *name, number length)
     return dot == NULL || dot == name + slash || name[0] == '/' ? 0 : dot - name;
 }
 
-/* Return whether a text of `length` bytes, in lower case, is that of a field. */
+/* Return whether a text of `length` bytes is the name of a field, as it is spelled. */
 static int is_field(const byte *text, number length, Span field)
 {
-    number at = 0;
-    while (at < length && length == field.length &&
-           (text[at] | (text[at] >= 'A' && text[at] <= 'Z' ? 32 : 0)) == field.bytes[at])
-        at++;
-    return at == length && length == field.length;
+    return length == field.length && !memcmp(text, field.bytes, (size_t)length);
 }
 
 static PyObject *scan(PyObject *module, PyObject *arguments)

@@ -45,7 +45,7 @@ Args:
     fd, offset: the file in which others are read, where the archive begins at an offset; -1 for none.
     at: the offset of the first sample.
     whole: the length of the archive.
-    field: a field that all samples must have, in lower case, or None; with a file, of up to 4 KiB.
+    field: a field that all samples must have, as it is spelled, or None; with a file, of up to 4 KiB.
     least: the smallest sample, in bytes; the first smaller one is the last.
     most: after how many bytes to stop.
 

@@ -9,6 +9,7 @@ import lzma
 import os
 import random
 import re
+import shlex
 import shutil
 import tarfile
 from collections import Counter
@@ -24,7 +25,7 @@ from tarkit.checking.findings import FINDINGS
 from tarkit.problems import PROBLEMS
 from tarkit.spill import multimap
 from tests._tools import each_row
-from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Ran, Run, body, each_feed, tar
+from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Ran, Run, body, each_feed, entries, tar
 
 DATA = Path(__file__).parents[1] / "data"
 Rows = list[tuple[str, Content]]
@@ -782,3 +783,31 @@ def test_random_damage(run: Run, archive: Archive) -> None:
     ran = run("check", *shards, "--fix", "clean/", "--rejects", "rejects.tar", "--json", exit=1)
     assert [each["shard"] for each in objects(ran, "fix")] == shards
     run("check", "clean/")
+
+
+@each_row("seed", range(8))
+def test_the_repair_of_spellings(seed: int, run: Run, archive: Archive, here: Path) -> None:
+    """The command that the hint of case-variant names leaves one spelling, and every content."""
+    draw = random.Random(seed)
+    members = [
+        (f"{key}.{draw.choice(spellings)}", f"{key}{spellings[0]}".encode())
+        for key in "abcdef"
+        for spellings in (("jpg", "JPG", "Jpg"), ("seg.png", "SEG.png"), ("txt",))
+        if seed % 2 or draw.random() < 0.7
+    ]
+    name = archive(members)
+    lines = run("check", name).stdout.decode().splitlines()
+    hints = [line for line in lines if line.startswith("hint: tarkit cat") and " -f " in line]
+    assert bool(hints) == any("[case-variant]" in line for line in lines)
+    if hints:
+        words = shlex.split(hints[0].removeprefix("hint: tarkit ").partition(" gives")[0])
+        run(*[{"SHARD": name, "OUT": "one.tar"}.get(word, word) for word in words])
+        assert "case-variant" not in run("check", "one.tar").stdout.decode()
+        left = sorted((each.lower(), data) for each, data in entries("one.tar"))
+        assert left == sorted((each.lower(), data) for each, data in members)
+
+
+def test_two_spellings_in_a_sample(run: Run, archive: Archive) -> None:
+    """Where a sample has both, a command that keeps one of them is not the repair."""
+    found = run("check", archive([("a.jpg", b"1"), ("a.JPG", b"2"), ("b.jpg", b"3")])).stdout.decode()
+    assert "hint: a sample has both spellings, which are two fields: rename one of them\n" in found

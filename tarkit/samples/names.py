@@ -1,0 +1,105 @@
+"""The names of fields as users write them: case does not matter, and the name as it is written comes first.
+
+This is the one rule for all names of fields: a name means the field that is spelled so, else the first field of the
+sample whose name differs only in the case of ASCII letters. Names that are written to an archive keep their case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, AnyStr, Self
+
+_NOT_GIVEN = object()
+
+
+def spelled(names: Collection[AnyStr], name: AnyStr) -> AnyStr | None:
+    """Return which of `names` a name means: that name itself, else the first that differs only in case, else None.
+
+    >>> spelled(["JPG", "jpg"], "jpg"), spelled(["JPG", "Jpg"], "jpg"), spelled(["JPG"], "png")
+    ('jpg', 'JPG', None)
+    """
+    if name in names:
+        return name
+    folded = fold(name)
+    for each in names:
+        if len(each) == len(name) and fold(each) == folded:
+            return each
+    return None
+
+
+def fold(name: AnyStr) -> AnyStr:
+    """Return a name with its ASCII letters in lower case."""
+    if isinstance(name, bytes) or name.isascii():
+        return name.lower()
+    return name.encode("utf-8", "surrogateescape").lower().decode("utf-8", "surrogateescape")
+
+
+class FieldDict(dict[str, Any]):
+    """A sample as a dict of its fields: a name is looked up, replaced and removed by `spelled`.
+
+    Iterating gives the names as the archive has them; a copy by `dict(...)` or `{**...}` knows only these. The key is the
+    item `__key__`, and the attribute `key`.
+    """
+
+    __slots__ = ()
+
+    @property
+    def key(self) -> str:
+        """The key. Raises AttributeError if the item `__key__` was removed."""
+        try:
+            return str(self["__key__"])
+        except KeyError:
+            raise AttributeError("key") from None
+
+    def __missing__(self, name: str) -> Any:
+        found = spelled(self.keys(), name) if isinstance(name, str) else None
+        if found is None:
+            raise KeyError(name)
+        return dict.__getitem__(self, found)
+
+    def __contains__(self, name: object) -> bool:
+        return dict.__contains__(self, self._spelled(name))
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        dict.__setitem__(self, self._spelled(name), value)
+
+    def __delitem__(self, name: str) -> None:
+        dict.__delitem__(self, self._spelled(name))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the items: names that differ only in case are different ones."""
+        return FieldDict, (dict(self),)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of a field, or the default."""
+        return dict.get(self, self._spelled(name), default)
+
+    def pop(self, name: str, default: Any = _NOT_GIVEN) -> Any:
+        """Remove a field and return its value, or the default."""
+        name = self._spelled(name)
+        return dict.pop(self, name) if default is _NOT_GIVEN else dict.pop(self, name, default)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """Return the value of a field, which is set to the default if there is none."""
+        return dict.setdefault(self, self._spelled(name), default)
+
+    def update(  # type: ignore[override]
+        self, other: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any
+    ) -> None:
+        """Set fields."""
+        for name, value in {**dict(other), **more}.items():
+            self[name] = value
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override, misc]
+        self.update(other)
+        return self
+
+    def copy(self) -> FieldDict:
+        """Return a copy."""
+        return FieldDict(self)
+
+    def _spelled(self, name: Any) -> Any:
+        if dict.__contains__(self, name) or not isinstance(name, str):
+            return name
+        found = spelled(self.keys(), name)
+        return name if found is None else found
