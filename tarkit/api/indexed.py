@@ -22,7 +22,8 @@ from tarkit.indexing.files import IndexFile
 from tarkit.indexing.search import KeySearch
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader, open_source
-from tarkit.samples.names import fold
+from tarkit.samples.fields import missing_field
+from tarkit.samples.names import composed, fold, form_words, other_form
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.location import Location
@@ -288,6 +289,7 @@ def get(data: Chain, key: str, view: Callable[[TarSample, bytes | None], Sample]
         sample = next(samples, None)
         if sample is None:
             hint = f"the first keys are {', '.join(map(show, others))}" if others else None
+            hint = _in_other_form(key.encode("utf-8", "surrogateescape"), others) or hint
             raise MissingKey(_no_sample(key, data, search), hint)
         sample.complete()
         source = sample.source
@@ -309,7 +311,7 @@ def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields
         Usage: the output is an input, or a terminal and no text.
     """
     refuse_overwrite(output.status(), data.locations)
-    samples, flow, search, _ = _find(data, key, run, moves=not fields, directory=output.directory)
+    samples, flow, search, others = _find(data, key, run, moves=not fields, directory=output.directory)
     lacking: TarSample | None = None
     with flow:
         for sample in samples:
@@ -327,7 +329,9 @@ def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields
                 break
             lacking = lacking or sample
         else:
-            raise _not_found(data, key, fields, lacking, search)
+            if lacking is None and key is not None:
+                raise MissingKey(_no_sample(key, data, search), _in_other_form(key, others))
+            raise _not_found(data, key, fields, lacking)
         run.samples = 1
         for final in flow.at_end:  # what the search left out is not counted
             final()
@@ -342,6 +346,7 @@ def _find(
     """
     samples, flow = data.samples(run, moves=moves, contents=False, directory=directory)
     others: list[bytes] = []
+    form = None if key is None or key.isascii() else composed(key)
     search = None
     if key is not None and data.unchanged and isinstance(flow.inputs, DatasetReader) and flow.inputs.interleave == 1:
         cache, tmpdir = os.environ.get("WDS_CACHE"), flow.inputs.tmpdir
@@ -353,7 +358,7 @@ def _find(
         for sample in samples:
             if sample.key is not None and key in (None, sample.key):
                 yield sample
-            elif sample.key is not None and len(others) < NAMED:
+            elif sample.key is not None and (len(others) < NAMED or (form and composed(sample.key) == form)):
                 others.append(sample.key)
 
     return chosen(), flow, search, others
@@ -415,23 +420,26 @@ def _no_sample(key: bytes | str, data: Chain, search: KeySearch | None) -> str:
     return f"no sample {show(key)}: searched {_inputs(data)}{by_index}"
 
 
+def _in_other_form(key: bytes, others: Sequence[bytes]) -> str | None:
+    """Return a hint if a sample has the key in another Unicode form."""
+    same = other_form(others, key)
+    return None if same is None else f"{show(same)} is that key {form_words(same)}"
+
+
 def _inputs(data: Chain) -> str:
     count = len(data.locations)
     return "1 input" if count == 1 else f"{count} inputs"
 
 
-def _not_found(
-    data: Chain, key: bytes | None, fields: Sequence[bytes], lacking: TarSample | None, search: KeySearch | None
-) -> TarkitError:
+def _not_found(data: Chain, key: bytes | None, fields: Sequence[bytes], lacking: TarSample | None) -> TarkitError:
     """Return the error of a search; `lacking` is the first sample that has none of the fields."""
-    if lacking is None and key is not None:
-        return MissingKey(_no_sample(key, data, search))
     names, hint = " or ".join(map(show, fields)), None
     if lacking is not None:
         cut = len(lacking.key or b"") + 1
         have = ", ".join(show(entry.name[cut:]) for entry in lacking.entries if key_of(entry) is not None)
         if key is not None:
-            what = f"{show(key)} has no field {names}, it has {have}"
-            return Problem("missing-field", lacking.source.name, lacking.start, what, "tarkit show lists fields")
+            problem = missing_field(lacking, tuple(fields))
+            problem.hint = "tarkit show lists fields"
+            return problem
         hint = f"{show(lacking.key or b'')} has {have}"
     return TarkitError(f"no selected sample has a field {names}: searched {_inputs(data)}", hint)

@@ -11,7 +11,7 @@ from tarkit.checking.fieldsets import LISTED, listed
 from tarkit.checking.findings import Finding, ShardReport
 from tarkit.checking.shard import CheckedSample
 from tarkit.errors import show
-from tarkit.samples.select import KeyList
+from tarkit.samples.select import OTHERS, KeyList
 from tarkit.spill.multimap import Multimap, in_runs
 
 _PLACE = Struct("<IQ")  # the index of a shard, an offset in it
@@ -52,6 +52,8 @@ class Against:
             if key in self.table.wanted:
                 self.table.found.add(key)
             else:
+                if not key.isascii() and len(self.table.others) < OTHERS:
+                    self.table.others.add(key)
                 what = f"{show(key)} is not in {self.table.name}"
                 yield Finding("extra-sample", shard, offset, key, what, "error", "leave it out: --keys-from")
 

@@ -129,8 +129,8 @@ class FieldSets:
             f"{name.decode()}:{name.decode()}" if lower in varied else name.decode() for lower, name in most.items()
         )
         keep = any(each.lower != most.keys() for each in self.known.values())
-        options = " --on-missing-field keep" if keep else ""
-        return f"tarkit cat SHARD -f '{words}'{options} -o OUT gives them one spelling"
+        command = "tarkit cat --on-missing-field keep SHARD" if keep else "tarkit cat SHARD"
+        return f"{command} -f '{words}' -o OUT gives them one spelling"
 
     def _mixed(self) -> Iterator[Finding]:
         counts = self.counts()

@@ -101,7 +101,7 @@ def get(
     try:
         write_found(data, output, run, key, [name.encode("utf-8", "surrogateescape") for name in fields])
     except MissingKey as error:
-        error.hint = LISTED
+        error.hint = error.hint or LISTED
         raise
     run.finish()
 

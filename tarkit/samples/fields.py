@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from tarkit import errors
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.problems import Policy
-from tarkit.samples.names import spelled
+from tarkit.samples.names import form_words, other_form, spelled
 from tarkit.samples.reader import duplicate_entries
 from tarkit.samples.sample import Assembly, TarSample, key_of, split_name
 from tarkit.streams.codecs.registry import DECODED, MESSAGE_SUFFIXES, ZIP
@@ -252,8 +252,10 @@ def pass_missing(problem: Problem, on_missing: OnMissing, policy: Policy) -> boo
 def missing_field(sample: TarSample, names: tuple[bytes, ...]) -> Problem:
     """Return the problem of a sample that has none of these fields."""
     key = sample.key or b""
-    have = ", ".join(show(entry.name[len(key) + 1 :]) for entry in sample.entries if key_of(entry))
-    what = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
+    fields = [entry.name[len(key) + 1 :] for entry in sample.entries if key_of(entry)]
+    what = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {', '.join(map(show, fields))}"
+    if same := next((each for name in names if (each := other_form(fields, name)) is not None), None):
+        what += f"; {show(same)} is that name {form_words(same)}"
     return Problem("missing-field", sample.source.name, sample.start, what)
 
 

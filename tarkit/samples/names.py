@@ -34,6 +34,29 @@ def fold(name: AnyStr) -> AnyStr:
     return name.encode("utf-8", "surrogateescape").lower().decode("utf-8", "surrogateescape")
 
 
+def other_form(names: Iterable[bytes], name: bytes) -> bytes | None:
+    """Return the first of `names` that is `name` in another Unicode normal form, such as NFD, which macOS writes."""
+    if name.isascii():
+        return None
+    form = composed(name)
+    return next((each for each in names if each != name and not each.isascii() and composed(each) == form), None)
+
+
+def composed(name: bytes) -> str:
+    """Return a name in the Unicode normal form NFC."""
+    from unicodedata import normalize
+
+    return normalize("NFC", name.decode("utf-8", "surrogateescape"))
+
+
+def form_words(name: bytes) -> str:
+    """Return words about a name that differs from a requested one in its Unicode normal form alone."""
+    from unicodedata import is_normalized
+
+    form = "NFC, composed" if is_normalized("NFC", name.decode("utf-8", "surrogateescape")) else "NFD, decomposed"
+    return f"in another Unicode form ({form}), of which the bytes differ"
+
+
 class FieldDict(dict[str, Any]):
     """A sample as a dict of its fields: a name is looked up, replaced and removed by `spelled`.
 

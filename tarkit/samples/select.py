@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tarkit.errors import Usage, show, spell
 from tarkit.problems import Policy
+from tarkit.samples.names import composed, form_words
 from tarkit.samples.sample import TarSample, split_name
 
 if TYPE_CHECKING:
@@ -69,8 +70,12 @@ class KeyList:
     others: set[bytes] = field(default_factory=set)
 
     def hint(self) -> str | None:
-        """Return a suggestion if no key was found: a column, a key that is similar to a file name or has another
-        directory."""
+        """Return a suggestion: a key in another Unicode form; if no key was found, a column, or a key that is similar
+        to a file name or has another directory."""
+        forms = {composed(key): key for key in self.others if not key.isascii()}
+        for listed in self.missing() if forms else ():
+            if (same := forms.get(composed(listed))) is not None:
+                return f"the key {show(listed)} is there {form_words(same)}"
         if self.found:
             return None
         table = self.name.lower().endswith((".csv", ".tsv"))

@@ -1,7 +1,8 @@
 """The values of a sample by name: fields, paths into JSON, sizes, offsets. The same in all commands.
 
 A name is resolved in this order: `__key__`; the field of this name; one of the words below; a path into JSON
-(`json.a.b`, `json.items.0`), whose longest prefix that is a field names the field with the document.
+(`json.a.b`, `json.items.0` or `json.items[0]`, `json['a b']`), whose longest prefix that is a field names the field
+with the document. A number counts elements of an array, with brackets also from its end: `json.items[-1]`.
 Names of fields match by `names.spelled`.
 
     __key__   size   shard   offset          key, bytes of all fields, archive, offset of the sample in it
@@ -208,9 +209,10 @@ class Name:
         head, _, rest = text.partition(".")
         self.is_name = text in ("__key__", "shard")
         self._word = None if exact else (_WORDS.get(text) or _of_field(head, rest))
-        parts = text.split(".")
+        steps = [] if exact else parse_path(text)
         self._paths = [
-            (os.fsencode(".".join(parts[:cut])), parts[cut:]) for cut in range(0 if exact else len(parts) - 1, 0, -1)
+            (os.fsencode(text[: steps[cut][0]]), [step for _, step in steps[cut:]])
+            for cut in reversed(range(len(steps)))
         ]
         # whether it is never a path into JSON, or a property
         self.is_field = not self.is_key and self._word is None and not self._paths
@@ -281,18 +283,56 @@ class Name:
             raise
 
 
-def _follow(view: View, field: bytes, value: Any, path: list[str]) -> Any:
+Step = str | int  # of a path into JSON: a name or digits after a dot, or what is in brackets
+
+_INDEX = re.compile(r"""\[(?:(-?[0-9]{1,18})|'([^']*)'|"([^"]*)")\](?=[.\[]|$)""")
+
+
+def parse_path(text: str) -> list[tuple[int, Step]]:
+    """Return the steps of `json.a[0].b` after its first word, each with its position.
+
+    >>> parse_path("json.a[0]['b.c']")
+    [(4, 'a'), (6, 0), (9, 'b.c')]
+    """
+    steps: list[tuple[int, Step]] = []
+    start, at = -1, 0  # of the current word, at the dot before it; -1 for the first one
+    while at < len(text):
+        index = _INDEX.match(text, at)
+        if text[at] != "." and index is None:
+            at += 1
+            continue
+        if start >= 0:
+            steps.append((start, text[start + 1 : at]))
+        start = at
+        if index is not None:
+            number, *words = index.groups()
+            steps.append((at, int(number) if number else next(word for word in words if word is not None)))
+            start = -1
+        at = at + 1 if index is None else index.end()
+    if start >= 0:
+        steps.append((start, text[start + 1 :]))
+    return steps
+
+
+def step_into(value: Any, step: Step) -> Any:
+    """Return the member of a JSON object, or the element of an array. Raises KeyError if there is none."""
+    if isinstance(value, dict):
+        return value[str(step)]
+    if isinstance(step, str) and step.isascii() and step.isdigit() and len(step) < 20:
+        step = int(step)
+    if isinstance(value, list) and isinstance(step, int) and -len(value) <= step < len(value):
+        return value[step]
+    raise KeyError(step)
+
+
+def _follow(view: View, field: bytes, value: Any, path: list[Step]) -> Any:
     for place, step in enumerate(path):
-        if isinstance(value, dict) and step in value:
-            value = value[step]
-        elif (
-            isinstance(value, list) and step.isascii() and step.isdigit() and len(step) < 20 and int(step) < len(value)
-        ):
-            value = value[int(step)]
-        else:
-            key, sample = ".".join(path[: place + 1]), view.sample
+        try:
+            value = step_into(value, step)
+        except KeyError:
+            key, sample = ".".join(map(str, path[: place + 1])), view.sample
             what = f"{show(sample.key or b'')} has no {show(key)} in its field {show(field)}"
-            raise Problem("missing-field", sample.source.name, sample.start, what)
+            raise Problem("missing-field", sample.source.name, sample.start, what) from None
     return value
 
 

@@ -1,10 +1,11 @@
 """--where: an expression over the values of a sample, such as `cls == 3 and json.width > 512`.
 
 It is parsed by `ast`, each node is checked against a list of allowed types, and the library simpleeval evaluates it; no
-part of it runs as Python. Names are those of `values`: a decoded field, a path into JSON, `size.jpg`. Two functions
-take names: `has(jpg)` returns whether there is a value, `field('0 (x).mp3')` takes any field name. The check bounds the
-cost of an expression: its length and depth; no powers, no repeated text, no loops. The one exception is a regular
-expression of `match`, which can take any time.
+part of it runs as Python. Names are those of `values`: a decoded field, a path into JSON, in which `.0` is an element
+of an array as `[0]` is, `size.jpg`. `null`, `true` and `false` are literals, as in JSON. Two functions take names:
+`has(jpg)` returns whether there is a value, `field('0 (x).mp3')` takes any field name. The check bounds the cost of an
+expression: its length and depth; no powers, no repeated text, no loops. The one exception is a regular expression of
+`match`, which can take any time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from tarkit.errors import Problem, Usage, show, spell, spell_open
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
-from tarkit.samples.values import NO_TEXT, Name, View, is_unicode
+from tarkit.samples.values import NO_TEXT, Name, View, is_unicode, step_into
 
 # ---- Operators and functions allowed in expressions
 # Each raises TypeError or ValueError for invalid values, with a text that a message can end with.
@@ -104,6 +105,12 @@ def _of_text(function: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
+def _length(value: Any) -> int:
+    if not isinstance(value, (str, list, tuple, set, dict)):
+        raise TypeError(f"expected text, a list or an object, not {_kind(value)}; str(NAME) takes a field as text")
+    return len(value)
+
+
 def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
     """Restrict `min` or `max` to several values of one type, or those in one list."""
 
@@ -139,7 +146,7 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.UAdd: operator.pos,
 }
 FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {  # with the minimum and maximum number of arguments
-    "len": (len, 1, 1),
+    "len": (_length, 1, 1),
     "lower": (_of_text(str.lower), 1, 1),
     "upper": (_of_text(str.upper), 1, 1),
     "startswith": (_of_text(str.startswith), 2, 2),
@@ -157,6 +164,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {  # with the minimu
 }
 
 
+LITERALS = {"null": None, "true": True, "false": False}  # words of JSON, in addition to those of Python
 LONGEST, DEEPEST = 4096, 64  # characters, levels
 HINT = "for example 'cls == 3 and json.width > 512', \"size.jpg > 10000 and 'cat' in txt\", 'has.json'"
 
@@ -180,7 +188,8 @@ class Where:
         self.text = text = text.strip()
         self._names: dict[str, Callable[[View], Any]] = {}
         self.needs_entries = False
-        self._tree = _Names(self).visit(_parse(text)).body
+        self.source = _with_steps(text)
+        self._tree = _Names(self).visit(_parse(self.source)).body
         self._view: View | None = None
         try:
             from simpleeval import EvalWithCompoundTypes
@@ -188,6 +197,7 @@ class Where:
             raise Usage(f"{spell('where')} requires the package simpleeval", "pip install simpleeval") from None
         functions = {name: function for name, (function, _, _) in FUNCTIONS.items() if name not in ("has", "field")}
         self._evaluator: Any = EvalWithCompoundTypes(operators=OPERATORS, functions=functions, names=_Lookup(self))
+        self._evaluator.nodes[ast.Subscript] = self._element
         for kind in (ast.Compare, ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript, ast.Set):
             self._evaluator.nodes[kind] = self._guarded(self._evaluator.nodes[kind])
 
@@ -239,6 +249,13 @@ class Where:
         self._names[known] = functions[how]
         return ast.Name(known, ast.Load())
 
+    def _element(self, node: ast.Subscript) -> Any:
+        """Return an element or a part of a value: of JSON as in a path, of text its characters."""
+        value, step = self._evaluator._eval(node.value), self._evaluator._eval(node.slice)
+        if type(step) in (int, str) and not (type(step) is int and isinstance(value, (str, tuple))):
+            return step_into(value, step)
+        return value[step]
+
     def _guarded(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return `handler` with the errors of Python converted to problems of the sample."""
 
@@ -258,7 +275,7 @@ class Where:
     def _problem(self, name: str, node: Any, what: str) -> Problem:
         assert self._view is not None
         sample = self._view.sample
-        part = ast.get_source_segment(self.text, node) or self.text
+        part = (ast.get_source_segment(self.source, node) or self.text).translate(_DIGITS)
         return Problem(
             name,
             sample.source.name,
@@ -283,8 +300,25 @@ class _Lookup(Mapping[str, Any]):
         return 0
 
 
+_STAND_INS = {ord(digit): chr(0x10330 + number) for number, digit in enumerate("0123456789")}
+_DIGITS = {ord(letter): digit for digit, letter in zip("0123456789", _STAND_INS.values(), strict=True)}
+_DOTTED = re.compile(r"""#[^\n]*|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[0-9][\w.]*|((?:[^\W0-9]\w*|\])(?:\.\w+)+)""")
+
+
+def _with_steps(text: str) -> str:
+    """Return the text with letters for the digits in `json.a.0`, which the parser takes for a number.
+
+    A letter is one character, as a digit is: positions stay. Text that has such (Gothic) letters is not changed.
+    """
+
+    def lettered(found: re.Match[str]) -> str:
+        return re.sub(r"\.[0-9]+(?!\w)", lambda step: step[0].translate(_STAND_INS), found[1]) if found[1] else found[0]
+
+    return text if any(ord(char) in _DIGITS for char in text) else _DOTTED.sub(lettered, text)
+
+
 def _parse(text: str) -> ast.Expression:
-    """Return the tree of an expression of limited length and depth.
+    """Return the tree of an expression of limited length and depth; `text` is that of `_with_steps`.
 
     Raises:
         Usage: the expression is too long, nested too deeply, or not valid syntax.
@@ -297,9 +331,11 @@ def _parse(text: str) -> ast.Expression:
             tree = ast.parse(text, mode="eval")
     except SyntaxError as error:
         place = f" at character {error.offset}" if error.offset and error.lineno == 1 else ""
-        raise Usage(f"{spell('where')} {show(text)}: {error.msg}{place}", HINT) from None
+        raise Usage(f"{spell('where')} {show(text.translate(_DIGITS))}: {error.msg}{place}", HINT) from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise Usage(f"{spell('where')} {show(text[:80])}: not an expression: {error}", HINT) from None
+        raise Usage(
+            f"{spell('where')} {show(text[:80].translate(_DIGITS))}: not an expression: {error}", HINT
+        ) from None
     level: list[ast.AST] = [tree]
     for _ in range(DEEPEST):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
@@ -319,7 +355,7 @@ def _as_written(text: str, node: ast.Name | ast.Attribute) -> str:
     start = len(part)
     while start and f"a{part[start - 1]}".isidentifier():
         start -= 1
-    return part[start:]
+    return part[start:].translate(_DIGITS)
 
 
 def _character(text: str, node: ast.AST) -> int:
@@ -338,7 +374,7 @@ class _Names(ast.NodeTransformer):
 
     def refuse(self, node: ast.AST, what: str) -> Usage:
         """Return an error with the position of a node."""
-        return Usage(f"{spell('where')}: {what} at character {_character(self.where.text, node)}", HINT)
+        return Usage(f"{spell('where')}: {what} at character {_character(self.where.source, node)}", HINT)
 
     def visit(self, node: ast.AST) -> Any:
         """Return the node that replaces it."""
@@ -358,10 +394,12 @@ class _Names(ast.NodeTransformer):
         text = _dots(node)
         if text is None:
             assert isinstance(node, ast.Attribute)
-            if not isinstance(node.value, ast.Subscript) or node.attr.startswith("__"):
+            if not isinstance(node.value, (ast.Subscript, ast.Attribute)) or node.attr.startswith("__"):
                 raise self.refuse(node, f"invalid attribute '.{node.attr}'")
             inside = ast.Subscript(self.visit(node.value), ast.Constant(node.attr), ast.Load())
             return ast.copy_location(inside, node)
+        if text in LITERALS:
+            return ast.copy_location(ast.Constant(LITERALS[text]), node)
         self._checked(node, text)
         if text.startswith("has."):
             return ast.copy_location(self.where.bind(text[4:], "present"), node)
@@ -392,7 +430,7 @@ class _Names(ast.NodeTransformer):
         if name in _BOUND:
             how = {"has": "present", "field": "exact", "str": "words"}[name]
             [given] = node.args
-            text = _dots(given)
+            text = _dots(given, indexed=name == "has")
             if text is None and name != "str" and isinstance(_constant(given), str):
                 text = _constant(given)
             if text is not None:
@@ -406,13 +444,21 @@ class _Names(ast.NodeTransformer):
 
 def _constant(node: ast.AST) -> Any:
     """Return the value of a literal; for other nodes a value that no literal has."""
+    if isinstance(node, ast.Name):
+        return LITERALS.get(node.id, ())
     return node.value if isinstance(node, ast.Constant) else ()
 
 
-def _dots(node: ast.AST) -> str | None:
-    """Return a name with dots as text; None for other expressions."""
+def _dots(node: ast.AST, indexed: bool = False) -> str | None:
+    """Return a name with dots, if `indexed` also with literals in brackets, as text; None for other expressions."""
     if isinstance(node, ast.Name):
         return node.id
-    if isinstance(node, ast.Attribute) and (text := _dots(node.value)) is not None:
+    if isinstance(node, ast.Attribute) and (text := _dots(node.value, indexed)) is not None:
         return f"{text}.{node.attr}"
+    if indexed and isinstance(node, ast.Subscript) and (text := _dots(node.value, indexed)) is not None:
+        step = node.slice
+        negative = isinstance(step, ast.UnaryOp) and isinstance(step.op, ast.USub)
+        value = _constant(step.operand if isinstance(step, ast.UnaryOp) and negative else step)
+        if type(value) is int or (type(value) is str and "'" not in value and not negative):
+            return f"{text}[{'-' * negative}{value!r}]"
     return None
