@@ -131,7 +131,7 @@ PROBLEMS: dict[str, ProblemKind] = {
         "an entry without a key: its file name has no dot, or begins with one",
         "omits the note",
         "changes nothing",
-        "readers ignore it; tarkit check --fix drops it",
+        "tarkit check --fix drops it; --target READER says what a reader makes of it",
     ),
     "case-variant": ProblemKind(
         "note",

@@ -10,7 +10,7 @@ from tarkit.checking.digest import ContentHash
 from tarkit.checking.fieldsets import FieldSet, FieldSets
 from tarkit.checking.findings import GATHERS, GLOBAL_REPAIR, Finding, ShardReport
 from tarkit.checking.survey import Damage, Survey
-from tarkit.checking.targets import ReaderRules
+from tarkit.checking.targets import ReaderRules, read_as
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import PROBLEMS
 from tarkit.samples.dataset import open_source
@@ -95,7 +95,7 @@ class ShardCheck:
             self._found += self._sets.notes()
             if self._directory is not None:
                 first = show(self._directory[0])
-                what = f"{self._directories} entries are directories, which readers ignore; the first is {first}"
+                what = f"{self._directories} entries are directories, which are no fields; the first is {first}"
                 self._note("stray-entry", self._directory[1], None, what)
             if (odd := self._survey.odd_end) is not None:
                 self._note("odd-end", self._survey.marker or 0, None, odd)
@@ -158,7 +158,7 @@ class ShardCheck:
             if self.asked.require:
                 self._check_required(key, start, fields)
             if self._target is not None:
-                self._found += self._target.sample(key, start, fields)
+                self._found += self._target.sample(key, start, entries)
         if (not plain or self._survey.special) and self._contents is None:
             self._check_special(everything)
 
@@ -206,7 +206,7 @@ class ShardCheck:
             self._directories += 1
             self._directory = self._directory or entry
         else:
-            self._note("stray-entry", start, None, f"{show(name)} has no key, so readers ignore it")
+            self._note("stray-entry", start, None, f"{show(name)} has no key{read_as(name)}")
             if self._keyless.add(name):
                 what = f"{describe_duplicate(name)}, without a key: it is copied as it is"
                 self._note("duplicate-entry", start, None, what, PROBLEMS["stray-entry"].repair)
@@ -224,9 +224,7 @@ class ShardCheck:
         if self._target is not None:
             before, self._last = self._last, entry
             if entry[2] - entry[1] > block.BLOCK and entry[5] != block.PAX_GLOBAL:
-                kind = self.source.read(entry[1] + 156, entry[1] + 157)
-                header = self.source.read(entry[2] - block.BLOCK, entry[2])
-                self._found += self._target.extended(entry, before, kind, header)
+                self._found += self._target.extended(entry, before, self.source.read(entry[1], entry[2]))
             self._found += self._target.entry(entry)
 
     def _report_damage(self, damage: Damage, key: bytes | None) -> None:

@@ -2,13 +2,15 @@
 
 The rules, each with its source (code that was read, or run):
 
-all         Only regular files are read; links and devices are skipped. `_NAME_RULE` splits names into key and field: it
-            makes a file such as `a/.hidden` a sample `a/`, and does not match a name with a line break in a directory
-            with a dot. (webdataset 1.0.2 `tariterators.base_plus_ext`, run; the same in Hugging Face datasets
+all         Only regular files are read; links and devices are skipped. Readers in Python use its tarfile, which combines
+            several extension headers of an entry, where GNU tar and tarkit take the last of a kind. `_NAME_RULE` splits
+            names into key and field: it makes a file such as `a/.hidden` a sample `a/`, and does not match a name with
+            a line break in a directory with a dot. (webdataset 1.0.2 `tariterators.base_plus_ext`, run; the same in Hugging Face datasets
             `packaged_modules/webdataset`, Ray Data `webdataset_datasource`, Energon.)
 webdataset  Two fields of a sample that are equal in lower case are an error, and so are the reserved `__key__` and
-            `__url__`. Names that begin with a component `__x__` are skipped. Decodes gz, bz2 and xz; other codecs not
-            or not with each Python. (1.0.2 `tariterators`, run.)
+            `__url__`, and `__local_path__`, which replaces a first field of that name. A sample with a field `__bad__`
+            that is not empty is dropped. Names that begin with a component `__x__` are skipped. Decodes gz, bz2 and xz;
+            other codecs not or not with each Python. (1.0.2 `tariterators`, run.)
 hf          The first five samples of the first shard must have the same fields, which are all columns of the dataset; a
             sample that lacks one has null there; without samples there it fails. Fields are not converted to lower
             case. Names that begin with `.` or `__` are skipped. Codecs are those of webdataset. (datasets 5.2.0, run.)
@@ -27,10 +29,10 @@ ray         `__key__` is an error and `__url__` is overwritten. File names must 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal, get_args
 
-from tarkit.checking.fieldsets import FieldSet, listed
+from tarkit.checking.fieldsets import listed
 from tarkit.checking.findings import Finding
 from tarkit.errors import show
 from tarkit.samples.sample import KEYLESS, key_of, split_name
@@ -44,12 +46,18 @@ _READ = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS, block.GNU_
 _NAME_RULE = re.compile(rb"^((?:.*/|)[^.]+)[.]([^/]*)$")
 _META = re.compile(rb"__[^/]*__($|/)")
 _RESERVED = {
-    "webdataset": frozenset((b"__key__", b"__url__")),
+    "webdataset": frozenset((b"__key__", b"__url__", b"__local_path__")),
     "ray": frozenset((b"__key__",)),
     "hf": frozenset((b"__key__", b"__url__")),
 }
 _CODECS = {"webdataset": ("gz", "bz2", "xz"), "hf": ("gz", "bz2", "xz"), "dali": (), "energon": ()}
 _FIRST = 5  # samples from which Hugging Face infers the columns
+
+
+def read_as(name: bytes) -> str:
+    """Return words about what webdataset and readers with the same rule make of a name without a key."""
+    found = _NAME_RULE.match(name)
+    return f", but webdataset makes a sample {show(found[1])} of it, between two samples or inside one" if found else ""
 
 
 class ReaderRules:
@@ -98,18 +106,25 @@ class ReaderRules:
             what = f"makes a sample {show(found[1])} of" if found else "ignores"
             yield self._finding("misreads", start, key, f"{self.reader} {what} {show(name)}")
 
-    def sample(self, key: bytes, start: int, fields: FieldSet) -> Iterator[Finding]:
-        """Yield findings about the fields of a sample."""
-        reserved = _RESERVED.get(self.reader, frozenset()) & set(fields.names)
+    def sample(self, key: bytes, start: int, entries: Iterable[Raw]) -> Iterator[Finding]:
+        """Yield findings about the fields of a sample: regular files that the reader does not skip."""
+        cut = len(key) + 1
+        read = [each for each in entries if each[5] in _READ and not self._hidden(each[0])]
+        names = [each[0][cut:] for each in read]
+        own = [name.lower() for name in names] if self.reader == "webdataset" else names
+        reserved = _RESERVED.get(self.reader, frozenset()) & set(own)
         if reserved:
             what = f"{show(key)} has {listed(reserved)}, which {self.reader} adds to each sample"
-            yield self._finding("misreads" if self.reader == "hf" else "refuses", start, key, what)
-        if self.reader == "webdataset" and len(fields.lower) < len(set(fields.names)):
-            equal = {name for name in fields.names if sum(name.lower() == other.lower() for other in fields.names) > 1}
+            replaced = self.reader == "hf" or (reserved == {b"__local_path__"} and own[0] == b"__local_path__")
+            yield self._finding("misreads" if replaced else "refuses", start, key, what)
+        if self.reader == "webdataset" and any(each[3] for each in read if each[0][cut:].lower() == b"__bad__"):
+            yield self._finding("misreads", start, key, f"webdataset drops {show(key)}, which has the field '__bad__'")
+        if self.reader == "webdataset" and len(set(own)) < len(set(names)):
+            equal = {name for name in names if own.count(name.lower()) > 1}
             what = f"{show(key)} has {listed(equal)}, which are one field for webdataset"
             yield self._finding("refuses", start, key, what, "rename one: tarkit cat -f 'NEW:OLD ...'")
         if self.reader == "hf":
-            yield from self._hf(key, start, frozenset(fields.names))
+            yield from self._hf(key, start, frozenset(names))
 
     def closed(self, samples: int) -> Iterator[Finding]:
         """Yield findings about the whole shard."""
@@ -154,13 +169,15 @@ class ReaderRules:
         if entry[7] >= 0:
             yield self._finding("misreads", start, key, f"wds2idx gives a wrong offset to {show(name)}, a sparse file")
 
-    def extended(self, entry: Raw, before: Raw | None, kind: bytes, header: bytes) -> Iterator[Finding]:
-        """Yield findings about an entry that has an extension header of this `kind` and then `header`.
+    def extended(self, entry: Raw, before: Raw | None, headers: bytes) -> Iterator[Finding]:
+        """Yield findings about an entry with extension headers; `headers` are these and its own header.
 
         The entry before it is also given.
         """
         if self.reader != "dali":
+            yield from self._by_tarfile(entry, headers)
             return
+        kind, header = headers[156:157], headers[-block.BLOCK :]
         wrong: list[tuple[Raw, str]] = []
         if kind == block.GNU_LONG_NAME:
             wrong.append((entry, "the GNU header with its name makes wds2idx compute a wrong offset for"))
@@ -174,6 +191,23 @@ class ReaderRules:
             if each[5] in _READ:
                 key, repair = key_of(Entry._make(each)), "tarkit index --format dali"
                 yield self._finding("misreads", each[1], key, f"{what} {show(each[0])}", repair)
+
+    def _by_tarfile(self, entry: Raw, headers: bytes) -> Iterator[Finding]:
+        """Yield a finding if Python's tarfile, which the reader uses, has another name for an entry."""
+        import tarfile
+        from io import BytesIO
+
+        try:
+            with tarfile.open(fileobj=BytesIO(headers), encoding="utf-8") as file:
+                found = file.next()
+        except (tarfile.TarError, ValueError):
+            found = None
+        name = b"" if found is None else found.name.encode("utf-8", "surrogateescape")
+        if name != entry[0] and not (found is not None and found.isdir()):
+            what = f"Python's tarfile, which {self.reader} uses, reads {show(name)}, not {show(entry[0])}"
+            yield self._finding(
+                "misreads", entry[1], key_of(Entry._make(entry)), what, "tarkit cat -f renames to one name"
+            )
 
     def _finding(
         self, does: str, offset: int | None, key: bytes | None, detail: str, repair: str | None = None
