@@ -20,7 +20,7 @@ from tarkit.api.steps import Change, Flow, InputReader, SampleFilter, Step
 from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
-from tarkit.samples.fields import Fields
+from tarkit.samples.fields import Fields, common_directory
 from tarkit.samples.sample import Piece, TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.fileobjects import FileObjectInput, for_one_run
@@ -378,6 +378,8 @@ class Chain:
 
     def change(self, fields: Fields) -> Self:
         """Add a choice of fields and names."""
+        if fields.rekey is not None and "{dir}" in fields.rekey:
+            fields = replace(fields, base=common_directory(each.name for each in self.locations))
         return self if fields.all else self.then(Change(fields))
 
     def then(self, step: Step) -> Self:

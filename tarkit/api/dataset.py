@@ -371,7 +371,8 @@ class Dataset(Chain):
 
         Args:
             template: the key, in which `{key}` is the one before, `{index}` or `{index:06d}` the number of the sample,
-                `{shard}` the file name of its archive, and `{stem}` that without suffixes.
+                `{shard}` the file name of its archive, `{stem}` that without suffixes, and `{dir}` its
+                directory, relative to the one that all inputs have in common.
 
         >>> import tarkit
         >>> [sample.key for sample in tarkit.open("train-*.tar").rekey("{stem}/{index:02d}")]

@@ -2,11 +2,11 @@
 
 The rules, each with its source (code that was read, or run):
 
-all         Only regular files are read; links and devices are skipped. Readers in Python use its tarfile, which combines
-            several extension headers of an entry, where GNU tar and tarkit take the last of a kind. `_NAME_RULE` splits
-            names into key and field: it makes a file such as `a/.hidden` a sample `a/`, and does not match a name with
-            a line break in a directory with a dot. (webdataset 1.0.2 `tariterators.base_plus_ext`, run; the same in Hugging Face datasets
-            `packaged_modules/webdataset`, Ray Data `webdataset_datasource`, Energon.)
+all         Only regular files are read; links and devices are skipped. Readers in Python use its tarfile, which
+            combines several extension headers of an entry; GNU tar and tarkit take the last of a kind. `_NAME_RULE`
+            splits names into key and field: it makes a file such as `a/.hidden` a sample `a/`, and does not match a
+            name with a line break in a directory with a dot. (webdataset 1.0.2 `tariterators.base_plus_ext`, run; the same in Hugging
+            Face datasets `packaged_modules/webdataset`, Ray Data `webdataset_datasource`, Energon.)
 webdataset  Two fields of a sample that are equal in lower case are an error, and so are the reserved `__key__` and
             `__url__`, and `__local_path__`, which replaces a first field of that name. A sample with a field `__bad__`
             that is not empty is dropped. Names that begin with a component `__x__` are skipped. Decodes gz, bz2 and xz;

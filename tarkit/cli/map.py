@@ -237,6 +237,10 @@ class _Mapping:
                 filled = fill_name(each.word, value)
                 outputs.append(filled)
                 words += spelled(each._replace(word=filled))
+            elif each.param.name == "rekey" and each.word is not None:  # the job knows one input alone
+                below = "" if value.dir == "." else value.dir.replace("{", "{{").replace("}", "}}")
+                word = each.word.replace("{dir}/", f"{below}/" if below else "").replace("{dir}", below)
+                words += spelled(each._replace(word=word))
             else:
                 words += spelled(each)
         words += [self._option(), output, _input_word(location)]

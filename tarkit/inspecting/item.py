@@ -233,12 +233,14 @@ class EntryName(NamedTuple):
 
 
 def names_of(sample: TarSample) -> Iterator[EntryName]:
-    """Yield the names of the entries of a sample; no content is read."""
+    """Yield the names of the entries of a sample, without global headers, which have none; no content is read."""
     while sample.more is not None:
         sample.source.release(sample.stop)
         sample.more()
     key = (sample.key or b"").decode("utf-8", "surrogateescape")
     for entry in sample.entries:
+        if entry.type == block.PAX_GLOBAL:
+            continue
         path = entry.name.decode("utf-8", "surrogateescape")
         size = entry.real if entry.sparse else entry.size
         keyed = sample.key is not None and key_of(entry) is not None

@@ -34,7 +34,8 @@ def decode(data: bytes, pickles: bool = False) -> Any:
     numpy = load_numpy()
     if not pickles and not data.startswith(_BEGINNINGS):  # which numpy takes for a pickle
         raise TarkitError("the content is no npy and no npz")
-    loaded = numpy.load(io.BytesIO(data), allow_pickle=pickles)
+    file = io.BytesIO(data)
+    loaded = numpy.load(file, allow_pickle=pickles)
     if hasattr(loaded, "files"):
         with loaded:
             arrays = {}
@@ -44,6 +45,8 @@ def decode(data: bytes, pickles: bool = False) -> Any:
                     raise TarkitError(f"two arrays are called {show(name)}")
                 arrays[name] = loaded[entry]
             return arrays
+    if file.tell() < len(data):
+        raise TarkitError(f"{len(data) - file.tell()} bytes follow the array")
     return loaded
 
 

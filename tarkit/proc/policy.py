@@ -25,6 +25,7 @@ OnError = Literal["error", "skip", "keep"]
 ERROR_FIELD = b"__error__.json"
 _ADDRESS = r" at 0x[0-9A-Fa-f]{6,}"  # of an object of Python, in its representation
 SPARE = 10  # failures above the allowed share that end the run early
+_MISTAKES = ("NameError", "UnboundLocalError", "SyntaxError", "IndentationError", "ImportError", "ModuleNotFoundError")
 _NOT_FOUND = (126, 127)  # exit status of a shell when a program cannot be run, or is not found
 LINES = 3  # last lines of stderr in a message
 KINDS = 100  # kinds of failures that are told apart by their messages; further ones by their reasons alone
@@ -113,6 +114,8 @@ class FailurePolicy:
         message = describe(job, failure)
         if self.on_error == "error":
             hint = f"{spell('on_error', 'skip')} leaves such samples out, {spell('rejects', 'OUT.tar')} collects them"
+            if _is_mistake(failure.reason, first=self.done == 1):
+                hint = "this looks like a mistake in the function, not in the sample: correct the function"
             if failure.status in _NOT_FOUND:
                 hint = "commands run in the directory of the sample: give programs by their absolute path, or use "
                 hint += spell("script", "FILE")
@@ -149,6 +152,17 @@ class FailurePolicy:
         if self.limit is not None and self.limit.exceeded(self.failed, self.done, spare):
             what = f"{self.failed} of {self.done} samples failed"
             raise TarkitError(f"{what}, more than {spell('max_errors')} allows")
+
+
+def _is_mistake(reason: str, first: bool) -> bool:
+    """Return whether a function fails, by its error or its result, in a way that hardly depends on the sample.
+
+    Errors that a bad sample can cause as well are taken for mistakes of the function at the first sample alone.
+    """
+    raised = re.match(r"raised (\w+)", reason)
+    if raised is None:
+        return first and reason.startswith("returned ")
+    return raised[1] in _MISTAKES or (first and raised[1] in ("TypeError", "AttributeError"))
 
 
 def describe(job: Job, failure: Failure) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -94,6 +94,8 @@ def _glob(pattern: str) -> re.Pattern[bytes]:
 class Fields:
     """The options -f, --drop, --require, --on-missing-field and --rekey, applied in this order.
 
+    `base` is the directory that `{dir}` of `rekey` is relative to, as `common_directory` returns it.
+
     Names of fields match by `names.spelled`, globs of `drop` match all fields in any case; fields that are not renamed
     keep their names. `rename` is applied first: pairs of an old name and a new one, which is empty to remove the field;
     all other fields stay. It excludes `keep`, which renames fields itself.
@@ -105,14 +107,15 @@ class Fields:
     on_missing: OnMissing = "error"
     rekey: str | None = None
     rename: tuple[tuple[bytes, bytes], ...] = ()
+    base: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._drops = [_glob(each) for each in self.drop]
-        self._rekey = None if self.rekey is None else _rekeyer(self.rekey)
+        self._rekey = None if self.rekey is None else _rekeyer(self.rekey, self.base)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the options: what is made of them cannot be."""
-        return Fields, (self.keep, self.drop, self.require, self.on_missing, self.rekey, self.rename)
+        return Fields, (self.keep, self.drop, self.require, self.on_missing, self.rekey, self.rename, self.base)
 
     @property
     def all(self) -> bool:
@@ -137,6 +140,7 @@ class Fields:
         self, samples: Iterator[TarSample], policy: Policy, passes: Callable[[], bool] | None
     ) -> Iterator[TarSample]:
         index = count = emptied = 0
+        first = b""  # the key of the first sample without fields left
         unused = dict(zip(self._drops, self.drop, strict=True))
         for sample in samples:
             if passes is not None and passes():
@@ -149,7 +153,8 @@ class Fields:
             sample.complete()
             count += 1
             chosen = self._choose(sample, policy, unused)
-            emptied += chosen == []
+            if chosen == []:
+                emptied, first = emptied + 1, first or sample.key
             if not chosen:
                 continue
             key = sample.key
@@ -161,8 +166,9 @@ class Fields:
             if changed is not None:
                 index += 1
                 yield changed
-        if emptied and not index:
-            policy.warn(f"no field is left of {emptied} sample{'s' * (emptied > 1)}")
+        if emptied:
+            some = f"{emptied} samples, the first of them" if emptied > 1 else "1 sample,"
+            policy.warn(f"no field is left of {some} {show(first)}: left out")
         for glob in unused.values() if count else ():
             policy.warn(f"{spell('drop')} {show(glob)} matches no field")
 
@@ -320,19 +326,48 @@ def stem(name: str) -> str:
     return base[: len(base) - len(ending)] or base
 
 
-def _rekeyer(spec: str) -> Callable[[bytes, int, str], bytes]:
+def directory_of(name: str) -> list[str]:
+    """Return the components of the directory of a path or URL; none for stdin and commands."""
+    if name.startswith(("pipe:", "<")) or name == "-":
+        return []
+    if "://" in name:
+        return name.partition("?")[0].split("/")[:-1]
+    return os.path.dirname(os.path.abspath(name)).split("/")
+
+
+def common_directory(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the components that the directories of all these archives begin with."""
+    common: list[str] | None = None
+    for name in names:
+        parts = directory_of(name)
+        common = parts if common is None else common
+        same = next((at for at, (a, b) in enumerate(zip(common, parts, strict=False)) if a != b), len(parts))
+        common = common[:same]
+    return tuple(common or ())
+
+
+def _rekeyer(spec: str, base: tuple[str, ...]) -> Callable[[bytes, int, str], bytes]:
     """Return a function of key, index and shard name that makes the new key; `#` is nine digits."""
-    template = spec.replace("#", "{index:09d}")
+    template = spec.replace("#", "{index:09d}").replace("{dir}/", "{dir}")
+    slash = "/" if "{dir}/" in spec else ""
     try:
-        template.format(key="k", index=0, shard="s.tar", stem="s")
+        template.format(key="k", index=0, shard="s.tar", stem="s", dir="d")
     except (KeyError, IndexError, ValueError, AttributeError) as error:
         raise Usage(
             f"{spell('rekey')} {show(spec)}: {error!s}",
-            "it may hold {key}, {index:06d}, {shard}, {stem}, or # for nine digits",
+            "it may hold {key}, {index:06d}, {shard}, {stem}, {dir}, or # for nine digits",
         ) from None
 
     def rekey(key: bytes, index: int, shard: str) -> bytes:
-        text = template.format(key=os.fsdecode(key), index=index, shard=os.path.basename(shard), stem=stem(shard))
+        parts = directory_of(shard)
+        below = "/".join(filter(None, parts[len(base) :] if tuple(parts[: len(base)]) == base else parts))
+        text = template.format(
+            key=os.fsdecode(key),
+            index=index,
+            shard=os.path.basename(shard),
+            stem=stem(shard),
+            dir=below + slash * bool(below),
+        )
         new = os.fsencode(text)
         if b"\0" in new or split_name(new + b".x") != (new, b"x"):
             raise TarkitError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -70,12 +71,22 @@ def captions_of(seen: SampleItems) -> list[Caption]:
                     named.append(Caption(f"{_field(item)}.{safe(name)}", value.strip()))
             continue
         text, field = item.text.strip(), _field(item)
-        if field.rpartition(".")[2] in CAPTION_FIELDS and text and field.removesuffix(".txt") not in CLASS_FIELDS:
+        if (
+            field.rpartition(".")[2] in CAPTION_FIELDS
+            and text
+            and not _is_markup(text)
+            and field.removesuffix(".txt") not in CLASS_FIELDS
+        ):
             named.append(Caption(field, text))
-        elif " " in text:
+        elif " " in text and not _is_markup(text):
             others.append(Caption(field, text))
     found = named or others
     return [each for at, each in enumerate(found) if each.text not in [before.text for before in found[:at]]]
+
+
+def _is_markup(text: str) -> bool:
+    """Return whether a text is HTML or XML: whether a tag, a declaration or a comment is at its beginning."""
+    return re.match(r"\ufeff?\s*<(!|\?|/?[A-Za-z][^<>]*>)", text) is not None
 
 
 def class_values(field: str, item: Item) -> list[tuple[str, str]]:

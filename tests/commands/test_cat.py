@@ -1668,12 +1668,15 @@ def test_the_directory_of_the_report_is_missing(run: Run, archive: Archive) -> N
     assert not Path("b.tar").exists()
 
 
+NO_FIELD = "no field is left of 3 samples, the first of them 'a': left out"
+
+
 @each_row(
     ("options", "warnings"),
     [
-        (["--drop", "*"], ["no field is left of 3 samples", "no sample is left: the output is an archive without any"]),
+        (["--drop", "*"], [NO_FIELD, "no sample is left: the output is an archive without any"]),
         (["--drop", "j*", "--drop", "json", "--drop", "JP?"], [
-            "no field is left of 3 samples", "no sample is left: the output is an archive without any"]),
+            NO_FIELD, "no sample is left: the output is an archive without any"]),
         (["--drop", "nothere", "--drop", "jpg", "--drop", "x*"], [
             "--drop 'nothere' matches no field", "--drop 'x*' matches no field"]),
         (["-f", "png", "--on-missing-field", "skip", "--drop", "jpg"], [
@@ -1685,6 +1688,42 @@ def test_warnings_of_drop(options: list[str], warnings: list[str], run: Run, arc
     """A warning says that no field is left, or that a glob matches none."""
     ran = run("cat", archive(ABC), *options, "-o", "out.tar")
     assert ran.lines[: len(warnings)] == [f"tarkit: warning: {line}" for line in warnings]
+
+
+def test_samples_without_fields_left(run: Run, archive: Archive) -> None:
+    """They are named once, whether other samples are left or not."""
+    name = archive([("a.x", b"1"), ("b.x", b"2"), ("b.y", b"3"), ("c.x", b"4")])
+    ran = run("cat", name, "--drop", "x", "-o", "out.tar")
+    assert ran.lines == ["tarkit: warning: no field is left of 2 samples, the first of them 'a': left out"]
+    assert entries("out.tar") == [("b.y", b"3")]
+    ran = run("sort", name, "-f", "y", "--on-missing-field", "keep", "--match", "[bc]", "-o", "out.tar")
+    assert ran.lines == ["tarkit: warning: no field is left of 1 sample, 'c': left out"]
+
+
+@pytest.mark.forks
+@each_row(
+    ("shards", "template", "expected"),
+    [
+        (["a/x", "b/x"], "{dir}/{stem}/{key}", "a/x/k b/x/k"),
+        (["d/a/x", "d/b/c/x", "d/y"], "{dir}/{stem}-{key}", "a/x-k b/c/x-k y-k"),
+        (["d/x", "d/y"], "{dir}/{stem}-{dir}-{key}", "x--k y--k"),
+        (["{a}/x", "b/x"], "{dir}/{key}", "{a}/k b/k"),
+    ],
+)
+def test_rekey_by_directory(shards: list[str], template: str, expected: str, run: Run, archive: Archive) -> None:
+    """{dir} is the directory of the shard, relative to that of all inputs, also where each input has an output."""
+    names = []
+    for shard in shards:
+        Path(shard).parent.mkdir(parents=True, exist_ok=True)
+        names.append(archive({"k.x": b"1"}, f"{shard}.tar"))
+    Path("out").mkdir()
+    words = [f"file:{name}" for name in names]
+    assert keys(run("cat", *words, "--rekey", template).stdout) == expected
+    assert keys(run("cat", *map(os.path.abspath, names), "--rekey", template).stdout) == expected
+    run("cat", *words, "--rekey", template, "-o", "out/{index}.tar")
+    assert [keys(f"out/{number}.tar") for number in range(len(names))] == expected.split()
+    [line, hint] = run("cat", *words, "--rekey", "{nothere}", exit=2).lines[-2:]
+    assert "{stem}, {dir}, or" in hint, line
 
 
 # ---- a specification of webdataset

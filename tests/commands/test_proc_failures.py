@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import tarkit
+from tarkit.errors import TarkitError
 from tests._copies import Copied
 from tests._tools import PATIENT, each_row, gone, member, pid_in, process
 from tests.conftest import Archive, Content, Run, entries, keys, tar
@@ -448,3 +450,34 @@ def test_members(run: Run, archive: Archive) -> None:
     assert [name for name, _ in found] == ["a.x", "a.__error__.json"]
     assert json.loads(found[1][1] or b"")["status"] == 2  # type: ignore[arg-type]
     assert Path("two.tar").read_bytes()[:1024] == tar({"a.x": b"1"})[:1024] != member("a.x", b"1")
+
+
+# ---- mistakes in a function
+
+MISTAKES = """
+def name(s): return nothere
+def kind(s): return len(3)
+def attribute(s): return s.nothere
+def module(s): import nothere
+def result(s): return 3
+def later(s): return {"x": b"1"} if s["__key__"] < "5" else len(3)
+def name_later(s): return {"x": b"1"} if s["__key__"] < "5" else nothere
+def value(s): raise ValueError
+def absent(s): return s["nothere"]
+"""
+
+
+@each_row("number", ["1", "3"])
+def test_mistakes_in_functions(number: str, run: Run, archive: Archive) -> None:
+    """A function with a mistake fails for every sample: --on-error skip, which leaves all out, is no repair."""
+    archive(TEN)
+    Path("f.py").write_text(MISTAKES)
+    skip = "hint: --on-error skip leaves such samples out, --rejects OUT.tar collects them"
+    mistake = "hint: this looks like a mistake in the function, not in the sample: correct the function"
+    for function in ("name", "kind", "attribute", "module", "result", "name_later"):
+        assert run("proc", "-p", number, "--map", f"f.py:{function}", "in.tar", exit=1).lines[-1] == mistake, function
+    for function in ("value", "absent", "later"):
+        assert run("proc", "-p", number, "--map", f"f.py:{function}", "in.tar", exit=1).lines[-1] == skip, function
+    with pytest.raises(TarkitError) as raised:
+        list(tarkit.open("in.tar").map(lambda sample: nothere))  # type: ignore[name-defined]  # noqa: F821
+    assert raised.value.hint == mistake.removeprefix("hint: ")

@@ -23,7 +23,7 @@ from tarkit.streams import source
 from tarkit.views import pictures
 from tests._feeds import in_turn
 from tests._tools import each_row, process
-from tests.conftest import Archive, Content, Feed, Link, Run, each_feed, tar
+from tests.conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, tar
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480) + b"\x08\2\0\0\0" + bytes(500)
 NPY = b"\x93NUMPY\1\0\x36\0" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}"[:54] + bytes(8)
@@ -204,6 +204,14 @@ def test_names(run: Run, archive: Archive, feed: Feed) -> None:
     ]
     raw = b"d/README\0\0\x002\0d/a.seg.png\0d/a\0seg.png\x00529\0d/\xff\n.cls\0d/\xff\n\0cls\x001\0"
     assert run("show", word, "--names", "-0").stdout == raw
+
+
+@each_feed
+def test_names_without_global_headers(run: Run, archive: Archive, feed: Feed) -> None:
+    """A global header, as git archive writes it, has no path and no row."""
+    word = feed(archive(tar([("d/a.txt", b"1"), ("d/README", b"12")], PAX, pax_headers={"comment": "0" * 40})))
+    assert run("show", word, "--names").stdout == b"         1  d/a.txt -> d/a | txt\n         2  d/README -> no key\n"
+    assert run("show", word, "--names", "-0").stdout == b"d/a.txt\0d/a\0txt\x001\0d/README\0\0\x002\0"
 
 
 def test_names_read_no_payload(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

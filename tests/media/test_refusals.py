@@ -318,3 +318,18 @@ def test_names_of_arrays_that_numpy_mistakes() -> None:
         archive.writestr("a", b"x")
     with pytest.raises(TarkitError, match="two arrays are called 'a'"):
         Coder().decode("npz", file.getvalue())
+
+
+@each_row(
+    ("dtype", "pickles"),
+    [("u1", False), ("<f8", False), ("O", True), ("U3", False), ([("a", "i4"), ("b", "S2")], False)],
+)
+def test_bytes_behind_an_array(dtype: Any, pickles: bool) -> None:
+    """An array that other bytes follow is refused, as values of MessagePack and CBOR are: two arrays are not one."""
+    file = io.BytesIO()
+    numpy.save(file, numpy.zeros(3, dtype), allow_pickle=pickles)
+    coder = Coder(pickles)
+    assert coder.decode("npy", file.getvalue()).shape == (3,)
+    for more in (b"\0", b"more bytes", file.getvalue()):
+        with pytest.raises(TarkitError, match=f"field 'npy': {len(more)} bytes follow the array"):
+            coder.decode("npy", file.getvalue() + more)

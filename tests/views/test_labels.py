@@ -62,6 +62,9 @@ def test_a_given_field() -> None:
          [("en.txt", "a"), ("de.txt", "b"), ("json.title", "t")]),
         (seen(cls_txt="a b", txt="\n"), [("cls.txt", "a b")]),
         (seen(json={"prompt": 1, "text": " "}), []),
+        (seen(html="<!DOCTYPE html><p>a b", xml="<?xml version='1.0'?> <a/>", x="\n<p class='a b'>c d</p>"), []),
+        (seen(txt="<div>a b</div>", py="1 < 2 or 3"), [("py", "1 < 2 or 3")]),
+        (seen(txt="<3 a heart, < 5"), [("txt", "<3 a heart, < 5")]),
     ],
 )  # fmt: skip
 def test_captions(sample: SampleItems, captions: list[tuple[str, str]]) -> None:
