@@ -22,6 +22,7 @@ FINDINGS: dict[str, ProblemKind] = {
     ),
     "reader-refuses": ProblemKind("error", "the reader of --target raises an error", "", ""),
     "reader-misreads": ProblemKind("error", "the reader of --target returns other data than the archive has", "", ""),
+    "reader-unchecked": ProblemKind("note", "the reader of --target decodes contents that check does not read", "", ""),
     "odd-end": ProblemKind(
         "note", "an unusual number of zeros at the end", "", "", "compare its length with the original"
     ),

@@ -225,7 +225,7 @@ class ShardCheck:
             before, self._last = self._last, entry
             if entry[2] - entry[1] > block.BLOCK and entry[5] != block.PAX_GLOBAL:
                 self._found += self._target.extended(entry, before, self.source.read(entry[1], entry[2]))
-            self._found += self._target.entry(entry)
+            self._found += self._target.entry(entry, self.source)
 
     def _report_damage(self, damage: Damage, key: bytes | None) -> None:
         problem, lost, self._damaged = damage.problem, damage.stop - damage.start, True

@@ -5,15 +5,16 @@ The rules, each with its source (code that was read, or run):
 all         Only regular files are read; links and devices are skipped. Readers in Python use its tarfile, which
             combines several extension headers of an entry; GNU tar and tarkit take the last of a kind. `_NAME_RULE`
             splits names into key and field: it makes a file such as `a/.hidden` a sample `a/`, and does not match a
-            name with a line break in a directory with a dot. (webdataset 1.0.2 `tariterators.base_plus_ext`, run; the same in Hugging
-            Face datasets `packaged_modules/webdataset`, Ray Data `webdataset_datasource`, Energon.)
+            name with a line break in a directory with a dot. (webdataset 1.0.2 `tariterators.base_plus_ext`, run; the
+            same in Hugging Face datasets `packaged_modules/webdataset`, Ray Data `webdataset_datasource`, Energon.)
 webdataset  Two fields of a sample that are equal in lower case are an error, and so are the reserved `__key__` and
             `__url__`, and `__local_path__`, which replaces a first field of that name. A sample with a field `__bad__`
             that is not empty is dropped. Names that begin with a component `__x__` are skipped. Decodes gz, bz2 and xz;
             other codecs not or not with each Python. (1.0.2 `tariterators`, run.)
 hf          The first five samples of the first shard must have the same fields, which are all columns of the dataset; a
             sample that lacks one has null there; without samples there it fails. Fields are not converted to lower
-            case. Names that begin with `.` or `__` are skipped. Codecs are those of webdataset. (datasets 5.2.0, run.)
+            case, names must be UTF-8. Names that begin with `.` or `__` are skipped. Codecs are those of webdataset.
+            Contents: see `hf`. (datasets 5.2.0, run.)
 dali        wds2idx reads the printed listing of GNU tar: names must be ASCII (older versions), or are escaped outside a
             UTF-8 locale (2.4.0); escaped backslashes and control characters become part of the name. Blanks separate
             the columns of its index. A file without a dot becomes a sample. Offsets are computed from the header after
@@ -34,8 +35,10 @@ from typing import Literal, get_args
 
 from tarkit.checking.fieldsets import listed
 from tarkit.checking.findings import Finding
+from tarkit.checking.hf import FIRST, HfContents
 from tarkit.errors import show
 from tarkit.samples.sample import KEYLESS, key_of, split_name
+from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
 
@@ -51,7 +54,14 @@ _RESERVED = {
     "hf": frozenset((b"__key__", b"__url__")),
 }
 _CODECS = {"webdataset": ("gz", "bz2", "xz"), "hf": ("gz", "bz2", "xz"), "dali": (), "energon": ()}
-_FIRST = 5  # samples from which Hugging Face infers the columns
+
+
+def _is_utf8(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def read_as(name: bytes) -> str:
@@ -70,6 +80,7 @@ class ReaderRules:
         self._seen = 0
         self._keyless_sample = False  # the reader makes a sample of an entry without a key
         self._columns: frozenset[bytes] = frozenset()
+        self._contents = HfContents(shard, index) if reader == "hf" else None
 
     def opened(self, path: str | None, codec: str | None) -> Iterator[Finding]:
         """Yield findings about the shard as a file: its codec and its name."""
@@ -84,8 +95,8 @@ class ReaderRules:
         if self.reader == "ray" and path is not None and not path.endswith(".tar"):
             yield self._finding("refuses", None, None, "ray skips files whose name does not end in .tar")
 
-    def entry(self, entry: Raw) -> Iterator[Finding]:
-        """Yield findings about an entry."""
+    def entry(self, entry: Raw, source: Source) -> Iterator[Finding]:
+        """Yield findings about an entry, whose content can be read."""
         name, start, kind = entry[0], entry[1], entry[5]
         if kind in KEYLESS:
             return
@@ -105,6 +116,10 @@ class ReaderRules:
             self._keyless_sample = True
             what = f"makes a sample {show(found[1])} of" if found else "ignores"
             yield self._finding("misreads", start, key, f"{self.reader} {what} {show(name)}")
+        elif self.reader == "hf" and not _is_utf8(name):
+            yield self._finding("refuses", start, key, f"hf requires UTF-8, not {show(name)}")
+        elif self._contents is not None and key is not None and entry[7] < 0:
+            yield from self._contents.entry(key, entry, source)
 
     def sample(self, key: bytes, start: int, entries: Iterable[Raw]) -> Iterator[Finding]:
         """Yield findings about the fields of a sample: regular files that the reader does not skip."""
@@ -128,6 +143,8 @@ class ReaderRules:
 
     def closed(self, samples: int) -> Iterator[Finding]:
         """Yield findings about the whole shard."""
+        if self._contents is not None:
+            yield from self._contents.closed()
         if samples == 0 and not self._keyless_sample:
             what = {"dali": "wds2idx", "energon": "energon", "hf": "" if self.index else "hf, as the first one,"}
             if reader := what.get(self.reader):
@@ -148,8 +165,8 @@ class ReaderRules:
             lacks, more = self._columns - names, names - self._columns
             words = [f"lacks {listed(lacks)}"] * bool(lacks) + [f"has the additional {listed(more)}"] * bool(more)
             what = f"{show(key)} {' and '.join(words)}, compared with the first sample"
-            if self._seen <= _FIRST:
-                yield self._finding("refuses", start, key, f"{what}: hf requires the same fields in the first {_FIRST}")
+            if self._seen <= FIRST:
+                yield self._finding("refuses", start, key, f"{what}: hf requires the same fields in the first {FIRST}")
             elif more:
                 yield self._finding("misreads", start, key, f"{what}: hf has no column for it")
 
