@@ -38,8 +38,8 @@ STRAYS += [b"__meta__", b"__m__.txt"]
 TYPES = [b"0"] * 30 + [b"\0", b"7", b"1", b"2", b"3", b"6", b"5", b"D", b"V", b"A", b"Z"]
 
 
-def header(name: bytes, size: int, kind: bytes, link: bytes = b"") -> bytes:
-    """Return the block of a header with its checksum."""
+def header(name: bytes, size: int, kind: bytes, link: bytes = b"", times: bool = False) -> bytes:
+    """Return the block of a header with its checksum; with `times` that of GNU tar --incremental."""
     fields = (
         name[:100].ljust(100, b"\0"),
         b"0000644\0",
@@ -48,7 +48,8 @@ def header(name: bytes, size: int, kind: bytes, link: bytes = b"") -> bytes:
         b"%011o\0" % size,
         b"00000000000\0",
     )
-    block = b"".join(fields) + b" " * 8 + kind + link[:100].ljust(100, b"\0") + b"ustar\x0000"
+    block = b"".join(fields) + b" " * 8 + kind + link[:100].ljust(100, b"\0")
+    block += (b"ustar  \0".ljust(88, b"\0") + b"15302050443\0" * 2) if times else b"ustar\x0000"
     block = block.ljust(512, b"\0")
     return block[:148] + b"%06o\0 " % sum(block) + block[156:]
 
@@ -108,5 +109,6 @@ def odd_archive(draw: random.Random, oddness: float = 0.15) -> bytes:
             before, own = extension(draw, name, names)
             if len(name) > 100 and before.find(record(b"path", name)) < 0 and before.find(name + b"\0") < 0:
                 before += header(b"././@LongLink", len(name) + 1, b"L") + padded(name + b"\0")
-        data += [before, header(own, size, kind, names[0]), padded(content[:size])]
+        times = draw.random() < oddness / 4
+        data += [before, header(own, size, kind, names[0], times), padded(content[:size])]
     return b"".join(data) + bytes(1024)

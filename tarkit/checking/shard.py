@@ -10,7 +10,7 @@ from tarkit.checking.digest import ContentHash
 from tarkit.checking.fieldsets import FieldSet, FieldSets
 from tarkit.checking.findings import GATHERS, GLOBAL_REPAIR, Finding, ShardReport
 from tarkit.checking.survey import Damage, Survey
-from tarkit.checking.targets import ReaderRules, read_as
+from tarkit.checking.targets import ReaderRules, has_times, read_as
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import PROBLEMS
 from tarkit.samples.dataset import open_source
@@ -223,8 +223,9 @@ class ShardCheck:
             self._check_global(entry)
         if self._target is not None:
             before, self._last = self._last, entry
-            if entry[2] - entry[1] > block.BLOCK and entry[5] != block.PAX_GLOBAL:
-                self._found += self._target.extended(entry, before, self.source.read(entry[1], entry[2]))
+            headers = b"" if entry[5] == block.PAX_GLOBAL else self.source.read(entry[1], entry[2])
+            if len(headers) > block.BLOCK or has_times(headers):
+                self._found += self._target.extended(entry, before, headers)
             self._found += self._target.entry(entry, self.source)
 
     def _report_damage(self, damage: Damage, key: bytes | None) -> None:

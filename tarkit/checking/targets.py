@@ -3,7 +3,8 @@
 The rules, each with its source (code that was read, or run):
 
 all         Only regular files are read; links and devices are skipped. Readers in Python use its tarfile, which
-            combines several extension headers of an entry; GNU tar and tarkit take the last of a kind. `_NAME_RULE`
+            combines several extension headers of an entry, where GNU tar and tarkit take the last of a kind, and takes
+            times in headers of GNU tar --incremental for directories (Python 3.11 to 3.14). `_NAME_RULE`
             splits names into key and field: it makes a file such as `a/.hidden` a sample `a/`, and does not match a
             name with a line break in a directory with a dot. (webdataset 1.0.2 `tariterators.base_plus_ext`, run; the
             same in Hugging Face datasets `packaged_modules/webdataset`, Ray Data `webdataset_datasource`, Energon.)
@@ -54,6 +55,21 @@ _RESERVED = {
     "hf": frozenset((b"__key__", b"__url__")),
 }
 _CODECS = {"webdataset": ("gz", "bz2", "xz"), "hf": ("gz", "bz2", "xz"), "dali": (), "energon": ()}
+
+
+def has_times(header: bytes) -> bool:
+    """Return whether a header of GNU tar has something, as --incremental writes times, where others have the prefix."""
+    return header[257:265] == b"ustar  \0" and header[345:346] not in (b"", b"\0")
+
+
+def _extensions(headers: bytes) -> set[bytes]:
+    """Return the types of the extension headers that an entry begins with."""
+    kinds, at = set(), 0
+    while (kind := headers[at + 156 : at + 157]) in block.EXTENSIONS:
+        kinds.add(kind)
+        size = block.parse_number(headers[at + 124 : at + 136])
+        at += block.BLOCK + size + block.padding(size)
+    return kinds
 
 
 def _is_utf8(name: bytes) -> bool:
@@ -150,6 +166,11 @@ class ReaderRules:
             if reader := what.get(self.reader):
                 yield self._finding("refuses", None, None, f"{reader} refuses a shard without samples", "leave it out")
 
+    def _taken(self, name: bytes) -> tuple[bytes, ...] | None:
+        """Return key and field that the reader has of a name, None if it ignores the name."""
+        found = _NAME_RULE.match(name)
+        return None if found is None or self._hidden(name) else found.groups()
+
     def _hidden(self, name: bytes) -> bool:
         if self.reader == "hf":
             return name.rpartition(b"/")[2].startswith((b".", b"__"))
@@ -187,18 +208,18 @@ class ReaderRules:
             yield self._finding("misreads", start, key, f"wds2idx gives a wrong offset to {show(name)}, a sparse file")
 
     def extended(self, entry: Raw, before: Raw | None, headers: bytes) -> Iterator[Finding]:
-        """Yield findings about an entry with extension headers; `headers` are these and its own header.
+        """Yield findings about an entry with extension headers, or times; `headers` are these and its own header.
 
         The entry before it is also given.
         """
         if self.reader != "dali":
             yield from self._by_tarfile(entry, headers)
             return
-        kind, header = headers[156:157], headers[-block.BLOCK :]
+        kinds, header = _extensions(headers), headers[-block.BLOCK :]
         wrong: list[tuple[Raw, str]] = []
-        if kind == block.GNU_LONG_NAME:
-            wrong.append((entry, "the GNU header with its name makes wds2idx compute a wrong offset for"))
-        elif kind in (block.PAX, block.SOLARIS_X):
+        if kinds & {block.GNU_LONG_NAME, block.GNU_LONG_LINK}:
+            wrong.append((entry, "the GNU header before it makes wds2idx compute a wrong offset for"))
+        if kinds & {block.PAX, block.SOLARIS_X}:
             if before is not None:
                 wrong.append((before, "the PAX header after it makes older versions of wds2idx misplace"))
             parts = split_name(entry[0])
@@ -214,16 +235,22 @@ class ReaderRules:
         import tarfile
         from io import BytesIO
 
+        if entry[5] not in _READ:
+            return
         try:
             with tarfile.open(fileobj=BytesIO(headers), encoding="utf-8") as file:
                 found = file.next()
         except (tarfile.TarError, ValueError):
             found = None
         name = b"" if found is None else found.name.encode("utf-8", "surrogateescape")
-        if name != entry[0] and not (found is not None and found.isdir()):
+        if name != entry[0].rstrip(b"/") and self._taken(name) != self._taken(entry[0]):
             what = f"Python's tarfile, which {self.reader} uses, reads {show(name)}, not {show(entry[0])}"
             yield self._finding(
-                "misreads", entry[1], key_of(Entry._make(entry)), what, "tarkit cat -f renames to one name"
+                "misreads",
+                entry[1],
+                key_of(Entry._make(entry)),
+                what,
+                "pack the files again: tarkit extract, then tarkit shard",
             )
 
     def _finding(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tarkit
-from tests._odd import odd_archive
+from tests._odd import header, odd_archive, padded
 from tests._tools import each_row
 from tests.commands.test_check import R, Rows, found, objects, rows
 from tests.conftest import GNU, PAX, Archive, Link, Run, tar
@@ -220,6 +220,16 @@ def test_webdataset_agrees_on_odd_archives(here: Path) -> None:
             (each.key, {k.lower(): v for k, v in each.items()}) for each in tarkit.open("odd.tar")
         ]
         assert same == (not said), seed
+
+
+def test_incremental_archives(run: Run, archive: Archive) -> None:
+    """In headers of GNU tar --incremental Python's tarfile takes times for a directory; wds2idx uses GNU tar."""
+    data = b"".join(header(name, 1, b"0", times=True) + padded(b"1") for name in (b"a.txt", b"a.bin")) + bytes(1024)
+    for reader in ("webdataset", "hf", "energon", "ray"):
+        ran = run("check", archive(data), "--target", reader, exit=1)
+        assert found(ran)[:2] == [(M, 0), (M, 1024)]
+        assert f"Python's tarfile, which {reader} uses, reads '15302050443/a.txt', not 'a.txt'" in ran.stdout.decode()
+    run("check", archive(data), "--target", "dali")
 
 
 @each_row("name", ["a/._1.jpg", "a/.x.y"])

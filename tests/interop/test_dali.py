@@ -6,6 +6,7 @@ pip install --no-deps --target build/dali nvidia-dali-cuda120 astunparse gast op
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 import pytest
 
 import tarkit
+from tests._odd import odd_archive
 from tests._tools import each_row, program
 from tests.commands.test_check import found
-from tests.commands.test_check_target import TARGETS
+from tests.commands.test_check_target import ROUNDS, TARGETS, claims
 from tests.conftest import GNU, PAX, Archive, Content, Run, tar
 from tests.interop._packages import BUILD, DALI, needs, result
 
@@ -98,6 +100,40 @@ def test_tarkit_reads_by_an_index_of_wds2idx(run: Run, archive: Archive) -> None
     assert dict(tarkit.open(shard).indexed()["d/3"]) == {"x": b"3x", "seg.y": b"3seg.y"}
 
 
+def fields_of(lines: list[bytes], data: bytes) -> list[list[Any]]:
+    """Return name, size and content of the fields of each sample in an index; none where a line has another form."""
+    read = []
+    for line in lines[1:]:
+        words = line.split(b" ")
+        try:
+            read.append(
+                [
+                    [words[at + 3], int(words[at + 2]), data[int(words[at + 1]) :][: int(words[at + 2])]]
+                    for at in range(0, len(words), 4)
+                ]
+            )
+        except (ValueError, IndexError):
+            read.append([])
+    return read
+
+
+def test_odd_archives(here: Path) -> None:
+    """The index of an archive with odd names, types and headers has its fields, if `check` finds nothing."""
+    checked = 0
+    for seed in range(ROUNDS):
+        data = odd_archive(random.Random(seed))
+        Path("odd.tar").write_bytes(data)
+        if claims("odd.tar", "dali") != set():
+            continue
+        checked += 1
+        lines = by_wds2idx("odd.tar").splitlines()
+        assert fields_of(lines, data) == [
+            [[f"{sample.key}.{name}".encode(), sample.sizes[name], sample[name]] for name in sample]
+            for sample in tarkit.open("odd.tar")
+        ], seed
+    assert checked
+
+
 def test_the_rules_of_check(run: Run, archive: Archive) -> None:
     """Where `check --target dali` finds nothing, the index of wds2idx has the fields that tarkit reads."""
     fixed = {"no ASCII", "PAX header", "PAX header of a short name"}  # what older versions refuse or misread
@@ -110,16 +146,5 @@ def test_the_rules_of_check(run: Run, archive: Archive) -> None:
             for sample in tarkit.open(shard)
             if case != "symbolic link"
         ]
-        read = []
-        for line in lines[1:]:
-            words = line.split(b" ")
-            try:
-                read.append(
-                    [
-                        [words[at + 3], int(words[at + 2]), data[int(words[at + 1]) :][: int(words[at + 2])]]
-                        for at in range(0, len(words), 4)
-                    ]
-                )
-            except (ValueError, IndexError):
-                read.append([])
+        read = fields_of(lines, data)
         assert case in fixed or (read == expected and not lines[0].startswith(b"Value")) == (not wrong), case
