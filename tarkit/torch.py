@@ -72,16 +72,20 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch, or continue the one of a loaded position; in a worker, its part."""
-        from multiprocessing import parent_process
+        from multiprocessing import current_process, parent_process
 
         info, loader, parent = get_worker_info(), self._loader, parent_process()
         self._times += 1
         if info is None or parent is None or parent.pid is None:
-            iteration = Iteration(os.getpid(), -1, self._times, -1)
-        else:  # workers that were started together have one seed
-            iteration = Iteration(parent.pid, info.seed - info.id, self._times, info.id)
-        epochs, epoch = loader.remaining
-        loader.set_epoch(self._log.begin(iteration, epochs, epoch))
+            iteration = Iteration(os.getpid(), -1, 0, self._times)
+        else:  # workers that are started together are so one after another
+            group = current_process()._identity[-1] - info.id
+            iteration = Iteration(parent.pid, group, info.num_workers, self._times)
+        begun = loader.loaded
+        if begun is None:
+            loader.set_epoch(self._log.begin(iteration, loader.epochs))
+        else:  # the position of each worker is in an epoch of its own
+            self._log.begin(iteration, 1, begun.following - 1)
         return iter(loader)
 
     def state_dict(self) -> dict[str, Any]:

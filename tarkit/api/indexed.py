@@ -118,6 +118,11 @@ class IndexedDataset(Sequence[Sample]):
     def __len__(self) -> int:
         return len(self._starts)
 
+    @property
+    def sources(self) -> list[WindowSource]:
+        """The shards, in order; those that were closed are opened again."""
+        return [shard.source() for shard in self._sources]
+
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and key.encode("utf-8", "surrogateescape") in self._numbers
 

@@ -10,9 +10,11 @@ from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample, view_samples
 from tarkit.api.steps import Flow, Step
 from tarkit.problems import Policy
+from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location
+from tarkit.streams.source import Source
 
 
 class Position(Step):
@@ -78,6 +80,7 @@ class Cursor:
         run: Run,
         position: Position,
         keep: Callable[[TarSample], TarSample] | None = None,
+        begun: Callable[[Source], None] | None = None,
     ) -> None:
         """Open a shard.
 
@@ -87,12 +90,15 @@ class Cursor:
             run: where problems go.
             position: where to start.
             keep: keeps a large sample of a stream readable when the next one is requested.
+            begun: called with the opened shard before its first sample.
         """
         self.shard = shard
         self.position = position
         self.next = position.number
         chain = data.then(position) if data.runs_code else data.first(position)
         found, self._flow = chain.samples(run, moves=False)
+        if begun is not None and isinstance(self._flow.inputs, DatasetReader):
+            self._flow.inputs.begun = begun
         self.samples = self._read(found, data, keep)
 
     def _read(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -14,11 +15,13 @@ from tarkit.api.sample import Sample
 from tarkit.errors import TarkitError, Usage
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
+from tarkit.loading.identity import mark_of, marks_as_text, parse_marks
 from tarkit.loading.order import buffer_random, drawn, shuffled
 from tarkit.loading.records import as_record, collate_lists
 from tarkit.loading.settings import LoaderSettings
 from tarkit.loading.state import Progress, restore_random, store_random
 from tarkit.samples.pipeline import ShuffleBuffer, keeper
+from tarkit.streams.source import Source
 
 BARREN = 20
 """How often all shards may turn out to have no sample before an endless order is given up."""
@@ -33,6 +36,7 @@ class Shards:
         data: the dataset.
         count: the number of shards.
         sizes: the number of samples of each, after all steps, if `equal` needs it.
+        marks: with shuffle="full", whose samples are of all shards, the marks of all; see `tarkit.loading.identity`.
     """
 
     def __init__(self, data: Dataset, settings: LoaderSettings) -> None:
@@ -42,6 +46,9 @@ class Shards:
         self.count = len(data.locations)
         self._index = IndexedDataset(data.locations, data.new_run()) if settings.full else None
         self.sizes = self._count_samples() if settings.equal else []
+        self.marks: dict[int, str] = {}
+        for shard, source in enumerate([] if self._index is None else self._index.sources):
+            self.note_mark(self.marks, shard, source)
 
     def _count_samples(self) -> list[int]:
         """Return the number of samples of each shard; with an index that of all, if no step leaves samples out."""
@@ -88,10 +95,17 @@ class Shards:
             raise Usage(idle, "give fewer workers or more shards, or allow_idle=True")
         return min(totals) if drop else max(totals)
 
-    def open(self, shard: int, position: Position, run: Run) -> Cursor:
-        """Open a shard at a position."""
+    def open(self, shard: int, position: Position, run: Run, marks: dict[int, str]) -> Cursor:
+        """Open a shard at a position; its mark is added to `marks`."""
         keep = keeper(run.tmpdir) if self.settings.shuffle or position.only is not None else None
-        return Cursor(self.data.only([shard]), shard, run, position, keep)
+        note = partial(self.note_mark, marks, shard)
+        return Cursor(self.data.only([shard]), shard, run, position, keep, note)
+
+    def note_mark(self, marks: dict[int, str], shard: int, source: Source) -> None:
+        """Add the mark of an opened shard, if there is one."""
+        mark = mark_of(self.data.locations[shard], source)
+        if mark is not None:
+            marks[shard] = mark
 
     def open_index(self, epoch: int, place: WorkerPlace, position: Position, run: Run) -> Cursor:
         """Open the samples of a worker in the random order of an epoch, from a position on."""
@@ -115,6 +129,7 @@ class EpochReader:
         self._taken: list[tuple[int, int]] = []  # the places of samples that are not given yet, as of a batch
         self._again: deque[Numbered] = deque()  # those that an earlier run has taken and not given
         self._opened = progress.opened
+        self._marks = {**shards.marks, **parse_marks(progress.marks, shards.count)}
         self._turns: deque[Cursor] = deque()
         self._buffer: ShuffleBuffer[Numbered] | None = None
         self._begun = False
@@ -138,6 +153,7 @@ class EpochReader:
             buffer=() if buffer is None else tuple((shard, number) for shard, number, _ in buffer.items),
             random=None if buffer is None else store_random(buffer.random),
             taken=(*self._taken, *((shard, number) for shard, number, _ in self._again)),
+            marks=marks_as_text(self._marks),
         )
 
     def __iter__(self) -> Iterator[Any]:
@@ -207,7 +223,7 @@ class EpochReader:
         """Open a shard at a position."""
         if self._settings.full:
             return self._shards.open_index(self._start.epoch, self._place, position, run)
-        return self._shards.open(shard, position, run)
+        return self._shards.open(shard, position, run, self._marks)
 
     def _restore(self, places: Collection[tuple[int, int]], run: Run) -> list[Numbered]:
         """Return the samples at these places. Of each of their shards, headers are read as far as needed."""

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tarkit.api.arguments import check_at_least, suggest_arguments
 from tarkit.api.dataset import Dataset
 from tarkit.api.dataset import open as open_dataset
-from tarkit.api.steps import digest
 from tarkit.errors import TarkitError, Usage
 from tarkit.loading.division import WorkerPlace, find_place, find_process_group
 from tarkit.loading.epoch import EpochReader, Shards
+from tarkit.loading.identity import ShardFiles, find_changed, parse_marks
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.state import Progress
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Input
-    from tarkit.streams.location import Location
 
 
 def loader(inputs: Input | Iterable[Input] | Dataset, **options: Unpack[LoaderOptions]) -> Loader:
@@ -89,7 +87,7 @@ class Loader(Iterable[Any]):
         self._given_place: tuple[int | None, ...] = tuple(place)
         self._find_place()  # raises for numbers that do not go together
         self._shards = Shards(data.apart(), self._settings)
-        self._contents = _digest(data.locations)
+        self._files = ShardFiles(data.locations)
         self._epoch = 0
         self._loaded: Progress | None = None
         self._loaded_for = WorkerPlace()
@@ -105,11 +103,14 @@ class Loader(Iterable[Any]):
         return self._epoch if self._loaded is None else self._loaded.epoch
 
     @property
-    def remaining(self) -> tuple[int, int | None]:
-        """How many epochs the next iteration has (1 without end), and the number of its first if it was loaded."""
-        loaded = self._loaded
-        epochs = self._settings.epochs if loaded is None else loaded.epochs
-        return epochs or 1, None if loaded is None else loaded.epoch
+    def epochs(self) -> int:
+        """How many epochs are counted for an iteration; 1 for one without end."""
+        return self._settings.epochs or 1
+
+    @property
+    def loaded(self) -> Progress | None:
+        """The position with which the next iteration continues; None if it begins an epoch."""
+        return self._loaded
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the epoch for the next iteration. A loaded position in this epoch stays."""
@@ -132,8 +133,8 @@ class Loader(Iterable[Any]):
             what = "sample" if settings.full else "shard"
             few = f"{shards.items} {what}{'' if shards.items == 1 else 's'} for {place.describe()}"
             raise Usage(f"{few}: some would have no samples", "give fewer workers or more shards, or allow_idle=True")
-        progress, self._loaded = self._loaded or Progress(self._epoch, settings.epochs), None
-        self._epoch = progress.epoch + (progress.epochs or 1)
+        progress, self._loaded = self._loaded or self._next(), None
+        self._epoch = progress.following
         reader = self._reader = EpochReader(shards, place, progress)
         return self._epochs(reader, place)
 
@@ -147,10 +148,9 @@ class Loader(Iterable[Any]):
                 return
             if left is None and not progress.given:
                 raise TarkitError("no samples: an iteration without end has nothing to give")
-            following = EpochReader(self._shards, place, Progress(progress.epoch + 1, left))
+            following = EpochReader(self._shards, place, Progress(progress.epoch + 1, left, progress.following))
             if self._reader is reader:  # no other iteration has begun since
                 self._reader = following
-                self._epoch = max(self._epoch, progress.epoch + 2) if left is None else self._epoch
             reader = following
 
     def __len__(self) -> int:
@@ -179,11 +179,11 @@ class Loader(Iterable[Any]):
         It has a few numbers for each open shard and for each sample of the shuffle buffer, which is read again when the
         position is loaded.
         """
-        progress = self._loaded or (Progress(self._epoch, self._settings.epochs) if self._reader is None else None)
+        progress = self._loaded or (self._next() if self._reader is None else None)
         if progress is None:
             assert self._reader is not None
             progress = self._reader.progress()
-        return progress.as_json(self._identity())
+        return {**progress.as_json(self._identity()), **vars(self._files)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue with a position in the next iteration.
@@ -199,9 +199,24 @@ class Loader(Iterable[Any]):
         Raises:
             Usage: it is a position in other shards or samples, or of another seed, order, node or worker.
         """
-        self._loaded = Progress.of_json(state, self._identity())
-        self._loaded_for = self._find_place()
-        self._reader = None
+        progress = Progress.of_json(state, self._identity())
+        self._check_shards(progress, state)
+        self._loaded, self._loaded_for, self._reader = progress, self._find_place(), None
+
+    def _check_shards(self, progress: Progress, state: Mapping[str, Any]) -> None:
+        """Raise Usage if the shards are not those of a position."""
+        hint = "resume with the shards that it was made with, or begin an epoch without it"
+        names, times = (state.get(name) for name in ("names", "times"))
+        same = names == self._files.names and times == self._files.times
+        marks = parse_marks(progress.marks, self._shards.count)
+        if changed := find_changed(self._shards.data.locations, marks, files=not same):
+            raise Usage(f"{changed.name}: not the shard of the position: its content has changed", hint)
+        if names != self._files.names:
+            raise Usage("the position is that of other shards: names or sizes of files differ", hint)
+
+    def _next(self) -> Progress:
+        """Return the begin of the next iteration."""
+        return Progress(self._epoch, self._settings.epochs, self._epoch + self.epochs)
 
     def _identity(self) -> dict[str, Any]:
         """Return what a position belongs to."""
@@ -209,7 +224,6 @@ class Loader(Iterable[Any]):
         order = "shuffled" if settings.shuffle_shards else "given"
         return {
             "shards": self._shards.count,
-            "contents": self._contents,
             "order": "full" if settings.full else "drawn" if settings.resample else order,
             "filter": self._shards.data.choice,
             "seed": settings.seed,
@@ -226,19 +240,3 @@ class Loader(Iterable[Any]):
         if given[0] is None and (node := find_process_group()) is not None:
             given = *node, *given[2:]
         return {**self.__dict__, "_reader": None, "_given_place": given}
-
-
-def _digest(locations: Iterable[Location]) -> str:
-    """Return a hash of the names of shards, and of the sizes of files.
-
-    The directory that all files are in does not count, as they may be moved.
-    """
-    paths = [os.path.abspath(location.text) for location in locations if location.kind == "path"]
-    common = os.path.commonpath(map(os.path.dirname, paths)) if paths else ""
-    found = []
-    for location in locations:
-        name, size = location.text, -1
-        if location.kind == "path":
-            name, size = os.path.relpath(name, common), os.stat(name).st_size
-        found.append(b"%d %d %s" % (len(os.fsencode(name)), size, os.fsencode(name)))
-    return digest(b"".join(found))

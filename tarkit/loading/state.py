@@ -9,8 +9,9 @@ from struct import pack, unpack
 from typing import Any, NamedTuple, Self
 
 from tarkit.errors import Usage
+from tarkit.loading.identity import parse_marks
 
-VERSION = 2
+VERSION = 3
 
 _PAIRS = ("open", "buffer", "taken")
 _WORDS = "<625I"  # the state of the Mersenne Twister
@@ -22,23 +23,28 @@ class Progress(NamedTuple):
     Attributes:
         epoch: the number of the epoch.
         epochs: how many epochs the iteration has from this one on; None for no end.
+        following: the number of the epoch that the next iteration begins with, the same for all workers, which may be
+            in different epochs of this one. An iteration without end counts as one epoch.
         given: how many samples were given.
         taken: samples that were taken from the others but not given, since the batch or the decoding of one failed:
             shard and number. They come first.
         opened: how many shards of the order of the epoch were opened.
         open: the shards that are open, in the order of their turns, each with the number of its next sample.
         buffer: the samples in the shuffle buffer: shard and number.
+        marks: what recognises the shards that were opened in this epoch, by `tarkit.loading.identity.marks_as_text`.
         random: the state of the random numbers of the buffer; None before the first sample.
     """
 
     epoch: int
     epochs: int | None
+    following: int
     given: int = 0
     opened: int = 0
     open: tuple[tuple[int, int], ...] = ()
     buffer: tuple[tuple[int, int], ...] = ()
     random: str | None = None
     taken: tuple[tuple[int, int], ...] = ()
+    marks: str = ""
 
     def as_json(self, identity: Mapping[str, Any]) -> dict[str, Any]:
         """Return the position as values of JSON; `identity` says what it is a position in."""
@@ -65,8 +71,9 @@ class Progress(NamedTuple):
             }
             if found.random is not None:
                 restore_random(Random(), found.random)
+            parse_marks(found.marks, state["shards"])
             return found._replace(**pairs)
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise Usage(f"the state of a loader is damaged: {error!r}") from None
 
 

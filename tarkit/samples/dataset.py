@@ -89,13 +89,13 @@ def open_source(
         Unsupported: there is no decoder for its compression.
         Usage: stdin is a terminal, or the scheme of the URL is unknown.
     """
-    fd, path = 0, location.text if location.kind == "path" else None
+    fd, path, version = 0, location.text if location.kind == "path" else None, None
     if location.kind == "socket":
         return _open_socket(location, ahead, tmpdir)
     if location.kind == "pipe":
         return _stream(CommandReader(location.text), location, ahead, tmpdir)
     if location.kind == "url" and (cached := connect.open_cached(location.text, location.options)) is not None:
-        fd, path = cached
+        fd, path, version = cached
     elif location.kind == "url":
         return _open_url(location, ahead, tmpdir, stream, reordered)
     if location.file is not None:
@@ -120,12 +120,16 @@ def open_source(
             os.close(fd)
         raise
     file = File(Descriptor(fd), location.name, path)
+    source: WindowSource | StreamSource
     if codec is None and not stream:
-        return FileSource(file, location.name, offset)
-    ahead |= decode_ahead and codec in DECODED
-    # other processes that share stdin continue at its offset
-    reader = DescriptorReader(fd, location.name) if file.path is None else FileReader(file, offset)
-    return _stream(reader, location, ahead, tmpdir, None if offset else file)
+        source = FileSource(file, location.name, offset)
+    else:
+        ahead |= decode_ahead and codec in DECODED
+        # other processes that share stdin continue at its offset
+        reader = DescriptorReader(fd, location.name) if file.path is None else FileReader(file, offset)
+        source = _stream(reader, location, ahead, tmpdir, None if offset else file)
+    source.object_version = version
+    return source
 
 
 def is_plain_file(location: Location) -> bool:
@@ -165,7 +169,9 @@ def _open_url(
             source.close()
             raise
         source.close()
-    return _stream(ReadAdapter(remote.stream()), location, ahead, tmpdir)
+    read = _stream(ReadAdapter(remote.stream()), location, ahead, tmpdir)
+    read.object_version = remote.info.version
+    return read
 
 
 def _has_large_samples(remote: RemoteObject, location: Location) -> bool:
@@ -298,6 +304,7 @@ class DatasetReader:
         tmpdir: the directory of temporary files.
         partial: yield the samples before damage that ends the run.
         announce: called with the name of each input.
+        begun: called with each input before its first sample.
         note: called with a message about the way that is taken.
         search: called in place of opening the inputs one by one; it yields open ones to be read, and samples that it
             found, each of which is the only one of its input.
@@ -322,6 +329,7 @@ class DatasetReader:
     tmpdir: str | None = None
     partial: bool = False
     announce: Callable[[str], None] = lambda name: None
+    begun: Callable[[Source], None] = lambda source: None
     note: Callable[[str], None] = lambda text: None
     search: Callable[[Sequence[Location]], Iterator[Source | TarSample]] | None = None
     zeros: int | None = None
@@ -380,6 +388,7 @@ class DatasetReader:
         """Yield what is chosen of the samples of an input."""
         self._last = None
         self.announce(source.name)
+        self.begun(source)
         self.opened += 1
         samples = SampleReader(source, self.policy, moves=self.moves, gather=self.gather)
         samples.partial = self.partial

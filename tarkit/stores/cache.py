@@ -45,10 +45,11 @@ _ENTRY = re.compile("[0-9a-f]{32}-[0-9a-f]{32}-.*")
 
 
 class CachedFile(NamedTuple):
-    """A file with all bytes of an object: its descriptor, which holds a lock, and its path."""
+    """A file with all bytes of an object: its descriptor, which holds a lock, its path, and the object's version."""
 
     fd: int
     path: str
+    version: str | None = None
 
 
 class ObjectCache:

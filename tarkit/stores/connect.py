@@ -95,7 +95,8 @@ def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | N
         raise Usage(f"{name}: {error}", error.hint) from None
     remote = open_object(url, options, first=1)
     try:
-        return cache.open(remote)
+        cached = cache.open(remote)
+        return None if cached is None else cached._replace(version=remote.info.version)
     finally:
         remote.close()
 

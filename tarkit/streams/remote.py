@@ -35,6 +35,7 @@ class RemoteSource(WindowSource):
         assert remote.info.size is not None
         super().__init__(name, remote.info.size)
         self.url, self.options = remote.url, remote.options
+        self.object_version = remote.info.version
         self._remote = remote
         self._stream: Stream | None = None
         self._position = 0  # of the stream

@@ -92,12 +92,14 @@ class WindowSource:
         gap: a position with more bytes between it and what is held is not near, nor one with more than `ahead`.
         url: the URL of an object of a store, for requests; None for files.
         options: how the URL is reached.
+        object_version: the version of the object of a store, also of one that is read from the cache; None for others.
     """
 
     seekable = True
     codec: str | None = None
     url: str | None = None
     options: StoreOptions | None = None
+    object_version: str | None = None
     ahead: tuple[int, ...] = (1536, 8192, 32768, 1 << 18, 1 << 20)
     gap = 1 << 15
 
@@ -289,6 +291,7 @@ class StreamSource:
 
     seekable = False
     codec: str | None = None
+    object_version: str | None = None  # as of `WindowSource`
 
     def __init__(self, reader: ByteReader, name: str, tmpdir: str | None = None) -> None:
         self.reader = reader

@@ -427,7 +427,7 @@ def test_a_position_in_something_else(shards: str) -> None:
         tarkit.loader("s-*.tar").load_state_dict(state)
     with open("s-00.tar", "ab") as file:
         file.write(bytes(512))
-    with pytest.raises(tarkit.Usage, match="its contents is"):
+    with pytest.raises(tarkit.Usage, match="names or sizes of files differ"):
         tarkit.loader(shards).load_state_dict(state)
     for damaged in ({}, None, {**loader.state_dict(), "open": 3}, {**loader.state_dict(), "random": "x"}):
         with pytest.raises(tarkit.Usage, match="state"):
@@ -476,7 +476,7 @@ def test_a_position_in_other_directories(here: Path) -> None:
         with tarkit.TarWriter(name) as out:
             out.write(name[0], {"txt": "x"})
     state = tarkit.loader(["a/0.tar", "b/0.tar"]).state_dict()
-    with pytest.raises(tarkit.Usage, match="its contents is"):
+    with pytest.raises(tarkit.Usage, match="names or sizes of files differ"):
         tarkit.loader(["b/0.tar", "a/0.tar"]).load_state_dict(state)
     Path("c").mkdir()
     for name in ("a", "b"):

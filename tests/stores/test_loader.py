@@ -66,3 +66,60 @@ def test_all_samples_in_a_random_order(server: HttpServer, run: Run, archive: Ar
     assert sorted(sample["__key__"] for sample in found) == ALL
     assert [sample["__key__"] for sample in found] != ALL
     assert all(sample["bin"] == sample["cls"] * 9_000 for sample in found)
+
+
+def change(server: HttpServer, path: str) -> None:
+    """Replace an object by one of the same size."""
+    served = server.objects[path]
+    server.serve(path, served.data, etag='"2"')
+
+
+@pytest.mark.parametrize("cache", [False, True])
+@pytest.mark.parametrize("stop", [0, 13, 20, 35])
+def test_an_object_that_was_replaced(
+    cache: bool, stop: int, server: HttpServer, run: Run, archive: Archive, tmp_path: Path
+) -> None:
+    """One that was opened is refused by its version, also when it is read from a cache; others may be replaced."""
+    urls = serve(server, run, archive)
+    options = {"cache": str(tmp_path / "cache")} if cache else {}
+    loader = tarkit.loader(urls, shuffle_shards=False, storage_options=options)
+    samples = iter(loader)
+    first = [next(samples)["__key__"] for _ in range(stop)]
+    state = loader.state_dict()
+    samples.close()  # type: ignore[attr-defined]
+    change(server, "/2.tar")
+    again = tarkit.loader(urls, shuffle_shards=False, storage_options={} if cache else {"cache": str(tmp_path / "c2")})
+    again.load_state_dict(state)
+    assert first + [sample["__key__"] for sample in again] == ALL
+    change(server, "/0.tar")
+    again = tarkit.loader(urls, shuffle_shards=False)
+    if stop:
+        with pytest.raises(tarkit.Usage, match=r"/0\.tar: not the shard of the position"):
+            again.load_state_dict(state)
+    else:
+        again.load_state_dict(state)
+
+
+def test_a_compressed_object_that_was_replaced(server: HttpServer) -> None:
+    """It is refused as well. A server that names no version cannot tell."""
+    import gzip
+    import io
+    import tarfile
+
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as out:
+        for number in range(9):
+            out.addfile(tarfile.TarInfo(f"{number}.cls"))
+    for etag in ('"1"', None):
+        url = server.serve("/a.tar.gz", gzip.compress(file.getvalue()), etag=etag)
+        loader = tarkit.loader(url)
+        next(iter(loader))
+        state = loader.state_dict()
+        server.serve("/a.tar.gz", gzip.compress(file.getvalue()), etag=etag and '"2"')
+        again = tarkit.loader(url)
+        if etag:
+            with pytest.raises(tarkit.Usage, match=r"/a\.tar\.gz: not the shard of the position"):
+                again.load_state_dict(state)
+        else:
+            again.load_state_dict(state)
+            assert len(list(again)) == 8

@@ -1,0 +1,112 @@
+"""Whether shards are those that a position was stored for.
+
+Names of all shards, and sizes of files, are compared at once. A shard that was opened has a mark: of an object of a
+store a hash of its version (ETag), of a file one of its size and of some of its bytes. Marks are taken when shards are
+opened, so nothing is read for them before.
+
+Files that have the time and number of those of the position are taken for them, and not read. Of others, such as
+copies, the marks of those that were opened before the position are compared: these are the shards whose samples would
+come again, or never.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+
+from tarkit.api.steps import digest
+from tarkit.stores import connect
+from tarkit.streams.location import Location
+from tarkit.streams.source import Source
+
+_PLACES = 8  # of a file, from its start to its end, at which bytes are compared
+_PIECE = 4096  # bytes at each; of files up to 32 KiB these are all bytes
+_REQUESTS = 16  # that are made at a time
+
+Marks = Mapping[int, str]  # of shards by their numbers
+
+
+class ShardFiles:
+    """What the names, sizes and times of shards say, when a loader is made.
+
+    Attributes:
+        names: a hash of the names of all shards and of the sizes of files. The directory that all files are in does not
+            count, as they may be moved.
+        times: a hash of what changes whenever a file is written or copied.
+    """
+
+    def __init__(self, locations: Sequence[Location]) -> None:
+        """Look at all files."""
+        paths = [os.path.abspath(location.text) for location in locations if location.kind == "path"]
+        common = os.path.commonpath(map(os.path.dirname, paths)) if paths else ""
+        names, times = [], []
+        for location in locations:
+            name, size = location.text, -1
+            if location.kind == "path":
+                name, status = os.path.relpath(name, common), os.stat(name)
+                size = status.st_size
+                times.append(b"%d %d %d" % (status.st_ino, status.st_mtime_ns, status.st_ctime_ns))
+            names.append(b"%d %d %s" % (len(os.fsencode(name)), size, os.fsencode(name)))
+        self.names = digest(b"".join(names))
+        self.times = digest(b" ".join(times))
+
+
+def mark_of(location: Location, source: Source) -> str | None:
+    """Return the mark of a shard that was opened; None if its store names no version, or it is of a command."""
+    if location.kind == "path":
+        return _mark_of_file(location.text)
+    version: str | None = getattr(source, "object_version", None)
+    return None if version is None else _hash(os.fsencode(version))
+
+
+def find_changed(locations: Sequence[Location], marks: Marks, *, files: bool) -> Location | None:
+    """Return a shard that does not have its mark; None if there is none. Without `files` only objects are compared."""
+    for number, mark in marks.items():
+        location = locations[number]
+        if files and location.kind == "path" and _mark_of_file(location.text) != mark:
+            return location
+    objects = [(locations[number], mark) for number, mark in marks.items() if locations[number].kind == "url"]
+    if not objects:
+        return None
+    with ThreadPoolExecutor(min(_REQUESTS, len(objects))) as threads:
+        found = threads.map(_mark_of_object, [location for location, _ in objects])
+        return next((location for (location, mark), now in zip(objects, found, strict=True) if now != mark), None)
+
+
+def marks_as_text(marks: Marks) -> str:
+    """Return marks as text."""
+    return " ".join([f"{number}:{mark}" for number, mark in marks.items()])
+
+
+def parse_marks(text: str, count: int) -> dict[int, str]:
+    """Return the marks of shards below `count` that `marks_as_text` has written. Raises ValueError."""
+    pairs: Iterable[tuple[str, str, str]] = (each.partition(":") for each in text.split())
+    marks = {int(number): mark for number, _, mark in pairs}
+    if marks and not 0 <= min(marks) <= max(marks) < count:
+        raise ValueError(f"{count} shards have no number {max(marks)}")
+    return marks
+
+
+def _mark_of_file(path: str) -> str:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size
+        if size <= _PLACES * _PIECE:
+            data = os.pread(fd, size, 0)
+        else:
+            last = size - _PIECE
+            data = b"".join(os.pread(fd, _PIECE, last * place // (_PLACES - 1)) for place in range(_PLACES))
+    finally:
+        os.close(fd)
+    return _hash(b"%d " % size + data)
+
+
+def _mark_of_object(location: Location) -> str | None:
+    version = connect.head_object(location.text, location.options).version
+    return None if version is None else _hash(os.fsencode(version))
+
+
+def _hash(data: bytes) -> str:
+    return blake2b(data, digest_size=4).hexdigest()

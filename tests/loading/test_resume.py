@@ -1,0 +1,145 @@
+"""Loaders of all workers, with random options, stopped at random places and resumed: they go on as if not stopped.
+
+TARKIT_ROUNDS sets how many random settings are tried.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import tarkit
+
+ROUNDS = int(os.environ.get("TARKIT_ROUNDS", "40"))
+MOST = 400  # samples or batches of an iteration without end
+
+
+def write(random: Random) -> list[list[str]]:
+    """Write shards of random sizes; return their keys."""
+    shards, number = [], 0
+    for old in Path().glob("s-*.tar"):
+        old.unlink()
+    for shard in range(random.randint(1, 7)):
+        keys = [f"{number + n:05d}" for n in range(random.choice([1, 2, 3, 5, 20, 40]))]
+        with tarkit.TarWriter(f"s-{shard}.tar") as out:
+            for key in keys:
+                out.write(key, {"cls": int(key)})
+        number += len(keys)
+        shards.append(keys)
+    return shards
+
+
+def draw(random: Random, shards: int) -> tuple[dict[str, Any], int]:
+    """Return random options, and a number of workers."""
+    workers = random.randint(1, min(3, shards))
+    options: dict[str, Any] = {
+        "seed": random.randrange(100),
+        "epochs": random.choice([1, 2, 3, None]),
+        "shuffle": random.choice([0, 0, 4, 30]),
+        "interleave": random.choice([1, 1, 3]),
+        "batch": random.choice([None, None, 4]),
+        "equal": random.choice([None, None, "drop", "repeat"]),
+        "shuffle_shards": random.random() < 0.8,
+    }
+    return options, workers
+
+
+def keys(items: Any) -> list[str]:
+    """Return the keys of samples or batches."""
+    found: list[str] = []
+    for item in items:
+        found += item["__key__"] if isinstance(item["__key__"], list) else [item["__key__"]]
+    return found
+
+
+def check_epochs(parts: list[list[str]], shards: list[list[str]], options: dict[str, Any]) -> None:
+    """Check what all workers have given in an iteration with an end: each sample as often as there were epochs."""
+    counts = Counter(key for part in parts for key in part)
+    every = {key for shard in shards for key in shard}
+    if options["equal"] is None:
+        assert counts == dict.fromkeys(every, options["epochs"])
+    elif options["equal"] == "repeat":
+        assert counts.keys() == every
+        assert min(counts.values()) >= options["epochs"]
+    else:
+        assert max(counts.values()) <= options["epochs"]
+    if options["equal"]:
+        assert len({len(part) for part in parts}) == 1
+
+
+def test_random_loaders(here: Path) -> None:
+    """Each worker continues at its sample, in an epoch of its own, once or several times; then the next iteration."""
+    for seed in range(ROUNDS):
+        random = Random(seed)
+        shards = write(random)
+        options, workers = draw(random, len(shards))
+        wholes = []
+        for worker in range(workers):
+            how = {**options, "worker": worker, "workers": workers}
+            whole_loader = tarkit.loader("s-*.tar", **how)
+            whole = list(islice(whole_loader, MOST))
+            wholes.append(keys(whole))
+            found: list[Any] = []
+            state, loader = None, tarkit.loader("s-*.tar", **how)
+            for _ in range(random.randint(1, 3)):
+                loader = tarkit.loader("s-*.tar", **how)
+                if state is not None:
+                    loader.load_state_dict(state)
+                samples = iter(loader)
+                found += islice(samples, random.choice([0, 1, 7, random.randrange(len(whole) + 1)]))
+                state = json.loads(json.dumps(loader.state_dict()))
+                samples.close()  # type: ignore[attr-defined]
+            last = tarkit.loader("s-*.tar", **how)
+            last.load_state_dict(state)
+            found += islice(last, max(MOST - len(found), 0))
+            assert found[:MOST] == whole, (seed, how)
+            assert last.epoch == whole_loader.epoch == (options["epochs"] or 1)
+            assert list(islice(last, 9)) == list(islice(whole_loader, 9))
+        if options["epochs"]:
+            check_epochs(wholes, shards, options)
+
+
+# ---- In worker processes
+
+
+@pytest.mark.torch
+@pytest.mark.forks
+@pytest.mark.filterwarnings("ignore")
+def test_random_loaders_of_torch(here: Path) -> None:
+    """StatefulDataLoader stores and loads the positions of all workers, which are in different epochs."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not here").StatefulDataLoader
+    from tarkit.torch import TorchDataset
+
+    for seed in range(int(os.environ.get("TARKIT_TORCH_ROUNDS", "6"))):
+        random = Random(seed)
+        shards = write(random)
+        options, workers = draw(random, len(shards))
+        kind: dict[str, Any] = {"num_workers": random.choice([0, workers, workers])}
+        if kind["num_workers"]:
+            kind["persistent_workers"] = random.random() < 0.5
+            kind["multiprocessing_context"] = random.choice(["fork", "fork", "fork", "spawn"])
+
+        def make(options: dict[str, Any] = options, kind: dict[str, Any] = kind) -> Any:
+            return stateful(TorchDataset("s-*.tar", **options), batch_size=None, **kind)
+
+        loader = make()
+        whole = [keys([item]) for item in islice(loader, MOST)]
+        following = [keys([item]) for item in islice(loader, 30)]
+        stop = random.randrange(len(whole))
+        loader = make()
+        found = [keys([item]) for item in islice(loader, stop)]
+        state = loader.state_dict()
+        loader = make()
+        loader.load_state_dict(state)
+        found += [keys([item]) for item in islice(loader, MOST - stop)]
+        assert found == whole, (seed, options, kind)
+        assert [keys([item]) for item in islice(loader, 30)] == following, (seed, options, kind)
+        if options["epochs"] and len(whole) < MOST and not options["equal"]:
+            check_epochs([[key for batch in whole for key in batch]], shards, options)
