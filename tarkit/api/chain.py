@@ -410,7 +410,7 @@ class Chain:
         if step := next((step for step in self._steps if step.needs_all), None):
             what = f"{step.name} needs all samples in turn, and the archives are read one by one"
             raise Unsupported(what, "write the result to archives, and open these")
-        steps = (step.apart() if isinstance(step, SampleFilter) else step for step in self._steps)
+        steps = (step.apart() for step in self._steps)
         return self._with(self._origin, tuple(steps))
 
     def only(self, places: Sequence[int]) -> Self:

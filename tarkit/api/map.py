@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
@@ -246,7 +246,8 @@ class CallFunction(SampleWork):
     """Call a Python function for each sample, or for lists of `batch` samples.
 
     A function is called in this process or in copies of it; a name, MODULE:FUNCTION or FILE.py:FUNCTION, in a new
-    process. A callable gets a `Sample`, and with `decode` a dict of values, as a function that is named does.
+    process. A callable gets a `Sample`, and with `decode` a dict of values, as a function that is named does. With
+    `exact` a value is refused that its field would hold with a loss, such as a picture for jpg.
     """
 
     function: str | Callable[..., Any]
@@ -255,6 +256,7 @@ class CallFunction(SampleWork):
     decode: bool = False
     allow_pickle: bool = False
     view: Callable[[TarSample, bytes | None], Sample] = Sample
+    exact: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -282,6 +284,10 @@ class CallFunction(SampleWork):
         named = called if hasattr(called, "__qualname__") else type(called)
         return f"{named.__module__}.{named.__qualname__}"
 
+    def apart(self) -> CallFunction:
+        """Return the step in front of a loader, where values come out as the function returned them, or not at all."""
+        return replace(self, exact=True)
+
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that calls the function."""
         from tarkit.proc.call import FunctionOptions
@@ -299,6 +305,7 @@ class CallFunction(SampleWork):
             mtime=self.mtime,
             tell=run.tell,
             wrap=None if plain else partial(_as_sample, self.view),
+            exact=self.exact,
         )
         return function_runner(options, self.batch, how)
 

@@ -187,6 +187,10 @@ class Step:
         """The field, as it is spelled, of which runs have the contents."""
         return None
 
+    def apart(self) -> Step:
+        """Return the step for runs of a loader, each over one of the archives."""
+        return self
+
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples after this step."""
         raise NotImplementedError

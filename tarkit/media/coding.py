@@ -27,6 +27,7 @@ from tarkit.media.coding_gzip import compress, expand
 from tarkit.media.equality import equal
 
 MOST_NAMES = 1000  # of fields, whose functions are remembered: archives have few
+_LOSSY = frozenset(("jpg", "jpeg", "jpe", "jfif", "img", "image", "webp", "mp3", "ogg"))
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _INTEGER = re.compile(rb"\s*[-+]?[0-9]+\s*")
 
@@ -69,6 +70,18 @@ def extension(field: str) -> str:
 def is_compressed(field: str) -> bool:
     """Whether the name of a field says that its content is compressed with gzip."""
     return field[-3:].lower() == ".gz"
+
+
+def is_lossy(field: str, value: Any) -> bool:
+    """Whether the bytes of a field, of a value that it takes, may decode to another value."""
+    name = extension(field)
+    if name in _LOSSY:
+        return True
+    kind = _KINDS.get(name)
+    if kind is None or kind.name not in ("picture", "sound"):
+        return False
+    of = str(getattr(value[0] if isinstance(value, (tuple, list)) and value else value, "dtype", ""))
+    return "float" in of and (name, of) != ("wav", "float32")
 
 
 class Coder:

@@ -34,6 +34,7 @@ class FunctionOptions:
         tell: called with lines for the user.
         wrap: makes the argument of a callable from a sample, and what encodes a field and a value that it returns;
             without it the argument is a dict of fields and `__key__`, and bytes and str are taken.
+        exact: refuse values that their fields would hold with a loss.
 
     Raises:
         TarkitError: `function` or `init` is a name of another form.
@@ -49,6 +50,7 @@ class FunctionOptions:
     mtime: int | None = 0
     tell: Callable[[str], None] = lambda line: None
     wrap: Callable[[TarSample], Wrapped] | None = None
+    exact: bool = False
 
     def __post_init__(self) -> None:
         for spec in (self.function, self.init):
@@ -95,6 +97,7 @@ class FunctionOptions:
             "batches": self.batches,
             "mtime": self.mtime,
             "wrap": self.wrap,
+            "exact": self.exact,
             "place": place,
             "command_line": errors.command_line,
         }

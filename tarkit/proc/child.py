@@ -20,6 +20,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from marshal import dumps, loads
 from mmap import mmap
@@ -129,6 +130,7 @@ class FunctionCaller:
         coder: decodes the fields that the function gets and encodes those that it returns.
         wrap: makes the argument of the function, whose attribute `key` is the key, and what encodes the result in
             place of the coder; without it the argument is a dict of the fields and `__key__`.
+        exact: refuse values that their fields would hold with a loss.
     """
 
     def __init__(
@@ -136,10 +138,12 @@ class FunctionCaller:
         function: Callable[..., Any],
         coder: Any = None,
         wrap: Callable[[TarSample], Wrapped] | None = None,
+        exact: bool = False,
     ) -> None:
         self.function = function
         self.coder = coder
         self.wrap = wrap
+        self.exact = exact
 
     def one(self, key: str, fields: list[Field], sample: TarSample | None = None) -> list[Returned]:
         """Return the samples that the function makes of one; `sample` is for `wrap`.
@@ -182,7 +186,7 @@ class FunctionCaller:
         raw = dict(fields)
         if self.wrap is not None and sample is not None:
             argument, encode = self.wrap(sample)
-            return argument, raw, encode
+            return argument, raw, partial(_exact, encode, raw) if self.exact else encode
         if self.coder is None:
             return FieldDict({KEY: key, **raw}), raw, _plain
         from tarkit.media.coding import Coded
@@ -193,7 +197,21 @@ class FunctionCaller:
             raise
         except TarkitError as error:
             raise InvalidResult(str(error)) from None
-        return FieldDict({KEY: key, **coded.values}), raw, coded.encode
+        encode = partial(_exact, coded.encode, raw) if self.exact else coded.encode
+        return FieldDict({KEY: key, **coded.values}), raw, encode
+
+
+def _exact(encode: Callable[[str, Any], bytes], raw: dict[str, bytes], field: str, value: Any) -> bytes:
+    """Return the bytes of a value for a field; raise TarkitError for a changed one that they hold with a loss."""
+    data = encode(field, value)
+    if not isinstance(value, (bytes, bytearray, memoryview, str)) and data not in raw.values():
+        from tarkit.media.coding import is_lossy
+
+        if is_lossy(field, value):
+            what = f"field {show(field)} would be compressed with a loss, and the loader would decode that"
+            hint = f"a name such as 'png' or 'npy' keeps all; decode={{{field!r}: function}} of the loader changes it"
+            raise TarkitError(what, hint)
+    return data
 
 
 def _made(
@@ -614,7 +632,7 @@ def load(settings: Mapping[str, Any]) -> SampleFunction:
             init()
         except BaseException as error:
             raise TarkitError(f"{settings['init_name']} raised {in_words(error)}") from error
-    caller = FunctionCaller(function, coder, settings["wrap"])
+    caller = FunctionCaller(function, coder, settings["wrap"], settings["exact"])
     return SampleFunction(caller, SampleBuilder(settings["mtime"]))
 
 
