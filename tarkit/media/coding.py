@@ -25,6 +25,7 @@ from tarkit.media import coding_tenbin as tenbin
 from tarkit.media import coding_torch as tensors
 from tarkit.media.coding_gzip import compress, expand
 from tarkit.media.equality import equal
+from tarkit.media.limits import compressed_field
 
 MOST_NAMES = 1000  # of fields, whose functions are remembered: archives have few
 _LOSSY = frozenset(("jpg", "jpeg", "jpe", "jfif", "img", "image", "webp", "mp3", "ogg"))
@@ -164,7 +165,8 @@ def compressed(kind: ValueKind) -> ValueKind:
 
 
 def _decode_expanded(kind: ValueKind, data: bytes) -> Any:
-    return kind.decode(expand(data))
+    with compressed_field(len(data)):
+        return kind.decode(expand(data))
 
 
 def _encode_compressed(kind: ValueKind, name: str, value: Any) -> bytes:
@@ -172,7 +174,8 @@ def _encode_compressed(kind: ValueKind, name: str, value: Any) -> bytes:
 
 
 def _equals_expanded(kind: ValueKind, value: Any, original: bytes) -> bool:
-    return kind.equals(value, expand(original))
+    with compressed_field(len(original)):
+        return kind.equals(value, expand(original))
 
 
 def name_error(field: str, what: str, error: Exception) -> TarkitError:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError, show, spell
 from tarkit.media.equality import equal_arrays
+from tarkit.media.limits import check_decoded
 
 _BEGINNINGS = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")  # of npy, of zips and of empty ones
 _ENDING = ".npy"  # of the entries of npz
@@ -38,6 +39,7 @@ def decode(data: bytes, pickles: bool = False) -> Any:
     loaded = numpy.load(file, allow_pickle=pickles)
     if hasattr(loaded, "files"):
         with loaded:
+            check_decoded(sum(entry.file_size for entry in loaded.zip.infolist()), len(data))
             arrays = {}
             for entry in loaded.zip.namelist():  # `files` has names without .npy, which may be those of other entries
                 name = entry.removesuffix(_ENDING)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 
 from tarkit.errors import TarkitError
+from tarkit.media.limits import decode_limit, limit_error
 
 _GZIP = 31  # wbits: a gzip header and trailer, a window of 32 KiB
 
@@ -15,12 +16,21 @@ def compress(data: bytes) -> bytes:
 
 
 def expand(data: bytes) -> bytes:
-    """Return the content of all gzip members. Raises TarkitError for other data, and where they are cut off."""
+    """Return the content of all gzip members.
+
+    Raises:
+        TarkitError: other data, data that are cut off, or content that is larger than a field may become.
+    """
     parts: list[bytes] = []
+    stored, limit = len(data), decode_limit(len(data))
+    left = limit + 1
     while data or not parts:
         member = zlib.decompressobj(_GZIP)
         try:
-            parts.append(member.decompress(data))
+            parts.append(member.decompress(data, left))
+            left -= len(parts[-1])
+            if not left:
+                raise limit_error(stored, limit)
         except zlib.error as error:
             raise TarkitError(f"it is not compressed with gzip, as a name that ends in .gz says: {error}") from None
         if not member.eof:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import MissingLibrary, TarkitError, Usage, show, spell
 from tarkit.media.coding_arrays import coding_of, load_numpy, refuse_mask
+from tarkit.media.limits import check_decoded
 
 _FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"]  # of Pillow's, those that start no other program
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -87,7 +88,12 @@ def decode(data: bytes) -> Any:
             8 bits, which it cuts to 8, and a largest value of PPM and PGM to which it scales.
         Exception: whatever Pillow raises for content that is no picture.
     """
-    image = _pillow().open(io.BytesIO(data), formats=_FORMATS)
+    Image = _pillow()
+    try:
+        image = Image.open(io.BytesIO(data), formats=_FORMATS)
+    except Image.DecompressionBombError as error:
+        raise TarkitError(f"a picture that is too large for Pillow: {error}", "PIL.Image.MAX_IMAGE_PIXELS") from error
+    check_decoded(image.width * image.height * len(image.getbands()) * _bytes_of_value(image.mode), len(data))
     if image.format == "PNG":
         _check_bits(image, data[24])  # IHDR is the first chunk
     elif image.format == "TIFF":
@@ -100,6 +106,11 @@ def decode(data: bytes) -> Any:
         if largest != (scale := 65535 if image.mode == "I" else 255):
             raise _changed(f"a picture with values from 0 to {largest}, which Pillow would scale to {scale}")
     return image
+
+
+def _bytes_of_value(mode: str) -> int:
+    """Return the bytes of each value of a mode: 2 for I;16, 4 for I and F."""
+    return 2 if mode.startswith("I;16") else 4 if mode.startswith(_DEEP) else 1
 
 
 def _check_bits(image: Any, bits: int) -> None:
@@ -128,6 +139,8 @@ def decode_as(name: str, data: bytes) -> Any:
     """
     library, mode, floats = FORMS[name]
     image = decode(data)
+    colours = len(mode) if mode is not None else 0
+    check_decoded(image.width * image.height * colours * (4 if floats else 1), len(data))
     image.load()
     if mode is not None and image.mode != mode:
         if image.mode.startswith(_DEEP):

@@ -10,6 +10,7 @@ from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError
 from tarkit.media.coding_arrays import coding_of, load_numpy, refuse_mask
+from tarkit.media.limits import check_decoded
 
 _FORMATS = {"wav": "WAV", "flac": "FLAC", "mp3": "MP3"}
 _TYPES = {
@@ -30,8 +31,9 @@ def _load_soundfile(*, encode: bool = False) -> Any:
 def decode(data: bytes) -> tuple[Any, int]:
     """Return an array of float32, frames x channels, with values from -1 to 1, and the number of frames a second."""
     load_numpy("sound", "sound")
-    samples, rate = _load_soundfile().read(io.BytesIO(data), dtype="float32", always_2d=True)
-    return samples, int(rate)
+    with _load_soundfile().SoundFile(io.BytesIO(data)) as sound:
+        check_decoded(4 * sound.frames * sound.channels, len(data))
+        return sound.read(dtype="float32", always_2d=True), int(sound.samplerate)
 
 
 def encode(name: str, value: Any) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError, spell
 from tarkit.media.coding_arrays import coding_of
+from tarkit.media.limits import check_decoded
 
 
 def load_torch(what: str = "pth", *, encode: bool = False) -> Any:
@@ -22,10 +23,17 @@ def load_torch(what: str = "pth", *, encode: bool = False) -> Any:
 
 
 def decode(data: bytes, pickles: bool = False) -> Any:
-    """Return what was saved, with tensors on the CPU. Raises TarkitError for a pickle of other objects."""
+    """Return what was saved, with tensors on the CPU. Raises TarkitError for a pickle of other objects.
+
+    Raises TarkitError also for a compressed archive that is larger than a field may become.
+    """
     import pickle
+    import zipfile
 
     torch = load_torch()
+    if data.startswith(b"PK"):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            check_decoded(sum(entry.file_size for entry in archive.infolist()), len(data))
     try:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=not pickles)
     except pickle.UnpicklingError as error:

@@ -16,6 +16,7 @@ from tarkit.media import coding_pictures as pictures
 from tarkit.media.coding import MOST_NAMES, Coder, name_error
 from tarkit.media.coding_gzip import expand
 from tarkit.media.equality import equal
+from tarkit.media.limits import compressed_field
 
 DecodeRule = Callable[[bytes], Any] | bool | str | None
 """A function of the bytes of a field; True for the table, None or False for bytes; or the name of a picture form."""
@@ -144,7 +145,8 @@ class FieldDecoder:
 
 
 def _expand_and(inner: Callable[[bytes], Any], data: bytes) -> Any:
-    return inner(expand(data))
+    with compressed_field(len(data)):
+        return inner(expand(data))
 
 
 def _check_rule(rule: DecodeRule) -> None:

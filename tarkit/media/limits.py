@@ -1,0 +1,56 @@
+"""How many bytes the value of a field may have: a small compressed field can stand for any amount of memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tarkit.errors import TarkitError, Usage
+from tarkit.sizes import parse_size
+
+VARIABLE = "TARKIT_DECODE_LIMIT"
+DEFAULT = 256 << 20
+"""Bytes of a decoded value, unless the variable says others."""
+
+RATIO = 8
+"""A value may always have so many times the bytes of its field: one bit of a field can be one byte of a picture."""
+
+
+_compressed = threading.local()  # has `stored`, the bytes of the field whose expanded content is decoded
+
+
+def decode_limit(stored: int) -> int:
+    """Return how many bytes the value of a field of `stored` bytes may have. Raises Usage for an invalid variable."""
+    stored = getattr(_compressed, "stored", stored)
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return max(DEFAULT, RATIO * stored)
+    try:
+        return max(parse_size(text), RATIO * stored)
+    except Usage as error:
+        raise Usage(f"{VARIABLE}: {error}", error.hint) from None
+
+
+@contextmanager
+def compressed_field(stored: int) -> Iterator[None]:
+    """Let the limit for what is decoded meanwhile be that of a field of `stored` bytes, whose content was expanded."""
+    _compressed.stored = stored
+    try:
+        yield
+    finally:
+        del _compressed.stored
+
+
+def check_decoded(size: int, stored: int) -> None:
+    """Raise TarkitError if a value of `size` bytes is larger than a field of `stored` bytes may become."""
+    limit = decode_limit(stored)
+    if size > limit:
+        raise limit_error(stored, limit)
+
+
+def limit_error(stored: int, limit: int) -> TarkitError:
+    """Return the error for a field whose value is larger than the limit."""
+    stored = getattr(_compressed, "stored", stored)
+    return TarkitError(f"its {stored} bytes would become more than {limit} bytes ({VARIABLE}=4G sets another limit)")
