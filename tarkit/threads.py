@@ -33,6 +33,30 @@ def refuse_copy(what: str) -> None:
         )
 
 
+class ProcessBound:
+    """Base of what one process uses alone: a thread, or a connection, which a copy of the process does not have.
+
+    Attributes:
+        elsewhere: whether this is a copy (fork) of the process that made it.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether this is a copy of the process that made it: it may not be used here, nor closed."""
+        return os.getpid() != self._process
+
+    def refuse_elsewhere(self) -> None:
+        """Raise Unsupported in a copy of the process, which would wait for ever or take the bytes of the other."""
+        if self.elsewhere:
+            raise Unsupported(
+                "this process is a copy (fork) of one that began to read, and cannot go on with that",
+                "begin to read in the process that needs the samples",
+            )
+
+
 def has_threads() -> bool:
     """Return whether this process has other threads than the one that asks."""
     return _native or threading.active_count() > 1

@@ -21,12 +21,21 @@ from tarkit.loading.records import as_record, collate_lists
 from tarkit.loading.settings import LoaderSettings
 from tarkit.loading.state import Progress, restore_random, store_random
 from tarkit.samples.pipeline import ShuffleBuffer, keeper
+from tarkit.stores.listing import in_child
+from tarkit.stores.schemes import find_scheme
+from tarkit.streams.location import Location
 from tarkit.streams.source import Source
 
 BARREN = 20
 """How often all shards may turn out to have no sample before an endless order is given up."""
 
 Numbered = tuple[int, int, Sample]  # the number of a shard, that of a sample in it, the sample
+
+
+def starts_threads(location: Location) -> bool:
+    """Whether a shard is read by a library that starts threads, after which the process cannot be copied."""
+    scheme = find_scheme(location.text) if location.kind == "url" else None
+    return scheme is not None and scheme.threads
 
 
 class Shards:
@@ -44,11 +53,23 @@ class Shards:
         self.data = data
         self.settings = settings
         self.count = len(data.locations)
-        self._index = IndexedDataset(data.locations, data.new_run()) if settings.full else None
-        self.sizes = self._count_samples() if settings.equal else []
+        self._index: IndexedDataset | None = None
+        self.sizes: list[int] = []
         self.marks: dict[int, str] = {}
-        for shard, source in enumerate([] if self._index is None else self._index.sources):
-            self.note_mark(self.marks, shard, source)
+        if settings.full or settings.equal:
+            # in a process of its own for stores whose libraries start threads, or workers could not be forked
+            url = next((place.text for place in data.locations if starts_threads(place)), None)
+            read = self._read_headers() if url is None else in_child(url, self._read_headers)
+            self._index, self.sizes, self.marks = read
+
+    def _read_headers(self) -> tuple[IndexedDataset | None, list[int], dict[int, str]]:
+        """Return the index, the number of samples of each shard, and the marks, as far as the settings need them."""
+        data, marks = self.data, dict[int, str]()
+        if self.settings.full:
+            self._index = IndexedDataset(data.locations, data.new_run())
+            for shard, source in enumerate(self._index.sources):
+                self.note_mark(marks, shard, source)
+        return self._index, self._count_samples() if self.settings.equal else [], marks
 
     def _count_samples(self) -> list[int]:
         """Return the number of samples of each shard; with an index that of all, if no step leaves samples out."""

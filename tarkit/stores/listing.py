@@ -7,7 +7,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterator
 from signal import SIGKILL
-from typing import Any
+from typing import Any, TypeVar
 from warnings import WarningMessage, catch_warnings, simplefilter
 
 from tarkit.errors import TarkitError, warn
@@ -15,6 +15,8 @@ from tarkit.stores.connect import head_object, list_objects
 from tarkit.stores.schemes import find_scheme, public_name
 from tarkit.stores.store import Denied, StoreOptions
 from tarkit.threads import has_threads
+
+Result = TypeVar("Result")
 
 _SPECIAL = re.compile(r"[*?[]")
 _PIECES = re.compile(r"(\*\*/)|(\*\*)|(\*)|(\?)|\[(!?)([^\]/]+)\]")
@@ -91,8 +93,8 @@ def _translate(pattern: str) -> str:
     return "".join(parts) + re.escape(pattern[at:])
 
 
-def in_child(url: str, work: Callable[[], list[str]]) -> list[str]:
-    """Return what a function that lists `url` returns, called in a forked process if its library starts threads.
+def in_child(url: str, work: Callable[[], Result]) -> Result:
+    """Return what a function that reads `url` returns, called in a forked process if its library starts threads.
 
     A process with threads cannot be forked for the workers of `-p`. One that has threads calls the function itself.
     """
@@ -113,35 +115,28 @@ def in_child(url: str, work: Callable[[], list[str]]) -> list[str]:
     finally:
         os.waitpid(pid, 0)
     if not data:
-        raise TarkitError("the process that lists objects ended early")
-    urls, error, warnings = pickle.loads(data)
+        raise TarkitError("the process that reads objects ended early")
+    answer: tuple[Result, Exception | None, list[str]] = pickle.loads(data)
+    value, error, warnings = answer
     for text in warnings:
         warn(text)
-    if error is None:
-        names: list[str] = urls
-        return names
-    kind, facts, hint = error
-    failure: Exception = kind(*facts)
-    if isinstance(failure, TarkitError):
-        failure.hint = hint
-    raise failure
+    if error is not None:
+        raise error
+    return value
 
 
-def _answer(work: Callable[[], list[str]], result: int) -> None:
+def _answer(work: Callable[[], Any], result: int) -> None:
     """Write the result, or the error, of a function to a pipe, with its warnings, and end the process."""
-    error: tuple[type[Exception], tuple[Any, ...], str | None] | None = None
-    urls: list[str] = []
+    value, error = None, None
     caught: list[WarningMessage] = []
     try:
         with catch_warnings(record=True) as caught:
             simplefilter("always")
-            urls = work()
-    except OSError as failed:
-        error = (type(failed), (failed.errno, failed.strerror, failed.filename), None)
-    except TarkitError as failed:
-        error = (type(failed), (str(failed),), failed.hint)
+            value = work()
+    except (OSError, TarkitError) as failed:
+        error = failed
     except BaseException as failed:
-        error = (TarkitError, (f"{type(failed).__name__}: {failed}",), None)
+        error = TarkitError(f"{type(failed).__name__}: {failed}")
     with open(result, "wb") as pipe:
-        pickle.dump((urls, error, [str(each.message) for each in caught]), pipe)
+        pickle.dump((value, error, [str(each.message) for each in caught]), pipe)
     os._exit(0)

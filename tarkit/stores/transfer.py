@@ -28,6 +28,7 @@ from tarkit.stores.store import (
     changed_error,
     exists_error,
 )
+from tarkit.threads import ProcessBound
 
 FIRST = 1 << 20
 """Bytes of the first range of a stream; the next ones have twice as many each, up to LARGEST."""
@@ -44,14 +45,18 @@ _WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when
 
 Result = TypeVar("Result")
 
+_of_others: list[object] = []
+"""What a copy of a process has of the other's connections: kept, since closing one could end it for both."""
 
-class ThreadCall(Generic[Result]):
+
+class ThreadCall(ProcessBound, Generic[Result]):
     """A call in a thread. A request blocks signals while it waits for its server; waiting for a thread does not.
 
     The thread is a daemon, so that the program can end while a request still waits.
     """
 
     def __init__(self, work: Callable[[], Result]) -> None:
+        super().__init__()
         self._work = work
         self._found: list[Result] = []
         self._error: BaseException | None = None
@@ -65,6 +70,7 @@ class ThreadCall(Generic[Result]):
 
     def wait(self) -> None:
         """Wait for the end of the call."""
+        self.refuse_elsewhere()
         while not self._done.wait(_WAIT):
             pass
 
@@ -185,7 +191,7 @@ class RemoteObject:
         If at least `least` of them were among the first bytes, these are enough.
         """
         stop = stop if self.info.size is None else min(stop, self.info.size)
-        opening, self._opening = self._opening, None
+        opening = self._take_opening()
         if opening is not None:
             with closing(opening):
                 used = self.info.ranges and opening.stop is not None and start < opening.stop
@@ -200,7 +206,7 @@ class RemoteObject:
 
         One that is not `eager` may be closed soon: it requests no more bytes ahead than were read.
         """
-        opening, self._opening = self._opening, None
+        opening = self._take_opening()
         head = self._head if (start, stop) == (0, None) else b""
         if opening is not None and (start > 0 or stop is not None):
             opening.close()
@@ -211,6 +217,14 @@ class RemoteObject:
         whole = start == 0 and stop in (None, self.info.size)
         check = ChecksumCheck(self.info.checksum) if whole and self.info.checksum else None
         return Stream(self, opening, stop, check, head, eager=eager)
+
+    def _take_opening(self) -> Transfer | None:
+        """Return the first request, once; None in a copy of the process that made it."""
+        opening, self._opening = self._opening, None
+        if opening is not None and opening.elsewhere:
+            _of_others.append(opening)
+            return None
+        return opening
 
     def read_all(self) -> bytes:
         """Return all bytes. Raises TarkitError if they have another length or checksum than the server names."""
@@ -223,15 +237,16 @@ class RemoteObject:
     def close(self) -> None:
         """Close the connection of the request that opened the object, if no stream uses it, and free its bytes."""
         self._head = b""
-        if self._opening is not None:
-            self._opening.close()
-            self._opening = None
+        opening = self._take_opening()
+        if opening is not None:
+            opening.close()
 
 
-class Transfer:
+class Transfer(ProcessBound):
     """Bytes [start, stop) of an object, to its end for None, over as many connections as it takes."""
 
     def __init__(self, remote: RemoteObject, start: int, stop: int | None) -> None:
+        super().__init__()
         self._remote = remote
         self.position = start
         self.stop = stop
@@ -255,6 +270,7 @@ class Transfer:
 
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes, b"" at the end."""
+        self.refuse_elsewhere()
         if self.stop is not None:
             n = min(n, self.stop - self.position)
         while n > 0:
@@ -289,7 +305,9 @@ class Transfer:
         return b"".join(parts)
 
     def close(self) -> None:
-        """Close the connection; calls in other threads end."""
+        """Close the connection; calls in other threads end. A copy of the process leaves it to the other."""
+        if self.elsewhere:
+            return
         self._closed.set()
         self._hang_up()
 
@@ -391,9 +409,13 @@ class Stream:
         """Close all connections."""
         for transfer, _ in self._flight:
             transfer.close()
+            if transfer.elsewhere:
+                _of_others.append(transfer)
         self._flight.clear()
         if self._whole is not None:
             self._whole.close()
+            if self._whole.elsewhere:
+                _of_others.append(self._whole)
         self._rest = memoryview(b"")
 
     def _request_more(self) -> None:

@@ -8,11 +8,12 @@ from collections import deque
 from collections.abc import Callable
 
 from tarkit.streams.copy import Copier, Short, new_buffer
+from tarkit.threads import ProcessBound
 
 WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
 
 
-class ReadAhead:
+class ReadAhead(ProcessBound):
     """Read ahead in a thread, by calls of `fill(view)`, into a ring of `limit` bytes, up to `size` at a time.
 
     An exception of `fill` is raised by `readinto` after the data that precedes it. For one caller at a time, which
@@ -20,6 +21,7 @@ class ReadAhead:
     """
 
     def __init__(self, fill: Callable[[memoryview], int], size: int = 1 << 20, limit: int = 4 << 20) -> None:
+        super().__init__()
         self._fill = fill
         self._size = size
         self._ring = new_buffer(limit)
@@ -34,6 +36,7 @@ class ReadAhead:
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view`, 0 bytes at the end. Raises what `fill` raised, each time; ValueError if closed."""
+        self.refuse_elsewhere()
         with self._change:
             while not self._change.wait_for(lambda: self._held or self._ended or self._closed, WAIT):
                 pass
@@ -55,6 +58,8 @@ class ReadAhead:
         A blocked system call cannot be cancelled. After False leave the descriptor open, since the next file would get
         its number; the thread ends once its call returns.
         """
+        if self.elsewhere:
+            return True
         with self._change:
             self._closed = True
             self._change.notify_all()

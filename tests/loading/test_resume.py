@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -109,37 +111,60 @@ def test_random_loaders(here: Path) -> None:
 # ---- In worker processes
 
 
-@pytest.mark.torch
-@pytest.mark.forks
-@pytest.mark.filterwarnings("ignore")
-def test_random_loaders_of_torch(here: Path) -> None:
-    """StatefulDataLoader stores and loads the positions of all workers, which are in different epochs."""
-    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not here").StatefulDataLoader
+def check_torch(seed: int) -> None:
+    """Compare a StatefulDataLoader that was stopped and resumed with one that was not."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
     from tarkit.torch import TorchDataset
 
-    for seed in range(int(os.environ.get("TARKIT_TORCH_ROUNDS", "6"))):
-        random = Random(seed)
-        shards = write(random)
-        options, workers = draw(random, len(shards))
-        kind: dict[str, Any] = {"num_workers": random.choice([0, workers, workers])}
-        if kind["num_workers"]:
-            kind["persistent_workers"] = random.random() < 0.5
-            kind["multiprocessing_context"] = random.choice(["fork", "fork", "fork", "spawn"])
+    random = Random(seed)
+    shards = write(random)
+    options, workers = draw(random, len(shards))
+    kind: dict[str, Any] = {"num_workers": random.choice([0, workers, workers])}
+    if kind["num_workers"]:
+        kind["persistent_workers"] = random.random() < 0.5
+        kind["multiprocessing_context"] = random.choice(["fork"] * 5 + ["spawn"])
+    torch_seed = random.choice([None, 7])
 
-        def make(options: dict[str, Any] = options, kind: dict[str, Any] = kind) -> Any:
-            return stateful(TorchDataset("s-*.tar", **options), batch_size=None, **kind)
+    def make() -> Any:
+        return StatefulDataLoader(TorchDataset("s-*.tar", **options), batch_size=None, **kind)
 
-        loader = make()
-        whole = [keys([item]) for item in islice(loader, MOST)]
-        following = [keys([item]) for item in islice(loader, 30)]
-        stop = random.randrange(len(whole))
-        loader = make()
-        found = [keys([item]) for item in islice(loader, stop)]
-        state = loader.state_dict()
-        loader = make()
-        loader.load_state_dict(state)
-        found += [keys([item]) for item in islice(loader, MOST - stop)]
-        assert found == whole, (seed, options, kind)
-        assert [keys([item]) for item in islice(loader, 30)] == following, (seed, options, kind)
-        if options["epochs"] and len(whole) < MOST and not options["equal"]:
-            check_epochs([[key for batch in whole for key in batch]], shards, options)
+    def take(loader: Any, count: int) -> list[list[str]]:
+        if torch_seed is not None:
+            torch.manual_seed(torch_seed)
+        return [keys([item]) for item in islice(loader, count)]
+
+    import torch
+
+    loader = make()
+    whole, following = take(loader, MOST), take(loader, 30)
+    stop = random.randrange(len(whole))
+    loader = make()
+    found = take(loader, stop)
+    state = loader.state_dict()
+    loader = make()
+    loader.load_state_dict(state)
+    found += take(loader, MOST - stop)
+    assert found == whole, (seed, options, kind)
+    assert take(loader, 30) == following, (seed, options, kind)
+    if options["epochs"] and len(whole) < MOST and not options["equal"]:
+        check_epochs([[key for batch in whole for key in batch]], shards, options)
+
+
+@pytest.mark.torch
+def test_random_loaders_of_torch(here: Path) -> None:
+    """StatefulDataLoader stores and loads the positions of all workers, which are in different epochs."""
+    pytest.importorskip("torchdata", reason="torchdata is not here")
+    code = (
+        "import sys; from tests.loading.test_resume import check_torch; list(map(check_torch, range(int(sys.argv[1]))))"
+    )
+    rounds = os.environ.get("TARKIT_TORCH_ROUNDS", "4")
+    root = str(Path(__file__).resolve().parents[2])
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, rounds],
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr

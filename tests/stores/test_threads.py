@@ -128,3 +128,111 @@ print(good, [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in chi
         words = [sys.executable, "-c", program, url]
         ran = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (ran.stdout, ran.stderr) == ("True [0, 0, 0]\n", "")
+
+
+FORKED = """
+import os, sys, tarkit
+
+def train(equal, shuffle, found):
+    loader = tarkit.loader("s3://bucket/p*.tar", equal=equal, shuffle=shuffle, worker=0, workers=2)
+    other = tarkit.loader("s3://bucket/p*.tar", equal=equal, shuffle=shuffle, worker=1, workers=2)
+    children = []
+    for each in (loader, other):
+        read, write = os.pipe()
+        if not os.fork():
+            try:
+                keys = [sample["__key__"] for sample in each]
+            except tarkit.TarkitError as error:
+                keys = [str(error)]
+            os.write(write, " ".join(keys).encode())
+            os._exit(0)
+        os.close(write)
+        with open(read) as pipe:
+            found += pipe.read().split()
+        os.wait()
+
+for equal, shuffle in (("drop", 0), ("repeat", 5), ("drop", "full"), (None, "full"), (None, 0)):
+    found = []
+    train(equal, shuffle, found)
+    print(equal, shuffle, *sorted(found))
+try:
+    tarkit.loader("s3://bucket/broken.tar", equal="drop")
+except tarkit.Problem as error:
+    print(error.name, error.archive)
+"""
+
+
+def test_a_loader_that_counts_samples_of_a_store_before_it_is_copied(environment: dict[str, str]) -> None:
+    """What it reads for that is read in a process of its own, so that workers can be forked; errors come out."""
+    import urllib3
+
+    headers = {"authorization": "AWS4-HMAC-SHA256 Credential=key/1/us-east-1/s3/x"}
+    objects = {f"p{n}.tar": tar({f"{n}{k}.cls": b"1" for k in range(4)}) for n in range(2)}
+    for name, data in {**objects, "broken.tar": objects["p0.tar"][:700]}.items():
+        urllib3.request("PUT", f"{environment['AWS_ENDPOINT_URL']}/bucket/{name}", body=data, headers=headers)
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKED], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    every = " ".join(f"{n}{k}" for n in range(2) for k in range(4))
+    assert ran.stdout.splitlines() == [
+        *(f"{how} {every}" for how in ("drop 0", "repeat 5", "drop full", "None full", "None 0")),
+        "truncated s3://bucket/broken.tar",
+    ], ran.stderr
+
+
+COPIED = """
+import os, signal, sys, tarkit
+
+url, how = sys.argv[1:]
+data = tarkit.open([url, url], prefetch=1 if how == "prefetch" else 0)
+if how == "shuffle":
+    data = data.buffer_shuffle(3, seed=1)
+samples = iter(data)
+got = [next(samples).key for _ in range(3)]
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    try:
+        list(samples)
+        print("read")
+    except tarkit.TarkitError as error:
+        print(error)
+    del samples
+    print(len(list(data)) if url.startswith("http") else "-", flush=True)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+print(len(got) + len(list(samples)))
+"""
+
+
+@each_row("how", ["plain", "prefetch", "shuffle"])
+@pytest.mark.parametrize("store", ["http", "s3"])
+@pytest.mark.parametrize("name", ["big.tar", "big.tar.gz"])
+def test_a_copy_of_a_process_that_reads_an_object(how: str, store: str, name: str, environment: dict[str, str]) -> None:
+    """The copy gets an error, at once, and its end leaves the connection of the other; it can begin to read anew."""
+    import gzip
+    import random
+
+    import urllib3
+
+    content = random.Random(1)
+    data = tar({f"{n:02}.bin": content.randbytes(300_000) for n in range(40)})
+    data = gzip.compress(data, 1) if name.endswith(".gz") else data
+    with http_server() as server:
+        url = server.serve(f"/{name}", data)
+        if store == "s3":
+            headers = {"authorization": "AWS4-HMAC-SHA256 Credential=key/1/us-east-1/s3/x"}
+            urllib3.request("PUT", f"{environment['AWS_ENDPOINT_URL']}/bucket/{name}", body=data, headers=headers)
+            url = f"s3://bucket/{name}"
+        ran = subprocess.run(
+            [sys.executable, "-c", COPIED, url, how],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    lines = ran.stdout.splitlines()
+    assert len(lines) == 4, ran
+    assert "is a copy (fork) of one" in lines[0]
+    assert lines[1:] == ["80" if store == "http" else "-", "0", "80"], ran
