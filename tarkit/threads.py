@@ -62,6 +62,11 @@ def has_threads() -> bool:
     return _native or threading.active_count() > 1
 
 
+def has_native_threads() -> bool:
+    """Return whether this process has threads of a library that do not end."""
+    return _native
+
+
 def codec_threads() -> int:
     """Return how many threads compress one output, or decode: one a CPU, but one alone in a copy, which shares them."""
     if os.getpid() != _origin:

@@ -38,6 +38,40 @@ def starts_threads(location: Location) -> bool:
     return scheme is not None and scheme.threads
 
 
+def note_mark(marks: dict[int, str], shard: int, location: Location, source: Source) -> None:
+    """Add the mark of an opened shard, if there is one."""
+    mark = mark_of(location, source)
+    if mark is not None:
+        marks[shard] = mark
+
+
+Headers = tuple[IndexedDataset | None, list[int], dict[int, str]]
+"""An index of all samples, or None; the number of samples of each shard; marks of shards."""
+
+
+def read_headers(data: Dataset, full: bool, equal: bool) -> Headers:
+    """Return an index of all samples with the marks of all shards for `full`, numbers of samples for `equal`.
+
+    The numbers are those behind all steps; with an index it is one, that of all samples.
+    """
+    marks: dict[int, str] = {}
+    if full:
+        if equal and (data.selected or data.runs_code):
+            raise Usage("equal with shuffle='full' needs all samples: it cannot be used with where or map")
+        index = IndexedDataset(data.locations, data.new_run())
+        for shard, source in enumerate(index.sources):
+            note_mark(marks, shard, data.locations[shard], source)
+        return index, [len(index)] if equal else [], marks
+    sizes = []
+    for shard in range(len(data.locations)):
+        one = data.only([shard])
+        samples, flow = one.samples(one.new_run(), moves=False, contents=False)
+        with flow:
+            sizes.append(sum(sample.key is not None for sample in samples))
+            flow.finish()
+    return None, sizes, marks
+
+
 class Shards:
     """The shards of a loader.
 
@@ -59,32 +93,8 @@ class Shards:
         if settings.full or settings.equal:
             # in a process of its own for stores whose libraries start threads, or workers could not be forked
             url = next((place.text for place in data.locations if starts_threads(place)), None)
-            read = self._read_headers() if url is None else in_child(url, self._read_headers)
-            self._index, self.sizes, self.marks = read
-
-    def _read_headers(self) -> tuple[IndexedDataset | None, list[int], dict[int, str]]:
-        """Return the index, the number of samples of each shard, and the marks, as far as the settings need them."""
-        data, marks = self.data, dict[int, str]()
-        if self.settings.full:
-            self._index = IndexedDataset(data.locations, data.new_run())
-            for shard, source in enumerate(self._index.sources):
-                self.note_mark(marks, shard, source)
-        return self._index, self._count_samples() if self.settings.equal else [], marks
-
-    def _count_samples(self) -> list[int]:
-        """Return the number of samples of each shard; with an index that of all, if no step leaves samples out."""
-        if self._index is not None:
-            if self.data.selected or self.data.runs_code:
-                raise Usage("equal with shuffle='full' needs all samples: it cannot be used with where or map")
-            return [len(self._index)]
-        sizes = []
-        for shard in range(self.count):
-            one = self.data.only([shard])
-            samples, flow = one.samples(one.new_run(), moves=False, contents=False)
-            with flow:
-                sizes.append(sum(sample.key is not None for sample in samples))
-                flow.finish()
-        return sizes
+            read = partial(read_headers, data, settings.full, settings.equal is not None)
+            self._index, self.sizes, self.marks = read() if url is None else in_child(url, read)
 
     @property
     def items(self) -> int:
@@ -119,14 +129,8 @@ class Shards:
     def open(self, shard: int, position: Position, run: Run, marks: dict[int, str]) -> Cursor:
         """Open a shard at a position; its mark is added to `marks`."""
         keep = keeper(run.tmpdir) if self.settings.shuffle or position.only is not None else None
-        note = partial(self.note_mark, marks, shard)
+        note = partial(note_mark, marks, shard, self.data.locations[shard])
         return Cursor(self.data.only([shard]), shard, run, position, keep, note)
-
-    def note_mark(self, marks: dict[int, str], shard: int, source: Source) -> None:
-        """Add the mark of an opened shard, if there is one."""
-        mark = mark_of(self.data.locations[shard], source)
-        if mark is not None:
-            marks[shard] = mark
 
     def open_index(self, epoch: int, place: WorkerPlace, position: Position, run: Run) -> Cursor:
         """Open the samples of a worker in the random order of an epoch, from a position on."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from signal import SIGKILL
 from typing import Any, TypeVar
 from warnings import WarningMessage, catch_warnings, simplefilter
@@ -14,12 +16,17 @@ from tarkit.errors import TarkitError, warn
 from tarkit.stores.connect import head_object, list_objects
 from tarkit.stores.schemes import find_scheme, public_name
 from tarkit.stores.store import Denied, StoreOptions
-from tarkit.threads import has_threads
+from tarkit.threads import has_native_threads, has_threads
 
 Result = TypeVar("Result")
 
 _SPECIAL = re.compile(r"[*?[]")
 _PIECES = re.compile(r"(\*\*/)|(\*\*)|(\*)|(\?)|\[(!?)([^\]/]+)\]")
+
+
+def all_matching(pattern: str, options: StoreOptions | None = None) -> list[str]:
+    """Return the URLs of the objects that a pattern names, or of those directly in a directory."""
+    return list(children(pattern, options) if pattern.endswith("/") else named(pattern, options))
 
 
 def matching(pattern: str, options: StoreOptions | None = None) -> Iterator[str]:
@@ -94,26 +101,32 @@ def _translate(pattern: str) -> str:
 
 
 def in_child(url: str, work: Callable[[], Result]) -> Result:
-    """Return what a function that reads `url` returns, called in a forked process if its library starts threads.
+    """Return what a function that reads `url` returns, called in a process of its own if its library starts threads.
 
-    A process with threads cannot be forked for the workers of `-p`. One that has threads calls the function itself.
+    A process with threads cannot be forked for the workers of `-p`, or of a DataLoader. One that has threads of Python
+    starts a new interpreter, if the function can be pickled; one that has those of a library calls it itself.
     """
     scheme = find_scheme(url)
-    if has_threads() or scheme is None or not scheme.threads:
+    if scheme is None or not scheme.threads or has_native_threads():
         return work()  # and what it looked up, such as the commit of a revision, is still known
     found, result = os.pipe()
-    pid = os.fork()
-    if pid == 0:
+    started = has_threads()
+    pid = _start(work, result) if started else os.fork()
+    if not pid and not started:
         _answer(work, result)
     os.close(result)
     try:
         with open(found, "rb") as pipe:
             data = pipe.read()
     except BaseException:
-        os.kill(pid, SIGKILL)
+        if pid:
+            os.kill(pid, SIGKILL)
         raise
     finally:
-        os.waitpid(pid, 0)
+        if pid:
+            os.waitpid(pid, 0)
+    if not data and started:  # or there is something in the function that the other interpreter cannot have
+        return work()
     if not data:
         raise TarkitError("the process that reads objects ended early")
     answer: tuple[Result, Exception | None, list[str]] = pickle.loads(data)
@@ -123,6 +136,36 @@ def in_child(url: str, work: Callable[[], Result]) -> Result:
     if error is not None:
         raise error
     return value
+
+
+def _start(work: Callable[[], Any], result: int) -> int:
+    """Start an interpreter that calls a function and writes the result; return its number, 0 if it cannot do that."""
+    try:
+        call = pickle.dumps(work)
+    except Exception:  # it has a function of the user that has no name
+        return 0
+    if b"__main__" in call:  # which is another module there
+        return 0
+    begin, send = os.pipe()
+    code = f"import sys; sys.path[:] = {sys.path!r}; from tarkit.stores.listing import answer; answer()"
+    moved = [(os.POSIX_SPAWN_DUP2, begin, 0), (os.POSIX_SPAWN_DUP2, result, 1)]
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ, file_actions=moved)
+    os.close(begin)
+    with open(send, "wb") as pipe, suppress(BrokenPipeError):
+        pipe.write(call)
+    return pid
+
+
+def answer() -> None:
+    """Call the function that stdin has, and write its result to stdout; what it prints goes to stderr."""
+    result = os.dup(1)
+    os.dup2(2, 1)
+    with open(0, "rb") as pipe:
+        try:
+            work = pickle.load(pipe)
+        except Exception:  # a module of the user that cannot be imported here
+            os._exit(1)
+    _answer(work, result)
 
 
 def _answer(work: Callable[[], Any], result: int) -> None:

@@ -24,6 +24,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -450,12 +451,11 @@ def _urls(url: str, options: StoreOptions | None) -> list[Location]:
         return [_url(url, options)]
     from tarkit.stores import listing
 
+    names = listing.in_child(url, partial(listing.all_matching, url, options))
     if url.endswith("/"):
-        listed = listing.in_child(url, lambda: list(listing.children(url, options)))
-        names = [each for each in listed if each.lower().endswith(_INPUT_SUFFIXES)]
+        names = [each for each in names if each.lower().endswith(_INPUT_SUFFIXES)]
         nothing, hint = "no archives in this directory", f"'{url}**/*.tar' also searches subdirectories"
     else:
-        names = listing.in_child(url, lambda: list(listing.named(url, options)))
         nothing, hint = "matches no archive", "'**/*.tar' also searches subdirectories"
     found = [_url(each, options) for each in sorted(names, key=natural_key)]
     if not found:

@@ -104,7 +104,7 @@ def test_random_loaders(here: Path) -> None:
             assert found[:MOST] == whole, (seed, how)
             assert last.epoch == whole_loader.epoch == (options["epochs"] or 1)
             assert list(islice(last, 9)) == list(islice(whole_loader, 9))
-        if options["epochs"]:
+        if options["epochs"] and all(len(part) < MOST for part in wholes):
             check_epochs(wholes, shards, options)
 
 

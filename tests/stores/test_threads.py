@@ -132,6 +132,10 @@ print(good, [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in chi
 
 FORKED = """
 import os, sys, tarkit
+if sys.argv[1:]:  # a thread of the program
+    import threading
+    end = threading.Event()
+    threading.Thread(target=end.wait, daemon=True).start()
 
 def train(equal, shuffle, found):
     loader = tarkit.loader("s3://bucket/p*.tar", equal=equal, shuffle=shuffle, worker=0, workers=2)
@@ -155,6 +159,10 @@ for equal, shuffle in (("drop", 0), ("repeat", 5), ("drop", "full"), (None, "ful
     found = []
     train(equal, shuffle, found)
     print(equal, shuffle, *sorted(found))
+found = []
+data = tarkit.open("s3://bucket/p*.tar").where("cls == 1").map(dict)
+loader = tarkit.loader(data, equal="drop")
+print(len(loader))
 try:
     tarkit.loader("s3://bucket/broken.tar", equal="drop")
 except tarkit.Problem as error:
@@ -162,7 +170,10 @@ except tarkit.Problem as error:
 """
 
 
-def test_a_loader_that_counts_samples_of_a_store_before_it_is_copied(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("words", [[], ["thread"]], ids=str)
+def test_a_loader_that_counts_samples_of_a_store_before_it_is_copied(
+    words: list[str], environment: dict[str, str]
+) -> None:
     """What it reads for that is read in a process of its own, so that workers can be forked; errors come out."""
     import urllib3
 
@@ -171,11 +182,17 @@ def test_a_loader_that_counts_samples_of_a_store_before_it_is_copied(environment
     for name, data in {**objects, "broken.tar": objects["p0.tar"][:700]}.items():
         urllib3.request("PUT", f"{environment['AWS_ENDPOINT_URL']}/bucket/{name}", body=data, headers=headers)
     ran = subprocess.run(
-        [sys.executable, "-c", FORKED], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", FORKED, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     every = " ".join(f"{n}{k}" for n in range(2) for k in range(4))
     assert ran.stdout.splitlines() == [
         *(f"{how} {every}" for how in ("drop 0", "repeat 5", "drop full", "None full", "None 0")),
+        "8",
         "truncated s3://bucket/broken.tar",
     ], ran.stderr
 
