@@ -72,7 +72,7 @@ FOLDERS = {
     "streams.codecs": "errors sizes",
     "threads": "errors",
     "stores": "redaction errors sizes threads",
-    "streams": "redaction errors signals streams.codecs stores",
+    "streams": "redaction errors signals threads streams.codecs stores",
     "spill": "streams",
     "tar": "errors streams",
     "tables": "errors stores streams tar",
@@ -254,7 +254,7 @@ EDGE = {
     "dask": lambda name: name == "tarkit.jobs.dask",
     "cloudpickle": lambda name: name == "tarkit.jobs.dask",
     "tarfile": lambda name: name == "tarkit.checking.targets",  # which says what readers with it see
-    "zipfile": lambda name: name == "tarkit.media.coding_arrays",
+    "zipfile": lambda name: name in ("tarkit.media.coding_arrays", "tarkit.media.coding_torch"),
     "logging": lambda name: False,
     "importlib.metadata": lambda name: False,
     **dict.fromkeys(
