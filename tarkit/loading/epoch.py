@@ -15,7 +15,7 @@ from tarkit.api.sample import Sample
 from tarkit.errors import TarkitError, Usage
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
-from tarkit.loading.identity import mark_of, marks_as_text, parse_marks
+from tarkit.loading.identity import OpenedMarks, mark_of, parse_marks
 from tarkit.loading.order import buffer_random, drawn, shuffled
 from tarkit.loading.records import as_record, collate_lists
 from tarkit.loading.settings import LoaderSettings
@@ -154,7 +154,7 @@ class EpochReader:
         self._taken: list[tuple[int, int]] = []  # the places of samples that are not given yet, as of a batch
         self._again: deque[Numbered] = deque()  # those that an earlier run has taken and not given
         self._opened = progress.opened
-        self._marks = {**shards.marks, **parse_marks(progress.marks, shards.count)}
+        self._marks = OpenedMarks({**shards.marks, **parse_marks(progress.marks, shards.count)})
         self._turns: deque[Cursor] = deque()
         self._buffer: ShuffleBuffer[Numbered] | None = None
         self._begun = False
@@ -178,7 +178,7 @@ class EpochReader:
             buffer=() if buffer is None else tuple((shard, number) for shard, number, _ in buffer.items),
             random=None if buffer is None else store_random(buffer.random),
             taken=(*self._taken, *((shard, number) for shard, number, _ in self._again)),
-            marks=marks_as_text(self._marks),
+            marks=self._marks.text,
         )
 
     def __iter__(self) -> Iterator[Any]:

@@ -28,6 +28,25 @@ _REQUESTS = 16  # that are made at a time
 Marks = Mapping[int, str]  # of shards by their numbers
 
 
+class OpenedMarks(dict[int, str]):
+    """The marks of the shards that were opened; their text is made anew when one is added, not for each position."""
+
+    def __init__(self, marks: Marks) -> None:
+        super().__init__(marks)
+        self._text: str | None = None
+
+    def __setitem__(self, shard: int, mark: str) -> None:
+        super().__setitem__(shard, mark)
+        self._text = None
+
+    @property
+    def text(self) -> str:
+        """The marks as text."""
+        if self._text is None:
+            self._text = marks_as_text(self)
+        return self._text
+
+
 class ShardFiles:
     """What the names, sizes and times of shards say, when a loader is made.
 
