@@ -71,7 +71,7 @@ def _hidden(text: str, whole: bool) -> str:
     authority = host[0] if host is not None else ""
     login, sign, _ = authority.rpartition("@")
     behind = text[len(authority) :].rpartition("@")
-    if sign and login != HIDDEN:
+    if sign and login not in ("", HIDDEN):
         _keep(login.partition(":")[2] or login)
         text = f"{HIDDEN}@{behind[2]}" if behind[1] else text[len(login) + 1 :]
     elif (

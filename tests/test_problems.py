@@ -185,7 +185,7 @@ def test_exit_codes() -> None:
     """Each error has the status that the docstring of its module states: 2 for usage, else 1."""
     assert errors.__doc__
     codes = dict(re.findall(r"^\W*(\w+)\s+(\d)\s", errors.__doc__, re.M))
-    ones = ("TarkitError", "Problem", "MissingLibrary", "Unsupported", "MissingKey", "CommandFailed")
+    ones = ("TarkitError", "Problem", "MissingFile", "MissingLibrary", "Unsupported", "MissingKey", "CommandFailed")
     assert codes == {**dict.fromkeys(ones, "1"), "Usage": "2"}
     for kind in subclasses(TarkitError):
         if kind.__module__ == "tarkit.errors":

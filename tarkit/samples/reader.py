@@ -171,6 +171,8 @@ def find_beyond(source: Source, header: int, kept: int, passed: Callable[[int], 
 
 LARGE = 16 << 20  # bytes; a larger sample of a stream is yielded before its end is known, and ends a run
 
+DAMAGED = 4 << 20  # bytes of a compressed stream, decoded, in which damage of the compression follows its first effects
+
 FEW = 64  # entries of a sample up to which names are compared one by one
 
 _NO_LIMIT = 1 << 62
@@ -666,6 +668,8 @@ class SampleReader:
         Returns:
             Whether the incomplete sample is kept.
         """
+        if problem.name == "bad-header" and self.source.codec is not None:
+            problem = self._failure_behind(problem)
         reader, groups, failure = self._reader, self._groups, self.source.failure
         if problem.name in ("truncated", "zero-filled", "no-end-marker"):
             problem = failure or problem
@@ -701,6 +705,12 @@ class SampleReader:
         self._say_rest("no valid header follows: ")
         return self.source.failure is None or self.policy.apply(self.source.failure) == "keep"
 
+    def _failure_behind(self, problem: Problem) -> Problem:
+        """Return the damage of the compression if it is found at once behind a bad header, which comes from it then."""
+        self.source.peek(self._reader.broken, DAMAGED)
+        failure = self.source.failure
+        return failure if failure is not None and failure.name == "bad-data" else problem
+
     def _end_before_data(self, keep: bool) -> bool:
         """Continue behind an end marker, or end there; return whether the incomplete sample is kept."""
         reader, groups = self._reader, self._groups
@@ -717,7 +727,7 @@ class SampleReader:
     def _is_torn(self) -> bool:
         """Return whether the zeros before trailing data are taken for damage inside of the incomplete sample.
 
-        So they are if the next sample is the same one, or has other fields.
+        So they are if the next sample is the same one, or has fields that this one lacks.
         """
         key, before = self._groups.key, {entry[0] for entry in self._groups.entries if key_of(Entry._make(entry))}
         if self._reader.torn:
@@ -732,7 +742,7 @@ class SampleReader:
             after.add(walk.cut.name)
         if key is None or next_key is None:
             return False
-        return key == next_key or {name[len(key) :] for name in before} != {name[len(next_key) :] for name in after}
+        return key == next_key or not {name[len(next_key) :] for name in after} <= {name[len(key) :] for name in before}
 
     def _is_kept(self, problem: Problem) -> bool:
         """Return whether the samples that damage touches are kept; with `partial` store damage that ends the run."""

@@ -212,7 +212,7 @@ TABLES = (
     "jobs/emit.py",
     "jobs/dask.py",  # options of a program of Dask
 )  # the last writes command lines
-COMMAND_LINE = re.compile(r"\b(tar|tarkit|check|zip|hf) .*--")
+COMMAND_LINE = re.compile(r"\b(tar|tarkit|check|zip|hf|aws) .*--")
 COMMANDS_ONLY = {  # options without an argument, of pages and of commands
     "--parts or --folds",
     "--folds",

@@ -28,6 +28,7 @@ from tarkit.errors import (
     CommandFailed,
     Interrupted,
     MissingKey,
+    MissingFile,
     MissingLibrary,
     Problem,
     TarkitError,
@@ -363,6 +364,7 @@ def raising(error: BaseException | type[BaseException]) -> click.Command:
             "tarkit: this needs That, which is not installed\nhint: pip install 'tarkit[those]'\n",
         ),
         (Unsupported("what"), 1, "tarkit: what\n"),
+        (MissingFile("a: gone", filename="a"), 1, "tarkit: a: gone\n"),
         (MissingKey("no sample 'a'"), 1, "tarkit: no sample 'a'\n"),
         (CommandFailed("a\nb", 3, "why"), 1, "tarkit: command ended with status 3: a\\x0ab: why\n"),
         (Usage("what", "do this"), 2, "tarkit: what\nhint: do this\n"),
@@ -387,7 +389,7 @@ def test_errors(error: Exception, status: int, stderr: str, call: Call, monkeypa
 def test_every_class_is_tested() -> None:
     """The test above has every public error class."""
     family = {name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, TarkitError)}
-    leaves = {"Problem", "MissingKey", "MissingLibrary", "Unsupported", "CommandFailed", "Usage"}
+    leaves = {"Problem", "MissingFile", "MissingKey", "MissingLibrary", "Unsupported", "CommandFailed", "Usage"}
     assert family == leaves | {"TarkitError"}
 
 

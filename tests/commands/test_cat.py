@@ -170,7 +170,7 @@ SELECT = [
     ("--shardslice ::5", "d/a e/c"),
     ("-c 2", "d/a d/b"),
     ("--count 0", ""),
-    ("--count 99999999999999999999", "d/a d/b d/c e/a e/b e/c"),
+    ("--count 9223372036854775807", "d/a d/b d/c e/a e/b e/c"),
     # the order of application does not depend on the order of options
     ("-c 1 --slice 1: --match ^e/", "e/b"),
     ("--slice 1:3 --shard-slice 2:", "e/a e/b"),
@@ -277,7 +277,7 @@ WRONG_SELECT = [
     ("--slice a", 2, "tarkit: invalid slice 'a': LO:HI:STEP takes up to three integers"),
     ("--shard-slice 1:2:3:4", 2, "tarkit: invalid slice '1:2:3:4': LO:HI:STEP takes up to three integers"),
     ("--sample 2", 2, "tarkit: --sample takes a fraction from 0 to 1"),
-    ("--sample nan --seed 1", 2, "tarkit: --sample takes a fraction from 0 to 1"),
+    ("--sample nan --seed 1", 2, "tarkit: cat: Invalid value for '--sample': 'nan' is not a finite number"),
     ("-c -1", 2, "tarkit: cat: Invalid value for '-c' / '--count': -1 is not in the range x>=0."),
     ("--require-all", 2, "tarkit: --require-all requires --keys-from"),
     ("--keys-from none", 1, "tarkit: none: No such file or directory"),
@@ -1178,7 +1178,7 @@ def test_the_hint_for_a_scattered_sample(run: Run, archive: Archive, feed: Feed)
             ran = run(*command.split(), word, exit=1)
             lines = [*ran.stdout.decode().splitlines(), *ran.lines]
             hint = next(line for line in lines[lines.index(_scattered(lines)) :] if line.startswith("hint: "))
-            known = feed.kind == "file"
+            known = feed.kind == "file" or command == "check"  # which has the names of the fields
             assert ("tarkit sort" in hint) == (not known or not equal), command
             assert ("--rekey '{stem}/{key}'" in hint) == (not known or equal), command
         for shard in Path.cwd().glob("o-*.tar"):

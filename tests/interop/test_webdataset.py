@@ -21,9 +21,6 @@ The ids are those of the questions below. Tests of a part that other folders tes
     tests/commands/test_stats.py::test_shares_are_those_of_webdataset
 8.7 Rules that rewrite URLs:
     tests/stores/test_rewrite.py::test_rules_are_those_of_webdataset
-8.7 Names of the files in a cache:
-    tests/stores/test_cache.py::test_names_of_webdataset
-    tests/stores/test_cache.py::test_the_cache_of_webdataset_itself
 8.7 Specifications of several data sets:
     tests/mixing/test_shards.py::test_shards_and_their_order_are_those_of_webdataset
 8.8 Entries that webdataset hides: here;

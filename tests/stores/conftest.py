@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tarkit.stores import transfer
+from tarkit.stores import connect, transfer
+from tarkit.stores.store import StoreOptions
 from tests.stores._http import HttpServer, http_server
+
+
+@pytest.fixture(autouse=True)
+def _own_settings() -> None:
+    """Forget the options, and the stores with them, that a command in this process set before."""
+    connect.configure(StoreOptions())
+    connect._store.cache_clear()
 
 
 @pytest.fixture
