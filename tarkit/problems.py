@@ -138,7 +138,7 @@ PROBLEMS: dict[str, ProblemKind] = {
         "a field is spelled in two ways, such as .JPG and .jpg",
         "omits the note",
         "changes nothing",
-        "tarkit cat -f 'jpg:jpg txt' renames both to jpg; name all fields that are to stay",
+        "tarkit cat -f 'jpg txt' writes both as jpg; name all fields that are to stay",
     ),
     "mixed-fields": ProblemKind(
         "note",

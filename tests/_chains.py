@@ -291,7 +291,7 @@ class Chain:
                 wanted.append((new, old))
             else:
                 words.append(name.upper() if self.draw.random() < 0.1 else name)
-                wanted.append((name, [name]))
+                wanted.append((words[-1], [name]))
         found = []
         for item in self.items:
             olds = [next((each for each in old if each in item.fields), None) for _, old in wanted]

@@ -110,24 +110,21 @@ class FieldSets:
                 sets = [each for name in rest for each in spellings[name]]
                 detail = f"the field {show(most[lower])} (in {counts[most[lower]]} samples) is also spelled {words}"
                 found.append((lower, sets, detail))
-        repair = self._one_spelling(most, {lower for lower, _, _ in found}) if found else None
+        repair = self._one_spelling(most) if found else None
         for _, sets, detail in sorted(found):
             yield self._note("case-variant", sets, detail, repair)
 
-    def _one_spelling(self, most: dict[bytes, bytes], varied: set[bytes]) -> str | None:
-        """Return how the fields of `varied` get their usual spelling, without loss of others; None if it is not known.
+    def _one_spelling(self, most: dict[bytes, bytes]) -> str | None:
+        """Return how fields get their usual spelling, without loss of others; None if it is not known.
 
         Args:
             most: the usual spellings of all fields, by their names in lower case.
-            varied: the fields that have others, in lower case.
         """
         if any(len(each.lower) < len(set(each.names)) for each in self.known.values()):
             return "a sample has both spellings, which are two fields: rename one of them"
         if self.others or len(most) > LISTED or not all(map(_IN_COMMAND.fullmatch, most.values())):
             return None
-        words = " ".join(
-            f"{name.decode()}:{name.decode()}" if lower in varied else name.decode() for lower, name in most.items()
-        )
+        words = " ".join(name.decode() for name in most.values())
         keep = any(each.lower != most.keys() for each in self.known.values())
         command = "tarkit cat --on-missing-field keep SHARD" if keep else "tarkit cat SHARD"
         return f"{command} -f '{words}' -o OUT gives them one spelling"

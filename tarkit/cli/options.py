@@ -431,6 +431,7 @@ fields = group(
         multiple=True,
         metavar="FIELDS",
         help="Only these, in this order: 'png new:old1,old2'.",
+        more="A field that differs from its name here only in case gets this name.",
     ),
     *_FIELDS,
 )

@@ -67,7 +67,7 @@ def test_commands(seed: int, run: Run, archive: Archive, here: Path) -> None:
         contents = {key: content for key, (_, content) in found.items()}
         skip = ("--skip", "missing-field")
         run("cat", name, "-f", wanted, *skip, "-o", "f.tar", exit=None)
-        assert entries("f.tar") == [(f"{key}.{field}", content) for key, (field, content) in found.items()]
+        assert entries("f.tar") == [(f"{key}.{wanted}", content) for key, content in contents.items()]
         run("cat", name, "-f", f"new:x,{wanted}", *skip, "-o", "f.tar", exit=None)
         assert entries("f.tar") == [(f"{key}.new", content) for key, content in contents.items()]
         run("cat", name, "--require", wanted, *skip, "-f", "id", "-o", "f.tar", exit=None)
@@ -112,9 +112,7 @@ def test_python(seed: int, archive: Archive) -> None:
         assert {sample.key: sample[wanted] for sample in data if wanted in sample} == contents
         assert {sample.key: sample.get(wanted) for sample in data} == {key: contents.get(key) for key in samples}
         assert {key: record[wanted] for key, record in records.items() if wanted in record} == contents
-        assert {sample.key: list(sample) for sample in data.select(wanted)} == {
-            key: [field] for key, (field, _) in found.items()
-        }
+        assert {sample.key: list(sample) for sample in data.select(wanted)} == {key: [wanted] for key in found}
         assert [sample.key for sample in data.require(wanted)] == list(found)
         assert [sample.key for sample in data.where(f"has('{wanted}')")] == list(found)
         order = sorted(contents, key=lambda key: int(contents[key]))
