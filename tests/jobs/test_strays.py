@@ -23,20 +23,35 @@ if os.fork() == 0:
 os.wait()
 """
 
+SETSID = f"""#!{sys.executable}
+import os, sys
+if os.getpid() == os.getpgrp() and (child := os.fork()):
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+os.setsid()
+os.execvp(sys.argv[1], sys.argv[1:])
+"""  # the program of this name is not everywhere
+
 STRAYS: dict[str, list[str]] = {
-    "session": ["bash", "-c", f"setsid bash -c '{LATE}' & sleep 600"],
-    "deaf": ["bash", "-c", f"setsid bash -c 'trap \"\" TERM; {LATE}' & sleep 600"],
+    "session": ["bash", "-c", f"HERE/setsid bash -c '{LATE}' & sleep 600"],
+    "deaf": ["bash", "-c", f"HERE/setsid bash -c 'trap \"\" TERM; {LATE}' & sleep 600"],
     "daemon": ["bash", "-c", '"$0" daemon.py; sleep 600', sys.executable],
-    "first step": ["bash", "-c", f"setsid bash -c '{LATE}' & sleep 600", "+", "cat", "+", "sleep", "600"],
-    "emptied": ["bash", "-c", f"env -i $(type -p setsid) $(type -p bash) -c 'PATH={os.defpath}; {LATE}' & sleep 600"],
-    "tarkit": ["proc", "a.tar", "-c", f"cd 'HERE'; setsid bash -c '{LATE}' & sleep 600", "-o", "b.tar"],
+    "first step": ["bash", "-c", f"HERE/setsid bash -c '{LATE}' & sleep 600", "+", "cat", "+", "sleep", "600"],
+    "emptied": ["bash", "-c", f"env -i HERE/setsid $(type -p bash) -c 'PATH={os.defpath}; {LATE}' & sleep 600"],
+    "tarkit": ["proc", "a.tar", "-c", f"cd 'HERE'; HERE/setsid bash -c '{LATE}' & sleep 600", "-o", "b.tar"],
     "nested": ["each", "v", "--", "bash", "-c", '"$0" daemon.py; sleep 600', sys.executable],
 }
+
+
+def write_setsid() -> None:
+    """Write a program `setsid`, which runs a command in a session of its own."""
+    Path("setsid").write_text(SETSID)
+    Path("setsid").chmod(0o755)
 
 
 def step(kind: str, here: Path) -> list[str]:
     """Return the command line of a job, and write what it needs."""
     Path("daemon.py").write_text(DAEMON)
+    write_setsid()
     Path("a.tar").write_bytes(tar({"a.txt": b"x"}))
     return [word.replace("HERE", str(here)) for word in STRAYS[kind]]
 
@@ -86,7 +101,8 @@ def test_halt_now(here: Path) -> None:
 
 def test_jobs_beside_it_go_on(here: Path) -> None:
     """A job that is ended takes no process of another one with it."""
-    script = 'if [[ $1 == 0 ]]; then sleep 600; fi; setsid --wait bash -c "sleep 2.5; echo $1 >> done"'
+    write_setsid()
+    script = 'if [[ $1 == 0 ]]; then sleep 600; fi; ./setsid bash -c "sleep 2.5; echo $1 >> done"'
     slow = ["bash", "-c", f"if [[ $1 != 0 ]]; then sleep 1; fi; {script}", "-", "{}"]
     tarkit("each", "{0..3}", "-j", "4", "--job-timeout", "2", "--halt", "never", "--", *slow, exit=1)
     assert not os.path.exists("done")
