@@ -1,8 +1,8 @@
 """The names of fields as users write them: case does not matter, and the name as it is written comes first.
 
 This is the one rule for all names of fields: a name means the field that is spelled so, else the first field of the
-sample whose name differs only in the case of ASCII letters. Names that are written to an archive keep their case, but for
-`-f` and `select`, which write the name that they were given.
+sample whose name differs only in the case of ASCII letters. `-f` and `select` write a field under the name that they were
+given; all other names that are written to an archive keep their case.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def form_words(name: bytes) -> str:
 class FieldDict(dict[str, Any]):
     """A sample as a dict of its fields: a name is looked up, replaced and removed by `spelled`.
 
-    Iterating gives the names as the archive has them; a copy by `dict(...)` or `{**...}` knows only these. The key is the
-    item `__key__`, and the attribute `key`.
+    Iterating gives the names as the archive has them; a copy by `dict(...)` or `{**...}` knows only these. The key is
+    the item `__key__`, and the attribute `key`.
     """
 
     __slots__ = ()

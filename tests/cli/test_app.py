@@ -27,8 +27,8 @@ from tarkit.cli.command import FIRST, LAST, Command, Option, sections
 from tarkit.errors import (
     CommandFailed,
     Interrupted,
-    MissingKey,
     MissingFile,
+    MissingKey,
     MissingLibrary,
     Problem,
     TarkitError,
