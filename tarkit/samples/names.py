@@ -1,8 +1,8 @@
 """The names of fields as users write them: case does not matter, and the name as it is written comes first.
 
 This is the one rule for all names of fields: a name means the field that is spelled so, else the first field of the
-sample whose name differs only in the case of ASCII letters. `-f` and `select` write a field under the name that they were
-given; all other names that are written to an archive keep their case.
+sample whose name differs only in the case of ASCII letters. `-f` and `select` write a field under the name that they
+were given; all other names that are written to an archive keep their case.
 """
 
 from __future__ import annotations
