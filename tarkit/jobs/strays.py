@@ -52,7 +52,10 @@ def mark_of(pid: int) -> bytes:
 
 
 def find_strays(leaders: Sequence[int], marks: Iterable[bytes]) -> Strays:
-    """Return processes of steps that are in none of their groups; `leaders` are the steps, `marks` those of jobs."""
+    """Return processes of steps that are in none of their groups; `leaders` are the steps, `marks` those of jobs.
+
+    The oldest come first: a shell is ended before the command that it waits for, else it would go on with the next one.
+    """
     known = tuple(filter(None, marks))
     found = {pid for leader in leaders for pid in family(leader)}
     if known:
@@ -60,8 +63,9 @@ def find_strays(leaders: Sequence[int], marks: Iterable[bytes]) -> Strays:
             found.update(int(name) for name in os.listdir("/proc") if name.isdigit() and _has(int(name), known))
         except OSError:
             pass
-    states = {pid: _start(pid) for pid in found - {os.getpid()}}
-    return {pid: start for pid, start in states.items() if start and _group(pid) not in leaders}
+    states = {pid: start for pid in found - {os.getpid()} if (start := _start(pid))}
+    by_age = sorted(states, key=lambda pid: (int(states[pid]), pid))
+    return {pid: states[pid] for pid in by_age if _group(pid) not in leaders}
 
 
 def end_strays(strays: Strays, marks: Sequence[bytes], limit: float) -> None:
