@@ -290,8 +290,8 @@ class Chain:
                 words.append(f"{new}:{','.join(old)}")
                 wanted.append((new, old))
             else:
-                words.append(name.upper() if self.draw.random() < 0.1 else name)
-                wanted.append((words[-1], [name]))
+                words.append(f"{name}:{name.upper()}" if self.draw.random() < 0.1 else name)
+                wanted.append((name, [name]))
         found = []
         for item in self.items:
             olds = [next((each for each in old if each in item.fields), None) for _, old in wanted]
@@ -409,7 +409,7 @@ class Chain:
 
     def values(self) -> None:
         """A map of values: only where all fields have some."""
-        if not all(field.rpartition(".")[2] in ("cls", "txt", "json") for field in self._fields()):
+        if not all(is_value(field, data) for item in self.items for field, data in item.fields.items()):
             return self.select()
         name = f"n{next(self.number)}.cls"
         items = [replace(item, fields={**item.fields, name: b"%d" % len(item.fields)}) for item in self.items]
@@ -427,6 +427,14 @@ class Chain:
         log = f"log{next(self.number)}"
         items = [replace(item, fields={**item.fields, log: b"said\n"}) for item in self.items]
         self._then("proc(echo)", lambda data: data.proc("echo said", add_log=log), items)
+
+
+def is_value(field: str, data: bytes) -> bool:
+    """Return whether a field has a value of text, a number or JSON; earlier steps may have written anything."""
+    try:
+        return {"txt": bytes.decode, "cls": int, "json": json.loads}[field.rpartition(".")[2]](data) is not None
+    except (KeyError, ValueError):
+        return False
 
 
 def without(fields: dict[str, bytes], pattern: str) -> dict[str, bytes]:
