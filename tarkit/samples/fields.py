@@ -191,10 +191,10 @@ class Fields:
         if self.keep:
             chosen = []
             for choice in self.keep:
-                old = next((old for old in choice.old if spelled(by_field, old) is not None), None)
-                if old is not None:
-                    found = by_field[spelled(by_field, old)]  # type: ignore[index]
-                    chosen.append((found, sample.key + b"." + (old if choice.new is None else choice.new)))
+                present = ((old, name) for old in choice.old if (name := spelled(by_field, old)) is not None)
+                old, name = next(present, (b"", None))
+                if name is not None:
+                    chosen.append((by_field[name], sample.key + b"." + (old if choice.new is None else choice.new)))
                 elif not self._missing(sample, choice.old, policy, _hint_of_choice()):
                     return None
         for names in self.require:
