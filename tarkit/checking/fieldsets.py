@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from tarkit.checking.findings import Finding
 from tarkit.errors import show
+from tarkit.samples.names import composed, form_words
 
 SETS = 4096  # distinct lists of fields of a shard that are remembered
 LISTED = 10  # notes of one kind on a shard; further ones are only counted
@@ -85,6 +86,7 @@ class FieldSets:
     def notes(self) -> Iterator[Finding]:
         """Yield notes on unusual sets and names."""
         yield from self._variants()
+        yield from self._forms()
         yield from self._mixed()
         yield from self._odd()
 
@@ -113,6 +115,15 @@ class FieldSets:
         repair = self._one_spelling(most) if found else None
         for _, sets, detail in sorted(found):
             yield self._note("case-variant", sets, detail, repair)
+
+    def _forms(self) -> Iterator[Finding]:
+        """Yield notes on fields that differ only in their Unicode normal form."""
+        first: dict[str, bytes] = {}
+        for name in dict.fromkeys(name for each in self.known.values() for name in each.names if not name.isascii()):
+            other = first.setdefault(composed(name), name)
+            if other != name:
+                sets = [each for each in self.known.values() if name in each.names]
+                yield self._note("form-variant", sets, f"the field {show(name)} is also there {form_words(other)}")
 
     def _one_spelling(self, most: dict[bytes, bytes]) -> str | None:
         """Return how fields get their usual spelling, without loss of others; None if it is not known.

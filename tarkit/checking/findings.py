@@ -23,6 +23,13 @@ FINDINGS: dict[str, ProblemKind] = {
     "reader-refuses": ProblemKind("error", "the reader of --target raises an error", "", ""),
     "reader-misreads": ProblemKind("error", "the reader of --target returns other data than the archive has", "", ""),
     "reader-unchecked": ProblemKind("note", "the reader of --target decodes contents that check does not read", "", ""),
+    "form-variant": ProblemKind(
+        "note",
+        "two keys or two fields differ only in their Unicode normal form (NFC, NFD), as names from macOS can",
+        "",
+        "",
+        "give all names one form and pack the files again: convmv --nfc, for example",
+    ),
     "odd-end": ProblemKind(
         "note", "an unusual number of zeros at the end", "", "", "compare its length with the original"
     ),

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from struct import Struct
 
 from tarkit.checking.digest import ContentHash
-from tarkit.checking.fieldsets import FieldSet, FieldSets
+from tarkit.checking.fieldsets import LISTED, FieldSet, FieldSets
 from tarkit.checking.findings import GATHERS, GLOBAL_REPAIR, Finding, ShardReport
 from tarkit.checking.survey import Damage, Survey
 from tarkit.checking.targets import ReaderRules, has_times, read_as
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import PROBLEMS
 from tarkit.samples.dataset import open_source
+from tarkit.samples.names import composed, form_words
 from tarkit.samples.reader import (
     GLOBAL,
     EntryGroups,
@@ -39,6 +40,7 @@ CheckedSample = tuple[bytes, int, bytes]  # key, offset and, if requested, the e
 Item = Finding | list[CheckedSample] | ShardReport
 
 _PLACE = Struct("<QH")  # the offset of a sample and the number of its set of fields
+_OFFSET = Struct("<Q")
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class ShardCheck:
         self._survey = Survey(source, each=self._read_entry if self._reads_each else None)
         self._sets = FieldSets(source.name)
         self._keys = Multimap(asked.tmpdir)
+        self._forms = Multimap(asked.tmpdir)  # keys that are not ASCII, by their normal form
         self._found: list[Finding] = []
         self._batch: list[CheckedSample] = []
         self._keyless = Recent()  # names of entries without a key
@@ -93,6 +96,7 @@ class ShardCheck:
         self._check_scattered()
         if not self.asked.contents:
             self._found += self._sets.notes()
+            self._note_forms()
             if self._directory is not None:
                 first = show(self._directory[0])
                 what = f"{self._directories} entries are directories, which are no fields; the first is {first}"
@@ -153,6 +157,8 @@ class ShardCheck:
                 self._batch.append((key, start, b""))
             fields = self._sets.of(tuple([entry[0][length:] for entry in entries]), start, key)
             self._keys.add(key, _PLACE.pack(start, fields.number))
+            if not key.isascii():
+                self._forms.add(composed(key).encode("utf-8", "surrogateescape"), _OFFSET.pack(start) + key)
             if fields.has_duplicates:
                 self._report_duplicates(key, entries)
             if self.asked.require:
@@ -256,6 +262,22 @@ class ShardCheck:
         for offset, key, first, repair in sorted(repeated):
             what = f"the key {show(key)} occurs again, first at {first}"
             self._error("scattered-sample", offset, key, what, repair)
+
+    def _note_forms(self) -> None:
+        """Note keys that differ only in their Unicode normal form, each form at its first sample."""
+        notes = []
+        for _, values in self._forms.repeated():
+            places: dict[bytes, int] = {}
+            for value in values:
+                places.setdefault(value[_OFFSET.size :], *_OFFSET.unpack_from(value))
+            (first, start), *others = places.items()
+            notes += [(offset, key, first, start) for key, offset in others]
+        for offset, key, first, start in sorted(notes)[:LISTED]:
+            what = f"the key {show(key)} is also there, first at {start}, {form_words(first)}"
+            self._note("form-variant", offset, key, what)
+        if len(notes) > LISTED:
+            offset, key = sorted(notes)[LISTED][:2]
+            self._note("form-variant", offset, key, f"{len(notes) - LISTED} more such keys")
 
     def _error(self, name: str, offset: int, key: bytes | None, detail: str, repair: str | None = None) -> None:
         self._found.append(Finding(name, self.source.name, offset, key, detail, "error", repair))

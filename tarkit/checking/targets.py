@@ -24,8 +24,11 @@ dali        wds2idx reads the printed listing of GNU tar: names must be ASCII (o
             so the end of a long name. Compressed shards have no offsets. (DALI `tools/wds2idx.py`; 2.4.0 run.)
 energon     Keys must be unique in the whole set (`sample_key UNIQUE` in its index), and each shard has samples. Offsets
             require plain archives. Names are skipped as in webdataset. (Megatron-Energon 7.4.1 `prepare.py`, run.)
-ray         `__key__` is an error and `__url__` is overwritten. File names must end in .tar. (Ray Data
-            `webdataset_datasource`.) A scattered sample is an error or several rows.
+ray         `__key__` is an error and `__url__` is overwritten. A sample with a field `__bad__` that is not empty is
+            dropped. Names must be UTF-8: a worker process dies of others. A scattered sample is an error. Decodes gz,
+            bz2 and xz, and what the end of the file's name says: .zst, .lz4. Its default decoder reads fields by the
+            last part of their names, in lower case only, and refuses those of pickle and torch; `decoder=None` reads
+            bytes. (Ray Data 2.60.0 `webdataset_datasource`, run.)
 """
 
 from __future__ import annotations
@@ -51,10 +54,14 @@ _NAME_RULE = re.compile(rb"^((?:.*/|)[^.]+)[.]([^/]*)$")
 _META = re.compile(rb"__[^/]*__($|/)")
 _RESERVED = {
     "webdataset": frozenset((b"__key__", b"__url__", b"__local_path__")),
-    "ray": frozenset((b"__key__",)),
+    "ray": frozenset((b"__key__", b"__url__")),
     "hf": frozenset((b"__key__", b"__url__")),
 }
-_CODECS = {"webdataset": ("gz", "bz2", "xz"), "hf": ("gz", "bz2", "xz"), "dali": (), "energon": ()}
+_BY_TARFILE = ("gz", "bz2", "xz")  # codecs that tarfile decodes with each Python
+_CODECS = {"webdataset": _BY_TARFILE, "hf": _BY_TARFILE, "ray": _BY_TARFILE, "dali": (), "energon": ()}
+_RAY_SUFFIXES = (".zst", ".lz4")
+_RAY_DECODES = frozenset(b"txt text cls cls2 jpg png ppm pgm pbm pnm json npy mp".split())
+_RAY_REFUSES = frozenset(b"pt pth pickle pkl".split())
 
 
 def has_times(header: bytes) -> bool:
@@ -97,10 +104,12 @@ class ReaderRules:
         self._keyless_sample = False  # the reader makes a sample of an entry without a key
         self._columns: frozenset[bytes] = frozenset()
         self._contents = HfContents(shard, index) if reader == "hf" else None
+        self._decoded: set[bytes] = set()  # fields that ray decodes
 
     def opened(self, path: str | None, codec: str | None) -> Iterator[Finding]:
         """Yield findings about the shard as a file: its codec and its name."""
-        if codec is not None and codec not in _CODECS.get(self.reader, (codec,)):
+        named = self.reader == "ray" and path is not None and path.endswith(_RAY_SUFFIXES)
+        if codec is not None and codec not in _CODECS[self.reader] and not named:
             repair = "tarkit cat SHARD -o PLAIN.tar"
             if _CODECS[self.reader]:
                 yield self._finding("refuses", 0, None, f"{self.reader} does not decode {codec}", repair)
@@ -108,8 +117,6 @@ class ReaderRules:
                 yield self._finding(
                     "refuses", 0, None, f"{self.reader} needs offsets in a plain archive, not {codec}", repair
                 )
-        if self.reader == "ray" and path is not None and not path.endswith(".tar"):
-            yield self._finding("refuses", None, None, "ray skips files whose name does not end in .tar")
 
     def entry(self, entry: Raw, source: Source) -> Iterator[Finding]:
         """Yield findings about an entry, whose content can be read."""
@@ -132,8 +139,8 @@ class ReaderRules:
             self._keyless_sample = True
             what = f"makes a sample {show(found[1])} of" if found else "ignores"
             yield self._finding("misreads", start, key, f"{self.reader} {what} {show(name)}")
-        elif self.reader == "hf" and not _is_utf8(name):
-            yield self._finding("refuses", start, key, f"hf requires UTF-8, not {show(name)}")
+        elif self.reader in ("hf", "ray") and not _is_utf8(name):
+            yield self._finding("refuses", start, key, f"{self.reader} requires UTF-8, not {show(name)}")
         elif self._contents is not None and key is not None and entry[7] < 0:
             yield from self._contents.entry(key, entry, source)
 
@@ -146,14 +153,23 @@ class ReaderRules:
         reserved = _RESERVED.get(self.reader, frozenset()) & set(own)
         if reserved:
             what = f"{show(key)} has {listed(reserved)}, which {self.reader} adds to each sample"
-            replaced = self.reader == "hf" or (reserved == {b"__local_path__"} and own[0] == b"__local_path__")
+            replaced = (
+                self.reader == "hf"
+                or (self.reader == "ray" and reserved == {b"__url__"})
+                or (reserved == {b"__local_path__"} and own[0] == b"__local_path__")
+            )
             yield self._finding("misreads" if replaced else "refuses", start, key, what)
-        if self.reader == "webdataset" and any(each[3] for each in read if each[0][cut:].lower() == b"__bad__"):
-            yield self._finding("misreads", start, key, f"webdataset drops {show(key)}, which has the field '__bad__'")
+        if self.reader in ("webdataset", "ray") and any(
+            each[3] for each, name in zip(read, own, strict=True) if name == b"__bad__"
+        ):
+            what = f"{self.reader} drops {show(key)}, which has the field '__bad__'"
+            yield self._finding("misreads", start, key, what)
         if self.reader == "webdataset" and len(set(own)) < len(set(names)):
             equal = {name for name in names if own.count(name.lower()) > 1}
             what = f"{show(key)} has {listed(equal)}, which are one field for webdataset"
             yield self._finding("refuses", start, key, what, "rename one: tarkit cat -f 'NEW:OLD ...'")
+        if self.reader == "ray":
+            yield from self._ray(key, start, names)
         if self.reader == "hf":
             yield from self._hf(key, start, frozenset(names))
 
@@ -161,9 +177,12 @@ class ReaderRules:
         """Yield findings about the whole shard."""
         if self._contents is not None:
             yield from self._contents.closed()
+        if self._decoded:
+            what = f"ray decodes {listed(self._decoded)}, unless decoder=None: such contents are not checked"
+            yield Finding("reader-unchecked", self.shard, None, None, what, "note")
         if samples == 0 and not self._keyless_sample:
-            what = {"dali": "wds2idx", "energon": "energon", "hf": "" if self.index else "hf, as the first one,"}
-            if reader := what.get(self.reader):
+            refused = {"dali": "wds2idx", "energon": "energon", "hf": "" if self.index else "hf, as the first one,"}
+            if reader := refused.get(self.reader):
                 yield self._finding("refuses", None, None, f"{reader} refuses a shard without samples", "leave it out")
 
     def _taken(self, name: bytes) -> tuple[bytes, ...] | None:
@@ -175,6 +194,15 @@ class ReaderRules:
         if self.reader == "hf":
             return name.rpartition(b"/")[2].startswith((b".", b"__"))
         return self.reader in ("webdataset", "energon") and _META.match(name) is not None
+
+    def _ray(self, key: bytes, start: int, names: list[bytes]) -> Iterator[Finding]:
+        for name in names:
+            last = name.rpartition(b".")[2]
+            if last in _RAY_DECODES and not name.startswith(b"__"):
+                self._decoded.add(name)
+            elif last in _RAY_REFUSES and not name.startswith(b"__"):
+                what = f"ray refuses to decode the field {show(name)} of {show(key)}, which may run code"
+                yield self._finding("refuses", start, key, what, "read_webdataset(..., decoder=None) reads bytes")
 
     def _hf(self, key: bytes, start: int, names: frozenset[bytes]) -> Iterator[Finding]:
         if self.index:  # columns are those of the first shard

@@ -136,6 +136,14 @@ FINE: dict[str, Case] = {
     "zeros for the rest": Case(tar(R)[:5120] + bytes(20480 - 5120), [("mixed-fields", 4096), ("odd-end", 5120)], "k2"),
     "padded to no record": Case(body(tar(R)) + bytes(1536), [("odd-end", 6144)], None),
     "odd": Case(tar(rows(fields="cls jpg 0\x20(x).mp3")), [("odd-field", 0)], "k0"),
+    "two forms of keys": Case(
+        tar([(f"{key}.cls", b"1") for key in ("ä", "b", "a\u0308", "a\u0308/x")]),
+        [("form-variant", 2048)],
+        "a\u0308",
+    ),
+    "two forms of fields": Case(
+        tar([("a.ü", b"1"), ("a.u\u0308", b"1")]), [("form-variant", 0), ("odd-field", 0), ("odd-field", 0)], "a"
+    ),
     "sparse": Case(
         (DATA / "gnu-sparse-1.0.tar").read_bytes(),
         [("sparse-entry", 1024), ("mixed-fields", 1024), ("odd-end", 24576)],

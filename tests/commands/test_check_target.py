@@ -31,7 +31,9 @@ TARGETS: Table = {
         tar([*R, ("k3.__key__", b"")]),
         {"webdataset": [(F, 6144)], "ray": [(F, 6144)], "hf": [(M, 6144), (F, 6144)]},
     ),
-    "__url__": (tar([("k3.__url__", b"")]), {"webdataset": [(F, 0)], "hf": [(M, 0)]}),
+    "__url__": (tar([("k3.__url__", b"")]), {"webdataset": [(F, 0)], "hf": [(M, 0)], "ray": [(M, 0)]}),
+    "__bad__": (tar([("a.__bad__", b"1"), ("b.__bad__", b"")]), {"webdataset": [(M, 0)], "ray": [(M, 0)]}),
+    "no UTF-8": (tar([("a.\udcff", b"")]), {"dali": [(F, 0)], "hf": [(F, 0)], "ray": [(F, 0)]}),
     "__index__": (tar([("__index__/a.txt", b""), *rows(fields="txt")]), {"webdataset": [(M, 0)], "energon": [(M, 0)]}),
     "__a__.txt": (tar([("__a__.txt", b"")]), {"hf": [(M, 0)]}),
     "hidden": (tar([*R, ("a/.x.y", b"")]), {each: [(M, 6144)] for each in ("webdataset", "energon", "ray")}),
@@ -85,12 +87,15 @@ def test_target_hf(case: str, run: Run, archive: Archive) -> None:
 def test_files(run: Run, archive: Archive, here: Path) -> None:
     """Compressed shards, and names that ray ignores, are reported."""
     packed = archive(gzip.compress(numbered(tar(R))), "a.tgz")
-    expected = {"dali": [(F, 0)], "energon": [(F, 0)], "ray": [(F, None)], "webdataset": [], "hf": []}
+    expected = {"dali": [(F, 0)], "energon": [(F, 0)], "ray": [], "webdataset": [], "hf": []}
     for reader, problems in expected.items():
         assert found(run("check", packed, "--target", reader, exit=None)) == problems
     run("cat", packed, "-o", "a.tar.zst")
     for reader in ("webdataset", "hf"):
         assert found(run("check", "a.tar.zst", "--target", reader, exit=1))[0] == (F, 0)
+    assert found(run("check", "a.tar.zst", "--target", "ray")) == []
+    Path("a.tar.zst").rename("a.tar")
+    assert found(run("check", "a.tar", "--target", "ray", exit=1)) == [(F, 0)]
 
 
 def test_keys_of_energon(run: Run, archive: Archive) -> None:
