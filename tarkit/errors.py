@@ -242,7 +242,6 @@ _OPTIONS = {
     "directory": "-C",
     "keys": "--keys-from",
     "multi": "-m",
-    "notation": "--template",
     "on_missing": "--on-missing-field",
     "output": "-o",
     "processes": "-p",

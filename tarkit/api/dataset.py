@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from tarkit.samples.sample import TarSample
     from tarkit.samples.text import Mode
     from tarkit.shards.limits import Even, Remainder, SizeRule
-    from tarkit.shards.template import Notation
     from tarkit.shards.writer import Shard
     from tarkit.sorting.audit import Audit
     from tarkit.sorting.keys import Disorder, SortType
@@ -924,7 +923,6 @@ class Dataset(Chain):
         force: bool = False,
         post: str | None = None,
         manifest: str | os.PathLike[str] | None = None,
-        notation: Notation = "auto",
         compress: str | None = None,
         fsync: bool = False,
         storage_options: Mapping[str, object] | None = None,
@@ -933,7 +931,7 @@ class Dataset(Chain):
         """Write numbered shards. A sample stays whole, and a shard gets its name when it is complete.
 
         Args:
-            template: the names, `"train-%06d.tar"` or `"train-{000..099}.tar"`; with `map` the directory.
+            template: the names, `"train-%06d.tar"`, `"train-{000..099}.tar"` or `"train-@099.tar"`; with `map` the directory.
             count, size: samples and bytes (a number or `"500M"`) in a shard at most. Without a limit it is 1 GB.
             size_rule: `"tar"`: no tar exceeds `size`; `"content"`: a shard closes once its contents reach it.
             max_shards: the number of shards to write at most.
@@ -946,7 +944,7 @@ class Dataset(Chain):
             compress, fsync, storage_options: as for `write`.
             **categories: with `map`: map_sep, first_match, unmatched, on_unmatched, on_bad_line.
 
-        Other arguments are the options of `tarkit split`, where `notation` is `--template`.
+        Other arguments are the options of `tarkit split`.
 
         Returns:
             The shards: name, samples, size of the tar in bytes, sha256, first and last key.
@@ -981,7 +979,6 @@ class Dataset(Chain):
             force=force,
             post=post,
             manifest=written_path(manifest),
-            notation=notation,
             compress=compress,
             fsync=fsync,
             storage=parse_options(storage_options),

@@ -211,7 +211,7 @@ def _copy_names(word: str, locations: Sequence[Location]) -> list[str] | None:
             raise Usage("two inputs have one file name", f"number the copies: {spell('fix', 'clean-%06d.tar')}")
         return names
     if "%" in last or ("{" in last and ".." in last):
-        template = parse_template(word, "printf" if "%" in last else "bash")
+        template = parse_template(word)
         return [template.name(index) for index in range(len(locations))]
     refuse_template(word, f"{spell('fix', 'clean-%06d.tar')} writes a copy of each")
     return None

@@ -14,7 +14,7 @@ from tarkit.api.write import ShardsOutput, write_equal
 from tarkit.errors import Usage, show, spell
 from tarkit.shards.limits import DEFAULT_SIZE, Even, Limits, Remainder, SizeRule, no_limit, parse_size
 from tarkit.shards.series import PART, Assign, SeriesSpec, check_directories, check_open_files, encoder_memory
-from tarkit.shards.template import AS_IT_IS, SPLIT_NAME, Notation, ShardTemplate, parse_template
+from tarkit.shards.template import AS_IT_IS, SPLIT_NAME, ShardTemplate, parse_template
 from tarkit.shards.writer import SplitWriter, write_manifest
 from tarkit.stores.schemes import scheme_of
 from tarkit.stores.store import StoreOptions
@@ -88,7 +88,6 @@ class MapOptions:
         run: Run,
         directory: str = "",
         extension: str = ".tar",
-        notation: Notation = "auto",
         storage: StoreOptions | None = None,
     ) -> Map:
         """Read the map; its templates are relative to `directory`. `storage` says how its URL is reached."""
@@ -105,7 +104,6 @@ class MapOptions:
             sep=self.map_sep,
             extension=extension,
             directory=directory,
-            notation=notation,
             bad_line={"error": None, "warn": run.warn, "skip": lambda line: None}[self.on_bad_line],
             storage=storage,
         )
@@ -142,7 +140,6 @@ class SplitOptions:
     force: bool = False
     post: str | None = None
     manifest: str | None = None
-    notation: Notation = "auto"
     compress: str | None = None
     fsync: bool = False
     storage: StoreOptions | None = None
@@ -156,7 +153,6 @@ class SplitOptions:
         check_choice("size_rule", self.size_rule, SizeRule)
         check_choice("even", self.even, Even)
         check_choice("remainder", self.remainder, Remainder)
-        check_choice("notation", self.notation, Notation)
         self._check_series()
         self._check_equal()
         if self.append and self.force:
@@ -310,7 +306,7 @@ class SplitOptions:
             raise Usage(f"{spell('map')} requires shards that are files")
         codec = None if output.codec is None else {**CODECS, "zip": ZIP}.get(output.codec[0])
         extension = codec.suffixes[0] if codec else ".tar"
-        found = self.categories.read(run, directory.removeprefix("file:"), extension, self.notation, self.storage)
+        found = self.categories.read(run, directory.removeprefix("file:"), extension, self.storage)
         series = [SeriesSpec(category.text, category.template) for category in found.categories]
         return SplitPlan(output, series, ByMap(found, self.categories.on_unmatched))
 
@@ -322,7 +318,7 @@ class SplitOptions:
         return archives_output(template, self.compress, self.fsync, options=self.storage)
 
     def _parse(self, template: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
-        return parse_template(template, self.notation, hint)
+        return parse_template(template, hint)
 
 
 class SplitPlan(NamedTuple):

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import click
 
 from tarkit import __version__, errors
-from tarkit.cli.command import common, common_options, write_sections
+from tarkit.cli.command import REMOVED, common, common_options, write_sections
 from tarkit.cli.messages import say
 from tarkit.errors import Interrupted, TarkitError, describe_limit, system_hint
 from tarkit.signals import catch_signals, clean_up, die, raise_delayed, release_signals
@@ -111,7 +111,10 @@ class Commands(click.Group):
             path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else name
             words = path.partition(" ")[2]
             message = " ".join(error.format_message().split())  # click's lists of choices have a line for each
-            say(f"{words}: {message}" if words else message, f"see {path} --help")
+            hint = f"see {path} --help"
+            if isinstance(error, click.NoSuchOption):
+                hint = {**REMOVED[""], **REMOVED.get(words, {})}.get(error.option_name, hint)
+            say(f"{words}: {message}" if words else message, hint)
         finally:
             errors.command_line = before
         return 2

@@ -23,6 +23,15 @@ Decorator = Callable[[Function], Function]
 FIRST = ("Input", "Output")  # then the sections of the command itself
 LAST = ("Select", "Fields", "Problems", "Jobs", "URLs", "Messages")
 URL_OPTIONS = ("endpoint_url", "anonymous", "net_retries", "net_timeout", "cache", "cache_size", "noeof", "rewrite")
+_TEMPLATE = {"--template": "numbers in -o are %06d, {000..099} or @00099"}
+REMOVED: dict[str, dict[str, str]] = {
+    "": {},
+    "shard": _TEMPLATE,
+    "shuffle": _TEMPLATE,
+    "sort": _TEMPLATE,
+    "split": _TEMPLATE,
+}
+"""Options that commands had, and the other way: hints of the errors. Those of all commands are in the row ""."""
 WHOLE_RUN = ("progress", "report")  # common options that are for a whole run of jobs
 _WHOLE = "tarkit.whole_help"  # in the context: the help is printed by --help-all
 

@@ -141,7 +141,7 @@ class _Mapping:
         self.common = tuple(given_words(ctx, common_options(), WHOLE_RUN))
         given = {each.param.name for each in written}
         self.read = files_read(each.word or "" for each in self.written if each.param.name in READ)
-        self.series = "notation" in self._names() and bool(given & {"count", "size", "epochs"})
+        self.series = "size_rule" in self._names() and bool(given & {"count", "size", "epochs"})
 
     def _names(self) -> set[str | None]:
         return {each.name for each in self.command.params}
@@ -292,7 +292,7 @@ def templates(output: str, params: Mapping[str, Any]) -> tuple[ShardTemplate, ..
     """Return the templates of the shards that a command writes, by its parameters; none for an invalid name."""
     try:
         names = epoch_names(output, int(params["epochs"])) if params.get("epochs") else [output]
-        return tuple(parse_template(name, params.get("notation") or "auto") for name in names)
+        return tuple(parse_template(name) for name in names)
     except (Usage, ValueError):
         return ()  # the job will fail, and say why
 

@@ -99,7 +99,7 @@ def _maybe_output(words: tuple[str, ...]) -> str | None:
         (word for word in words if re.search(r"%0?\d*d|\{.*\.\..*\}", word) and not os.path.lexists(word)), None
     )
     params = {param.name for param in click.get_current_context().command.params}
-    if name is None or "notation" not in params:
+    if name is None or not params & {"template", "size_rule"}:
         return None
     return f"shards are written with {spell('template')}: {spell('template')} {show(name)}"
 
@@ -285,16 +285,6 @@ COMPRESS = option(
 )
 FSYNC = option("Output", "--fsync", is_flag=True, help="Call fsync before renaming the file into place.")
 FORCE = option("Output", "--force", is_flag=True, help="Replace existing shards.")
-NOTATION = choice(
-    "Output",
-    "--template",
-    "notation",
-    choices="auto|printf|bash|at",
-    metavar="HOW",
-    help="As printf %d, bash {0..9}, at @0.",
-    more="How a template shows the number of a shard: x-%06d.tar (printf), x-{0000..4096..8}.tar (bash) or "
-    "x-@00001.tar (at); auto takes the first two.",
-)
 SIZE_RULE = choice(
     "Shards",
     "--size-rule",
@@ -336,9 +326,10 @@ def shard_names(default: str) -> Decorator:
         "template",
         metavar="TEMPLATE",
         help=f"Names, or URLs.  [default: {default}]",
-        more=f"Without a number, -%06d goes before the suffix. {WRITABLE}",
+        more="The number of a shard is %06d, or {0000..4096..8} or @04096 with a last one; without one, -%06d goes before "
+        f"the suffix. {WRITABLE}",
     )
-    return lambda function: template(NOTATION(COMPRESS(FSYNC(function))))
+    return lambda function: template(COMPRESS(FSYNC(function)))
 
 
 def post(*names: str) -> Decorator:

@@ -24,7 +24,6 @@ class OutputOptions:
     """The options of the output. It is not touched before `open`, since not every run writes one."""
 
     output: str | None = None
-    notation: Any = "auto"
     compress: str | None = None
     fsync: bool = False
     count: int | None = None
@@ -49,8 +48,8 @@ class OutputOptions:
         """
         name = self.output if name is None else name
         if not self.cut:
-            if self.force or self.size_rule != "tar" or self.notation != "auto":
-                raise Usage("--force, --size-rule and --template require -c or --size")
+            if self.force or self.size_rule != "tar":
+                raise Usage("--force and --size-rule require -c or --size")
             hint = "-c N or --size SIZE cuts shards"
             if name != self.output:
                 hint += "; -o 'e{epoch}.tar' writes one file for each epoch"
@@ -62,7 +61,7 @@ class OutputOptions:
             raise Usage("-c and --size cut shards, which are files", "name them with -o 'out-%06d.tar'")
         output = archives_output(name, self.compress, self.fsync)
         limits = Limits(self.count, None if self.size is None else parse_size(self.size, "-c"), self.size_rule)
-        shards = ShardsOutput(output, [SeriesSpec("", parse_template(name, self.notation))], limits, force=self.force)
+        shards = ShardsOutput(output, [SeriesSpec("", parse_template(name))], limits, force=self.force)
         shards.refuse_places(run)
         return shards
 
@@ -79,7 +78,6 @@ target = options.group(
     "target",
     OutputOptions,
     options.OUT,
-    options.NOTATION,
     options.COMPRESS,
     options.FSYNC,
     options.FORCE,

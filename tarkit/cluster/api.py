@@ -31,7 +31,6 @@ from tarkit.stores.store import StoreOptions, parse_options
 if TYPE_CHECKING:
     from tarkit.api.dataset import Dataset
     from tarkit.shards.limits import SizeRule
-    from tarkit.shards.template import Notation
 
 
 @contextmanager
@@ -114,7 +113,6 @@ def write_on_cluster(
     count: int | None = None,
     size: int | str | None = None,
     size_rule: SizeRule = "tar",
-    notation: Notation = "auto",
     force: bool = False,
     compress: str | None = None,
     fsync: bool = False,
@@ -135,7 +133,7 @@ def write_on_cluster(
         output: the name of one archive, or with `count` or `size` a template.
         dask: the address of a scheduler, `"local"`, or a `distributed.Client`.
         spill: a directory that all workers share, or a URL; what is written there is removed at the end.
-        count, size, size_rule, notation, force, compress, fsync: as for `Dataset.split`.
+        count, size, size_rule, force, compress, fsync: as for `Dataset.split`.
         memory: bytes that one task holds; 1 GB by default.
         task_size: bytes that one task sorts or writes, a number or `"64GB"`; by default so many that files of the spill
             are read in blocks of 16 MB.
@@ -163,7 +161,7 @@ def write_on_cluster(
     else:
         limits = Limits(count, None if size is None else parse_size(str(size)), size_rule)
         target = archives_output(name, compress, fsync, options=options)
-        opened = ShardsOutput(target, [SeriesSpec("", parse_template(name, notation))], limits, force=force)
+        opened = ShardsOutput(target, [SeriesSpec("", parse_template(name))], limits, force=force)
     with cluster_tasks(dask, resources) as tasks:
         found = write_ordered(
             data,

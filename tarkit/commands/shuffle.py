@@ -26,7 +26,7 @@ from tarkit.streams.location import Location
 
 INITIAL = 100  # samples in webdataset's buffer before the first comes out
 PCG_SEEDS = 1 << 63
-WRITING: tuple[str, ...] = ("output", "count", "size", "size_rule", "notation", "force", "compress", "fsync", "memory")
+WRITING: tuple[str, ...] = ("output", "count", "size", "size_rule", "force", "compress", "fsync", "memory")
 WRITING += ("epochs", "buffer", "initial", "rng", "fields", "drop", "require", "on_missing_field", "rekey")
 
 EXAMPLES = (

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.shards.patterns import GLOB, Finder
-from tarkit.shards.template import Notation, ShardTemplate, parse_template
+from tarkit.shards.template import ShardTemplate, parse_template
 from tarkit.stores import schemes
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import ARCHIVE_SUFFIXES
@@ -123,7 +123,6 @@ def read_map(
     sep: str | None = None,
     extension: str = ".tar",
     directory: str = "",
-    notation: Notation = "auto",
     bad_line: Callable[[str], None] | None = None,
     storage: StoreOptions | None = None,
 ) -> Map:
@@ -136,7 +135,6 @@ def read_map(
         sep: separator of the two fields of a line.
         extension: suffix for templates without one.
         directory: prefix of all templates, empty or with a slash at its end.
-        notation: notation of the templates.
         bad_line: called with a message for each invalid line, which is skipped; None: such a line is an error.
         storage: how a URL is reached.
 
@@ -152,7 +150,7 @@ def read_map(
     def category(where: str, template: str) -> Category:
         if template not in known:
             try:
-                known[template] = Category(len(known), template, _template(directory, template, extension, notation))
+                known[template] = Category(len(known), template, _template(directory, template, extension))
             except Usage as error:
                 raise Usage(f"{where}: {error}", error.hint) from None
             found.categories.append(known[template])
@@ -189,14 +187,14 @@ def check_apart(templates: Sequence[ShardTemplate]) -> None:
                 raise Usage(f"{show(other)} and {show(template.text)} both have a shard {show(name)}")
 
 
-def _template(directory: str, text: str, extension: str, notation: Notation) -> ShardTemplate:
+def _template(directory: str, text: str, extension: str) -> ShardTemplate:
     """Return the template of a category: a path that stays in its directory, with a suffix of archives."""
     if text.startswith(("/", "pipe:", "file:")) or schemes.scheme_of(text) or ".." in text.split("/"):
         raise Usage(f"{show(text)}: a template in a map is a path below the directory of the shards")
     if text.endswith("/") or text.strip() in ("", "-", ".") or "\0" in text:
         raise Usage(f"invalid template {show(text)}", "for example 'cats-%06d.tar'")
     suffix = "" if text.lower().endswith(ARCHIVE_SUFFIXES) else extension
-    return parse_template(directory + text + suffix, notation, hint=None)
+    return parse_template(directory + text + suffix, hint=None)
 
 
 def _add(finder: Finder, where: str, pattern: str) -> None:

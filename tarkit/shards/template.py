@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Literal, NamedTuple
 
-from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.errors import TarkitError, Usage, show
 from tarkit.stores.schemes import is_listed, is_socket, public_name, scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import ARCHIVE_SUFFIXES
@@ -30,7 +30,7 @@ SPLIT_NAME = "split-%06d.tar"
 AS_IT_IS = "file:NAME takes all but numbers literally"
 FOR_EACH = "tarkit each INPUT... -- COMMAND {} -o TEMPLATE fills it in, and makes a series of each input"
 
-Notation = Literal["auto", "printf", "bash", "at"]
+Notation = Literal["printf", "bash", "at"]
 
 _BASH = r"\{([0-9]{1,18})\.\.([0-9]{1,18})(?:\.\.([0-9]{1,18}))?\}"
 _PRINTF = r"%%|%(?:0([0-9]{1,2}))?d|%"
@@ -173,8 +173,8 @@ def refuse_existing(paths: Sequence[str], hint: str, what: str = "there are shar
         raise TarkitError(f"{paths[0]}{more}: {what}", hint)
 
 
-def parse_template(text: str, kind: Notation = "auto", hint: str | None = AS_IT_IS) -> ShardTemplate:
-    """Return the template of `text`; `auto` is bash when the last component has a `{A..B}`, else printf.
+def parse_template(text: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
+    """Return the template of `text`, whose last component has numbers of one notation.
 
     A name without a range gets one, a directory also a name (`out/`: `out/split-%06d.tar`). In `file:PATH` all but
     numbers is literal. `hint` is for the error of a part that looks like a template.
@@ -198,7 +198,7 @@ def parse_template(text: str, kind: Notation = "auto", hint: str | None = AS_IT_
     if last in (".", ".."):
         head, slash, last = path, "/", ""
     last = last or SPLIT_NAME
-    notation = kind if kind != "auto" else "bash" if _looks_like_range(last) else "printf"
+    notation = _notation(last)
     parse = {"bash": _bash, "printf": _printf, "at": _at}[notation]
     literals, spans = parse(last, text)
     if not text.startswith("file:"):
@@ -206,7 +206,7 @@ def parse_template(text: str, kind: Notation = "auto", hint: str | None = AS_IT_
             # in printf a `%d` that is left was `%%d`
             sign = template_sign(literal, ignored="printf" if notation == "printf" else None)
             if sign is not None:
-                raise _uncounted(sign, text, kind, hint)
+                raise _uncounted(sign, text, hint)
     if not spans:
         literals, spans = _completed(literals[0]), [Span(0, 1, None, 6)]
     _check_distinct(literals, spans, text)
@@ -261,14 +261,20 @@ def _looks_like_range(name: str) -> bool:
     return any(".." in braces or "," in braces for braces in re.findall(_SIGNS["bash"], name))
 
 
-def _uncounted(sign: str, text: str, kind: Notation, hint: str | None) -> Usage:
+def _notation(name: str) -> Notation:
+    """Return the notation of the numbers in a name."""
+    if _looks_like_range(name):
+        return "bash"
+    printf = re.search(_SIGNS["printf"], name.replace("%%", ""))
+    return "at" if re.search(_SIGNS["at"], name) and not printf else "printf"
+
+
+def _uncounted(sign: str, text: str, hint: str | None) -> Usage:
     """Return the error for a part of a template that looks like a number or a placeholder."""
     if _looks_like_range(sign):
         return Usage(f"{_shown(text)}: a range is {{FIRST..LAST}} or {{FIRST..LAST..STEP}}, of decimal numbers")
     if sign[0] in "{}":
         return _wrong_braces(sign, text, hint)
-    if sign[0] == "@" and kind == "auto":
-        return Usage(f"{_shown(text)}: {sign} is a number only with {spell('notation', 'at')}", hint)
     return Usage(f"{_shown(text)}: {sign} is not a number here: a name has numbers of one notation", hint)
 
 

@@ -52,7 +52,7 @@ def test_the_shards_of_the_command(options: dict[str, Any], words: str, run: Run
         ({"shards": 7, "remainder": "repeat"}, "-n 7 --remainder repeat"),
         ({"shards": 4, "even": "size"}, "-n 4 --even size"),
         ({"template": "x-{1..5}.tar", "even": "size"}, "-o x-{1..5}.tar --even size"),
-        ({"template": "x-@3.tar", "notation": "at", "count": 40}, "-o x-@3.tar --template at -c 40"),
+        ({"template": "x-@3.tar", "count": 40}, "-o x-@3.tar -c 40"),
         ({"map": "map.txt", "count": 9, "on_unmatched": "skip"}, "--map map.txt -c 9 --on-unmatched skip"),
         ({"map": "map.txt", "template": "out", "unmatched": "rest"}, "--map map.txt -o out --unmatched rest"),
         (

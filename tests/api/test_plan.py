@@ -146,7 +146,7 @@ def test_write_options(run: Run) -> None:
             {"label_from_dir": "cls", "classes_out": "o.txt", "match": "/"},
             "--label-from-dir cls --classes-out o.txt --match /",
         ),
-        ({"ext": "tgz", "notation": "at", "template": "x@12", "count": 3}, "--ext tgz --template at -o x@12 -c 3"),
+        ({"ext": "tgz", "template": "x@12", "count": 3}, "--ext tgz -o x@12 -c 3"),
         ({"template": "sub", "shards": 2}, "-o sub -n 2"),
     ],
 )  # fmt: skip
@@ -379,7 +379,6 @@ def test_errors_of_outputs(here: Path) -> None:
         ({"first_match": True}, "map_sep, first_match, unmatched, on_unmatched and on_bad_line require map"),
         ({"update": True, "label_from_dir": "cls"}, "update requires the numbers of the classes"),
         ({"ext": "nix"}, "ext 'nix': not a suffix of archives"),
-        ({"notation": "nix"}, "notation='nix': it is one of auto, printf, bash, at"),
     ],
 )
 def test_arguments_out_of_range(options: dict[str, Any], message: str, here: Path) -> None:

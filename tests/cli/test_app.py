@@ -304,6 +304,11 @@ def test_version_that_cannot_be_printed() -> None:
         (["-q", "sho"], "No such command 'sho'. (Did you mean 'show'?)", "see tarkit --help"),
         (["--nothing"], "No such option '--nothing'.", "see tarkit --help"),
         (["cat", "--nothing"], "cat: No such option '--nothing'.", "see tarkit cat --help"),
+        (
+            ["sort", "--template=at"],
+            "sort: No such option '--template'.",
+            "numbers in -o are %06d, {000..099} or @00099",
+        ),
         (["cat", "-c", "many"], "cat: Invalid value for '-c' / '--count': 'many' is not", "see tarkit cat --help"),
         (["cat", "-c", "-1"], "cat: Invalid value for '-c' / '--count': -1 is not", "see tarkit cat --help"),
         (["cat", "-o"], "cat: Option '-o' requires an argument.", "see tarkit cat --help"),

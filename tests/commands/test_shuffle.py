@@ -483,7 +483,7 @@ USAGE = [
     ("-o x-{epoch}.tar", "tarkit: 'x-{epoch}.tar': {epoch} needs --epochs N"),
     ("-o x-{epoch}.tar -c 2", "tarkit: 'x-{epoch}.tar': {epoch} needs --epochs N"),
     ("-o x-{stim}.tar -c 2", "tarkit: 'x-{stim}.tar': unknown placeholder {stim}"),
-    ("-o x.tar --force", "tarkit: --force, --size-rule and --template require -c or --size"),
+    ("-o x.tar --force", "tarkit: --force and --size-rule require -c or --size"),
     ("-o in.tar", "tarkit: in.tar is both input and output"),
     ("-c 1 -o x-%d.tar --report x-1.tar", "tarkit: x-1.tar is the report, and has a name that the shards may get"),
     ("--epochs 2", "tarkit: '-': each epoch needs an output of its own"),

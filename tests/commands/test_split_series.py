@@ -315,7 +315,7 @@ def test_a_key_without_group(run: Run, archive: Archive, feed: Feed) -> None:
         (["-o", "sub/"], "sub/a-000000.tar sub/b-000000.tar"),
         (["-o", "{part}/%d.tar"], "a/0.tar b/0.tar"),
         (["-o", "{part}/{part}-{00..99}.tar"], "a/a-00.tar b/b-00.tar"),
-        (["-o", "x-@09-{part}.tar", "--template", "at"], "x-00-a.tar x-00-b.tar"),
+        (["-o", "x-@09-{part}.tar"], "x-00-a.tar x-00-b.tar"),
         (["-o", "x-%d.tar.gz"], "a-x-0.tar.gz b-x-0.tar.gz"),
         (["-o", "pipe:cat > {part}-%d.tar"], "a-0.tar b-0.tar"),
         (["--start", "7", "-o", "%d.tar"], "a-7.tar b-7.tar"),

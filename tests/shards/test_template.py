@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError, Usage
 from tarkit.shards.limits import parse_size
-from tarkit.shards.template import Notation, ShardTemplate, Span, parse_template, refuse_template
+from tarkit.shards.template import ShardTemplate, Span, parse_template, refuse_template
 from tests._tools import each_row
 
 SIZES = [
@@ -76,65 +76,62 @@ def test_spelling_of_a_size_does_not_matter(number: int, unit: str) -> None:
 
 
 ENDLESS = None
-TEMPLATES: list[tuple[str, Notation, str, int | None]] = [
-    # text, notation, first names, count
+TEMPLATES: list[tuple[str, str, int | None]] = [
+    # text, first names, count
     # the templates of ishard
-    ("prefix-{0000..4096..8}-suffix", "auto", "prefix-0000-suffix prefix-0008-suffix prefix-0016-suffix", 513),  # a
-    ("prefix-%06d-suffix", "auto", "prefix-000000-suffix prefix-000001-suffix", ENDLESS),  # b
-    ("p-@00001-gap-@100-s", "at", "p-00000-gap-000-s p-00000-gap-001-s p-00000-gap-002-s", 202),  # c
-    ("p-{0000..50..8}-s", "auto", "p-00-s p-08-s p-16-s p-24-s p-32-s p-40-s p-48-s", 7),  # d
-    ("p-{0010..0013..2}-gap-{1..2}-s", "auto", "p-0010-gap-1-s p-0010-gap-2-s p-0012-gap-1-s p-0012-gap-2-s", 4),  # e
-    ("p-{0010..0013..2}-gap-{1..2..3}-s", "auto", "p-0010-gap-1-s p-0012-gap-1-s", 2),  # f
-    ("%00d", "auto", "0 1 2", ENDLESS),  # h
+    ("prefix-{0000..4096..8}-suffix", "prefix-0000-suffix prefix-0008-suffix prefix-0016-suffix", 513),  # a
+    ("prefix-%06d-suffix", "prefix-000000-suffix prefix-000001-suffix", ENDLESS),  # b
+    ("p-@00001-gap-@100-s", "p-00000-gap-000-s p-00000-gap-001-s p-00000-gap-002-s", 202),  # c
+    ("p-{0000..50..8}-s", "p-00-s p-08-s p-16-s p-24-s p-32-s p-40-s p-48-s", 7),  # d
+    ("p-{0010..0013..2}-gap-{1..2}-s", "p-0010-gap-1-s p-0010-gap-2-s p-0012-gap-1-s p-0012-gap-2-s", 4),  # e
+    ("p-{0010..0013..2}-gap-{1..2..3}-s", "p-0010-gap-1-s p-0012-gap-1-s", 2),  # f
+    ("%00d", "0 1 2", ENDLESS),  # h
     # i and one of j; unlike ishard, a name without a range is completed
-    ("plain", "auto", "plain-000000.tar plain-000001.tar", ENDLESS),  # i
-    ("p-@-1", "auto", "p-@-1-000000.tar", ENDLESS),  # j, written for the notation `at`
+    ("plain", "plain-000000.tar plain-000001.tar", ENDLESS),  # i
+    ("p-@-1", "p-@-1-000000.tar", ENDLESS),  # j
     # TPL-3: the shorter end determines the padding; TPL-10: braceexpand would write 08..100 as 008
-    ("{08..100}", "auto", "08 09 10", 93),
-    ("{9..011}", "auto", "9 10 11", 3),
-    ("{5..5}", "auto", "5", 1),
-    ("{0..9}{00..99}", "auto", "000 001", 1000),
+    ("{08..100}", "08 09 10", 93),
+    ("{9..011}", "9 10 11", 3),
+    ("{5..5}", "5", 1),
+    ("{0..9}{00..99}", "000 001", 1000),
     # printf
-    ("100%%-%d.tar", "auto", "100%-0.tar 100%-1.tar", ENDLESS),
-    ("100%%.tar", "auto", "100%-000000.tar", ENDLESS),
-    ("a%%d-%d.tar", "auto", "a%d-0.tar a%d-1.tar", ENDLESS),
+    ("100%%-%d.tar", "100%-0.tar 100%-1.tar", ENDLESS),
+    ("100%%.tar", "100%-000000.tar", ENDLESS),
+    ("a%%d-%d.tar", "a%d-0.tar a%d-1.tar", ENDLESS),
     # names without a range
-    ("out.tar", "auto", "out-000000.tar out-000001.tar", ENDLESS),
-    ("out.TAR.gz", "auto", "out-000000.TAR.gz", ENDLESS),
-    ("a.b.tgz", "auto", "a.b-000000.tgz", ENDLESS),
-    ("out.zip", "auto", "out-000000.zip", ENDLESS),
-    ("out.npz", "auto", "out.npz-000000.tar", ENDLESS),
-    (".tar", "auto", ".tar-000000.tar", ENDLESS),
-    ("50%.tar", "bash", "50%-000000.tar", ENDLESS),
-    ("out", "at", "out-000000.tar", ENDLESS),
+    ("out.tar", "out-000000.tar out-000001.tar", ENDLESS),
+    ("out.TAR.gz", "out-000000.TAR.gz", ENDLESS),
+    ("a.b.tgz", "a.b-000000.tgz", ENDLESS),
+    ("out.zip", "out-000000.zip", ENDLESS),
+    ("out.npz", "out.npz-000000.tar", ENDLESS),
+    (".tar", ".tar-000000.tar", ENDLESS),
+    ("50%-@1.tar", "50%-0.tar 50%-1.tar", 2),
     # the last component only
-    ("a%b/x{1..2}/@9/out-%d.tar", "auto", "a%b/x{1..2}/@9/out-0.tar a%b/x{1..2}/@9/out-1.tar", ENDLESS),
-    ("x{1..2}/out.tar", "auto", "x{1..2}/out-000000.tar", ENDLESS),
-    ("out/", "auto", "out/split-000000.tar", ENDLESS),
-    ("out/..", "auto", "out/../split-000000.tar", ENDLESS),
-    (".", "auto", "./split-000000.tar", ENDLESS),
-    ("/", "auto", "/split-000000.tar", ENDLESS),
-    ("/%d", "auto", "/0", ENDLESS),
+    ("a%b/x{1..2}/@9/out-%d.tar", "a%b/x{1..2}/@9/out-0.tar a%b/x{1..2}/@9/out-1.tar", ENDLESS),
+    ("x{1..2}/out.tar", "x{1..2}/out-000000.tar", ENDLESS),
+    ("out/", "out/split-000000.tar", ENDLESS),
+    ("out/..", "out/../split-000000.tar", ENDLESS),
+    (".", "./split-000000.tar", ENDLESS),
+    ("/", "/split-000000.tar", ENDLESS),
+    ("/%d", "/0", ENDLESS),
     # other outputs
-    ("file:out-%d.tar", "auto", "out-0.tar", ENDLESS),
-    ("file:pipe:%d", "auto", "./pipe:0", ENDLESS),
+    ("file:out-%d.tar", "out-0.tar", ENDLESS),
+    ("file:pipe:%d", "./pipe:0", ENDLESS),
     # after file: numbers need one notation, as in TPL-2, and the rest is literal
-    ("file:s-{0..3}-%d", "auto", "s-0-%d s-1-%d s-2-%d s-3-%d", 4),
-    ("file:s-{0..1}-@1", "auto", "s-0-@1 s-1-@1", 2),
-    ("file:s-%d-@1", "auto", "s-0-@1 s-1-@1", ENDLESS),
-    ("file:s-{0..1}-%d-@1", "at", "s-{0..1}-%d-0 s-{0..1}-%d-1", 2),
-    ("file:s-{0..1}-%d", "printf", "s-{0..1}-0 s-{0..1}-1", ENDLESS),
-    ("file:{1..02}}", "auto", "1} 2}", 2),  # g
-    ("file:{x}{-%d", "auto", "{x}{-0", ENDLESS),
-    ("file:@00001.tar", "auto", "@00001-000000.tar", ENDLESS),
-    ("s3://b%20c/x-{0..1}.tar", "auto", "s3://b%20c/x-0.tar s3://b%20c/x-1.tar", 2),
-    ("pipe:xz > /d/x-%03d.xz; ls {1..2} /", "auto", "pipe:xz > /d/x-000.xz; ls {1..2} /", ENDLESS),
+    ("file:s-{0..3}-%d", "s-0-%d s-1-%d s-2-%d s-3-%d", 4),
+    ("file:s-{0..1}-@1", "s-0-@1 s-1-@1", 2),
+    ("file:s-%d-@1", "s-0-@1 s-1-@1", ENDLESS),
+    ("file:{1..02}}", "1} 2}", 2),  # g
+    ("file:{x}{-%d", "{x}{-0", ENDLESS),
+    ("file:@00001{.tar", "00000{.tar 00001{.tar", 2),
+    ("s3://b%20c/x-{0..1}.tar", "s3://b%20c/x-0.tar s3://b%20c/x-1.tar", 2),
+    ("pipe:xz > /d/x-%03d.xz; ls {1..2} /", "pipe:xz > /d/x-000.xz; ls {1..2} /", ENDLESS),
 ]  # fmt: skip
 
 
-@each_row(("text", "kind", "names", "count"), TEMPLATES)
-def test_templates(text: str, kind: Notation, names: str, count: int | None) -> None:
-    template = parse_template(text, kind)
+@each_row(("text", "names", "count"), TEMPLATES)
+def test_templates(text: str, names: str, count: int | None) -> None:
+    template = parse_template(text)
     assert template.count == count
     expected = names.split(" ") if not text.startswith("pipe:") else [names]
     assert [template.name(index) for index in range(len(expected))] == expected
@@ -145,7 +142,7 @@ def test_templates(text: str, kind: Notation, names: str, count: int | None) -> 
 
 def test_last_names_of_the_examples() -> None:
     assert parse_template("prefix-{0000..4096..8}-suffix").name(512) == "prefix-4096-suffix"
-    at = parse_template("p-@00001-gap-@100-s", "at")
+    at = parse_template("p-@00001-gap-@100-s")
     assert [at.name(index) for index in (100, 101, 201)] == [
         "p-00000-gap-100-s",
         "p-00001-gap-000-s",
@@ -155,40 +152,35 @@ def test_last_names_of_the_examples() -> None:
     assert parse_template("%06d").name(1_000_000) == "1000000"
 
 
-WRONG: list[tuple[str, Notation, str]] = [
-    *((text, "auto", "invalid template") for text in ("", " ", "*")),  # TPL-1
-    ("-", "auto", "shards cannot go to stdout"),
-    *((text, "auto", "a range is") for text in ("p-{1..9..-1}", "{1,2}")),  # TPL-j
-    *((text, "auto", "has no numbers") for text in ("p-{002..001}", "{1..2..0}")),  # TPL-j, TPL-3
-    *((text, "auto", "a range is") for text in ("{a,b}", "{a..z}", "{-1..2}", "{1..}", "{..}")),
-    *((text, "auto", "a range is") for text in ("{1..2..3..4}", "{1.. 2}", "{" + "1" * 19 + "..2}")),
-    *((text, "auto", "unmatched or nested") for text in ("{1..2}{", "}{1..2}", "{1..2}}{3..4}", "{1..02}}")),
-    *((text, "auto", "unmatched or nested") for text in ("a-{00..01", "{-%d")),
-    *((text, "auto", "unmatched or nested") for text in ("{{1..2}}", "{1..2{3..4}}", "{{}}", "{%d}")),  # TPL-j
-    *((text, "bash", "unknown placeholder {}") for text in ("{}", "{1..2}{}")),  # TPL-j
-    *((text, kind, "unmatched or nested") for text in ("a{", "a}") for kind in ("auto", "bash", "printf", "at")),
-    *((text, "auto", "unknown placeholder {x}") for text in ("{x}.tar", "{x}-%d", "d/{x}-{0..1}", "{0..1}-{x}")),
+WRONG: list[tuple[str, str]] = [
+    *((text, "invalid template") for text in ("", " ", "*")),  # TPL-1
+    ("-", "shards cannot go to stdout"),
+    *((text, "a range is") for text in ("p-{1..9..-1}", "{1,2}")),  # TPL-j
+    *((text, "has no numbers") for text in ("p-{002..001}", "{1..2..0}")),  # TPL-j, TPL-3
+    *((text, "a range is") for text in ("{a,b}", "{a..z}", "{-1..2}", "{1..}", "{..}")),
+    *((text, "a range is") for text in ("{1..2..3..4}", "{1.. 2}", "{" + "1" * 19 + "..2}")),
+    *((text, "unmatched or nested") for text in ("{1..2}{", "}{1..2}", "{1..2}}{3..4}", "{1..02}}")),
+    *((text, "unmatched or nested") for text in ("a-{00..01", "{-%d")),
+    *((text, "unmatched or nested") for text in ("{{1..2}}", "{1..2{3..4}}", "{{}}", "{%d}")),  # TPL-j
+    *((text, "unknown placeholder {}") for text in ("{}", "{1..2}{}")),  # TPL-j
+    *((text, "unmatched or nested") for text in ("a{", "a}", "a}-@1")),
+    *((text, "unknown placeholder {x}") for text in ("{x}.tar", "{x}-%d", "d/{x}-{0..1}", "{0..1}-{x}")),
     # TPL-2; unlike ishard, two notations in one name are an error
-    ("s-{0..3}-%d", "auto", "%d is not a number here"),
-    ("s-{0..3}-%04d", "bash", "%04d is not a number here"),
-    ("s-@1-%d", "at", "%d is not a number here"),
-    ("s-@1-{0..1}", "at", "a range is"),
-    ("s-{0..1}-%d", "printf", "a range is"),
-    ("s-@1-%d", "printf", "@1 is not a number here"),
-    *((text, "auto", "@1 is a number only with notation='at'") for text in ("s-@1", "s-{0..1}-@1", "s-%d-@1")),
-    *((text, "at", "@ is followed by the last") for text in ("p-@-1", "p-@@10", "a@", "@" + "1" * 19)),  # TPL-j
-    *((text, "auto", "numbers are %d") for text in ("%6d", "%0d", "%x", "%0-6d", "%", "50%.tar", "%0100d")),  # TPL-5
-    ("%d-%d", "auto", "more than one number"),
-    ("{0..999999999999}-{0..999999999999}", "auto", "too many names"),  # TPL-6
-    *((text, "auto", "the same name") for text in ("{1..11}{1..11}", "{1..11}1{1..11}", "{1..11}{3..5}{1..11}")),
-    ("pipe:cat > out.tar", "auto", "a command for shards needs a number"),
+    ("s-{0..3}-%d", "%d is not a number here"),
+    *((text, "@1 is not a number here") for text in ("s-{0..1}-@1", "s-%d-@1")),
+    *((text, "@ is followed by the last") for text in ("p-@-@1", "p-@@10", "a@-@1", "@" + "1" * 19)),  # TPL-j
+    *((text, "numbers are %d") for text in ("%6d", "%0d", "%x", "%0-6d", "%", "50%.tar", "%0100d")),  # TPL-5
+    ("%d-%d", "more than one number"),
+    ("{0..999999999999}-{0..999999999999}", "too many names"),  # TPL-6
+    *((text, "the same name") for text in ("{1..11}{1..11}", "{1..11}1{1..11}", "{1..11}{3..5}{1..11}")),
+    ("pipe:cat > out.tar", "a command for shards needs a number"),
 ]  # fmt: skip
 
 
-@each_row(("text", "kind", "message"), WRONG)
-def test_wrong_templates(text: str, kind: Notation, message: str) -> None:
+@each_row(("text", "message"), WRONG)
+def test_wrong_templates(text: str, message: str) -> None:
     with pytest.raises(Usage, match=message):
-        parse_template(text, kind)
+        parse_template(text)
 
 
 @each_row(

@@ -311,7 +311,7 @@ def test_create_does_not_read_its_output(quick: None) -> None:
         ("tarkit cat missing.tar 2>&-", 1, ""),
         ("tarkit cat 'pipe:cat a.tar' -o b.tar <&- >&- 2>&-", 0, ""),
         ("tarkit cat a.tar -o 'pipe:cat > b.tar' <&- >&- 2>&-", 0, ""),
-        ("tarkit split a.tar -c 9 -o 'b%s.tar' --template printf <&- >&- 2>&-; tarkit cat a.tar -o b.tar", 0, ""),
+        ("tarkit split a.tar -c 9 -o 'b%s.tar' <&- >&- 2>&-; tarkit cat a.tar -o b.tar", 0, ""),
         ("tarkit --help >&-", 1, "Bad file descriptor"),
         ("printf 'a.txt text:1\\n' | tarkit create -o b.tar >&- 2>&-", 0, ""),
         ("tarkit create - -o b.tar <&-", 1, "Bad file descriptor"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarkit.api.arguments import check_choice
 from tarkit.api.output import Output, archives_output
 from tarkit.api.run import Run
 from tarkit.api.split import MapOptions
 from tarkit.errors import TarkitError, Usage, show, spell
-from tarkit.shards.template import Notation, ShardTemplate, parse_template
+from tarkit.shards.template import ShardTemplate, parse_template
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import ARCHIVE_SUFFIXES
@@ -41,13 +40,11 @@ class ShardNames(NamedTuple):
     Attributes:
         output: how shards are written.
         text: a template; with categories a directory.
-        notation: the notation of numbers in templates.
         extension: the suffix of names without one.
     """
 
     output: Output
     text: str
-    notation: Notation
     extension: str
 
     def find(self, run: Run, categories: MapOptions, storage: StoreOptions | None = None) -> ShardTemplates:
@@ -63,7 +60,7 @@ class ShardNames(NamedTuple):
             raise Usage(what, f"for example {option} out/")
         directory += "/" if directory and not directory.endswith("/") else ""
         try:
-            found = categories.read(run, directory, self.extension, self.notation, storage)
+            found = categories.read(run, directory, self.extension, storage)
         except TarkitError as error:
             raise Usage(str(error), error.hint) from None
         return ShardTemplates([category.template for category in found.categories], found, categories.on_unmatched)
@@ -76,7 +73,7 @@ class ShardNames(NamedTuple):
         if self.output.location.kind not in ("path", "url"):
             hint = f"{spell('post')} runs a command for each: {spell('post', 'scp {} host: && rm {}')}"
             raise Usage("shards are files or objects", hint)
-        return parse_template(with_suffix(text, self.extension), self.notation)
+        return parse_template(with_suffix(text, self.extension))
 
 
 def with_suffix(text: str, suffix: str) -> str:
@@ -87,7 +84,6 @@ def with_suffix(text: str, suffix: str) -> str:
 
 def shard_names(
     template: str | os.PathLike[str] | None,
-    notation: Notation = "auto",
     ext: str | None = None,
     compress: str | None = None,
     fsync: bool = False,
@@ -98,7 +94,6 @@ def shard_names(
 
     Args:
         template: a template or a directory; None: `DEFAULT_NAME`.
-        notation: the notation of numbers in the template.
         ext: the suffix of names without one, `.tar` by default.
         compress, fsync: how shards are written.
         storage: how they are reached, if they are URLs.
@@ -106,11 +101,10 @@ def shard_names(
     Raises:
         Usage: the output is stdout, or the suffix is not one of archives.
     """
-    check_choice("notation", notation, Notation)
     text = DEFAULT_NAME if template is None else os.fspath(template)
     if text == "-":
         raise Usage("shard writes numbered files, not stdout", f"name them with {spell('output')} 'out-%06d.tar'")
     extension = ".tar" if ext is None else "." + ext.removeprefix(".")
     if extension not in ARCHIVE_SUFFIXES:
         raise Usage(f"{spell('ext')} {show(ext or '')}: not a suffix of archives", " ".join(ARCHIVE_SUFFIXES))
-    return ShardNames(archives_output(text, compress, fsync, options=storage), text, notation, extension)
+    return ShardNames(archives_output(text, compress, fsync, options=storage), text, extension)

@@ -20,7 +20,6 @@ from tarkit.packing.options import parse_division, parse_files, parse_samples
 from tarkit.packing.packer import PackOptions
 from tarkit.packing.transform import OnMissing, Rename
 from tarkit.shards.limits import SizeRule
-from tarkit.shards.template import Notation
 from tarkit.shards.writer import Shard
 from tarkit.stores.store import StoreOptions, parse_options
 
@@ -48,7 +47,6 @@ class Plan:
         self,
         chosen: PlanOptions | str,
         start: Callable[[], Run],
-        notation: Notation = "auto",
         ext: str | None = None,
         storage: StoreOptions | None = None,
     ) -> None:
@@ -56,7 +54,7 @@ class Plan:
         a run."""
         self._chosen = chosen
         self._start = start
-        self._naming = notation, ext
+        self._ext = ext
         self._storage = storage
         self._names(None)  # raises
         self.classes: list[str] = []
@@ -164,7 +162,7 @@ class Plan:
         fsync: bool = False,
         storage: StoreOptions | None = None,
     ) -> ShardNames:
-        return shard_names(template, *self._naming, compress, fsync, storage=storage)
+        return shard_names(template, self._ext, compress, fsync, storage=storage)
 
     def _tree(self) -> PlanOptions:
         if isinstance(self._chosen, str):
@@ -208,7 +206,6 @@ def plan(
     map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = None,
     update: bool = False,
     ext: str | None = None,
-    notation: Notation = "auto",
     on_problem: Callable[[str], None] | None = None,
     tmpdir: str | None = None,
     storage_options: Mapping[str, object] | None = None,
@@ -229,7 +226,7 @@ def plan(
             it. `classes` is a file with the names of the classes, one a line; they are written to the file
             `classes_out`.
         join: `"TABLE:COLUMN"`: add the other columns of a table as fields; COLUMN has keys or names of files.
-        map, map_sep, first_match, unmatched, on_unmatched, on_bad_line, notation: as for `Dataset.split`.
+        map, map_sep, first_match, unmatched, on_unmatched, on_bad_line: as for `Dataset.split`.
         keep_junk: pack files of file managers too: `.DS_Store`, `Thumbs.db`, `desktop.ini`, `._*`, `__MACOSX/`.
         storage_options: how URLs of the directory, its objects and files to read are reached, as for `tarkit.open`.
         update: plan only samples that are in no shard yet. Others: as in `tarkit shard --help-all`.
@@ -246,7 +243,7 @@ def plan(
     division = parse_division(count, size, size_rule, shards, even, dirs, sort)
     series, storage = MapOptions(map, **categories), parse_options(storage_options)
     chosen = PlanOptions(os.fspath(directory), files, samples, division, series, update, storage=storage)
-    return Plan(chosen, lambda: Run(tmpdir=tmpdir, on_problem=on_problem), notation, ext)
+    return Plan(chosen, lambda: Run(tmpdir=tmpdir, on_problem=on_problem), ext)
 
 
 def load_plan(
