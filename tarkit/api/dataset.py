@@ -915,7 +915,7 @@ class Dataset(Chain):
         parts: str | Mapping[str, object] | int | None = None,
         group: str | None = None,
         group_field: str | None = None,
-        salt: str | None = None,
+        seed: int | None = None,
         stratify: str | None = None,
         map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = None,
         start: int | None = None,
@@ -931,18 +931,19 @@ class Dataset(Chain):
         """Write numbered shards. A sample stays whole, and a shard gets its name when it is complete.
 
         Args:
-            template: the names, `"train-%06d.tar"`, `"train-{000..099}.tar"` or `"train-@099.tar"`; with `map` the directory.
+            template: the names, `"train-%06d.tar"` or `"train-{000..099}.tar"`; with `map` the directory.
             count, size: samples and bytes (a number or `"500M"`) in a shard at most. Without a limit it is 1 GB.
             size_rule: `"tar"`: no tar exceeds `size`; `"content"`: a shard closes once its contents reach it.
             max_shards: the number of shards to write at most.
             shards: the number of shards, with equally many samples, or with `even="size"` about equally many bytes.
-            parts: `{"train": 0.9, "val": 0.1}`, or a number of folds: a series for each. The name of a part replaces
-                `{part}` in the template; without it, it is put before the name of the file.
+            parts: `{"train": 0.9, "val": 0.1}`, or a number of equal parts: a series for each. The name of a part
+                replaces `{part}` in the template; without it, it is put before the name of the file.
+            seed: with `parts`: another number gives other parts.
             map: a series for each category: `{"cats-%d.tar": ["cat/.*"]}`, or a file with such JSON, or with lines.
             start: the number of the first shard; `append` continues existing series, `force` replaces their shards.
             post, manifest: a command that runs after each shard; a file for a table of the shards.
             compress, fsync, storage_options: as for `write`.
-            **categories: with `map`: map_sep, first_match, unmatched, on_unmatched, on_bad_line.
+            **categories: with `map`: map_sep, unmatched.
 
         Other arguments are the options of `tarkit split`.
 
@@ -971,7 +972,7 @@ class Dataset(Chain):
             parts=parts,
             group=group,
             group_field=group_field,
-            salt=salt,
+            seed=seed,
             stratify=stratify,
             categories=MapOptions(map, **categories),
             start=start,

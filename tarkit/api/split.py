@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from tarkit import errors
 from tarkit.api.arguments import check_at_least, check_choice
 from tarkit.api.output import Output, archives_output
 from tarkit.api.write import ShardsOutput, write_equal
@@ -28,17 +27,12 @@ if TYPE_CHECKING:
     from tarkit.shards.categories import Map
     from tarkit.shards.partition import Partition
 
-Reaction = Literal["error", "warn", "skip"]
-
 
 class CategoryArguments(TypedDict, total=False):
     """Arguments of a map besides `map` itself, as the options of `tarkit split`."""
 
     map_sep: str | None
-    first_match: bool
     unmatched: str | None
-    on_unmatched: Reaction
-    on_bad_line: Reaction
 
 
 @dataclass(frozen=True)
@@ -48,10 +42,7 @@ class MapOptions:
     Attributes:
         map: its file, its JSON, or a dict; None without a map.
         map_sep: the separator of the columns in the file.
-        first_match: whether the first of several categories is taken.
         unmatched: the template of samples in no category.
-        on_unmatched: what becomes of these samples without such a template.
-        on_bad_line: what becomes of invalid lines.
 
     Raises:
         Usage: there is no map, but other options are given.
@@ -59,20 +50,11 @@ class MapOptions:
 
     map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = None
     map_sep: str | None = None
-    first_match: bool = False
     unmatched: str | None = None
-    on_unmatched: Reaction = "warn"
-    on_bad_line: Reaction = "error"
 
     def __post_init__(self) -> None:
-        check_choice("on_unmatched", self.on_unmatched, Reaction)
-        check_choice("on_bad_line", self.on_bad_line, Reaction)
-        given = (self.map_sep, self.first_match, self.unmatched, self.on_unmatched, self.on_bad_line)
-        if self.map is None and given != (None, False, None, "warn", "error"):
-            *most, last = map(spell, ("map_sep", "first_match", "unmatched", "on_unmatched", "on_bad_line"))
-            raise Usage(f"{', '.join(most)} and {last} require {spell('map')}")
-        if self.unmatched is not None and self.on_unmatched != "warn":
-            raise Usage(f"{spell('unmatched')} and {spell('on_unmatched')}: choose one")
+        if self.map is None and (self.map_sep, self.unmatched) != (None, None):
+            raise Usage(f"{spell('map_sep')} and {spell('unmatched')} require {spell('map')}")
 
     @property
     def spec(self) -> str | None:
@@ -100,11 +82,9 @@ class MapOptions:
         return read_map(
             spec,
             unmatched=self.unmatched,
-            first_match=self.first_match,
             sep=self.map_sep,
             extension=extension,
             directory=directory,
-            bad_line={"error": None, "warn": run.warn, "skip": lambda line: None}[self.on_bad_line],
             storage=storage,
         )
 
@@ -132,7 +112,7 @@ class SplitOptions:
     parts: str | Mapping[str, object] | int | None = None
     group: str | None = None
     group_field: str | None = None
-    salt: str | None = None
+    seed: int | None = None
     stratify: str | None = None
     categories: MapOptions = MapOptions()
     start: int | None = None
@@ -164,11 +144,11 @@ class SplitOptions:
 
     def _check_series(self) -> None:
         if self.categories.map is not None and self.parts is not None:
-            raise Usage(f"{spell('map')} and {self.parts_option} cannot be used together")
-        rules = ("group", "group_field", "salt", "stratify")
+            raise Usage(f"{spell('map')} and {spell('parts')} cannot be used together")
+        rules = ("group", "group_field", "seed", "stratify")
         given = [name for name in rules if getattr(self, name) is not None]
         if given and self.parts is None:
-            raise Usage(f"{spell(given[0])} requires {self.parts_option}")
+            raise Usage(f"{spell(given[0])} requires {spell('parts')}")
         if self.stratify is not None and len(given) > 1:
             raise Usage(f"{spell('stratify')} uses no hash: it cannot be used with {spell(given[0])}")
         if self.group is not None and self.group_field is not None:
@@ -195,14 +175,7 @@ class SplitOptions:
         """The option that requests several series, if any."""
         if self.categories.map is not None:
             return spell("map")
-        return None if self.parts is None else self.parts_option
-
-    @property
-    def parts_option(self) -> str:
-        """What messages call `parts`: for the command line it is --parts or --folds."""
-        if not errors.command_line or isinstance(self.parts, str):
-            return spell("parts")
-        return "--parts or --folds" if self.parts is None else "--folds"
+        return None if self.parts is None else spell("parts")
 
     @property
     def limited(self) -> bool:
@@ -218,16 +191,11 @@ class SplitOptions:
         parts = self.parts
         if parts is None:
             return None
-        from tarkit.shards.partition import Partition, folds, parse_parts
+        from tarkit.shards.partition import Partition, parse_parts
 
         if isinstance(parts, Mapping):
             parts = ",".join(name if share is None else f"{name}={share}" for name, share in parts.items())
-        if isinstance(parts, str):
-            found = parse_parts(parts)
-        else:
-            check_at_least(2, parts=parts)
-            found = folds(parts)
-        return Partition(found, self.group, self.group_field, self.salt, self.stratify)
+        return Partition(parse_parts(str(parts)), self.group, self.group_field, self.seed, self.stratify)
 
     def count_shards(self, template: ShardTemplate) -> int:
         """Return the number of equal shards: that of `shards`, else of the names of a template. Raises Usage."""
@@ -278,7 +246,7 @@ class SplitOptions:
         if partition is not None:
             return self._plan_parts(run, partition, template, output)
         if PART in template:
-            raise Usage(f"{PART} in a name needs {self.parts_option}")
+            raise Usage(f"{PART} in a name needs {spell('parts')}")
         return SplitPlan(output, [SeriesSpec("", self._parse(template))])
 
     def _plan_parts(self, run: Run, partition: Partition, template: str, output: Output) -> SplitPlan:
@@ -308,7 +276,7 @@ class SplitOptions:
         extension = codec.suffixes[0] if codec else ".tar"
         found = self.categories.read(run, directory.removeprefix("file:"), extension, self.storage)
         series = [SeriesSpec(category.text, category.template) for category in found.categories]
-        return SplitPlan(output, series, ByMap(found, self.categories.on_unmatched))
+        return SplitPlan(output, series, ByMap(found))
 
     def _output(self, template: str) -> Output:
         """Return where shards are written and how. Raises Usage for stdout."""
@@ -381,6 +349,6 @@ def _report_series(run: Run, output: ShardsOutput, writer: SplitWriter) -> None:
     assign = output.assign
     if isinstance(assign, ByMap):
         run.facts["unmatched"] = assign.unmatched
-        if assign.unmatched and assign.on_unmatched == "warn":
+        if assign.unmatched:
             what = "1 sample is" if assign.unmatched == 1 else f"{assign.unmatched} samples are"
             run.warn(f"{what} in no category of {assign.map.name} and left out, {show(assign.first)} first")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from tarkit.api.split import MapOptions
 from tarkit.cli import options
-from tarkit.cli.command import choice, option
-
-REACTIONS = "error|warn|skip"
-ALIASES = {"abort": "error", "ignore": "skip", "exclude": "skip"}
+from tarkit.cli.command import option
 
 categories = options.group(
     "categories",
@@ -20,24 +17,11 @@ categories = options.group(
         more='It is JSON, {"cats-%06d.tar": ["cat/.*", "glob:pets/cat*"]}, or lines PATTERN TEMPLATE.',
     ),
     option("Categories", "--map-sep", metavar="TEXT", help="Column separator in FILE.  [default: blanks]"),
-    option("Categories", "--first-match", is_flag=True, help="Take the first of several categories, else fail."),
-    option("Categories", "--unmatched", metavar="TEMPLATE", help="Shards for samples in no category."),
-    choice(
+    option(
         "Categories",
-        "--on-unmatched",
-        choices=REACTIONS,
-        default="warn",
-        aliases=ALIASES,
-        metavar="HOW",
-        help="No category: error, warn, skip.",
-        more="With warn they are counted; with skip they are left out silently.",
-    ),
-    choice(
-        "Categories",
-        "--on-bad-line",
-        choices=REACTIONS,
-        aliases=ALIASES,
-        metavar="HOW",
-        help="Malformed line: error, warn, skip.",
+        "--unmatched",
+        metavar="TEMPLATE",
+        help="Shards for samples in no category.",
+        more="Without it such samples are left out and counted.",
     ),
 )

@@ -24,12 +24,17 @@ FIRST = ("Input", "Output")  # then the sections of the command itself
 LAST = ("Select", "Fields", "Problems", "Jobs", "URLs", "Messages")
 URL_OPTIONS = ("endpoint_url", "anonymous", "net_retries", "net_timeout", "cache", "cache_size", "noeof", "rewrite")
 _TEMPLATE = {"--template": "numbers in -o are %06d, {000..099} or @00099"}
+_MAP = {
+    "--first-match": "make the patterns of the map exclusive",
+    "--on-unmatched": "--unmatched TEMPLATE writes samples in no category; without it they are counted",
+    "--on-bad-line": "correct the line, or begin it with '# '",
+}
 REMOVED: dict[str, dict[str, str]] = {
     "": {},
-    "shard": _TEMPLATE,
+    "shard": _TEMPLATE | _MAP,
     "shuffle": _TEMPLATE,
     "sort": _TEMPLATE,
-    "split": _TEMPLATE,
+    "split": _TEMPLATE | _MAP | {"--folds": "--parts K is K equal parts", "--salt": "--seed S changes the hash"},
 }
 """Options that commands had, and the other way: hints of the errors. Those of all commands are in the row ""."""
 WHOLE_RUN = ("progress", "report")  # common options that are for a whole run of jobs

@@ -326,8 +326,8 @@ def shard_names(default: str) -> Decorator:
         "template",
         metavar="TEMPLATE",
         help=f"Names, or URLs.  [default: {default}]",
-        more="The number of a shard is %06d, or {0000..4096..8} or @04096 with a last one; without one, -%06d goes before "
-        f"the suffix. {WRITABLE}",
+        more="The number of a shard is %06d; with a last one, {0000..4096..8} or @04096. Without a number, -%06d goes "
+        f"before the suffix. {WRITABLE}",
     )
     return lambda function: template(COMPRESS(FSYNC(function)))
 

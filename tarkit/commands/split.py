@@ -12,7 +12,6 @@ from tarkit.cli import options
 from tarkit.cli.category_options import categories
 from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import ConsoleRun, aligned, current
-from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.limits import DEFAULT_SIZE
@@ -28,7 +27,7 @@ EXAMPLES = (
 )
 COST = (
     "One pass: each byte is read and written once, contents are not decoded. Memory does not grow with the data. -n "
-    "and --even count first: two passes, and temporary space for streams and compressed inputs.\f --parts, --folds and "
+    "and --even count first: two passes, and temporary space for streams and compressed inputs.\f --parts and "
     "--map have a shard open for each part or category, each with up to 0.5 MB and what its codec takes; each name is "
     "matched against all patterns of a map; --stratify keeps counts of each class. In one series without --post, a "
     "shard may begin while the one before is still copied. --max-shards reads the headers of the rest, and a stream to "
@@ -95,9 +94,9 @@ COST = (
     metavar="A=0.9,B=0.1",
     help="Parts by a hash of the key: {part}, or PART-TEMPLATE.",
     more="The name of a part, such as train, replaces {part} in TEMPLATE; without it, it is put before the name. "
+    "A number K is K equal parts: fold-0, fold-1 and so on. "
     "Shares are 0.1, 1/10 or 10%, and a part without one gets the rest.",
 )
-@option("Parts", "--folds", type=click.IntRange(2, 9999), metavar="K", help="K equal parts: fold-0, fold-1 ...")
 @option(
     "Parts",
     "--group",
@@ -106,7 +105,6 @@ COST = (
     more="If REGEX has a group, keys in which it matched the same text.",
 )
 @option("Parts", "--group-field", metavar="FIELD", help="Keep samples with equal FIELD together.")
-@option("Parts", "--salt", metavar="TEXT", help="Change the hash, to get other parts.")
 @option(
     "Parts",
     "--stratify",
@@ -124,7 +122,6 @@ def split(
     policy: Policy,
     categories: MapOptions,
     parts: str | None,
-    folds: int | None,
     **given: Any,
 ) -> None:
     """Cut archives into shards by number of samples or size.
@@ -133,14 +130,15 @@ def split(
     SIZE has a shard to itself. No shard is empty. A shard appears under its name when it is complete.
 
     \f
-    --parts, --folds and --map write several series at once, each with its own numbers and limits. With --parts and
-    --folds the part of a sample depends only on its key and --salt, also when the set grows; with --stratify it depends
-    on the samples before it.
+    --parts and --map write several series at once, each with its own numbers and limits. With --parts the part of a
+    sample depends only on its key and --seed, also when the set grows; with --stratify it depends on the samples before
+    it.
     """
     run = current()
-    if parts is not None and folds is not None:
-        raise Usage("--parts and --folds cannot be used together")
-    chosen = SplitOptions(**given, parts=parts if folds is None else folds, categories=categories)
+    seed = click.get_current_context().params["seed"] if parts is not None else None
+    if given["stratify"] is not None and select.sample is not None:
+        seed = None  # that of --sample
+    chosen = SplitOptions(**given, parts=parts, seed=seed, categories=categories)
     data = for_run(run, inputs, shard_slice).filter_samples(select)
     write_split(data, run, chosen, digest=chosen.manifest is not None)
     if unmatched := run.facts.get("unmatched"):

@@ -194,7 +194,7 @@ def plan_notes(tree: Tree, transform: SampleTransform, names: OddNames) -> Itera
     if rule.unmatched:
         what = f"{spell('key')}: names without a match, which are their own keys"
         yield PlanNote(f"{what}: {rule.unmatched} of {tree.files}")
-    if transform.map is not None and transform.unmatched and transform.on_unmatched == "warn":
+    if transform.map is not None and transform.unmatched:
         what = f"samples in no category, left out: {transform.unmatched}, {show(transform.unmatched_first)} first"
         yield PlanNote(f"{what}; {spell('unmatched')} packs them")
     if required is not None and required.lacking + required.others:

@@ -106,7 +106,6 @@ class SampleTransform:
 
     `source` returns the source of a file. `known` has the entries of existing shards, with their sizes: samples whose
     files are all in it are left out (--update).
-    `on_unmatched` says what a sample in no category of the map is: an error, or (warn, skip) left out.
 
     Files whose new names have no key are no samples: nothing is required of them or added, and those in no category
     are left out and counted in `keyless_out`.
@@ -125,7 +124,6 @@ class SampleTransform:
     classes: Classes | None = None
     known: dict[bytes, int] | None = None
     tmpdir: str | None = None
-    on_unmatched: str = "warn"
     unmatched: int = 0
     unmatched_first: bytes = b""
     known_samples: int = 0
@@ -172,9 +170,6 @@ class SampleTransform:
                 if found is None:
                     self.unmatched_first = self.unmatched_first if self.unmatched else key
                     self.unmatched += 1
-                    if self.on_unmatched == "error":
-                        what = f"sample {show(key)} is in no category of {self.map.name}"
-                        raise TarkitError(what, f"{spell('unmatched')} TEMPLATE packs such samples")
                     continue
                 category = found.place
             added = [] if self.join is None else self.join.fields(key, files)

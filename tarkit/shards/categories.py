@@ -18,9 +18,8 @@ A pattern is a regular expression (`patterns.py`) that is searched anywhere in t
    Else each name is looked up by itself:
 2. In lines, patterns that match a whole name precede those that match a part. Patterns that match anything, such as
    `.*`, do not.
-3. All patterns that match must be of one category; with `first_match` the first in the map decides, without rule 2.
-4. All names with a category must have the same, and names without one follow; with `first_match` the first in the map
-   decides.
+3. All patterns that match must be of one category.
+4. All names with a category must have the same, and names without one follow.
 
 Each category has its own template and counts by itself; a template without a suffix gets one. The behaviour of ishard
 and dSort, and the differences, are in docs/formats.
@@ -31,12 +30,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
-from tarkit.shards.patterns import GLOB, Finder
+from tarkit.shards.patterns import GLOB, compile_pattern
 from tarkit.shards.template import ShardTemplate, parse_template
 from tarkit.stores import schemes
 from tarkit.stores.store import StoreOptions
@@ -45,6 +45,7 @@ from tarkit.streams.text import file_label, open_file
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])', re.DOTALL)
+_PLAIN = re.compile(r"[A-Za-z0-9_./ -]+")  # as most names; a valid expression
 _COMPARED = 1000  # names of all templates that are compared before anything is written
 
 
@@ -56,10 +57,25 @@ class Category(NamedTuple):
     template: ShardTemplate
 
 
-class _Rule(NamedTuple):
-    place: int
+@dataclass(eq=False)
+class _Rule:
+    """A pattern of a category; with `whole`, it precedes others where it matches a whole name.
+
+    A million keys can be patterns: those that look like a name are compiled when a name is not among them.
+    """
+
+    text: str
     category: Category
-    whole: bool  # where it matches a whole name, it precedes others
+    whole: bool
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return compile_pattern(self.text)
+
+    def is_name(self, name: str) -> bool:
+        """Return whether the pattern matches the whole of a name; one that matches anything, as `.*` does, does not."""
+        anything = any(self.pattern.fullmatch(text) for text in ("", "/"))
+        return self.whole and not anything and self.pattern.fullmatch(name) is not None
 
 
 @dataclass
@@ -72,10 +88,7 @@ class Map:
     name: str
     categories: list[Category] = field(default_factory=list)
     unmatched: Category | None = None
-    first_match: bool = False
-    _exact: dict[bytes, _Rule] = field(default_factory=dict)
-    _rules: list[_Rule] = field(default_factory=list)
-    _finder: Finder = field(default_factory=Finder)
+    _rules: dict[bytes, _Rule] = field(default_factory=dict)
 
     def category(self, names: Iterable[bytes], key: bytes | None = None) -> Category | None:
         """Return the category of a sample with files of these names; `unmatched`, which may be None, if none matches.
@@ -84,13 +97,11 @@ class Map:
         """
         names = list(names)
         keyed = names if key is None else [key, *names]
-        found = [(name, self._exact[name]) for name in keyed if name in self._exact]
+        found = [(name, self._rules[name]) for name in keyed if name in self._rules]
         if not found:
             found = [(name, rule) for name in names if (rule := self._of_name(name)) is not None]
             if not found:
                 return self.unmatched
-        if self.first_match:
-            return min(found, key=lambda each: each[1].place)[1].category
         first, rule = found[0]
         for name, other in found:
             if other.category is not rule.category:
@@ -100,30 +111,25 @@ class Map:
 
     def _of_name(self, name: bytes) -> _Rule | None:
         text = os.fsdecode(name)
-        hits = [self._rules[number] for number in self._finder.find(text)]
-        if self.first_match:
-            return hits[0] if hits else None
+        hits = [rule for rule in self._rules.values() if rule.pattern.search(text)]
         if any(hit.category is not hits[0].category for hit in hits):
-            hits = [hit for hit in hits if hit.whole and self._finder.whole(hit.place, text)] or hits
+            hits = [hit for hit in hits if hit.is_name(text)] or hits
         for hit in hits:
             if hit.category is not hits[0].category:
                 raise self._torn(f"{show(name)} is of {show(hits[0].category.text)} and of {show(hit.category.text)}")
         return hits[0] if hits else None
 
     def _torn(self, what: str) -> TarkitError:
-        hint = f"make the patterns exclusive, or take the first with {spell('first_match')}"
-        return TarkitError(f"{self.name}: {what}", hint)
+        return TarkitError(f"{self.name}: {what}", "make the patterns exclusive")
 
 
 def read_map(
     spec: str,
     *,
     unmatched: str | None = None,
-    first_match: bool = False,
     sep: str | None = None,
     extension: str = ".tar",
     directory: str = "",
-    bad_line: Callable[[str], None] | None = None,
     storage: StoreOptions | None = None,
 ) -> Map:
     """Read the map in the file `spec`, or in `spec` itself: JSON that begins with a brace, if no file has that name.
@@ -131,11 +137,9 @@ def read_map(
     Args:
         spec: path, URL or JSON.
         unmatched: template of samples in no category.
-        first_match: whether the first category in the map decides between several.
         sep: separator of the two fields of a line.
         extension: suffix for templates without one.
         directory: prefix of all templates, empty or with a slash at its end.
-        bad_line: called with a message for each invalid line, which is skipped; None: such a line is an error.
         storage: how a URL is reached.
 
     Raises:
@@ -143,7 +147,7 @@ def read_map(
             twice, a template is invalid, or two categories would have a name of a shard in common.
     """
     name, text, lines = _text_of(spec, spell("map"), storage)
-    found = Map(name, first_match=first_match)
+    found = Map(name)
     known: dict[str, Category] = {}
     seen: dict[str, str] = {}
 
@@ -156,17 +160,15 @@ def read_map(
             found.categories.append(known[template])
         return known[template]
 
-    for where, pattern, template in _lines(name, text, sep, bad_line) if lines else _json(name, text):
+    for where, pattern, template in _lines(name, text, sep) if lines else _json(name, text):
         own = category(where, template)
         if pattern is None:
             continue
         if pattern in seen:
             raise TarkitError(f"{where}: {show(pattern)} occurs twice, first at {seen[pattern]}")
         seen[pattern] = where
-        _add(found._finder, where, pattern)
-        rule = _Rule(len(seen) - 1, own, lines and not found._finder.anything(len(seen) - 1))
-        found._rules.append(rule)
-        found._exact[os.fsencode(pattern)] = rule
+        _check(where, pattern)
+        found._rules[os.fsencode(pattern)] = _Rule(pattern, own, lines)
     if not seen:
         raise TarkitError(f"{name}: no pattern in this map")
     if unmatched is not None:
@@ -197,12 +199,14 @@ def _template(directory: str, text: str, extension: str) -> ShardTemplate:
     return parse_template(directory + text + suffix, hint=None)
 
 
-def _add(finder: Finder, where: str, pattern: str) -> None:
+def _check(where: str, pattern: str) -> None:
+    """Raise TarkitError for a pattern that is not valid."""
     try:
         if pattern in ("", GLOB):
             raise re.error("it is empty")
         os.fsencode(pattern)  # JSON can spell half a surrogate pair
-        finder.add(pattern)
+        if not _PLAIN.fullmatch(pattern):
+            compile_pattern(pattern)
     except (re.error, RecursionError, OverflowError, ValueError) as error:
         hint = "a glob has the prefix glob:" if "*" in pattern else None
         raise TarkitError(f"{where}: invalid regular expression {show(pattern)}: {error}", hint) from None
@@ -257,19 +261,14 @@ def _json(name: str, text: str) -> Iterator[tuple[str, str | None, str]]:
             yield where, pattern, template
 
 
-def _lines(
-    name: str, text: str, sep: str | None, bad_line: Callable[[str], None] | None
-) -> Iterator[tuple[str, str | None, str]]:
+def _lines(name: str, text: str, sep: str | None) -> Iterator[tuple[str, str | None, str]]:
     for number, line in enumerate(text.split("\n"), 1):
         line = line.strip()
         if not line or line == "#" or line.startswith("# "):
             continue
         parts = line.split(sep if sep is not None else "\t" if "\t" in line else None)
         fields = [part.strip() for part in parts]
-        if len(fields) == 2 and all(fields):
-            yield f"{name}:{number}", fields[0], fields[1]
-            continue
-        what = f"{name}:{number}: a line is PATTERN TEMPLATE, and this one has {len(fields)} fields"
-        if bad_line is None:
+        if len(fields) != 2 or not all(fields):
+            what = f"{name}:{number}: a line is PATTERN TEMPLATE, and this one has {len(fields)} fields"
             raise TarkitError(what, "a tab separates the two")
-        bad_line(f"{what}: skipped")
+        yield f"{name}:{number}", fields[0], fields[1]

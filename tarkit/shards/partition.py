@@ -2,14 +2,14 @@
 
 The part is decided by a hash of the key or of a group, or class by class, in the order of the samples.
 
-By hash, the part of a sample depends on its key, or its group, and on the salt alone: not on the order, the other
+By hash, the part of a sample depends on its key, or its group, and on the seed alone: not on the order, the other
 samples or the machine. So it stays the same when the set grows, and can be computed elsewhere:
 
-    u = the first 8 bytes of SHA-256(SALT NUL KEY), as a number, the highest byte first
+    u = the first 8 bytes of SHA-256(SEED NUL KEY), as a number, the highest byte first
     the part is the first one of which  u < floor(2**64 * the sum of the shares up to it)
 
-Without a salt, SALT has no bytes. In a shell, the 16 hexadecimal digits of u are
-`printf '%s\0%s' SALT KEY | sha256sum | cut -c -16`. A fold is a part with a share of 1/K. When shares change, only
+SEED has decimal digits; without a seed it has no bytes. In a shell, the 16 hexadecimal digits of u are
+`printf '%s\0%s' SEED KEY | sha256sum | cut -c -16`. When shares change, only
 samples at the moved boundaries change their part; a part that is split off the one before it moves no others."""
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from tarkit.shards.series import PART, Assign, SeriesSpec
 from tarkit.shards.template import ShardTemplate, split_last
 
 PLACES = 1 << 64
+MOST = 9999  # equal parts
 WHITE = " \t\n\r\v\f"  # white space around a value
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _SHARE = re.compile(r"([0-9]{0,20}\.?[0-9]{0,20}) ?(%?)|[0-9]{1,9}/[0-9]{1,9}")
@@ -51,9 +52,18 @@ class Part(NamedTuple):
 def parse_parts(text: str) -> list[Part]:
     """Return the parts of `train=0.9,val=0.1`; shares are decimals, `10%` or `1/3`, a part without one gets the rest.
 
-    Raises Usage: names that are not portable names of files, or come twice; shares that do not sum to 1.
+    A number K is K equal parts, `fold-0` and so on, with numbers of one length. Raises Usage: names that are not
+    portable names of files, or come twice; shares that do not sum to 1; a number that is not from 2 to 9999.
     """
     option = spell("parts")
+    if text.removeprefix("-").isdecimal():
+        count = int(text[:9])
+        if not 2 <= count <= MOST:
+            raise Usage(
+                f"{option} {text}: a number of parts is from 2 to {MOST}", f"one part has a name: {option} all=1"
+            )
+        width = len(str(count - 1))
+        return [Part(f"fold-{number:0{width}d}", Fraction(1, count)) for number in range(count)]
     found: dict[str, Fraction | None] = {}
     for word in text.split(","):
         name, equals, share = (each.strip() for each in word.partition("="))
@@ -74,15 +84,9 @@ def parse_parts(text: str) -> list[Part]:
     return [Part(name, 1 - known if share is None else share) for name, share in found.items()]
 
 
-def folds(count: int) -> list[Part]:
-    """Return `count` equal parts, named `fold-0` and so on, numbers padded with zeros to one length."""
-    width = len(str(count - 1))
-    return [Part(f"fold-{number:0{width}d}", Fraction(1, count)) for number in range(count)]
-
-
-def place(salt: bytes, group: bytes) -> int:
+def place(seed: bytes, group: bytes) -> int:
     """Return the place of a group, from 0 to 2**64 - 1."""
-    return int.from_bytes(sha256(salt + b"\0" + group).digest()[:8], "big")
+    return int.from_bytes(sha256(seed + b"\0" + group).digest()[:8], "big")
 
 
 @dataclass(frozen=True)
@@ -92,14 +96,14 @@ class Partition:
     Attributes:
         group: samples stay together whose keys match this regular expression with the same text in its group.
         group_field: samples stay together that have the same value of this field.
-        salt: changes the hash that decides.
+        seed: changes the hash that decides.
         stratify: a field; each part gets its share of each of its values, and no hash is used.
     """
 
     parts: Sequence[Part]
     group: str | None = None
     group_field: str | None = None
-    salt: str | None = None
+    seed: int | None = None
     stratify: str | None = None
 
     def series(self, text: str, parse: Callable[[str], ShardTemplate]) -> list[SeriesSpec]:
@@ -123,17 +127,17 @@ class Partition:
             group = KeyGroup(self.group)
         elif self.group_field is not None:
             group = FieldValue(self.group_field, policy)
-        return ByHash(self.parts, self.salt or "", group)
+        return ByHash(self.parts, "" if self.seed is None else str(self.seed), group)
 
 
 class ByHash:
     """The number of the part of a sample; None when it has no group and is left out."""
 
     def __init__(
-        self, parts: Sequence[Part], salt: str = "", group: Callable[[TarSample], bytes | None] | None = None
+        self, parts: Sequence[Part], seed: str = "", group: Callable[[TarSample], bytes | None] | None = None
     ) -> None:
         """`group` returns the bytes that are hashed in place of the key."""
-        self._salt = os.fsencode(salt)
+        self._seed = os.fsencode(seed)
         self._group = group
         self._bounds = [sum_ * PLACES // 1 for sum_ in accumulate(part.share for part in parts)]
 
@@ -144,7 +148,7 @@ class ByHash:
 
     def part_of(self, group: bytes) -> int:
         """Return the number of the part of a key or group."""
-        return bisect_right(self._bounds, place(self._salt, group))
+        return bisect_right(self._bounds, place(self._seed, group))
 
 
 class KeyGroup:
@@ -205,15 +209,13 @@ class ByMap:
         first: the key of the first of them.
     """
 
-    def __init__(self, categories: Map, on_unmatched: str) -> None:
-        """With `on_unmatched="error"` a sample in no category is an error, else it is left out."""
+    def __init__(self, categories: Map) -> None:
         self.map = categories
-        self.on_unmatched = on_unmatched
         self.unmatched = 0
         self.first = b""
 
     def __call__(self, sample: TarSample) -> int | None:
-        """Return the number of the category. Raises TarkitError when there are two."""
+        """Return the number of the category, None without one. Raises TarkitError when there are two."""
         sample.complete()
         names = (raw[0] for raw in sample.raw if raw[5] not in KEYLESS and split_name(raw[0]) is not None)
         found = self.map.category(names, sample.key)
@@ -222,10 +224,6 @@ class ByMap:
         if not self.unmatched:
             self.first = sample.key or b""
         self.unmatched += 1
-        if self.on_unmatched == "error":
-            what = f"{sample.source.name}: at {sample.start}: {show(self.first)} is in no category of {self.map.name}"
-            how = f"{spell('unmatched')} TEMPLATE writes such samples, {spell('on_unmatched', 'warn')} drops them"
-            raise TarkitError(what, how)
         return None
 
 

@@ -189,8 +189,7 @@ def test_the_command_line(data: tarkit.Dataset, run: Run) -> None:
         assert "--on-error skip leaves" in run("proc", "-c", "false", "a.tar", "-o", "o.tar", exit=1).stderr
         [line, *_] = run("proc", "--map", "f.py:f", "a.tar", "-o", "o.tar", exit=1).lines
         assert line.endswith("; --decode encodes other values by the name of the field"), "in a new interpreter"
-        assert "--map and --folds cannot" in run("split", "a.tar", "--folds", "2", "--map", "m", exit=2).stderr
-        assert "--salt requires --parts or --folds" in run("split", "a.tar", "--salt", "2", exit=2).stderr
+        assert "--map and --parts cannot" in run("split", "a.tar", "--parts", "2", "--map", "m", exit=2).stderr
     assert not errors.command_line
 
 
@@ -214,8 +213,6 @@ TABLES = (
 )  # the last writes command lines
 COMMAND_LINE = re.compile(r"\b(tar|tarkit|check|zip|hf|aws) .*--")
 COMMANDS_ONLY = {  # options without an argument, of pages and of commands
-    "--parts or --folds",
-    "--folds",
     "--map ",
     ": {epoch} needs --epochs N",
     "--load takes one argument, a list of inputs, not ",

@@ -135,12 +135,12 @@ def test_write_options(run: Run) -> None:
         ({"map": {"c-%d.tar": ["cat"], "sub/d-%d": ["dog"]}}, '--map {"c-%d.tar":["cat"],"sub/d-%d":["dog"]}'),
         ({"map": {"c": ["cat"]}, "unmatched": "r", "count": 2}, '--map {"c":["cat"]} --unmatched r -c 2'),
         (
-            {"map": {"c": ["cat/.*"], "d": ["a"]}, "first_match": True, "on_unmatched": "skip", "ext": "tgz"},
-            '--map {"c":["cat/.*"],"d":["a"]} --first-match --on-unmatched skip --ext tgz',
+            {"map": {"c": ["cat/.*"], "d": ["dog"]}, "ext": "tgz"},
+            '--map {"c":["cat/.*"],"d":["dog"]} --ext tgz',
         ),
         (
-            {"map": Path("lines"), "map_sep": ";", "on_bad_line": "warn", "sort": "-key"},
-            "--map lines --map-sep ; --on-bad-line warn --sort -key",
+            {"map": Path("lines"), "map_sep": ";", "sort": "-key"},
+            "--map lines --map-sep ; --sort -key",
         ),
         (
             {"label_from_dir": "cls", "classes_out": "o.txt", "match": "/"},
@@ -157,7 +157,7 @@ def test_all_files_of_the_command(options: dict[str, Any], words: str, run: Run)
     template = [options.pop("template")] if "template" in options else []
     for folder in ("cli", "api"):
         Path(folder, "sub").mkdir(parents=True)
-        Path(folder, "lines").write_text("cat/;c-%d\nmalformed\ndog/;d-%d\n")
+        Path(folder, "lines").write_text("cat/;c-%d\ndog/;d-%d\n")
     with chdir("cli"):
         run("shard", tree, "--manifest", "m.tsv", "--depfile", "d.mk", "--depfile-target", "all", *words.split())
         run("shard", tree, "--plan", "plan.tsv", *words.split())
@@ -376,7 +376,7 @@ def test_errors_of_outputs(here: Path) -> None:
         ({"shards": 2, "size": "9K"}, "shards and even cannot be used with count or size"),
         ({"even": True, "dirs": "collapse"}, "shards and even cannot be used with dirs='collapse'"),
         ({"shards": 2, "map": "m"}, "shards and even cannot be used with map"),
-        ({"first_match": True}, "map_sep, first_match, unmatched, on_unmatched and on_bad_line require map"),
+        ({"map_sep": ","}, "map_sep and unmatched require map"),
         ({"update": True, "label_from_dir": "cls"}, "update requires the numbers of the classes"),
         ({"ext": "nix"}, "ext 'nix': not a suffix of archives"),
     ],

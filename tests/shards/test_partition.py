@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError
 from tarkit.shards import partition as strata
-from tarkit.shards.partition import ByClass, ByHash, Part, folds, parse_parts, place
+from tarkit.shards.partition import ByClass, ByHash, Part, parse_parts, place
 from tests._tools import each_row
 
-# salt, key, the first eight bytes of SHA-256(SALT NUL KEY); these must never change
+# seed, key, the first eight bytes of SHA-256(SEED NUL KEY); these must never change
 HASHES = [
     ("", "", "6e340b9cffb37a98"),
     ("", "a", "022a6979e6dab7aa"),
@@ -23,7 +23,7 @@ HASHES = [
     ("salt", "train/0001", "e31ac2391e9f5797"),
 ]
 
-# the part in train=0.9,val=0.1 and in five folds, without and with salt; these must never change
+# the part in train=0.9,val=0.1 and in five folds, without and with a seed; these must never change
 GOLDEN = {
     "0": "0 0 4 0",
     "1": "0 1 0 4",
@@ -37,16 +37,16 @@ GOLDEN = {
 }
 
 
-@each_row(("salt", "key", "expected"), HASHES)
-def test_hashes(salt: str, key: str, expected: str) -> None:
+@each_row(("seed", "key", "expected"), HASHES)
+def test_hashes(seed: str, key: str, expected: str) -> None:
     """The hash has these golden vectors."""
-    assert f"{place(salt.encode(), key.encode()):016x}" == expected
+    assert f"{place(seed.encode(), key.encode()):016x}" == expected
 
 
 @each_row(("key", "expected"), GOLDEN.items())
 def test_parts_of_keys(key: str, expected: str) -> None:
     """The parts have these golden vectors."""
-    ways = [ByHash(parts, salt) for parts in (parse_parts("train=0.9,val=0.1"), folds(5)) for salt in ("", "x")]
+    ways = [ByHash(parts, seed) for parts in (parse_parts("train=0.9,val=0.1"), parse_parts("5")) for seed in ("", "x")]
     assert " ".join(str(way.part_of(key.encode())) for way in ways) == expected
 
 
@@ -69,9 +69,9 @@ def test_shares(text: str, expected: dict[str, Fraction]) -> None:
     assert dict(parse_parts(text)) == expected
 
 
-def test_folds_are_parts() -> None:
-    assert folds(3) == parse_parts("fold-0=1/3,fold-1=1/3,fold-2=1/3")
-    assert [part.name for part in folds(11)][::10] == ["fold-00", "fold-10"]
+def test_equal_parts() -> None:
+    assert parse_parts("3") == parse_parts("fold-0=1/3,fold-1=1/3,fold-2=1/3")
+    assert [part.name for part in parse_parts("11")][::10] == ["fold-00", "fold-10"]
 
 
 @settings(max_examples=20)
@@ -133,7 +133,7 @@ def test_the_total_has_its_shares(text: str) -> None:
 def test_dealing_depends_on_the_past_only() -> None:
     """A label is dealt by what came before it only."""
     labels = [b"%d" % (number * number % 11) for number in range(200)]
-    longer, shorter = ByClass(folds(3), lambda sample: None), ByClass(folds(3), lambda sample: None)
+    longer, shorter = ByClass(parse_parts("3"), lambda sample: None), ByClass(parse_parts("3"), lambda sample: None)
     assert [longer.deal(label) for label in labels][:80] == [shorter.deal(label) for label in labels[:80]]
 
 
@@ -145,4 +145,4 @@ def test_more_parts_than_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strata, "CLASSES", 3)
     with pytest.raises(TarkitError, match="stratify: over 3 classes"):
-        dealt(folds(2), [b"a", b"b", b"c", b"a", b"d"])
+        dealt(parse_parts("2"), [b"a", b"b", b"c", b"a", b"d"])

@@ -216,8 +216,7 @@ def _transform(
         from tarkit.packing.labels import Classes
 
         classes = Classes(wanted.labels, wanted.classes, chosen.storage, int(chosen.files.keep_root))
-    settings = (wanted.rule, source, wanted.rename, names.categories, required, join, classes, known, tmpdir)
-    return SampleTransform(*settings, on_unmatched=names.on_unmatched)
+    return SampleTransform(wanted.rule, source, wanted.rename, names.categories, required, join, classes, known, tmpdir)
 
 
 def _watch(run: Run, tree: Tree) -> Watch:

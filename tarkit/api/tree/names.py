@@ -26,12 +26,10 @@ class ShardTemplates(NamedTuple):
     Attributes:
         templates: one, or with `categories` one for each category.
         categories: the map from files to categories.
-        on_unmatched: what to do with a file that is in no category.
     """
 
     templates: list[ShardTemplate]
     categories: Map | None = None
-    on_unmatched: str = "error"
 
 
 class ShardNames(NamedTuple):
@@ -63,7 +61,7 @@ class ShardNames(NamedTuple):
             found = categories.read(run, directory, self.extension, storage)
         except TarkitError as error:
             raise Usage(str(error), error.hint) from None
-        return ShardTemplates([category.template for category in found.categories], found, categories.on_unmatched)
+        return ShardTemplates([category.template for category in found.categories], found)
 
     def _template(self) -> ShardTemplate:
         """Return the template where there is one for all shards."""

@@ -226,7 +226,7 @@ def plan(
             it. `classes` is a file with the names of the classes, one a line; they are written to the file
             `classes_out`.
         join: `"TABLE:COLUMN"`: add the other columns of a table as fields; COLUMN has keys or names of files.
-        map, map_sep, first_match, unmatched, on_unmatched, on_bad_line: as for `Dataset.split`.
+        map, map_sep, unmatched: as for `Dataset.split`.
         keep_junk: pack files of file managers too: `.DS_Store`, `Thumbs.db`, `desktop.ini`, `._*`, `__MACOSX/`.
         storage_options: how URLs of the directory, its objects and files to read are reached, as for `tarkit.open`.
         update: plan only samples that are in no shard yet. Others: as in `tarkit shard --help-all`.
