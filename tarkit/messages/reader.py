@@ -17,50 +17,76 @@ from tarkit.tar.generated import GeneratedArchive
 CUT = "the file was not written or not copied to its end: copy or make it again"
 
 
-class MessageReader(GeneratedArchive):
-    """A ByteReader of the archive with the samples of the sequence that `reader` reads.
+class MapArchive(GeneratedArchive):
+    """A ByteReader of the archive with the samples of the maps that the method `maps` of a subclass yields.
 
     Args:
-        reader: the sequence.
-        name: its name, for messages.
-        form: its format.
+        name: the name of the input, for messages.
         split: finds key and field in the name of an entry.
         encode_value: makes bytes of values that are none.
 
-    Raises:
-        MissingLibrary: the library of the format is not installed.
+    Attributes:
+        count: the number of samples so far.
+        whole: what the samples are in, for messages: nothing, or words such as " of a CBOR sequence".
+    """
+
+    whole = ""
+
+    def __init__(self, name: str, split: Split, encode_value: EncodeValue) -> None:
+        super().__init__(name)
+        self.count = 0
+        self._split = split
+        self._encode_value = encode_value
+
+    def maps(self) -> Iterator[tuple[object] | None]:
+        """Yield each map as a tuple of one; None where the next one is not there yet."""
+        raise NotImplementedError
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the samples, and nothing at all where the next one is not there yet.
+
+        Raises Problem `bad-data` for a map that is no sample, and for two samples in a row with one key, which would be
+        one sample in an archive.
+        """
+        last = None
+        try:
+            for item in self.maps():
+                if item is None:
+                    yield b""
+                    continue
+                key, archive = map_to_entries(item[0], self._split, self._encode_value)
+                if key == last:
+                    raise MalformedMap(f"the key {show(key)} is that of the sample before it as well")
+                self.count, last = self.count + 1, key
+                yield archive
+        except MalformedMap as error:
+            what = f"sample {self.count + 1}{self.whole} cannot be read: {error}"
+            raise Problem("bad-data", self.name, None, what, error.hint) from None
+
+
+class MessageReader(MapArchive):
+    """A ByteReader of the archive with the samples of the sequence, of the format `form`, that `reader` reads.
+
+    Raises MissingLibrary: the library of the format is not installed.
     """
 
     def __init__(self, reader: ByteReader, name: str, form: str, split: Split, encode_value: EncodeValue) -> None:
-        super().__init__(name)
+        super().__init__(name, split, encode_value)
         self.reader = reader
         self._title = MESSAGES[form].title
+        self.whole = f" of {self._title}"
         self._unpack = load_encoding(form, f"{name}: reading {self._title}").unpack
-        self._split = split
-        self._encode_value = encode_value
 
     def close(self) -> None:
         """Close the reader."""
         super().close()
         self.reader.close()
 
-    def pieces(self) -> Iterator[bytes]:
-        """Yield the samples.
-
-        Raises Problem: `truncated` for a sequence that ends inside a sample, `bad-data` for anything else that is no
-        sample, and for two samples in a row with one key, which would be one sample in an archive.
-        """
-        count, last = 0, None
+    def maps(self) -> Iterator[tuple[object]]:
+        """Yield the maps. Raises Problem `truncated` for a sequence that ends inside one."""
         try:
             for item in self._unpack(read_function(self.reader)):
-                key, archive = map_to_entries(item, self._split, self._encode_value)
-                if key == last:
-                    raise MalformedMap(f"the key {show(key)} is that of the sample before it as well")
-                count, last = count + 1, key
-                yield archive
+                yield (item,)
         except IncompleteMap:
-            what = f"{self._title} ends inside sample {count + 1}"
+            what = f"{self._title} ends inside sample {self.count + 1}"
             raise Problem("truncated", self.name, None, what, CUT) from None
-        except MalformedMap as error:
-            what = f"sample {count + 1} of {self._title} cannot be read: {error}"
-            raise Problem("bad-data", self.name, None, what, error.hint) from None

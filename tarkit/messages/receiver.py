@@ -11,9 +11,9 @@ from time import monotonic
 from typing import TypeGuard
 
 from tarkit.errors import Problem, show
-from tarkit.messages.maps import EncodeValue, MalformedMap, Split, load_encoding, map_to_entries, unpack_frame
+from tarkit.messages.maps import EncodeValue, MalformedMap, Split, load_encoding, unpack_frame
+from tarkit.messages.reader import MapArchive
 from tarkit.messages.sockets import END, Link, SocketAddress, Sockets
-from tarkit.tar.generated import GeneratedArchive
 
 GRACE = 1.0
 """Seconds that a frame may take from the thread of ZeroMQ to here after the connection that it came from has closed."""
@@ -21,13 +21,12 @@ GRACE = 1.0
 CLOSING = 5.0  # seconds that senders get to close their connections first, after the end
 
 
-class SocketReader(GeneratedArchive):
+class SocketReader(MapArchive):
     """A ByteReader of the archive with the samples that come through sockets.
 
     Args:
         address: what the URL says.
-        split: finds key and field in the name of an entry.
-        encode_value: makes bytes of values that are none.
+        split, encode_value: as for `MapArchive`.
         tell: called with a line when senders have not come for a while.
 
     Raises:
@@ -38,11 +37,9 @@ class SocketReader(GeneratedArchive):
     def __init__(
         self, address: SocketAddress, split: Split, encode_value: EncodeValue, tell: Callable[[str], None]
     ) -> None:
-        super().__init__(address.name)
+        super().__init__(address.name, split, encode_value)
         load_encoding("msgpack", address.name, "zmq")
         self._address = address
-        self._split = split
-        self._encode_value = encode_value
         self._sockets = Sockets(address, tell)
         self._ended = 0  # end frames
         self._behind = False  # whether a sample came after the end of its sender
@@ -53,39 +50,28 @@ class SocketReader(GeneratedArchive):
         self._sockets.close()
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the samples, and nothing at all where the next one is not there yet.
-
-        Raises Problem: `truncated` if a sender closes its connection before the end, or nothing comes for too long;
-            `bad-data` for a frame that is no sample, and two in a row with the same key.
-        """
-        count, last = 0, None
-        try:
-            for item in self._items():
-                if item is None:
-                    yield b""
-                    continue
-                key, archive = map_to_entries(item[0], self._split, self._encode_value)
-                if key == last:
-                    raise MalformedMap(f"the key {show(key)} is that of the sample before it as well")
-                count, last = count + 1, key
-                yield archive
-        except MalformedMap as error:
-            what = f"sample {count + 1} cannot be read: {error}"
-            raise Problem("bad-data", self.name, None, what, error.hint) from None
+        """Yield the samples. Raises Problem `truncated` for those that are lost; see `MapArchive` and `maps`."""
+        yield from super().pieces()
         behind = [self._behind, *map(self._is_behind, self._sockets.links)]
         self._sockets.stop()
         if self._address.ends and self._sockets.peers > self._ended:
             what = (
                 "a sender has connected after the end of the others, while this socket was closed: its samples are lost"
             )
-            raise Problem("truncated", self.name, None, what, "senders=2 waits for the end of 2 senders")
+            raise self._truncated(what, "senders=2 waits for the end of 2 senders")
         if any(behind):
-            what = f"a sample came behind the end of its sender, after {count} samples"
-            raise Problem("truncated", self.name, None, what, "see what sends: an end frame is its last one")
+            what = f"a sample came behind the end of its sender, after {self.count} samples"
+            raise self._truncated(what, "see what sends: an end frame is its last one")
         self._sockets.close()
 
-    def _items(self) -> Iterator[tuple[object] | None]:
-        """Yield the items up to the end, and None before it waits."""
+    def _truncated(self, what: str, hint: str) -> Problem:
+        return Problem("truncated", self.name, None, what, hint)
+
+    def maps(self) -> Iterator[tuple[object] | None]:
+        """Yield the maps up to the end, and None before it waits.
+
+        Raises Problem `truncated` if a sender closes its connection before the end, or nothing comes for too long.
+        """
         sockets, address = self._sockets, self._address
         since = monotonic()
         while not self._is_end():
@@ -105,12 +91,12 @@ class SocketReader(GeneratedArchive):
             if sockets.left and address.ends and any(link.left > link.ended for link in sockets.links):
                 if not self._comes():
                     what = f"a sender has closed its connection before the end of its samples{self._so_far()}"
-                    raise Problem("truncated", self.name, None, what, "see what it printed, and run both again")
+                    raise self._truncated(what, "see what it printed, and run both again")
                 continue
             left = None if address.timeout is None else address.timeout - (monotonic() - since)
             if not sockets.wait(left if left is None else max(left, 0)) and left is not None:
                 what = f"no sample came for {address.timeout:g} s{self._so_far()}"
-                raise Problem("truncated", self.name, None, what, "do the senders run, with this address?")
+                raise self._truncated(what, "do the senders run, with this address?")
 
     def _is_end(self) -> bool:
         """Return whether the end of each sender has come; then they have closed their connections, or had the time to.

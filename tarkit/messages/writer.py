@@ -13,11 +13,8 @@ from tarkit.messages.maps import KEY, LARGEST, Split, load_encoding, text_or_byt
 from tarkit.streams.codecs import MESSAGES
 from tarkit.streams.sink import Sink
 from tarkit.tar import block as blocks
-from tarkit.tar.entry_sink import EntrySink, kind_name
+from tarkit.tar.entry_sink import GATHERED, EntrySink, kind_name
 from tarkit.tar.reader import Entry
-
-GATHERED = 1 << 19  # bytes of small samples that are written together
-PIECES = 900  # and how many; below IOV_MAX
 
 
 class MessageSink(EntrySink):
@@ -42,12 +39,10 @@ class MessageSink(EntrySink):
         self.format = MESSAGES[form].title
         self._pack = load_encoding(form, f"{target.name}: writing {self.format}").pack
         self._split = split
-        self._most = gathered
+        self.gathered = gathered
         self._key: bytes | None = None  # of the sample that is being collected
         self._map: dict[Any, Any] = {}
-        self._size = 0
-        self._pieces: list[bytes] = []
-        self._gathered = 0
+        self._bytes = 0  # of its fields
 
     def take(self, entry: Entry, content: bytes) -> None:
         """Add an entry to its sample."""
@@ -58,51 +53,34 @@ class MessageSink(EntrySink):
             raise self.refused(name, "a sparse file" if entry.sparse else kind_name(type_))
         parts = self._split(name)
         if parts is None:
-            raise self._stray(name)
+            what = f"{self.name}: {show(name)} belongs to no sample: {self.format} has samples alone"
+            raise Unsupported(what, "tarkit check --fix OUT drops such entries")
         key, field = parts
         if not field or field.startswith((b".", b"__")):
             raise self.refused(name, "no name of a field is empty, or begins with a dot or two underscores")
         if key != self._key:
             self._end_sample()
-            self._key, self._map, self._size = key, {KEY: key}, 0
+            self._key, self._map, self._bytes = key, {KEY: key}, 0
         named = text_or_bytes(field)
         if named in self._map:
             raise self.refused(name, "the name is there twice in one sample")
         self._map[named] = content
-        self._size += len(content)
-        if self._size > LARGEST:
+        self._bytes += len(content)
+        if self._bytes > LARGEST:
             raise self._too_large(name)
 
     def begin(self, entry: Entry) -> None:
-        """Refuse a large entry."""
         raise self._too_large(entry.name)
 
     def finish(self) -> None:
-        """Write what is held."""
+        """Write the last sample."""
         self._end_sample()
-        self._flush()
-
-    def abort(self) -> None:
-        self._pieces.clear()
-        self.target.abort()
+        self.flush()
 
     def _end_sample(self) -> None:
-        """Add the collected sample to the pieces."""
-        if self._key is None:
-            return
-        self._pieces.append(self._pack(self._map))
-        self._gathered += len(self._pieces[-1])
-        self._key = None
-        if self._gathered > self._most or len(self._pieces) > PIECES:
-            self._flush()
-
-    def _flush(self) -> None:
-        pieces, self._pieces, self._gathered = self._pieces, [], 0
-        self.target.writev(pieces)
-
-    def _stray(self, name: bytes) -> Unsupported:
-        what = f"{self.name}: {show(name)} belongs to no sample: {self.format} has samples alone"
-        return Unsupported(what, "tarkit check --fix OUT drops such entries")
+        if self._key is not None:
+            self.put(self._pack(self._map))
+            self._key = None
 
     def _too_large(self, name: bytes) -> Unsupported:
         return self.refused(name, f"the sample is larger than {LARGEST >> 30} GiB")

@@ -9,6 +9,8 @@ from tarkit.tar.block import BLOCK, padding
 from tarkit.tar.reader import Entry, TarReader
 
 STEP = 1 << 20  # bytes of one step of a large entry
+GATHERED = 1 << 19  # bytes of small pieces that are written together
+PIECES = 900  # and how many; below IOV_MAX
 
 _KINDS = {
     blocks.HARD_LINK: "a hard link",
@@ -51,20 +53,24 @@ class _PendingBytes:
 class EntrySink(WriteOnlySink):
     """Take the bytes of an archive, divided anywhere, and call a method for each entry. `target` gets the output.
 
-    A subclass has `take`, and `begin` and `proceed` for entries of more than `large` bytes. Global PAX headers are left
-    out: the reader applies the names and sizes in them.
+    A subclass has `take`, and `begin` and `proceed` for entries of more than `large` bytes; they `put` the output.
+    Global PAX headers are left out: the reader applies the names and sizes in them.
 
     Attributes:
         format: what the output is, for messages.
         large: bytes; a larger entry is passed on in steps.
+        gathered: bytes of small pieces that are written together.
     """
 
     format = "an output"
     large = 16 << 20
+    gathered = GATHERED
 
     def __init__(self, target: Sink) -> None:
         self.name, self.remote = target.name, target.remote
         self.target = target
+        self._pieces: list[bytes] = []  # of the output
+        self._size = 0
         self._pending = _PendingBytes(target.name)
         self._entries = TarReader(self._pending).raw()
         self._entry: Entry | None = None  # that was not passed on yet
@@ -86,6 +92,18 @@ class EntrySink(WriteOnlySink):
 
     def finish(self) -> None:
         """Write what follows the last entry."""
+
+    def put(self, data: bytes) -> None:
+        """Append to the output; small pieces are written together."""
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size > self.gathered or len(self._pieces) > PIECES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was put."""
+        pieces, self._pieces, self._size = self._pieces, [], 0
+        self.target.writev(pieces)
 
     def refused(self, name: bytes, what: str) -> Unsupported:
         """Return the error for an entry that the output cannot hold."""
@@ -117,6 +135,7 @@ class EntrySink(WriteOnlySink):
         self.target.close()
 
     def abort(self) -> None:
+        self._pieces.clear()
         self.target.abort()
 
     def withdraw(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import stat
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any
 from zlib import crc32
 
 from tarkit.zip.decode import METHODS
@@ -27,16 +27,6 @@ _UNIX = (3, 19)  # systems with a Unix mode in the external attributes
 _DOS_FOLDER = 0x10  # in the MS-DOS attributes, which all systems write
 _DEVICES = (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK)
 _KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO)
-_MODES = frozenset((0, *_KINDS))
-
-
-class EntryFacts(NamedTuple):
-    """Facts for the header of an entry besides its name and size; `mtime` in seconds since 1970."""
-
-    mode: int
-    mtime: int
-    uid: int
-    gid: int
 
 
 def unsupported(member: ZipMember) -> str | None:
@@ -76,73 +66,70 @@ def name_of(member: ZipMember) -> bytes:
     raw = member.name
     if b"up" not in member.extra or member.flags & _UTF8:  # the number of the field as bytes; most entries have none
         return raw
-    said = extra_fields(member.extra).get(NAME, b"")
-    if len(said) > 5 and said[0] == 1 and said[1:5] == crc32(raw).to_bytes(4, "little"):
-        try:
-            said[5:].decode()
-        except UnicodeDecodeError:
-            return raw
-        return said[5:] if 0 not in said else raw
-    return raw
+    path = extra_fields(member.extra).get(NAME, b"")
+    if len(path) < 6 or path[0] != 1 or path[1:5] != crc32(raw).to_bytes(4, "little") or 0 in path[5:]:
+        return raw
+    try:
+        path[5:].decode()
+    except UnicodeDecodeError:
+        return raw
+    return path[5:]
 
 
-def facts_of(member: ZipMember, local: bytes) -> EntryFacts:
-    """Return mode, time and owner of an entry whose local header has the extra fields `local`.
+def facts_of(member: ZipMember, local: bytes) -> dict[str, Any]:
+    """Return mode, mtime, uid and gid of an entry whose local header has the extra fields `local`.
 
     Defaults, as in `create`: mode 0644, or 0755 for directories, owner 0, time 0.
     """
     mode = member.attributes >> 16
-    if member.system not in _UNIX or mode & 0o170000 not in _MODES:
+    if member.system not in _UNIX or stat.S_IFMT(mode) not in (0, *_KINDS):
         mode = 0
     mode = mode & 0o7777 or (0o755 if is_directory(member) else 0o644)
     time = _dos_time(member.date, member.time)
     if not member.extra and not local:
-        return EntryFacts(mode, time, 0, 0)
+        return {"mode": mode, "mtime": time, "uid": 0, "gid": 0}
     fields = extra_fields(member.extra)
     if local != member.extra:
-        for number, said in extra_fields(local, lenient=True).items():
-            if len(said) > len(fields.get(number, b"")):  # the directory's is the shorter where it lacks the owner
-                fields[number] = said
-    return EntryFacts(mode, _mtime(fields, time), *_owner(fields))
+        for number, data in extra_fields(local, lenient=True).items():
+            if len(data) > len(fields.get(number, b"")):  # the directory's is the shorter where it lacks the owner
+                fields[number] = data
+    uid, gid = _owner(fields)
+    return {"mode": mode, "mtime": _mtime(fields, time), "uid": uid, "gid": gid}
 
 
 def _mtime(fields: dict[int, bytes], dos: int) -> int:
     """Return the time in the extra fields, which is in UTC, else the MS-DOS time, taken as UTC."""
-    said = fields.get(TIME, b"")
-    if len(said) >= 5 and said[0] & 1:
-        return _nearest(said[1:5], dos)
+    data = fields.get(TIME, b"")
+    if len(data) >= 5 and data[0] & 1:
+        return _nearest(data[1:5], dos)
     for number in (UNIX_OLD, PKWARE_UNIX):
-        said = fields.get(number, b"")
-        if len(said) >= 8:
-            return _nearest(said[4:8], dos)
-    said = fields.get(NTFS, b"")
-    if len(said) >= 16 and said[4:6] == b"\1\0":
-        ticks = int.from_bytes(said[8:16], "little")
-        return ticks // 10**7 - NTFS_EPOCH if ticks else dos
-    return dos
+        if len(data := fields.get(number, b"")) >= 8:
+            return _nearest(data[4:8], dos)
+    data = fields.get(NTFS, b"")
+    ticks = int.from_bytes(data[8:16], "little") if len(data) >= 16 and data[4:6] == b"\1\0" else 0
+    return ticks // 10**7 - NTFS_EPOCH if ticks else dos
 
 
-def _nearest(said: bytes, dos: int) -> int:
-    """Return the seconds since 1970 whose lower 32 bits are `said`; the MS-DOS time tells before 1970 from after 2038.
+def _nearest(data: bytes, dos: int) -> int:
+    """Return the seconds since 1970 whose lower 32 bits are `data`; the MS-DOS time tells before 1970 from after 2038.
 
     The field is signed, and wraps for times after January 2038, as in Info-ZIP; the MS-DOS time goes from 1980 to 2107.
     `dos` is 0 if there is none.
     """
-    signed = int.from_bytes(said, "little", signed=True)
+    signed = int.from_bytes(data, "little", signed=True)
     return signed + (1 << 32) if dos and dos - signed > 1 << 31 else signed
 
 
 def _owner(fields: dict[int, bytes]) -> tuple[int, int]:
     """Return the user and group ids in the extra fields, 0 if there are none."""
-    said = fields.get(OWNER, b"")
-    if len(said) > 2 and said[0] == 1 and said[1] <= 8:
-        uid, rest = said[2 : 2 + said[1]], said[2 + said[1] :]
+    data = fields.get(OWNER, b"")
+    if len(data) > 2 and data[0] == 1 and data[1] <= 8:
+        uid, rest = data[2 : 2 + data[1]], data[2 + data[1] :]
         if rest and rest[0] <= 8 and len(rest) > rest[0]:
             return int.from_bytes(uid, "little"), int.from_bytes(rest[1 : 1 + rest[0]], "little")
     for number, at in ((UNIX_16, 0), (UNIX_OLD, 8), (PKWARE_UNIX, 8)):
-        said = fields.get(number, b"")
-        if len(said) >= at + 4:
-            return int.from_bytes(said[at : at + 2], "little"), int.from_bytes(said[at + 2 : at + 4], "little")
+        if len(data := fields.get(number, b"")) >= at + 4:
+            return int.from_bytes(data[at : at + 2], "little"), int.from_bytes(data[at + 2 : at + 4], "little")
     return 0, 0
 
 
@@ -155,10 +142,8 @@ def _dos_time(date: int, time: int) -> int:
     """
     if (date, time) == (33, 0):
         return 0
+    clock = time >> 11, time >> 5 & 63, (time & 31) * 2
     try:
-        day = datetime(
-            (date >> 9) + 1980, date >> 5 & 15, date & 31, time >> 11, time >> 5 & 63, (time & 31) * 2, tzinfo=UTC
-        )
+        return int(datetime((date >> 9) + 1980, date >> 5 & 15, date & 31, *clock, tzinfo=UTC).timestamp())
     except ValueError:
         return 0
-    return int(day.timestamp())

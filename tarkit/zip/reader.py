@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
-from struct import Struct
 from zlib import crc32, decompressobj
 from zlib import error as zlib_error
 
@@ -25,13 +24,11 @@ from tarkit.tar.block import padding
 from tarkit.tar.generated import GeneratedArchive
 from tarkit.tar.header import encode
 from tarkit.zip.decode import DEFLATE, STORED, MalformedData, decoded
-from tarkit.zip.directory import CUT, ZipMember, damaged, read_directory
+from tarkit.zip.directory import CUT, LOCAL, ZipMember, damaged, read_directory
 from tarkit.zip.info import facts_of, is_directory, kind_of, name_of, unsupported
 
 SHORT = 1 << 16  # bytes in the zip: larger entries are read in pieces
 MOST = 1 << 62  # bytes: larger than any file
-
-_LOCAL = Struct("<4s22x2H")
 
 
 class ZipReader(GeneratedArchive):
@@ -52,7 +49,7 @@ class ZipReader(GeneratedArchive):
         self.reader.close()
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the archive without its end, in small pieces.
+        """Yield the archive without its end.
 
         Raises Problem `truncated` for a zip that ends early, `bad-data` for other damage, and Unsupported for an entry
         that is encrypted or has an unknown compression method.
@@ -95,13 +92,13 @@ class ZipReader(GeneratedArchive):
 
     def _header(self, member: ZipMember, local: bytes, target: bytes | None = None) -> bytes:
         """Return the tar header of an entry with the extra fields `local`; `target` is that of a symbolic link."""
-        name, said = name_of(member), facts_of(member, local)._asdict()
+        name, facts = name_of(member), facts_of(member, local)
         try:
             if target is not None:
-                return encode(name, 0, typeflag=blocks.SYMLINK, linkname=target, **said)
+                return encode(name, 0, typeflag=blocks.SYMLINK, linkname=target, **facts)
             if is_directory(member):
-                return encode(name if name.endswith(b"/") else name + b"/", 0, typeflag=blocks.DIRECTORY, **said)
-            return encode(name, member.size, **said)
+                return encode(name if name.endswith(b"/") else name + b"/", 0, typeflag=blocks.DIRECTORY, **facts)
+            return encode(name, member.size, **facts)
         except ValueError as failure:
             raise self._unreadable(member, str(failure)) from None
 
@@ -115,10 +112,7 @@ class ZipReader(GeneratedArchive):
                 content = decompressobj(-15).decompress(content, member.size + 1)
         except zlib_error as failure:
             raise self._unreadable(member, str(failure)) from None
-        if len(content) != member.size:
-            raise self._unreadable(member, f"its size is not {member.size} bytes, as in the directory")
-        if crc32(content) != member.crc:
-            raise self._unreadable(member, "its checksum (CRC-32) is wrong")
+        self._verify(member, len(content), crc32(content))
         if kind_of(member) == stat.S_IFLNK:
             return self._header(member, local, content)
         return b"".join((self._header(member, local), content, bytes(padding(len(content)))))
@@ -126,27 +120,27 @@ class ZipReader(GeneratedArchive):
     def _long(self, source: FileSource, member: ZipMember, start: int, local: bytes) -> Iterator[bytes]:
         """Yield any entry as a tar entry, in pieces."""
         content = self._content(source, member, start)
-        if kind_of(member) == stat.S_IFLNK and member.size <= SHORT:
+        if kind_of(member) != stat.S_IFLNK:
+            yield self._header(member, local)
+            yield from content
+            yield bytes(padding(member.size))
+        elif member.size <= SHORT:
             yield self._header(member, local, b"".join(content))
-            return
-        if kind_of(member) == stat.S_IFLNK:
+        else:
             raise damaged(self.name, f"{show(name_of(member))} is a symbolic link of {member.size} bytes")
-        yield self._header(member, local)
-        yield from content
-        yield bytes(padding(member.size))
 
     def _local(self, source: FileSource, member: ZipMember) -> tuple[int, bytes]:
         """Return the offset of the content of an entry, and the extra fields of its local header."""
         at = min(member.offset, MOST)
-        head = source.peek(at, _LOCAL.size + len(member.name))[: _LOCAL.size + len(member.name)]
-        if len(head) < _LOCAL.size + len(member.name):
+        size = LOCAL.size + len(member.name)
+        head = source.peek(at, size)[:size]
+        if len(head) < size:
             raise self._cut(member)
-        magic, length, extra = _LOCAL.unpack(head[: _LOCAL.size])
-        if magic != b"PK\3\4" or length != len(member.name) or head[_LOCAL.size :] != member.name:
+        magic, *_, length, extra = LOCAL.unpack(head[: LOCAL.size])
+        if magic != b"PK\3\4" or length != len(member.name) or head[LOCAL.size :] != member.name:
             raise self._unreadable(member, "its local header differs from the directory")
-        at += _LOCAL.size + length
-        local = bytes(source.peek(at, extra)[:extra]) if extra else b""
-        return at + extra, local
+        at += size
+        return at + extra, bytes(source.peek(at, extra)[:extra]) if extra else b""
 
     def _content(self, source: FileSource, member: ZipMember, start: int) -> Iterator[bytes]:
         """Yield the content of an entry, the last piece after the checksum was verified."""
@@ -162,10 +156,7 @@ class ZipReader(GeneratedArchive):
                     break
         except MalformedData as failure:
             raise self._unreadable(member, str(failure)) from None
-        if size != member.size:
-            raise self._unreadable(member, f"its size is not {member.size} bytes, as in the directory")
-        if crc != member.crc:
-            raise self._unreadable(member, "its checksum (CRC-32) is wrong")
+        self._verify(member, size, crc)
         yield last
 
     def _packed(self, source: FileSource, member: ZipMember, start: int) -> Iterator[bytes]:
@@ -175,6 +166,12 @@ class ZipReader(GeneratedArchive):
             raise self._cut(member)
         for at in range(start, stop, CHUNK):
             yield source.read(at, min(at + CHUNK, stop))
+
+    def _verify(self, member: ZipMember, size: int, crc: int) -> None:
+        if size != member.size:
+            raise self._unreadable(member, f"its size is not {member.size} bytes, as in the directory")
+        if crc != member.crc:
+            raise self._unreadable(member, "its checksum (CRC-32) is wrong")
 
     def _unreadable(self, member: ZipMember, why: str) -> Problem:
         return damaged(self.name, f"the entry {show(name_of(member))} cannot be read: {why}")

@@ -8,10 +8,11 @@ compressed.
 from __future__ import annotations
 
 import stat
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from math import floor
-from struct import Struct, pack
+from struct import pack
 from typing import Any
 from zlib import crc32
 
@@ -25,6 +26,8 @@ from tarkit.tar.entry_sink import EntrySink, kind_name
 from tarkit.tar.header import is_utf8, main_header, number_or_zero, time_of
 from tarkit.tar.pax import Records
 from tarkit.tar.reader import Entry
+from tarkit.zip.decode import DEFLATE, STORED
+from tarkit.zip.directory import CENTRAL, END, END64, FULL, FULL16, LOCAL, LOCATOR, ZIP64
 from tarkit.zip.info import NTFS, NTFS_EPOCH, OWNER, TIME
 
 # ---- The records of a zip: before and after an entry, in the directory, and at the end
@@ -37,16 +40,9 @@ from tarkit.zip.info import NTFS, NTFS_EPOCH, OWNER, TIME
 
 LIMIT = 0xFFFFFFFE  # larger sizes and offsets need zip64
 MOST = 0xFFFE  # so do more entries
-STORED, DEFLATED = 0, 8
 
-_LOCAL = Struct("<4s5H3L2H")
-_CENTRAL = Struct("<4s6H3L5H2L")
-_END = Struct("<4s4H2LH")
-_END64 = Struct("<4sQ2H2L4Q")
-_LOCATOR = Struct("<4sLQL")
 _UTF8, _FOLLOWS = 0x800, 0x8  # flags: the name is UTF-8; checksum and sizes follow the content
 _UNIX = 3 << 8
-_FULL = 0xFFFFFFFF  # the number is in the zip64 field
 
 
 class ZipRecord:
@@ -55,20 +51,16 @@ class ZipRecord:
     Raises ValueError for an `mtime` that a zip cannot hold.
     """
 
-    def __init__(self, name: bytes, attributes: int, mtime: int, offset: int, owner: tuple[int, int] = (0, 0)) -> None:
+    def __init__(self, name: bytes, attributes: int, mtime: int, offset: int, owner: Sequence[int]) -> None:
         self.name = name
         self.attributes = attributes
         self.time, self.date = dos_time(mtime)
-        self.extra = exact_time(mtime) if owner == (0, 0) else exact_time(mtime) + _owner(*owner)
+        self.extra = exact_time(mtime) + (_owner(*owner) if any(owner) else b"")
         self.offset = offset
         self.flags = 0 if name.isascii() or not is_utf8(name) else _UTF8
         self.method = STORED
         self.crc = self.size = self.packed = 0
         self.wide = False  # its sizes are in the zip64 field
-
-    def defer(self) -> None:
-        """Write checksum and sizes after the content instead of before it."""
-        self.flags |= _FOLLOWS
 
     def local(self) -> bytes:
         """Return the header before the content, with zeros for the sizes if they follow the content."""
@@ -76,10 +68,10 @@ class ZipRecord:
         numbers = (self.crc, self.packed, self.size) if known else (0, 0, 0)
         extra = self.extra
         if self.wide:
-            extra = pack("<2H2Q", 1, 16, numbers[2], numbers[1]) + extra
-            numbers = (numbers[0], _FULL, _FULL)
-        fields = (self._needed(self.wide), self.flags, self.method, self.time, self.date, *numbers)
-        return _LOCAL.pack(b"PK\3\4", *fields, len(self.name), len(extra)) + self.name + extra
+            extra = pack("<2H2Q", ZIP64, 16, numbers[2], numbers[1]) + extra
+            numbers = (numbers[0], FULL, FULL)
+        fields = (45 if self.wide else 20, self.flags, self.method, self.time, self.date, *numbers)
+        return LOCAL.pack(b"PK\3\4", *fields, len(self.name), len(extra)) + self.name + extra
 
     def follows(self) -> bytes:
         """Return the checksum and sizes after the content (4.3.9)."""
@@ -91,26 +83,23 @@ class ZipRecord:
         wide = size > LIMIT or packed > LIMIT or offset > LIMIT
         if wide:
             numbers = [number for number in (size, packed, offset) if number > LIMIT]
-            extra = pack(f"<2H{len(numbers)}Q", 1, 8 * len(numbers), *numbers) + extra
-            size, packed, offset = (number if number <= LIMIT else _FULL for number in (size, packed, offset))
-        needed = self._needed(self.wide or wide)
+            extra = pack(f"<2H{len(numbers)}Q", ZIP64, 8 * len(numbers), *numbers) + extra
+            size, packed, offset = (number if number <= LIMIT else FULL for number in (size, packed, offset))
+        needed = 45 if self.wide or wide else 20
         fields = (_UNIX | needed, needed, self.flags, self.method, self.time, self.date, self.crc, packed, size)
         lengths = (len(self.name), len(extra), 0, 0, 0)
-        return _CENTRAL.pack(b"PK\1\2", *fields, *lengths, self.attributes, offset) + self.name + extra
-
-    def _needed(self, wide: bool) -> int:
-        return 45 if wide else 20
+        return CENTRAL.pack(b"PK\1\2", *fields, *lengths, self.attributes, offset) + self.name + extra
 
 
 def end_of_zip(count: int, start: int, size: int) -> bytes:
     """Return the end records of a zip of `count` entries, with a directory of `size` bytes from `start` on."""
     ending = b""
     if count > MOST or size > LIMIT or start > LIMIT:
-        ending = _END64.pack(b"PK\6\6", 44, _UNIX | 45, 45, 0, 0, count, count, size, start)
-        ending += _LOCATOR.pack(b"PK\6\7", 0, start + size, 1)
-    shown = 0xFFFF if count > MOST else count
-    where = (number if number <= LIMIT else _FULL for number in (size, start))
-    return ending + _END.pack(b"PK\5\6", 0, 0, shown, shown, *where, 0)
+        ending = END64.pack(b"PK\6\6", 44, _UNIX | 45, 45, 0, 0, count, count, size, start)
+        ending += LOCATOR.pack(b"PK\6\7", 0, start + size, 1)
+    shown = FULL16 if count > MOST else count
+    where = (number if number <= LIMIT else FULL for number in (size, start))
+    return ending + END.pack(b"PK\5\6", 0, 0, shown, shown, *where, 0)
 
 
 @lru_cache(4096)
@@ -145,7 +134,7 @@ def exact_time(seconds: int) -> bytes:
 
 
 def _owner(uid: int, gid: int) -> bytes:
-    width = 4 if max(uid, gid) <= _FULL else 8
+    width = 4 if max(uid, gid) <= FULL else 8
     numbers = b"".join(bytes((width,)) + number.to_bytes(width, "little") for number in (uid, gid))
     return pack("<2HB", OWNER, 1 + len(numbers), 1) + numbers
 
@@ -159,15 +148,13 @@ def check_time(seconds: int) -> None:
 
 
 SHORT = 1 << 12  # bytes: shorter content is joined with its header
-GATHERED = 1 << 19  # bytes of small entries that are written together
-PIECES = 900  # and how many; below IOV_MAX
 DIRECTORY_HELD = 16 << 20  # bytes of the directory in memory
 
 
 def _recorded_number(records: Records, keyword: bytes, number: int) -> int:
     """Return the number in a PAX record, else `number`."""
-    said = records.get(keyword, b"")
-    return int(said) if said.isdigit() and len(said) < 20 else number
+    text = records.get(keyword, b"")
+    return int(text) if text.isdigit() and len(text) < 20 else number
 
 
 class ZipSink(EntrySink):
@@ -196,37 +183,38 @@ class ZipSink(EntrySink):
         self._record: ZipRecord | None = None  # of a large entry
         self._deflater: Any = None
         self._position = 0  # bytes of the zip
-        self._pieces: list[bytes] = []
-        self._gathered = 0
         self._count = 0
         self._directory = bytearray()
         self._directory_file: TemporaryFile | None = None
         self._directory_file_size = 0
 
     def abort(self) -> None:
-        self._pieces.clear()
         if self._directory_file is not None:
             self._directory_file.close()
-        self.target.abort()
+        super().abort()
 
     def _record_for(self, entry: Entry) -> ZipRecord:
         """Return the record of an entry. Raises Unsupported for what a zip cannot hold."""
-        name, type_ = entry.name, entry.type
-        mode, *facts = self._facts(entry)
-        if type_ == blocks.REGULAR and entry.real < 0 and len(name) <= 0xFFFF and name[-1] != 47 and 0 not in name:
-            return self._make_record(name, (stat.S_IFREG | mode) << 16, *facts)
-        directory = type_ == blocks.DIRECTORY or (type_ in blocks.FILES and name.endswith(b"/") and not entry.size)
-        if entry.sparse:
-            raise self.refused(name, "a sparse file")
-        if not directory and type_ not in (*blocks.FILES, blocks.SYMLINK):
-            raise self.refused(name, kind_name(type_))
-        if directory and not name.endswith(b"/"):
-            name += b"/"
-        if 0 in name or len(name) > 0xFFFF or (name.endswith(b"/") and not directory):
-            raise self.refused(name, "a name that a zip cannot hold")
-        kind = stat.S_IFDIR if directory else stat.S_IFLNK if type_ == blocks.SYMLINK else stat.S_IFREG
-        attributes = (kind | mode) << 16 | (0x10 if directory else 0)
-        return self._make_record(name, attributes, *facts)
+        name, kind = entry.name, stat.S_IFREG
+        if entry.type != blocks.REGULAR or entry.real >= 0 or len(name) > FULL16 or name[-1] == 47 or 0 in name:
+            directory = entry.type == blocks.DIRECTORY or (
+                entry.type in blocks.FILES and name.endswith(b"/") and not entry.size
+            )
+            if entry.sparse:
+                raise self.refused(name, "a sparse file")
+            if not directory and entry.type not in (*blocks.FILES, blocks.SYMLINK):
+                raise self.refused(name, kind_name(entry.type))
+            if directory and not name.endswith(b"/"):
+                name += b"/"
+            if 0 in name or len(name) > FULL16 or (name.endswith(b"/") and not directory):
+                raise self.refused(name, "a name that a zip cannot hold")
+            kind = stat.S_IFDIR if directory else stat.S_IFLNK if entry.type == blocks.SYMLINK else kind
+        mode, mtime, *owner = self._facts(entry)
+        attributes = (kind | mode) << 16 | (0x10 if kind == stat.S_IFDIR else 0)
+        try:
+            return ZipRecord(name, attributes, mtime, self._position, owner)
+        except ValueError as failure:
+            raise self.refused(name, str(failure)) from None
 
     def _facts(self, entry: Entry) -> tuple[int, int, int, int]:
         """Return mode, time, uid and gid of an entry, from its header and PAX records."""
@@ -238,16 +226,10 @@ class ZipSink(EntrySink):
         mode, uid, gid = numbers[header[100:108]], numbers[header[108:116]], numbers[header[116:124]]
         mtime = numbers[header[136:148]]
         if records:
-            said = time_of(records)
-            mtime = mtime if said is None else floor(said)
+            exact = time_of(records)
+            mtime = mtime if exact is None else floor(exact)
             uid, gid = _recorded_number(records, b"uid", uid), _recorded_number(records, b"gid", gid)
         return mode & 0o7777, mtime, max(0, uid), max(0, gid)
-
-    def _make_record(self, name: bytes, attributes: int, mtime: int, uid: int, gid: int) -> ZipRecord:
-        try:
-            return ZipRecord(name, attributes, mtime, self._position, (uid, gid))
-        except ValueError as failure:
-            raise self.refused(name, str(failure)) from None
 
     def take(self, entry: Entry, content: bytes) -> None:
         """Write an entry with its content."""
@@ -259,22 +241,22 @@ class ZipSink(EntrySink):
             deflater = self._new_deflater()
             packed = deflater.compress(content) + deflater.flush()
             if len(packed) < len(content):
-                content, record.method = packed, DEFLATED
+                content, record.method = packed, DEFLATE
         record.packed = len(content)
         record.wide = max(record.size, record.packed) > LIMIT
-        self._put(record.local() + content if record.packed < SHORT else record.local())
+        self.put(record.local() + content if record.packed < SHORT else record.local())
         if record.packed >= SHORT:
-            self._put(content)
+            self.put(content)
         self._add_to_directory(record)
 
     def begin(self, entry: Entry) -> None:
         """Write the header of a large entry; checksum and sizes follow its content."""
         record = self._record = self._record_for(entry)
-        record.defer()
-        record.method = DEFLATED if self._level else STORED
+        record.flags |= _FOLLOWS
+        record.method = DEFLATE if self._level else STORED
         record.wide = entry.size + (entry.size >> 4) > LIMIT  # deflate can make it a little longer
         self._deflater = self._new_deflater() if self._level else None
-        self._put(record.local())
+        self.put(record.local())
 
     def proceed(self, data: bytes, last: bool) -> None:
         """Write the next bytes of a large entry."""
@@ -285,9 +267,9 @@ class ZipSink(EntrySink):
         if self._deflater is not None:
             data = self._deflater.compress(data) + (self._deflater.flush() if last else b"")
         record.packed += len(data)
-        self._put(data)
+        self.put(data)
         if last:
-            self._put(record.follows())
+            self.put(record.follows())
             self._add_to_directory(record)
             self._record = None
 
@@ -295,17 +277,9 @@ class ZipSink(EntrySink):
         library = deflate_library(self._level)
         return library.compressobj(self._level, library.DEFLATED, -15)
 
-    def _put(self, data: bytes) -> None:
-        """Append to the zip; small pieces are written together."""
-        self._pieces.append(data)
+    def put(self, data: bytes) -> None:
         self._position += len(data)
-        self._gathered += len(data)
-        if self._gathered > GATHERED or len(self._pieces) > PIECES:
-            self._flush()
-
-    def _flush(self) -> None:
-        pieces, self._pieces, self._gathered = self._pieces, [], 0
-        self.target.writev(pieces)
+        super().put(data)
 
     def _add_to_directory(self, record: ZipRecord) -> None:
         """Add the record of an entry to the directory."""
@@ -320,7 +294,7 @@ class ZipSink(EntrySink):
     def finish(self) -> None:
         """Write the directory and the end records."""
         start, size = self._position, self._directory_file_size + len(self._directory)
-        self._flush()
+        self.flush()
         if self._directory_file is not None:
             self.target.copy(self._directory_file.fd, 0, self._directory_file_size)
             self._directory_file.close()
