@@ -762,11 +762,11 @@ class Dataset(Chain):
         Raises:
             Unsupported: the dataset has steps; archives are checked as they are.
         """
-        from tarkit.api.check import check_locations
+        from tarkit.api.check import ShardsCheck
 
         if not self.unchanged:
             raise Unsupported("archives are checked as they are", "write the dataset, then check what was written")
-        return check_locations(
+        return ShardsCheck(
             self.new_run(),
             self.locations,
             require=require,
@@ -775,7 +775,7 @@ class Dataset(Chain):
             allow=allow,
             strict=strict,
             processes=processes,
-        )
+        ).collect()
 
     def table(
         self,

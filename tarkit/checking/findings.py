@@ -137,10 +137,6 @@ class ShardReport:
     notes: Counter[str] = field(default_factory=Counter)
     strict: bool = False
 
-    def count(self, finding: Finding) -> None:
-        """Count a finding."""
-        (self.problems if finding.level == "error" else self.notes)[finding.name] += 1
-
     @property
     def bad(self) -> bool:
         """Whether there are problems, or notes if these count."""

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
-from tarkit.api.check import noted
 from tarkit.checking.findings import Finding, ShardReport
 from tarkit.cli.console import ConsoleRun
 from tarkit.errors import printable
@@ -44,19 +43,13 @@ class Printer:
     Args:
         run: the run of the command; with --quiet notes and the verdicts of good shards are not printed as text.
         form: the form of the output.
-        allowed: problems that are treated as notes.
-        strict: treat notes as problems.
+        strict: notes are problems.
         null: names end with NUL.
-
-    `failed` is whether there was a problem.
     """
 
-    def __init__(self, run: ConsoleRun, form: Form, allowed: frozenset[str], strict: bool, null: bool = False) -> None:
+    def __init__(self, run: ConsoleRun, form: Form, strict: bool, null: bool = False) -> None:
         self.run = run
         self.form = form
-        self.failed = False
-        self.reports: list[ShardReport] = []
-        self._allowed = allowed
         self._strict = strict
         self._end = b"\0" if null else b"\n"
         self._similar: Counter[_Similar] = Counter()
@@ -65,23 +58,10 @@ class Printer:
         self._sink = open_sink("stdout", "-")
         self._lines: list[bytes] = []
         self._size = 0
-        self._pending: dict[str, list[Counter[str]]] = {}
-
-    def take(self, item: Finding | ShardReport) -> None:
-        """Print a finding, or add the report of a shard."""
-        if isinstance(item, Finding):
-            self.finding(item)
-        else:
-            self.report(item)
 
     def finding(self, finding: Finding) -> None:
-        """Print a finding, and count it for its shard."""
-        finding = noted(finding, self._allowed)
-        problems, notes = self._pending.setdefault(finding.shard, [Counter(), Counter()])
-        (problems if finding.level == "error" else notes)[finding.name] += 1
-        self.run.policy.counts[finding.name] += 1
+        """Print a finding."""
         wrong = finding.level == "error" or self._strict
-        self.failed = self.failed or wrong
         if self.form == "json":
             self.record(finding.record)
         elif self.form == "text" and (wrong or not self.run.quiet) and self._shown(finding):
@@ -118,30 +98,16 @@ class Printer:
                 what = f"{more} more: {similar.kind}" if similar.kind else f"{more} more"
                 self.line(f"{front}{what} [{similar.name}]; -v prints all")
 
-    def report(self, report: ShardReport) -> None:
-        """Add the report of a shard."""
-        report.strict = self._strict
-        self.reports.append(report)
-        self.run.samples += report.samples
-        self.run.bytes += report.size
-        self.run.shards += 1
-
-    def verdicts(self) -> int:
-        """Print a verdict for each shard; return the number of bad shards."""
+    def verdicts(self, reports: Iterable[ShardReport]) -> None:
+        """Print a verdict for each shard."""
         self.rest()
-        bad = 0
-        for report in self.reports:
-            for kind, counts in zip((report.problems, report.notes), self._pending.get(report.shard, ()), strict=False):
-                kind.update(counts)
-            bad += report.bad
+        for report in reports:
             if self.form == "json":
                 self.record(report.record)
-            elif self.form == "text":
-                if report.bad or not self.run.quiet:
-                    self.line(report.line)
-            elif report.bad:
+            elif self.form == "text" and (report.bad or not self.run.quiet):
+                self.line(report.line)
+            elif self.form == "names" and report.bad:
                 self._write(os.fsencode(report.shard) + self._end)
-        return bad
 
     def line(self, text: str) -> None:
         """Print a line of text."""
@@ -161,11 +127,10 @@ class Printer:
 
     def close(self) -> None:
         """Write buffered lines and close the output."""
-        self.flush()
+        self._flush()
         self._sink.close()
 
-    def flush(self) -> None:
-        """Write buffered lines."""
+    def _flush(self) -> None:
         if self._lines:
             lines, self._lines, self._size = self._lines, [], 0
             self._sink.write(b"".join(lines))
@@ -174,4 +139,4 @@ class Printer:
         self._lines.append(line)
         self._size += len(line)
         if self._size > _BUFFER:
-            self.flush()
+            self._flush()

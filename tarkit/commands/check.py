@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from tarkit.api.arguments import split_names
-from tarkit.api.check import Checks, Comparison, iterate_findings
-from tarkit.api.fix import Fix
-from tarkit.api.output import total_size
+from tarkit.api.check import ShardsCheck
 from tarkit.checking.compare import Sameness
-from tarkit.checking.findings import FINDINGS
+from tarkit.checking.findings import Finding
 from tarkit.checking.manifest import places, read_manifest
-from tarkit.checking.shard import Item
 from tarkit.checking.targets import TARGETS
 from tarkit.cli import options
 from tarkit.cli.check_findings import Form, Printer
@@ -25,7 +20,6 @@ from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.map import MappedCommand
 from tarkit.errors import Usage
-from tarkit.problems import PROBLEMS
 from tarkit.stores import schemes
 from tarkit.streams.location import Location, expand_each, expand_inputs
 
@@ -42,21 +36,6 @@ COST = (
     "OUT or --unique, and copies streams, compressed inputs and URLs to temporary space; --against keeps the keys of "
     "the table."
 )
-
-
-@dataclass
-class CheckOptions:
-    """The options of `check`; `fix` is the output of the clean copy."""
-
-    checks: Checks
-    same_as: Sequence[Location] = ()
-    names: tuple[str, str] = ("", "")  # names of the two sets of --same-as
-    fix: str | None = None
-    rejects: str | None = None
-    allowed: frozenset[str] = frozenset()
-    strict: bool = False
-    form: Form = "text"
-    null: bool = False
 
 
 class CheckCommand(MappedCommand):
@@ -161,48 +140,41 @@ def check(
     --unique, keys are unique in all copies.
     """
     run = current()
-    chosen = _options(given, null)
-    locations = options.in_format(_locations(run, words, files_from, null, chosen.checks.manifest), source_format)
-    chosen.same_as = options.in_format(expand_each(given["same_as"]) if given["same_as"] else [], source_format)
-    chosen.names = (_name_of(words or files_from or ("stdin",)), _name_of(given["same_as"]))
-    run.refuse([*locations, *chosen.same_as], *([chosen.rejects] if chosen.rejects else []))
-    if chosen.fix is not None and "tarkit.dask" in click.get_current_context().meta:
+    if given["json_"] and given["list_bad"]:
+        raise Usage("--json and --list-bad: choose one")
+    if given["same_as"] and given["list_bad"]:
+        raise Usage("--same-as cannot be used with --list-bad")
+    if given["fix"] is not None and "tarkit.dask" in click.get_current_context().meta:
         what = "--fix OUT reads one input after the other: it cannot be used with --dask"
         raise Usage(what, "--fix 'out/{stem}.tar' can")
+    locations = options.in_format(_locations(run, words, files_from, null, given["manifest"]), source_format)
+    others = options.in_format(expand_each(given["same_as"]), source_format) if given["same_as"] else None
+    run.refuse([*locations, *(others or [])], given["rejects"])
+    form: Form = "json" if given["json_"] else "names" if given["list_bad"] else "text"
     with on_cluster(run):
-        passed = run_same_as(run, locations, chosen) if chosen.same_as else run_check(run, locations, chosen)
+        checked = ShardsCheck(
+            run,
+            locations,
+            others=others,
+            names=(_name_of(words or files_from or ("stdin",)), _name_of(given["same_as"])),
+            require=" ".join(given["require"]).split(),
+            processes=given["parallel"],
+            **{name: given[name] for name in _PASSED},
+        )
+        printer = Printer(run, form, given["strict"], null)
+        for item in checked:
+            if isinstance(item, Finding):
+                printer.finding(item)
+        if checked.sameness is None:
+            passed = _print_verdicts(run, checked, printer)
+        else:
+            passed = _print_comparison(run, checked, checked.sameness, printer)
+        run.finish()
     if not passed:
         click.get_current_context().exit(1)
 
 
-def _options(given: dict[str, Any], null: bool) -> CheckOptions:
-    if given["json_"] and given["list_bad"]:
-        raise Usage("--json and --list-bad: choose one")
-    allowed = frozenset(split_names(given["allow"]))
-    known = {*PROBLEMS, *FINDINGS}
-    if unknown := sorted(allowed - known):
-        raise Usage(f"--allow {unknown[0]}: unknown problem; the problems are: {', '.join([*PROBLEMS, *FINDINGS])}")
-    if given["rejects"] is not None and given["fix"] is None:
-        raise Usage("--rejects requires --fix")
-    if given["fix"] is not None and given["parallel"] > 1:
-        raise Usage("--fix cannot be used with -p: it reads one input at a time")
-    for name in ("unique", "require", "against", "manifest", "target", "fix", "list_bad"):
-        if given["same_as"] and given[name]:
-            raise Usage(f"--same-as cannot be used with --{name.replace('_', '-')}")
-    require = " ".join(given["require"]).replace(",", " ").split()
-    checks = Checks(
-        tuple(tuple(os.fsencode(name).lower() for name in word.split("|")) for word in require),
-        given["unique"] or given["target"] == "energon",
-        processes=given["parallel"],
-        **{name: given[name] for name in ("against", "manifest", "target")},
-    )
-    return CheckOptions(
-        checks,
-        **{name: given[name] for name in ("fix", "rejects", "strict")},
-        allowed=allowed,
-        form="json" if given["json_"] else "names" if given["list_bad"] else "text",
-        null=null,
-    )
+_PASSED = ("unique", "against", "manifest", "target", "fix", "rejects", "allow", "strict")
 
 
 def _name_of(words: Sequence[str]) -> str:
@@ -215,53 +187,33 @@ def _locations(
     for path in (*files_from, *([manifest] if manifest else [])):
         run.reserve(path, "a list of inputs", written=False)
     if manifest is not None and not words and not files_from:
-        found = places(read_manifest(manifest), manifest)
-        found = [path if schemes.scheme_of(path) else f"file:{path}" for path in found if _may_exist(path)]
-        return expand_each(found) if found else []
+        paths = places(read_manifest(manifest), manifest)
+        is_url = [schemes.scheme_of(path) is not None for path in paths]  # whether it is there, its store says later
+        there = [
+            path if url else f"file:{path}"
+            for path, url in zip(paths, is_url, strict=True)
+            if url or os.path.lexists(path)
+        ]
+        return expand_each(there) if there else []
     if not words and not files_from:
         return expand_inputs(())
     return expand_each(words, files_from, null)
 
 
-def _may_exist(path: str) -> bool:
-    """Return whether a shard of a manifest can be there; whether an object is, its store says when it is read."""
-    return schemes.scheme_of(path) is not None or os.path.lexists(path)
-
-
-def run_check(run: ConsoleRun, locations: Sequence[Location], chosen: CheckOptions) -> bool:
-    """Check shards. Return whether there is no problem, or with --fix whether all samples are in the copy."""
-    fix = None
-    if chosen.fix is not None:
-        together, allowed = chosen.checks.unique, chosen.allowed
-        fix = Fix(run, locations, chosen.fix, chosen.rejects, together=together, allowed=allowed)
-    printer = Printer(run, chosen.form, chosen.allowed, chosen.strict, chosen.null)
-
-    total = total_size(locations)
-
-    def watch(items: Iterator[tuple[int, Item]]) -> Iterator[tuple[int, Item]]:
-        return run.draw(items, lambda: run.bytes, lambda: run.samples, total)
-
-    for item in iterate_findings(run, locations, chosen.checks, fix, watch):
-        printer.take(item)
-    return _end(run, printer, fix)
-
-
-def _end(run: ConsoleRun, printer: Printer, fix: Fix | None) -> bool:
-    """Print verdicts, sums and the summary. Return as `run_check` does."""
-    bad = printer.verdicts()
-    passed = not printer.failed
-    if fix is not None:
-        for lines, record in fix.results(run.verbose):
+def _print_verdicts(run: ConsoleRun, checked: ShardsCheck, printer: Printer) -> bool:
+    """Print verdicts and sums. Return whether there is no problem; with --fix whether all samples are in the copy."""
+    shards = checked.report.shards
+    printer.verdicts(shards)
+    if checked.fix is not None:
+        for lines, record in checked.fix.results(run.verbose):
             printer.say(lines, record)
-        passed = fix.whole(run.policy.counts)
-    facts = {"shards": run.shards, "bad": bad, "samples": run.samples, "found": dict(run.policy.counts)}
-    run.facts["bad"] = bad
+    bad = run.facts["bad"] = sum(shard.bad for shard in shards)
     if printer.form == "json":
-        printer.record({"type": "summary", **facts})
+        counts = {"shards": run.shards, "bad": bad, "samples": run.samples, "found": dict(run.policy.counts)}
+        printer.record({"type": "summary", **counts})
     printer.close()
-    run.tell(f"check: {_outcome(run.shards, bad, printer.failed)}")
-    run.finish()
-    return passed
+    run.tell(f"check: {_outcome(run.shards, bad, checked.failed)}")
+    return not checked.failed if checked.fix is None else checked.report.complete is True
 
 
 def _outcome(shards: int, bad: int, failed: bool) -> str:
@@ -272,42 +224,17 @@ def _outcome(shards: int, bad: int, failed: bool) -> str:
     return f"{many} OK" + (", but the set has problems" if failed else "")
 
 
-def run_same_as(run: ConsoleRun, locations: Sequence[Location], chosen: CheckOptions) -> bool:
-    """Compare two sets of shards. Return whether they hold the same samples.
-
-    There is no verdict if a shard has damage that is not allowed, or cannot be read.
-    """
-    printer = Printer(run, chosen.form, chosen.allowed, chosen.strict)
-    compared = Comparison(
-        run,
-        locations,
-        chosen.same_as,
-        chosen.names,
-        processes=chosen.checks.processes,
-        allowed=chosen.allowed,
-        strict=chosen.strict,
-    )
-    for item in compared:
-        printer.take(item)
-    unread, same = compared.unread, compared.same
+def _print_comparison(run: ConsoleRun, checked: ShardsCheck, sameness: Sameness, printer: Printer) -> bool:
+    """Print the fingerprint of each set, and whether they have the same samples, which it returns."""
+    same = run.facts["same"] = checked.report.same
+    unread = [shard.shard for shard in checked.report.shards if not shard.readable]
     if not unread:
-        _print_sets(printer, compared.sameness)
-    if unread:
-        words = f"no verdict: {_name_of(unread)} could not be read"
-    elif same is None:
-        words = "no verdict: some shards are damaged"
-    else:
-        words = "the same samples" if same else "not the same samples"
+        printer.rest()
+        for name, inputs, total in zip(("this set", "the other"), sameness.names, sameness.totals, strict=True):
+            record = {"samples": total.samples, "entries": total.entries, "fingerprint": f"{total.value:032x}"}
+            printer.say([f"{name}, {inputs}: {total}"], {"type": "set", "set": name, **record})
+    verdicts = {None: "no verdict: some shards are damaged", True: "the same samples", False: "not the same samples"}
+    words = f"no verdict: {_name_of(unread)} could not be read" if unread else verdicts[same]
     printer.say([words], {"type": "summary", "same": same, "found": dict(run.policy.counts)})
     printer.close()
-    run.facts["same"] = same
-    run.finish()
-    return same is True and not printer.failed
-
-
-def _print_sets(printer: Printer, sameness: Sameness) -> None:
-    """Print the fingerprint of each set."""
-    printer.rest()
-    for name, inputs, total in zip(("this set", "the other"), sameness.names, sameness.totals, strict=True):
-        record = {"samples": total.samples, "entries": total.entries, "fingerprint": f"{total.value:032x}"}
-        printer.say([f"{name}, {inputs}: {total}"], {"type": "set", "set": name, **record})
+    return same is True and not checked.failed

@@ -30,7 +30,7 @@ WRONG: dict[str, tuple[Call, type[Exception], str]] = {
     "target": (lambda data: tarkit.check("a.tar", target="torch"), tarkit.Usage, "target='torch': it is one of"),  # type: ignore[arg-type]
     "target of a dataset": (lambda data: data.check(target="torch"), tarkit.Usage, "target='torch'"),  # type: ignore[arg-type]
     "rejects alone": (lambda data: tarkit.check("a.tar", rejects="r.tar"), tarkit.Usage, "rejects requires fix"),
-    "fix in parallel": (lambda data: tarkit.check("a.tar", fix="f.tar", processes=2), tarkit.Usage, "one shard at"),
+    "fix in parallel": (lambda data: tarkit.check("a.tar", fix="f.tar", processes=2), tarkit.Usage, "fix cannot be"),
     "same_as and more": (lambda data: tarkit.check("a.tar", same_as="a.tar", unique=True), tarkit.Usage, "same_as"),
     "template": (lambda data: data.write("x-%06d.tar"), tarkit.Usage, "%06d numbers a series of files"),
     "template as path": (lambda data: data.write(Path("x-%06d.tar")), tarkit.Usage, "%06d numbers"),

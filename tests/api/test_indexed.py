@@ -286,7 +286,7 @@ def test_check_options(archive: Archive) -> None:
     file = io.BytesIO(tar(SHARDS["a.tar"]))
     assert tarkit.check(file).samples == 50
     assert not file.closed
-    with pytest.raises(tarkit.Usage, match="no such problem"):
+    with pytest.raises(tarkit.Usage, match="allow='nix': unknown problem"):
         tarkit.check("a.tar", allow=["nix"])
     with pytest.raises(tarkit.TarkitError, match="No such file"):
         tarkit.check("none.tar")
