@@ -15,85 +15,85 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # typing itself takes a while to load
 
 if TYPE_CHECKING:
-    from tarkit.api.check import Report as Report
-    from tarkit.api.check import check as check
-    from tarkit.api.create import create as create
-    from tarkit.api.dataset import Dataset as Dataset
-    from tarkit.api.dataset import DecodedDataset as DecodedDataset
-    from tarkit.api.dataset import open as open
-    from tarkit.api.dataset import stats as stats
-    from tarkit.api.index import index as index
-    from tarkit.api.index import verify_index as verify_index
-    from tarkit.api.indexed import DecodedIndex as DecodedIndex
-    from tarkit.api.indexed import IndexedDataset as IndexedDataset
-    from tarkit.api.inspect import FieldStats as FieldStats
-    from tarkit.api.inspect import Stats as Stats
-    from tarkit.api.map import WorkOptions as WorkOptions
-    from tarkit.api.mix import mix as mix
-    from tarkit.api.sample import DecodedSample as DecodedSample
-    from tarkit.api.sample import Sample as Sample
-    from tarkit.api.tree.plan import Plan as Plan
-    from tarkit.api.tree.plan import load_plan as load_plan
-    from tarkit.api.tree.plan import plan as plan
-    from tarkit.api.writers import ShardWriter as ShardWriter
-    from tarkit.api.writers import TarWriter as TarWriter
+    from tarkit.checking.check import Report as Report
+    from tarkit.checking.check import check as check
     from tarkit.checking.findings import Finding as Finding
     from tarkit.cluster.api import write_on_cluster as write_on_cluster
+    from tarkit.dataset import Dataset as Dataset
+    from tarkit.dataset import DecodedDataset as DecodedDataset
+    from tarkit.dataset import open as open
+    from tarkit.dataset import stats as stats
     from tarkit.errors import Problem as Problem
     from tarkit.errors import TarkitError as TarkitError
     from tarkit.errors import TarkitWarning as TarkitWarning
     from tarkit.errors import Unsupported as Unsupported
     from tarkit.errors import Usage as Usage
-    from tarkit.inspecting.census import Share as Share
-    from tarkit.inspecting.item import EntryName as EntryName
+    from tarkit.indexing.index import index as index
+    from tarkit.indexing.index import verify_index as verify_index
+    from tarkit.indexing.indexed import DecodedIndex as DecodedIndex
+    from tarkit.indexing.indexed import IndexedDataset as IndexedDataset
     from tarkit.jobs.engine import JobSummary as JobSummary
     from tarkit.jobs.map_shards import map_shards as map_shards
     from tarkit.loading.loader import Loader as Loader
     from tarkit.loading.loader import loader as loader
     from tarkit.loading.settings import LoaderOptions as LoaderOptions
+    from tarkit.mixing.mix import mix as mix
+    from tarkit.packing.create import create as create
+    from tarkit.packing.tree_plan import Plan as Plan
+    from tarkit.packing.tree_plan import load_plan as load_plan
+    from tarkit.packing.tree_plan import plan as plan
+    from tarkit.pipeline.sample import DecodedSample as DecodedSample
+    from tarkit.pipeline.sample import Sample as Sample
+    from tarkit.proc.map import WorkOptions as WorkOptions
+    from tarkit.samples.items import EntryName as EntryName
     from tarkit.shards.writer import Shard as Shard
+    from tarkit.shards.writers import ShardWriter as ShardWriter
+    from tarkit.shards.writers import TarWriter as TarWriter
     from tarkit.sorting.audit import Audit as Audit
     from tarkit.sorting.keys import Disorder as Disorder
+    from tarkit.views.census import Share as Share
+    from tarkit.views.inspect import FieldStats as FieldStats
+    from tarkit.views.inspect import Stats as Stats
 
 _MODULES = {
     "Audit": "tarkit.sorting.audit",
-    "Dataset": "tarkit.api.dataset",
-    "DecodedDataset": "tarkit.api.dataset",
-    "DecodedIndex": "tarkit.api.indexed",
-    "DecodedSample": "tarkit.api.sample",
+    "Dataset": "tarkit.dataset",
+    "DecodedDataset": "tarkit.dataset",
+    "DecodedIndex": "tarkit.indexing.indexed",
+    "DecodedSample": "tarkit.pipeline.sample",
     "Disorder": "tarkit.sorting.keys",
-    "EntryName": "tarkit.inspecting.item",
-    "FieldStats": "tarkit.api.inspect",
+    "EntryName": "tarkit.samples.items",
+    "FieldStats": "tarkit.views.inspect",
     "Finding": "tarkit.checking.findings",
-    "IndexedDataset": "tarkit.api.indexed",
+    "IndexedDataset": "tarkit.indexing.indexed",
     "JobSummary": "tarkit.jobs.engine",
     "Loader": "tarkit.loading.loader",
     "LoaderOptions": "tarkit.loading.settings",
-    "Plan": "tarkit.api.tree.plan",
+    "Plan": "tarkit.packing.tree_plan",
     "Problem": "tarkit.errors",
-    "Report": "tarkit.api.check",
-    "Sample": "tarkit.api.sample",
+    "Report": "tarkit.checking.check",
+    "Sample": "tarkit.pipeline.sample",
     "Shard": "tarkit.shards.writer",
-    "ShardWriter": "tarkit.api.writers",
-    "Share": "tarkit.inspecting.census",
-    "Stats": "tarkit.api.inspect",
-    "TarWriter": "tarkit.api.writers",
+    "ShardWriter": "tarkit.shards.writers",
+    "Share": "tarkit.views.census",
+    "Stats": "tarkit.views.inspect",
+    "TarWriter": "tarkit.shards.writers",
     "TarkitError": "tarkit.errors",
     "TarkitWarning": "tarkit.errors",
     "Unsupported": "tarkit.errors",
     "Usage": "tarkit.errors",
-    "WorkOptions": "tarkit.api.map",
-    "check": "tarkit.api.check",
-    "create": "tarkit.api.create",
-    "index": "tarkit.api.index",
-    "load_plan": "tarkit.api.tree.plan",
+    "WorkOptions": "tarkit.proc.map",
+    "check": "tarkit.checking.check",
+    "create": "tarkit.packing.create",
+    "index": "tarkit.indexing.index",
+    "load_plan": "tarkit.packing.tree_plan",
     "loader": "tarkit.loading.loader",
     "map_shards": "tarkit.jobs.map_shards",
-    "mix": "tarkit.api.mix",
-    "open": "tarkit.api.dataset",
-    "plan": "tarkit.api.tree.plan",
-    "stats": "tarkit.api.dataset",
-    "verify_index": "tarkit.api.index",
+    "mix": "tarkit.mixing.mix",
+    "open": "tarkit.dataset",
+    "plan": "tarkit.packing.tree_plan",
+    "stats": "tarkit.dataset",
+    "verify_index": "tarkit.indexing.index",
     "write_on_cluster": "tarkit.cluster.api",
 }
 

@@ -19,8 +19,8 @@ except ModuleNotFoundError as error:
     raise MissingLibrary("tarkit.torch", "torch", "torch") from None
 
 if TYPE_CHECKING:
-    from tarkit.api.chain import Input
-    from tarkit.api.dataset import Dataset
+    from tarkit.dataset import Dataset
+    from tarkit.pipeline.chain import Input
 
 __all__ = ["TorchDataset"]
 

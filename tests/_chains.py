@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tarkit
-from tarkit.samples.pipeline import ShuffleBuffer
+from tarkit.pipeline.stages import ShuffleBuffer
 from tarkit.samples.sample import split_name
 from tarkit.sorting.shuffle import pcg_keys, random_keys
 

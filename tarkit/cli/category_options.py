@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tarkit.api.split import MapOptions
 from tarkit.cli import options
 from tarkit.cli.command import option
+from tarkit.shards.split import MapOptions
 
 categories = options.group(
     "categories",

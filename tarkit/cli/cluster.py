@@ -16,9 +16,9 @@ from tarkit.cli.jobs import JobOptions
 from tarkit.errors import Usage
 
 if TYPE_CHECKING:
-    from tarkit.api.dataset import Dataset
-    from tarkit.api.output import Output
-    from tarkit.api.write import ShardsOutput
+    from tarkit.dataset import Dataset
+    from tarkit.pipeline.output import Output
+    from tarkit.shards.output import ShardsOutput
 
 
 @contextmanager

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tarkit.api.output import written_path
-from tarkit.api.run import Run
 from tarkit.cli.messages import bars, say
 from tarkit.errors import Usage, show
+from tarkit.pipeline.output import written_path
+from tarkit.pipeline.run import Run
 from tarkit.redaction import hide_secrets
 from tarkit.streams.text import create_file
 
 if TYPE_CHECKING:
-    from tarkit.proc.engine import CommandOutput
+    from tarkit.pipeline.run import CommandOutput
     from tarkit.stores.store import StoreOptions
 
 Item = TypeVar("Item")

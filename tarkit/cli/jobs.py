@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.api.arguments import parse_processes
 from tarkit.cli.command import AliasedChoice, Command, Option, common
 from tarkit.cli.console import ConsoleRun, current, make_bar
 from tarkit.cli.messages import bars, bars_hidden, say
 from tarkit.errors import TarkitError, Usage, printable, spell
+from tarkit.pipeline.arguments import parse_processes
 from tarkit.sizes import LONGEST
 from tarkit.stores.schemes import public_name
 from tarkit.streams.sink import Sink, open_sink

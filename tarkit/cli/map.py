@@ -18,7 +18,7 @@ from tarkit.cli.jobs import JobOptions, job_options, run_all
 from tarkit.cli.options import draw_seed, find_inputs
 from tarkit.errors import Usage, show, spell
 from tarkit.jobs import SIGNS
-from tarkit.shards.template import epoch_names, parse_template, split_last, template_sign
+from tarkit.pipeline.template import epoch_names, parse_template, split_last, template_sign
 from tarkit.stores import connect
 from tarkit.stores.rewrite import rewritten
 from tarkit.stores.schemes import public_name
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tarkit.jobs.job import ValueJob
     from tarkit.jobs.journal import FileStates
     from tarkit.jobs.values import Value
-    from tarkit.shards.template import ShardTemplate
+    from tarkit.pipeline.template import ShardTemplate
 
 INPUTS = ("words", "files_from", "null", "load")
 CLUSTER_OPTIONS = ("dask", "dask_resources")  # that commands without a placeholder may have, too

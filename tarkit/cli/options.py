@@ -16,11 +16,11 @@ from typing import Any
 
 import click
 
-from tarkit.api.output import Output, archive_output, written_path
-from tarkit.api.output import text_output as open_text
 from tarkit.cli.command import Decorator, Function, InputArgument, Word, choice, option
 from tarkit.cli.console import current
 from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.pipeline.output import Output, archive_output, written_path
+from tarkit.pipeline.output import text_output as open_text
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice, parse_slice

@@ -133,7 +133,7 @@ def _input_states(reads: Reads, words: Sequence[str], lists: Sequence[str], nul:
 def _recipe_states(
     words: Sequence[str], given: Mapping[str, Sequence[str]], storage: StoreOptions | None
 ) -> FileStates:
-    from tarkit.api.create import CreateOptions, recipe_rows
+    from tarkit.packing.create import CreateOptions, recipe_rows
 
     recipe = file_location(words[0] if words else "-")
     if recipe.kind not in ("path", "url"):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from tarkit.api.arguments import parse_processes
-from tarkit.api.tree.names import DEFAULT_NAME, shard_names
 from tarkit.cli import options
 from tarkit.cli.command import choice, option
 from tarkit.packing.options import parse_division, parse_files, parse_samples
 from tarkit.packing.packer import PackOptions
+from tarkit.packing.tree_names import DEFAULT_NAME, shard_names
+from tarkit.pipeline.arguments import parse_processes
 from tarkit.shards.limits import DEFAULT_SIZE
 
 

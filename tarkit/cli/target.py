@@ -7,16 +7,17 @@ from typing import Any
 
 import click
 
-from tarkit.api.dataset import Dataset
-from tarkit.api.output import Output, archive_output, archives_output
-from tarkit.api.write import ShardsOutput, write_archive
 from tarkit.cli import options
 from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun
+from tarkit.dataset import Dataset
 from tarkit.errors import Usage
+from tarkit.pipeline.archive import write_archive
+from tarkit.pipeline.output import Output, archive_output, archives_output
+from tarkit.pipeline.template import parse_template
 from tarkit.shards.limits import Limits, parse_size
+from tarkit.shards.output import ShardsOutput
 from tarkit.shards.series import SeriesSpec
-from tarkit.shards.template import parse_template
 
 
 @dataclass(repr=False)

@@ -8,20 +8,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarkit import errors
-from tarkit.api.arguments import check_at_least
-from tarkit.api.chain import Chain
-from tarkit.api.output import Output, archives_output
-from tarkit.api.run import Run
-from tarkit.api.write import ShardsOutput
 from tarkit.cluster.call import PassRunner, TaskContext
 from tarkit.cluster.plan import MEMORY, TaskDivision, plan_ordering
 from tarkit.cluster.run import ClusterOutcome, order_on_cluster
 from tarkit.cluster.shared import new_spill
 from tarkit.errors import Usage, spell
 from tarkit.parallel import Tasks
+from tarkit.pipeline.arguments import check_at_least
+from tarkit.pipeline.chain import Chain
+from tarkit.pipeline.output import Output, archives_output
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.template import parse_template
 from tarkit.shards.limits import Limits, parse_size
+from tarkit.shards.output import ShardsOutput
 from tarkit.shards.series import SeriesSpec
-from tarkit.shards.template import parse_template
 from tarkit.shards.writer import Shard
 from tarkit.sorting.memory import LEAST
 from tarkit.stores.connect import portable_options
@@ -29,7 +29,7 @@ from tarkit.stores.schemes import scheme_of
 from tarkit.stores.store import StoreOptions, parse_options
 
 if TYPE_CHECKING:
-    from tarkit.api.dataset import Dataset
+    from tarkit.dataset import Dataset
     from tarkit.shards.limits import SizeRule
 
 

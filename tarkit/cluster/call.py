@@ -9,12 +9,12 @@ from socket import gethostname
 from typing import TypeVar
 
 from tarkit import errors
-from tarkit.api.chain import Archives, Chain
-from tarkit.api.run import Run
-from tarkit.api.steps import Step
 from tarkit.cluster.shared import Spill
 from tarkit.errors import TarkitError
 from tarkit.parallel import Tasks
+from tarkit.pipeline.chain import Archives, Chain
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.steps import Step
 from tarkit.problems import Policy, PolicyCounts
 from tarkit.samples.select import Slice
 from tarkit.streams.location import Location

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from tarkit.api.run import Run
 from tarkit.cluster.call import PassRunner, TaskContext
 from tarkit.cluster.merge import SpanFigures, SpanSizes
 from tarkit.cluster.shared import Blob
+from tarkit.pipeline.run import Run
 from tarkit.shards.limits import Limits
 from tarkit.tar.block import BLOCK, RECORD
 

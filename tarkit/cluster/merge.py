@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
-from tarkit.api.run import Run
 from tarkit.cluster.call import TaskContext
 from tarkit.cluster.records import (
     GroupTable,
@@ -21,6 +20,7 @@ from tarkit.cluster.records import (
     unpack_listed,
 )
 from tarkit.cluster.shared import Blob
+from tarkit.pipeline.run import Run
 from tarkit.spill.multimap import Multimap
 from tarkit.spill.records import by_rank
 from tarkit.tar.writer import GATHERED

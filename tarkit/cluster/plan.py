@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import isqrt
 
-from tarkit.api.chain import Archives, Chain
-from tarkit.api.order import Order
-from tarkit.api.steps import Change, SampleFilter, Step
 from tarkit.cluster.scan import InputFigures, ScanResult
 from tarkit.errors import Usage, spell
+from tarkit.pipeline.chain import Archives, Chain
+from tarkit.pipeline.steps import Change, SampleFilter, Step
 from tarkit.problems import Policy
 from tarkit.sorting.keys import SortKey
+from tarkit.sorting.order import Order
 from tarkit.streams.location import portable_location
 
 BLOCK_SIZE = 16_000_000

@@ -7,9 +7,9 @@
 4. cut: find where shards begin (`cut.cut_span`); without tasks where the numbers of samples say it.
 5. write: read the blocks of some shards, and write these (`write.write_samples`).
 
-The order and the bytes are those of `api.order.Order` on one machine. Through the client go figures of inputs, groups,
-spans and shards, and none of samples. Only where the output is one archive, its bytes go through the client: it reads
-the pieces that tasks have written to the spill, and writes them one after the other.
+The order and the bytes are those of `sorting.order.Order` on one machine. Through the client go figures of inputs,
+groups, spans and shards, and none of samples. Only where the output is one archive, its bytes go through the client: it
+reads the pieces that tasks have written to the spill, and writes them one after the other.
 
 Words of this package:
 
@@ -37,9 +37,6 @@ from itertools import accumulate, pairwise
 from typing import TypeVar
 from zlib import crc32
 
-from tarkit.api.output import Output, refuse_overwrite
-from tarkit.api.run import Run
-from tarkit.api.write import SeriesOpening, ShardsOutput
 from tarkit.cluster.call import PassRunner
 from tarkit.cluster.cut import ShardStart, find_starts
 from tarkit.cluster.merge import SHOWN, KeyPlace, KeysItem, OrderItem, SpanFigures, compare_keys, order_span
@@ -50,8 +47,11 @@ from tarkit.cluster.scatter import GroupFigures, SampleSums, ScatterItem, random
 from tarkit.cluster.shared import Blob, Spill
 from tarkit.cluster.write import SpanRecords, WriteItem, WriteResult, write_samples
 from tarkit.errors import Problem, TarkitError, Unsupported, show, spell
+from tarkit.pipeline.output import Output, refuse_overwrite
+from tarkit.pipeline.run import Run
 from tarkit.problems import ONE_ARCHIVE
 from tarkit.shards.limits import Limits
+from tarkit.shards.output import SeriesOpening, ShardsOutput
 from tarkit.shards.series import SeriesSpec
 from tarkit.shards.writer import Shard
 from tarkit.stores import connect

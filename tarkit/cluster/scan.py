@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
-from tarkit.api.order import Order
-from tarkit.api.run import Run
-from tarkit.api.steps import Flow, Step
 from tarkit.cluster.call import TaskContext, chain_of, describe
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.steps import Flow, Step
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Slice
+from tarkit.sorting.order import Order
 from tarkit.streams.location import Location
 
 PREFIX = 64  # bytes of a drawn sort key: a border between two spans needs no more

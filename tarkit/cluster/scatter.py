@@ -10,9 +10,6 @@ from hashlib import sha256
 from typing import NamedTuple
 from zlib import crc32
 
-from tarkit.api.order import Order
-from tarkit.api.run import Run
-from tarkit.api.steps import Flow, Step
 from tarkit.cluster.call import TaskContext, chain_of, describe
 from tarkit.cluster.records import (
     DIGEST,
@@ -27,8 +24,11 @@ from tarkit.cluster.records import (
 )
 from tarkit.cluster.shared import Blob
 from tarkit.errors import TarkitError, Unsupported
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.steps import Flow, Step
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Slice
+from tarkit.sorting.order import Order
 from tarkit.sorting.sorter import Sorter
 from tarkit.spill.records import SpilledList, by_rank
 from tarkit.streams.location import Location

@@ -9,8 +9,6 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from tarkit.api.run import Run
-from tarkit.api.write import SeriesOpening
 from tarkit.cluster.call import TaskContext
 from tarkit.cluster.records import (
     DIGEST,
@@ -27,12 +25,14 @@ from tarkit.cluster.records import (
 from tarkit.cluster.scatter import SampleSums
 from tarkit.cluster.shared import Blob, Spill, is_there
 from tarkit.errors import TarkitError, spell
-from tarkit.samples.pipeline import neighbours
+from tarkit.pipeline.ranges import PlacedSample
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.stages import neighbours
 from tarkit.samples.sample import TarSample
 from tarkit.shards.limits import Limits
+from tarkit.shards.output import SeriesOpening
 from tarkit.shards.series import SeriesSpec
 from tarkit.shards.writer import Shard
-from tarkit.sorting.ranges import PlacedSample
 from tarkit.sorting.sorter import LARGE, Sorter
 from tarkit.spill.records import by_rank
 from tarkit.stores.schemes import public_name

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from tarkit.api.dataset import for_run
-from tarkit.api.output import Output
-from tarkit.api.write import write_archive
 from tarkit.cli import options
 from tarkit.cli.command import option
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
+from tarkit.dataset import for_run
+from tarkit.pipeline.archive import write_archive
+from tarkit.pipeline.output import Output
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice

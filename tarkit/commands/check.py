@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tarkit.api.check import ShardsCheck
+from tarkit.checking.check import ShardsCheck
 from tarkit.checking.compare import Sameness
 from tarkit.checking.findings import Finding
 from tarkit.checking.manifest import places, read_manifest

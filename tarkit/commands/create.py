@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from tarkit.api.create import CreateOptions, RecipeFormat, pack_recipe
-from tarkit.api.output import Output
 from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import current
 from tarkit.errors import Usage
+from tarkit.packing.create import CreateOptions, RecipeFormat, pack_recipe
+from tarkit.pipeline.output import Output
 from tarkit.streams.location import file_location
 
 EXAMPLES = (

@@ -14,7 +14,7 @@ from tarkit.cli.command import Command
 from tarkit.cli.jobs import JobOptions, job_options, run_all
 from tarkit.cli.map import files_read, known_outputs, templates, written_options
 from tarkit.errors import Usage, show
-from tarkit.shards.template import split_last, template_sign
+from tarkit.pipeline.template import split_last, template_sign
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.streams.location import expand_braces
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tarkit.jobs.job import ValueJob
     from tarkit.jobs.journal import FileStates
     from tarkit.jobs.values import Value
-    from tarkit.shards.template import ShardTemplate
+    from tarkit.pipeline.template import ShardTemplate
 
 EXAMPLES = (
     "tarkit each '{000..099}' -- sort in-{}.tar -o out-{}.tar",
@@ -224,7 +224,7 @@ class _LineTemplate:
         outputs = (fill(word, value) for name, word in self.last.items() if name in OUTPUTS)
         found = [word for word in outputs if template_sign(split_last(word)[1]) is not None]
         if (suffix := self.last.get("ext")) is not None:
-            from tarkit.api.tree.names import with_suffix
+            from tarkit.packing.tree_names import with_suffix
 
             found = [with_suffix(word, f".{suffix.removeprefix('.')}") for word in found]
         return tuple(each for word in found for each in templates(word, self.last))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from tarkit.api.dataset import for_run
-from tarkit.api.extract import extract as unpack
 from tarkit.cli import options
 from tarkit.cli.command import option
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
+from tarkit.dataset import for_run
+from tarkit.extraction.extract import extract as unpack
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice

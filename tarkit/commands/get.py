@@ -8,17 +8,17 @@ from shlex import quote
 
 import click
 
-from tarkit.api.dataset import for_run
-from tarkit.api.indexed import write_found
-from tarkit.api.output import BY_NAME, Output, any_output
 from tarkit.cli import options
 from tarkit.cli.command import Command, InputArgument, option
 from tarkit.cli.console import current
+from tarkit.dataset import for_run
 from tarkit.errors import MissingKey, TarkitError, Usage, show
+from tarkit.indexing.indexed import write_found
+from tarkit.pipeline.output import BY_NAME, Output, any_output
+from tarkit.pipeline.template import refuse_template
 from tarkit.problems import Policy
 from tarkit.samples.sample import split_name
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.template import refuse_template
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 EXAMPLES = (

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import click
 
-from tarkit.api import index as indexes
-from tarkit.api.index import IndexOptions, check_formats
 from tarkit.cli import options
 from tarkit.cli.cluster import on_cluster
 from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.map import MappedCommand
 from tarkit.errors import TarkitError, Usage
+from tarkit.indexing import index as indexes
 from tarkit.indexing.formats import FORMATS
+from tarkit.indexing.index import IndexOptions, check_formats
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink

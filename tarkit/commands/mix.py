@@ -8,17 +8,17 @@ from typing import Any
 
 import click
 
-from tarkit.api.dataset import Dataset, for_run
-from tarkit.api.mix import Mixture, open_sources
-from tarkit.api.output import Output
-from tarkit.api.steps import ReportKeys, SampleFilter
-from tarkit.api.write import write_archive
 from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import ConsoleRun, aligned, current
+from tarkit.dataset import Dataset, for_run
 from tarkit.errors import TarkitError, Usage, show
+from tarkit.mixing.mix import Mixture, open_sources
 from tarkit.mixing.mixer import Mix, Stock, Until, derived
 from tarkit.mixing.spec import parse_mix
+from tarkit.pipeline.archive import write_archive
+from tarkit.pipeline.output import Output
+from tarkit.pipeline.steps import ReportKeys, SampleFilter
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample

@@ -6,16 +6,16 @@ from typing import Any
 
 import click
 
-from tarkit.api.dataset import for_run
-from tarkit.api.map import CallFunction, RunCommand, RunProgram, SampleWork
-from tarkit.api.output import Output, archive_output
-from tarkit.api.write import write_archive
 from tarkit.cli import options
 from tarkit.cli.command import choice, option
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
+from tarkit.dataset import for_run
 from tarkit.errors import Usage, show
+from tarkit.pipeline.archive import write_archive
+from tarkit.pipeline.output import Output, archive_output
 from tarkit.problems import Policy
+from tarkit.proc.map import CallFunction, RunCommand, RunProgram, SampleWork
 from tarkit.proc.policy import OnError
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import click
 
-from tarkit.api.output import text_output
-from tarkit.api.split import MapOptions
-from tarkit.api.tree.layout import PlanOptions, lay_out_tree
-from tarkit.api.tree.names import ShardNames
-from tarkit.api.tree.pack import NO_SAMPLE, count_planned, save_plan, save_recipe, write_saved, write_tree
 from tarkit.cli import options
 from tarkit.cli.category_options import categories
 from tarkit.cli.command import Command, option
@@ -17,6 +12,11 @@ from tarkit.cli.shard_options import division_options, files_options, names_opti
 from tarkit.errors import Usage
 from tarkit.packing.options import Division, Files, SampleOptions
 from tarkit.packing.packer import PackOptions
+from tarkit.packing.tree_layout import PlanOptions, lay_out_tree
+from tarkit.packing.tree_names import ShardNames
+from tarkit.packing.tree_pack import NO_SAMPLE, count_planned, save_plan, save_recipe, write_saved, write_tree
+from tarkit.pipeline.output import text_output
+from tarkit.shards.split import MapOptions
 
 EXAMPLES = (
     "tarkit shard photos/ -o 'x-%06d.tar' -c 1000 --label-from-dir cls",

@@ -9,19 +9,19 @@ from typing import Any
 
 import click
 
-from tarkit.api.dataset import Dataset, for_run
-from tarkit.api.inspect import first_samples, with_classes, write_gallery
-from tarkit.api.output import text_output
 from tarkit.cli import options
 from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
+from tarkit.dataset import Dataset, for_run
 from tarkit.errors import Usage
-from tarkit.inspecting.item import describe_sample, names_of
+from tarkit.pipeline.output import text_output
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
+from tarkit.samples.items import describe_sample, names_of
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
+from tarkit.views.inspect import first_samples, with_classes, write_gallery
 
 EXAMPLES = (
     "tarkit show train-000000.tar",
@@ -154,7 +154,7 @@ def _write_page(
 def _lines(samples: Iterator[TarSample], write: Write) -> None:
     """Write panels to a terminal, plain lines elsewhere."""
     from tarkit.cli.screen import screen
-    from tarkit.views.text import sample_lines
+    from tarkit.samples.items_text import sample_lines
 
     for sample in samples:
         seen, at = describe_sample(sample), screen()
@@ -168,7 +168,7 @@ def _lines(samples: Iterator[TarSample], write: Write) -> None:
 
 def _batches(samples: Iterator[TarSample], write: Write, *, as_json: bool, nul: bool) -> None:
     """Write lines of JSON, or names, many at a time."""
-    from tarkit.views.text import json_line, name_line
+    from tarkit.samples.items_text import json_line, name_line
 
     held = bytearray()
     try:
@@ -189,7 +189,7 @@ def _batches(samples: Iterator[TarSample], write: Write, *, as_json: bool, nul: 
 def _pictures(run: ConsoleRun, draw: str | None, by: str | None, classes: str | None, inputs: list[Location]) -> View:
     """Return the function that draws rows of pictures in the terminal, with key, classes and caption below each."""
     from tarkit.cli.screen import cell, how_to_draw, screen
-    from tarkit.inspecting.classes import find_class_names
+    from tarkit.views.classes import find_class_names
     from tarkit.views.pictures import require
     from tarkit.views.terminal import PictureRows
 

@@ -6,22 +6,22 @@ from typing import Literal
 
 import click
 
-from tarkit.api.dataset import Dataset, for_run
-from tarkit.api.order import Order, Random, audit_order
-from tarkit.api.output import Output
-from tarkit.api.write import ShardsOutput
 from tarkit.cli import cluster, options
 from tarkit.cli.cluster import SpillOptions
 from tarkit.cli.command import choice, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.map import MappedCommand
 from tarkit.cli.target import OutputOptions, target
+from tarkit.dataset import Dataset, for_run
 from tarkit.errors import Usage
+from tarkit.pipeline.output import Output
+from tarkit.pipeline.template import epoch_names, refuse_epoch
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.template import epoch_names, refuse_epoch
+from tarkit.shards.output import ShardsOutput
 from tarkit.sorting.audit import Count
+from tarkit.sorting.order import Order, Random, audit_order
 from tarkit.streams.location import Location
 
 INITIAL = 100  # samples in webdataset's buffer before the first comes out

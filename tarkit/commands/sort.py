@@ -7,19 +7,19 @@ from typing import Any
 
 import click
 
-from tarkit.api.dataset import for_run
-from tarkit.api.order import Order, Random, find_disorder
 from tarkit.cli import cluster, options
 from tarkit.cli.cluster import SpillOptions
 from tarkit.cli.command import choice, option
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
 from tarkit.cli.target import OutputOptions, target
+from tarkit.dataset import for_run
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice
 from tarkit.sorting.keys import OrderFile, SortKey
+from tarkit.sorting.order import Order, Random, find_disorder
 from tarkit.streams.location import Location
 
 RANDOM = "__random__"

@@ -6,16 +6,16 @@ from typing import Any
 
 import click
 
-from tarkit.api.dataset import for_run
-from tarkit.api.split import MapOptions, SplitOptions, write_split
 from tarkit.cli import options
 from tarkit.cli.category_options import categories
 from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import ConsoleRun, aligned, current
+from tarkit.dataset import for_run
+from tarkit.pipeline.template import SPLIT_NAME
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.limits import DEFAULT_SIZE
-from tarkit.shards.template import SPLIT_NAME
+from tarkit.shards.split import MapOptions, SplitOptions, write_split
 from tarkit.streams.location import Location
 
 EXAMPLES = (

@@ -6,18 +6,18 @@ import os
 
 import click
 
-from tarkit.api.dataset import for_run
-from tarkit.api.inspect import Stats, count_dataset
-from tarkit.api.output import Output, text_output
 from tarkit.cli import options
 from tarkit.cli.cluster import on_cluster
 from tarkit.cli.command import option
 from tarkit.cli.console import current
 from tarkit.cli.jobs import TaskCommand
+from tarkit.dataset import for_run
 from tarkit.errors import Usage
+from tarkit.pipeline.output import Output, text_output
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location, parse_output
+from tarkit.views.inspect import Stats, count_dataset
 
 EXAMPLES = (
     "tarkit stats 'train-{000..099}.tar' -p 4",

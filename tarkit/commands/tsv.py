@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from tarkit.api.dataset import for_run
-from tarkit.api.output import Output
-from tarkit.api.table import format_of, list_fields, write_table
 from tarkit.cli import options
 from tarkit.cli.command import option
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
+from tarkit.dataset import for_run
 from tarkit.errors import Usage, printable
 from tarkit.export.columns import TableFormat, checked, parse_columns
+from tarkit.export.table import format_of, list_fields, write_table
+from tarkit.pipeline.output import Output
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice

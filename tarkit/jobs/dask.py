@@ -20,7 +20,6 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import Any, NamedTuple
 
-from tarkit.api.arguments import parse_processes
 from tarkit.errors import MissingLibrary, TarkitError, Usage, printable, show, spell
 from tarkit.jobs.dask_worker import (
     DRAIN,
@@ -35,6 +34,7 @@ from tarkit.jobs.dask_worker import (
     wait_for_end,
 )
 from tarkit.jobs.job import JobOutcome, PickledCall, Relay, ValueJob
+from tarkit.pipeline.arguments import parse_processes
 from tarkit.streams.command import DEVNULL
 from tarkit.streams.process import Program
 from tarkit.streams.tempfile import TemporaryFile

@@ -25,8 +25,8 @@ from tarkit.errors import TarkitError, Unsupported, message_text, printable, sig
 from tarkit.jobs.quoting import shell_word
 from tarkit.jobs.strays import Strays, end_strays, find_strays, marked_environment, new_mark
 from tarkit.jobs.values import Value
+from tarkit.pipeline.template import ShardTemplate
 from tarkit.redaction import hide_secrets
-from tarkit.shards.template import ShardTemplate
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams import command

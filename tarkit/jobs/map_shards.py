@@ -9,11 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarkit.api.arguments import check_at_least, check_choice, check_function, check_text, parse_processes, split_names
-from tarkit.api.chain import Archives, locate
-from tarkit.api.dataset import Dataset
-from tarkit.api.output import Output
-from tarkit.api.run import Run, new_run
+from tarkit.dataset import Dataset
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.jobs.engine import Halt, JobExecutor, JobSummary, run_jobs
 from tarkit.jobs.job import Counts, ValueJob, print_line
@@ -21,13 +17,24 @@ from tarkit.jobs.journal import JobJournal, location_states
 from tarkit.jobs.local import LocalExecutor
 from tarkit.jobs.outputs import check_outputs, parents_of
 from tarkit.jobs.values import fill_name, has_placeholder, make_values
+from tarkit.pipeline.arguments import (
+    check_at_least,
+    check_choice,
+    check_function,
+    check_text,
+    parse_processes,
+    split_names,
+)
+from tarkit.pipeline.chain import Archives, locate
+from tarkit.pipeline.output import Output
+from tarkit.pipeline.run import Run, new_run
 from tarkit.problems import Policy
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
-    from tarkit.api.chain import Input
+    from tarkit.pipeline.chain import Input
 
 Change = Callable[[Dataset], Dataset]
 

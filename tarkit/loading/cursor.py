@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from tarkit.api.dataset import Dataset
-from tarkit.api.indexed import IndexedDataset
-from tarkit.api.run import Run
-from tarkit.api.sample import WHOLE, Sample, view_samples
-from tarkit.api.steps import Flow, Step
+from tarkit.dataset import Dataset
+from tarkit.indexing.indexed import IndexedDataset
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.sample import WHOLE, Sample, view_samples
+from tarkit.pipeline.steps import Flow, Step
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample
@@ -135,12 +135,12 @@ class ListedSamples:
         self._numbers = numbers
 
     def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> ListedReader:
-        """Begin to read for a run; see `tarkit.api.chain.Origin`."""
+        """Begin to read for a run; see `tarkit.pipeline.chain.Origin`."""
         return ListedReader(self._index, self._numbers, run.policy, self.locations, tmpdir)
 
 
 class ListedReader:
-    """The reader of `ListedSamples`; see `tarkit.api.steps.InputReader`."""
+    """The reader of `ListedSamples`; see `tarkit.pipeline.steps.InputReader`."""
 
     moves = False
     contents = True

@@ -8,11 +8,9 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-from tarkit.api.dataset import Dataset
-from tarkit.api.indexed import IndexedDataset
-from tarkit.api.run import Run
-from tarkit.api.sample import Sample
+from tarkit.dataset import Dataset
 from tarkit.errors import TarkitError, Usage
+from tarkit.indexing.indexed import IndexedDataset
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.identity import OpenedMarks, mark_of, parse_marks
@@ -20,7 +18,9 @@ from tarkit.loading.order import buffer_random, drawn, shuffled
 from tarkit.loading.records import as_record, collate_lists
 from tarkit.loading.settings import LoaderSettings
 from tarkit.loading.state import Progress, restore_random, store_random
-from tarkit.samples.pipeline import ShuffleBuffer, keeper
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.sample import Sample
+from tarkit.pipeline.stages import ShuffleBuffer, keeper
 from tarkit.stores.listing import in_child
 from tarkit.stores.schemes import find_scheme
 from tarkit.streams.location import Location

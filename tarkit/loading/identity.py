@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 
-from tarkit.api.steps import digest
+from tarkit.pipeline.steps import digest
 from tarkit.stores import connect
 from tarkit.streams.location import Location
 from tarkit.streams.source import Source

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tarkit.api.arguments import check_at_least, suggest_arguments
-from tarkit.api.dataset import Dataset
-from tarkit.api.dataset import open as open_dataset
+from tarkit.dataset import Dataset
+from tarkit.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
 from tarkit.loading.division import WorkerPlace, find_place, find_process_group
 from tarkit.loading.epoch import EpochReader, Shards
 from tarkit.loading.identity import ShardFiles, find_changed, parse_marks
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.state import Progress
+from tarkit.pipeline.arguments import check_at_least, suggest_arguments
 
 if TYPE_CHECKING:
-    from tarkit.api.chain import Input
+    from tarkit.pipeline.chain import Input
 
 
 def loader(inputs: Input | Iterable[Input] | Dataset, **options: Unpack[LoaderOptions]) -> Loader:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tarkit.api.sample import Sample
 from tarkit.errors import Problem, TarkitError, show
 from tarkit.loading.settings import Record
+from tarkit.pipeline.sample import Sample
 from tarkit.problems import Policy
 from tarkit.samples.names import FieldDict
 from tarkit.samples.values import MISFITS

@@ -14,7 +14,7 @@ from tarkit.packing.batch import SAMPLES, Batch, Extent, RowBatch, load_rows, to
 from tarkit.packing.files import is_remote
 from tarkit.packing.plan import Planned
 from tarkit.packing.tree import Tree
-from tarkit.shards.template import ShardTemplate
+from tarkit.pipeline.template import ShardTemplate
 from tarkit.stores.schemes import scheme_of
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar.header import end_of_archive

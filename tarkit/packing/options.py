@@ -12,9 +12,9 @@ from tarkit.packing.divide import Dirs
 from tarkit.packing.planner import UNSORTED, Cut, Sort, parse_sort
 from tarkit.packing.samples import KeyRule, parse_key
 from tarkit.packing.transform import OnMissing
+from tarkit.pipeline.template import ShardTemplate
 from tarkit.shards.limits import DEFAULT_SIZE, Limits, parse_size
 from tarkit.shards.patterns import compile_regex
-from tarkit.shards.template import ShardTemplate
 
 if TYPE_CHECKING:
     from tarkit.packing.labels import LabelField

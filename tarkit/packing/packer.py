@@ -13,7 +13,7 @@ from tarkit.packing.plan import Planned, SavedPlan
 from tarkit.packing.resume import Journal, Known, identity
 from tarkit.packing.spool import PlannedShard, RowSpool
 from tarkit.packing.writer import Packed, Packing, Task, pack_all, progress
-from tarkit.shards.template import ShardTemplate, existing_among, refuse_existing
+from tarkit.pipeline.template import ShardTemplate, existing_among, refuse_existing
 from tarkit.shards.writer import Shard, run_post
 from tarkit.stores.schemes import scheme_of
 from tarkit.stores.store import StoreOptions

@@ -17,9 +17,9 @@ from tarkit.errors import Problem, TarkitError, spell
 from tarkit.packing.batch import load_rows
 from tarkit.packing.plan import content_of
 from tarkit.packing.spool import PlannedShard
+from tarkit.pipeline.template import ShardTemplate
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader, open_source
-from tarkit.shards.template import ShardTemplate
 from tarkit.shards.writer import Shard
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.codecs import codec_by_suffix

@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol, Self
 
 from tarkit.errors import TarkitError, show, signal_name
+from tarkit.pipeline.run import CommandOutput
 from tarkit.samples.sample import KEYLESS, TarSample, split_name
 from tarkit.streams.source import Source
 from tarkit.tar import block
@@ -55,13 +56,6 @@ class BatchFailed(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.reason)
         self.failure = failure
-
-
-class CommandOutput(Protocol):
-    """What a command printed, in memory (`HeldOutput`) or in a file (`tarkit.streams.tempfile.TemporaryFile`)."""
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop), fewer only at the end."""
 
 
 class HeldOutput(NamedTuple):

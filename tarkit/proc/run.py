@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 
 from tarkit.errors import Problem, show
+from tarkit.pipeline.run import CommandOutput
+from tarkit.pipeline.stages import keeper
 from tarkit.problems import Policy
-from tarkit.proc.engine import CommandOutput, Finished, Job, Runner
+from tarkit.proc.engine import Finished, Job, Runner
 from tarkit.proc.policy import FailurePolicy
-from tarkit.samples.pipeline import keeper
 from tarkit.samples.sample import Recent, TarSample
 
 

@@ -12,11 +12,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from tarkit.errors import MissingFile, TarkitError, Usage, show, spell
+from tarkit.pipeline.run import CommandOutput
 from tarkit.proc.engine import (
     MIN_PENDING,
     TAIL,
     BatchFailed,
-    CommandOutput,
     Engine,
     Failure,
     HeldOutput,

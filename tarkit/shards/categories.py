@@ -36,8 +36,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.pipeline.template import ShardTemplate, parse_template
 from tarkit.shards.patterns import GLOB, compile_pattern
-from tarkit.shards.template import ShardTemplate, parse_template
 from tarkit.stores import schemes
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import ARCHIVE_SUFFIXES

@@ -27,13 +27,13 @@ from math import lcm
 from typing import NamedTuple
 
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
+from tarkit.pipeline.template import ShardTemplate, split_last
 from tarkit.problems import Policy
 from tarkit.samples.sample import KEYLESS, TarSample, split_name
 from tarkit.samples.values import Name, View
 from tarkit.shards.categories import Map, check_apart
 from tarkit.shards.patterns import compile_regex
 from tarkit.shards.series import PART, Assign, SeriesSpec
-from tarkit.shards.template import ShardTemplate, split_last
 
 PLACES = 1 << 64
 MOST = 9999  # equal parts

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError
+from tarkit.pipeline.template import ShardTemplate
 from tarkit.samples.sample import TarSample
-from tarkit.shards.template import ShardTemplate
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.files import allow_files
 

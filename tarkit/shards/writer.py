@@ -12,11 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import CommandFailed, TarkitError, show
+from tarkit.pipeline.stages import stays_apart
+from tarkit.pipeline.template import ShardTemplate
 from tarkit.problems import Policy
-from tarkit.samples.pipeline import stays_apart
 from tarkit.samples.sample import RunOfSamples, TarSample
 from tarkit.shards.limits import Limits
-from tarkit.shards.template import ShardTemplate
 from tarkit.signals import uninterrupted
 from tarkit.streams.command import call
 from tarkit.streams.sink import FileSink, Sink

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from tarkit.errors import Usage, spell
-from tarkit.shards.limits import parse_size
+from tarkit.sizes import parse_size
 from tarkit.streams.location import Location
 
 LEAST = 1_000_000  # minimum of --memory in bytes

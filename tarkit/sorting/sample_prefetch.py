@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from tarkit.sorting.ranges import Place, RangeList, size_of
+from tarkit.pipeline.ranges import Place, RangeList, size_of
 from tarkit.streams.source import RequestedRange
 
 MEMORY = 64 << 20

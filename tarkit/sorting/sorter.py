@@ -27,10 +27,7 @@ from operator import itemgetter
 from struct import Struct
 
 from tarkit.errors import Problem, show, spell
-from tarkit.problems import Policy
-from tarkit.samples.reader import EQUAL_PARTS, describe_duplicate, duplicate_entries
-from tarkit.samples.sample import Piece, RunOfSamples, TarSample, singly
-from tarkit.sorting.ranges import (
+from tarkit.pipeline.ranges import (
     SHORT,
     SHORT_LIMIT,
     Place,
@@ -43,6 +40,9 @@ from tarkit.sorting.ranges import (
     unaltered,
     will_need,
 )
+from tarkit.problems import Policy
+from tarkit.samples.reader import EQUAL_PARTS, describe_duplicate, duplicate_entries
+from tarkit.samples.sample import Piece, RunOfSamples, TarSample, singly
 from tarkit.sorting.runs import Record, Runs, SeenKeys
 from tarkit.sorting.sample_prefetch import prefetch_samples
 from tarkit.spill.runs import END, HEAD, escape, merge, ordinal_of, rank_of, rest_of, rests_of

@@ -1,1 +1,1 @@
-"""What people look at: functions from data to text. Nothing is opened here, nothing is written."""
+"""What people look at: counts and sizes, pages, panels and plain lines of samples and reports; `show` and `stats`."""

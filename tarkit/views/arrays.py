@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tarkit.inspecting.item import Item, Payload
+from tarkit.samples.items import Item, Payload
 
 SIDE = 120  # pixels of a heat map, at most
 POINTS = 240  # of a curve, at most

@@ -16,14 +16,14 @@ from statistics import median
 from string import Template
 from typing import NamedTuple
 
-from tarkit.inspecting.census import round_bins
-from tarkit.inspecting.classes import class_order, value_rank
-from tarkit.inspecting.item import Item, SampleItems
+from tarkit.samples.items import Item, SampleItems
+from tarkit.samples.items_text import about_words, escaped, indented, label_of, one_line, safe, shortened, size_words
 from tarkit.views import pictures
 from tarkit.views.arrays import sketch
+from tarkit.views.census import round_bins
+from tarkit.views.classes import class_order, value_rank
 from tarkit.views.labels import CAPTION_FIELDS, Label, captions_of, class_values, is_class, labels_of
 from tarkit.views.report import Bar, Cell, Section, Spark, number, range_words
-from tarkit.views.text import about_words, escaped, indented, label_of, one_line, safe, shortened, size_words
 
 SIDES = (720, 480, 320, 200)  # pixels of a picture: the first of these with which all have room
 QUALITY = 80  # of the JPEG

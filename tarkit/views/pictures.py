@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tarkit.errors import MissingLibrary
-from tarkit.inspecting.item import Item
+from tarkit.samples.items import Item
 
 if TYPE_CHECKING:
     from PIL.Image import Image

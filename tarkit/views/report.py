@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import printable
-from tarkit.inspecting.census import OTHERS, Census, Set, Share, Sizes
+from tarkit.views.census import OTHERS, Census, Set, Share, Sizes
 
 if TYPE_CHECKING:
-    from tarkit.inspecting.classes import ClassCounts
+    from tarkit.views.classes import ClassCounts
 
 
 class Bar(NamedTuple):
@@ -168,7 +168,7 @@ def _common(total: Census) -> list[tuple[Set, int]]:
 
 
 def _classes(balance: Balance) -> Section:
-    from tarkit.inspecting.classes import class_name, class_order
+    from tarkit.views.classes import class_name, class_order
 
     classes = balance.classes
     order = class_order(classes.counts)
@@ -274,7 +274,7 @@ def as_json(
 
 
 def _balance(balance: Balance) -> dict[str, Any]:
-    from tarkit.inspecting.classes import class_name, class_order
+    from tarkit.views.classes import class_name, class_order
 
     classes = []
     for value, count in class_order(balance.classes.counts):

@@ -12,13 +12,10 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tarkit.inspecting.item import Item, SampleItems
-from tarkit.views.labels import captions_of, labels_of
-from tarkit.views.pictures import Undrawn, encoded, is_picture, thumbnail
-from tarkit.views.text import (
+from tarkit.samples.items import Item, SampleItems
+from tarkit.samples.items_text import (
     ELLIPSIS,
     about_words,
-    cell_text,
     escaped,
     indented,
     label_of,
@@ -27,6 +24,9 @@ from tarkit.views.text import (
     safe,
     size_words,
 )
+from tarkit.views.labels import captions_of, labels_of
+from tarkit.views.pictures import Undrawn, encoded, is_picture, thumbnail
+from tarkit.views.text import cell_text
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tarkit
-from tarkit.api.tree import pack
+from tarkit.packing import tree_pack as pack
 from tarkit.packing.files import LocalFiles
 from tests._tools import each_row
 from tests.conftest import Run, entries, keys

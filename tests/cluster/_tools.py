@@ -9,18 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tarkit.api.chain import Chain
-from tarkit.api.output import archive_output, archives_output
-from tarkit.api.run import Run
-from tarkit.api.write import ShardsOutput
 from tarkit.cluster.api import write_ordered
 from tarkit.cluster.call import call_task
 from tarkit.cluster.plan import TaskDivision
 from tarkit.cluster.run import ClusterOutcome
 from tarkit.parallel import LocalTasks, Tasks
+from tarkit.pipeline.chain import Chain
+from tarkit.pipeline.output import archive_output, archives_output
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.template import parse_template
 from tarkit.shards.limits import Limits
+from tarkit.shards.output import ShardsOutput
 from tarkit.shards.series import SeriesSpec
-from tarkit.shards.template import parse_template
 from tests.conftest import tar
 
 SMALL = TaskDivision(task_size=8000, span=5, scans=4)

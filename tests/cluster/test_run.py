@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tarkit
-from tarkit.api.run import Run
 from tarkit.cluster.cut import cut_span
 from tarkit.cluster.merge import compare_keys, order_span
 from tarkit.cluster.plan import TaskDivision, plan_ordering
@@ -23,6 +22,7 @@ from tarkit.cluster.scatter import scatter_group
 from tarkit.cluster.write import write_samples
 from tarkit.errors import Problem, TarkitError, Usage
 from tarkit.parallel import LocalTasks
+from tarkit.pipeline.run import Run
 from tarkit.problems import Policy
 from tarkit.shards.limits import Limits
 from tests._tools import each_row

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
+from tarkit.pipeline import stages as pipeline
 from tarkit.problems import PROBLEMS
-from tarkit.samples import pipeline, reader
+from tarkit.samples import reader
 from tarkit.streams import source
 from tests._feeds import in_turn
 from tests._tools import each_row

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tarkit.packing.samples import parse_key
-from tarkit.shards.template import parse_template
+from tarkit.pipeline.template import parse_template
 from tests._tools import each_row
 from tests.conftest import Run
 

@@ -17,7 +17,7 @@ from tarkit.packing import samples as gathering
 from tarkit.packing.batch import Group
 from tarkit.packing.layout import hidden
 from tarkit.packing.tree import CountedFiles, Tree
-from tarkit.shards.template import parse_template
+from tarkit.pipeline.template import parse_template
 from tarkit.spill import multimap, records
 from tests._tools import each_row
 from tests.commands.test_shard_examples import DIRECTORY, F1, ISHARD, Shard, grow, layout

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tarkit.inspecting import item
+from tarkit.samples import items as item
 from tarkit.streams import source
 from tarkit.views import pictures
 from tests._feeds import in_turn

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarkit.inspecting import census, classes
-from tarkit.inspecting.census import Sizes, count, count_samples, round_bins, shares_of
-from tarkit.inspecting.classes import ClassCounts
 from tarkit.problems import Policy
 from tarkit.tar.block import BLOCK
+from tarkit.views import census, classes
+from tarkit.views.census import Sizes, count, count_samples, round_bins, shares_of
+from tarkit.views.classes import ClassCounts
 from tarkit.views.report import amount, range_words
 from tarkit.views.text import report_lines
 from tests._tools import Peeked, each_row, on_disk

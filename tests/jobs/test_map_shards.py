@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tarkit
-from tarkit.api.dataset import Dataset
+from tarkit.dataset import Dataset
 from tarkit.jobs.job import RunningJob, ValueJob, run_job
 from tarkit.jobs.local import LocalExecutor
 from tarkit.jobs.values import Value

@@ -11,8 +11,9 @@ from itertools import chain, product
 
 import pytest
 
+from tarkit.pipeline import stages as pipeline
 from tarkit.problems import Policy
-from tarkit.samples import pipeline, reader
+from tarkit.samples import reader
 from tarkit.samples.reader import SampleReader
 from tarkit.streams import source as sources
 from tarkit.tar.writer import EntryWriter

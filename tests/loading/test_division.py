@@ -10,7 +10,7 @@ import pytest
 import tarkit
 from tarkit.loading.division import WorkerPlace, find_place
 from tarkit.loading.order import buffer_random, drawn, shuffled
-from tarkit.samples.pipeline import ShuffleBuffer
+from tarkit.pipeline.stages import ShuffleBuffer
 
 LETTERS = "abcdef"
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarkit.inspecting.item import Item, Payload, describe
 from tarkit.media import headers, kinds
 from tarkit.media import headers as arrays
-from tarkit.views.text import about_words
+from tarkit.samples.items import Item, Payload, describe
+from tarkit.samples.items_text import about_words
 from tests._tools import each_row
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480) + b"\x08\2\0\0\0"

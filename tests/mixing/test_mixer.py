@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarkit.api.dataset import open as open_dataset
-from tarkit.api.mix import Laps, MixReader, Mixture, open_sources
-from tarkit.api.run import Run
+from tarkit.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
+from tarkit.mixing.mix import Laps, MixReader, Mixture, open_sources
 from tarkit.mixing.mixer import Mix, Stock, Until, derived, locate
 from tarkit.mixing.spec import MixSpec, SourceSpec, parse_mix, parse_source, read_spec
+from tarkit.pipeline.run import Run
 from tests._tools import each_row
 from tests.conftest import Archive
 

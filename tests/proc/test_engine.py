@@ -11,10 +11,10 @@ from contextlib import suppress
 import pytest
 
 from tarkit.errors import Interrupted, TarkitError
+from tarkit.pipeline.stages import keeper
 from tarkit.problems import Policy
 from tarkit.proc import engine as engines
 from tarkit.proc.engine import BatchFailed, Engine, Failure, Job, Outcome, RunOptions
-from tarkit.samples.pipeline import keeper
 from tarkit.samples.reader import SampleReader
 from tests._tools import archive, on_disk, stream
 

@@ -18,8 +18,8 @@ import pytest
 import zstandard
 
 import tarkit
-from tarkit.api import chain
 from tarkit.errors import CommandFailed, Problem, Usage
+from tarkit.pipeline import chain
 from tarkit.problems import Policy
 from tarkit.samples import dataset as inputs_module
 from tarkit.samples.dataset import DatasetReader, open_source

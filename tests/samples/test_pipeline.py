@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import Problem
+from tarkit.pipeline.stages import buffer_shuffle, neighbours
 from tarkit.problems import Policy
-from tarkit.samples.pipeline import buffer_shuffle, neighbours
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import Piece, RunOfSamples, TarSample
 from tarkit.streams.ranges import HeldRange

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tarkit.errors import TarkitError, Usage
+from tarkit.pipeline.template import parse_template
 from tarkit.shards.categories import Map, check_apart, read_map
 from tarkit.shards.patterns import compile_glob, compile_regex
-from tarkit.shards.template import parse_template
 from tests._tools import each_row
 
 FISH = {"fish-%d.tar": ["train/n01440764.*", "train/n01443537.*"], "dog-%d.tar": ["train/n02084071.*"]}

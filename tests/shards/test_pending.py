@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from tarkit.pipeline.ranges import RangeList
+from tarkit.pipeline.template import parse_template
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.shards.limits import Limits
-from tarkit.shards.template import parse_template
 from tarkit.shards.writer import SeriesWriter, SplitWriter
-from tarkit.sorting.ranges import RangeList
 from tarkit.streams import sink
 from tarkit.streams.copy import Copier
 from tarkit.streams.sink import FileSink

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError, Usage
+from tarkit.pipeline.template import ShardTemplate, Span, parse_template, refuse_template
 from tarkit.shards.limits import parse_size
-from tarkit.shards.template import ShardTemplate, Span, parse_template, refuse_template
 from tests._tools import each_row
 
 SIZES = [

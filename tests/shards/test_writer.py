@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import CommandFailed
+from tarkit.pipeline.template import parse_template
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.shards.limits import Limits
-from tarkit.shards.template import parse_template
 from tarkit.shards.writer import SeriesWriter, Shard, run_post, write_manifest
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.sink import Sink, open_sink

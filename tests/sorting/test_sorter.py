@@ -19,8 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarkit.api.dataset import open as open_dataset
+from tarkit.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
+from tarkit.pipeline.ranges import KeptSamples, RangeList, key_in, size_of
 from tarkit.problems import Policy
 from tarkit.samples import reader
 from tarkit.samples.fields import Fields, parse_fields
@@ -30,7 +31,6 @@ from tarkit.sorting import memory as memories
 from tarkit.sorting import runs as passes
 from tarkit.sorting import sorter
 from tarkit.sorting.memory import in_place, parse_memory
-from tarkit.sorting.ranges import KeptSamples, RangeList, key_in, size_of
 from tarkit.sorting.runs import DuplicateKeys, Runs, SeenKeys
 from tarkit.sorting.sorter import Sorter
 from tarkit.spill import runs as spilled

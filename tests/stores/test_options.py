@@ -249,7 +249,7 @@ def test_files_beside_the_shards(servers: tuple[str, str], here: Path) -> None:
     with tarkit.TarWriter("a.tar") as out:
         out.write("a", {"txt": "x"})
     program = """
-from tarkit.shards.template import parse_template
+from tarkit.pipeline.template import parse_template
 from tarkit.stores.store import parse_options
 data = tarkit.open("a.tar")
 data.split("s3://bucket/m/s-%d.tar", count=1, manifest="s3://bucket/m/list.tsv", storage_options=two)

@@ -18,7 +18,7 @@ pytest.importorskip("obstore")
 boto3 = pytest.importorskip("boto3")
 
 import tarkit
-from tarkit.api.tree import pack
+from tarkit.packing import tree_pack as pack
 from tarkit.stores import object_prefetch
 from tests.conftest import Run, entries
 from tests.stores._http import http_server

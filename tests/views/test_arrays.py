@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tarkit.inspecting.item import Item, Payload, describe
+from tarkit.samples.items import Item, Payload, describe
 from tarkit.views.arrays import SIDE, Sketch, sketch
 from tests._tools import each_row
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tarkit.inspecting.item import Item, Payload, SampleItems, describe
+from tarkit.samples.items import Item, Payload, SampleItems, describe
 from tarkit.views import html as pages
 from tarkit.views import pictures
 from tarkit.views.html import class_bars, size_charts

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from tarkit.inspecting.classes import class_name, class_order
-from tarkit.inspecting.item import Item, SampleItems
+from tarkit.samples.items import Item, SampleItems
+from tarkit.views.classes import class_name, class_order
 from tarkit.views.labels import Caption, Label, captions_of, class_values, is_class, labels_of
 from tests._tools import each_row
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tarkit.cli import screen
-from tarkit.inspecting.item import Item, Payload, SampleItems
+from tarkit.samples.items import Item, Payload, SampleItems
 from tarkit.views import pictures, terminal
 from tarkit.views.terminal import Cell, Colors, Drawn, How, PictureRows
 from tests._tools import each_row

@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 from tarkit.errors import show
-from tarkit.inspecting.item import Item, SampleItems
+from tarkit.samples import items_text as views
+from tarkit.samples.items import Item, SampleItems
 from tarkit.views import terminal
-from tarkit.views import text as views
 from tests._tools import each_row
 
 ESC = "\x1b]0;owned\x07\x1b[2J"

@@ -6,16 +6,16 @@ import os
 from collections.abc import Sequence
 from typing import Literal
 
-from tarkit.api.arguments import check_choice, check_seconds
-from tarkit.api.chain import Chain
-from tarkit.api.output import status_of, total_size
-from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.extraction.directory import OutputDirectory
 from tarkit.extraction.extraction import Extraction, way_out
+from tarkit.pipeline.arguments import check_choice, check_seconds
+from tarkit.pipeline.chain import Chain
+from tarkit.pipeline.output import status_of, total_size
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.template import refuse_braces
 from tarkit.problems import PROBLEMS
 from tarkit.samples.dataset import is_plain_file
-from tarkit.shards.template import refuse_braces
 from tarkit.stores.schemes import refuse_url
 
 FileTime = Literal["source", "now"]

@@ -11,13 +11,13 @@ from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Self
 from weakref import finalize
 
-from tarkit.api.arguments import suggest_arguments
-from tarkit.api.output import Output
-from tarkit.api.run import Run
-from tarkit.api.split import SplitOptions
 from tarkit.errors import TarkitError, TarkitWarning, Usage, frames_outside, show
+from tarkit.pipeline.arguments import suggest_arguments
+from tarkit.pipeline.output import Output
+from tarkit.pipeline.run import Run
 from tarkit.samples.encoder import SampleEncoder, Value
 from tarkit.samples.sample import Recent, TarSample
+from tarkit.shards.split import SplitOptions
 from tarkit.shards.writer import Shard, SplitWriter
 from tarkit.stores.store import parse_options
 from tarkit.streams.ranges import HeldRange

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import index as as_index
 from typing import TYPE_CHECKING, NoReturn, overload
 
-from tarkit.api.chain import Chain
-from tarkit.api.output import Output, refuse_overwrite
-from tarkit.api.run import Run
-from tarkit.api.sample import WHOLE, DecodedSample, Sample
-from tarkit.api.steps import Flow
 from tarkit.errors import MissingKey, Problem, TarkitError, Unsupported, show
 from tarkit.indexing import lookup
 from tarkit.indexing.files import IndexFile
 from tarkit.indexing.search import KeySearch
+from tarkit.pipeline.chain import Chain
+from tarkit.pipeline.output import Output, refuse_overwrite
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.sample import WHOLE, DecodedSample, Sample
+from tarkit.pipeline.steps import Flow
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader, open_source
 from tarkit.samples.fields import missing_field

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
-from tarkit.api.arguments import (
+from tarkit.errors import Usage, show, spell
+from tarkit.pipeline.arguments import (
     check_at_least,
     check_choice,
     check_function,
@@ -17,12 +18,11 @@ from tarkit.api.arguments import (
     check_whole,
     parse_processes,
 )
-from tarkit.api.chain import locate
-from tarkit.api.output import Output, total_size
-from tarkit.api.run import Run
-from tarkit.api.sample import WHOLE, Sample
-from tarkit.api.steps import Flow, Step, digest
-from tarkit.errors import Usage, show, spell
+from tarkit.pipeline.chain import locate
+from tarkit.pipeline.output import Output, total_size
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.sample import WHOLE, Sample
+from tarkit.pipeline.steps import Flow, Step, digest
 from tarkit.proc.engine import Finished, Job, Runner, RunOptions
 from tarkit.proc.policy import FailurePolicy, OnError, merge_rejects, parse_limit
 from tarkit.proc.run import SampleRun, number_jobs, prepare_jobs
@@ -34,7 +34,7 @@ from tarkit.streams.location import Location
 from tarkit.tar.writer import EntryWriter
 
 if TYPE_CHECKING:
-    from tarkit.api.chain import Input
+    from tarkit.pipeline.chain import Input
     from tarkit.proc.child import Wrapped
 
 _LONGEST_BASE = 100  # bytes: with a dot and the field it is a file name, which has at most 255

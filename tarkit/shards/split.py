@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from tarkit.api.arguments import check_at_least, check_choice
-from tarkit.api.output import Output, archives_output
-from tarkit.api.write import ShardsOutput, write_equal
 from tarkit.errors import Usage, show, spell
+from tarkit.pipeline.arguments import check_at_least, check_choice
+from tarkit.pipeline.output import Output, archives_output
+from tarkit.pipeline.template import AS_IT_IS, SPLIT_NAME, ShardTemplate, parse_template
 from tarkit.shards.limits import DEFAULT_SIZE, Even, Limits, Remainder, SizeRule, no_limit, parse_size
+from tarkit.shards.output import ShardsOutput, write_equal
 from tarkit.shards.series import PART, Assign, SeriesSpec, check_directories, check_open_files, encoder_memory
-from tarkit.shards.template import AS_IT_IS, SPLIT_NAME, ShardTemplate, parse_template
 from tarkit.shards.writer import SplitWriter, write_manifest
 from tarkit.stores.schemes import scheme_of
 from tarkit.stores.store import StoreOptions
@@ -22,8 +22,8 @@ from tarkit.streams.location import Location
 from tarkit.streams.text import check_created, create_file
 
 if TYPE_CHECKING:
-    from tarkit.api.chain import Chain
-    from tarkit.api.run import Run
+    from tarkit.pipeline.chain import Chain
+    from tarkit.pipeline.run import Run
     from tarkit.shards.categories import Map
     from tarkit.shards.partition import Partition
 

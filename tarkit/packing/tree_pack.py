@@ -9,15 +9,15 @@ from functools import partial
 from itertools import chain
 from itertools import count as counting
 
-from tarkit.api.output import Output, text_output
-from tarkit.api.run import Run
-from tarkit.api.tree.layout import PlanOptions, TreeLayout, lay_out_tree
-from tarkit.api.tree.names import ShardNames
 from tarkit.errors import Usage, show
 from tarkit.packing.layout import recipe_line
 from tarkit.packing.packer import Packer, PackOptions
 from tarkit.packing.plan import Planned, SavedPlan, write_plan
-from tarkit.shards.template import ShardTemplate
+from tarkit.packing.tree_layout import PlanOptions, TreeLayout, lay_out_tree
+from tarkit.packing.tree_names import ShardNames
+from tarkit.pipeline.output import Output, text_output
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.template import ShardTemplate
 from tarkit.shards.writer import write_manifest
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import file_location, parse_output

@@ -15,9 +15,9 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, Self, cast
 
-from tarkit.api.run import Run
-from tarkit.api.steps import Change, Flow, InputReader, SampleFilter, Step
 from tarkit.errors import Unsupported, Usage
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.steps import Change, Flow, InputReader, SampleFilter, Step
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields, common_directory
@@ -349,7 +349,7 @@ class Chain:
             flow.by_headers = all(earlier.by_headers for earlier in steps[:number])
             samples = step.pieces(samples, flow) if runs and number == len(steps) - 1 else step(samples, flow)
             if step.runs_code and (keep or any(later.rereads for later in steps[number + 1 :])):
-                from tarkit.sorting.ranges import KeptSamples
+                from tarkit.pipeline.ranges import KeptSamples
 
                 point = RereadPoint(number + 1, KeptSamples(samples, flow.inputs.tmpdir))
                 samples = iter(point.samples)

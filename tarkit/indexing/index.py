@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from tarkit.api.arguments import check_at_least, parse_processes, split_names
-from tarkit.api.chain import locate
-from tarkit.api.output import Output, refuse_overwrite, status_of, total_size
-from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Unsupported, Usage, spell
 from tarkit.indexing import formats as wids
 from tarkit.indexing.files import IndexFile
 from tarkit.indexing.formats import FORMATS, index_path, is_index, make_layout
 from tarkit.indexing.scan import Index, Scanned, open_shard, write_indexes
 from tarkit.indexing.verify import faults, wids_faults
+from tarkit.pipeline.arguments import check_at_least, parse_processes, split_names
+from tarkit.pipeline.chain import locate
+from tarkit.pipeline.output import Output, refuse_overwrite, status_of, total_size
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.template import refuse_template
 from tarkit.problems import Policy
-from tarkit.shards.template import refuse_template
 from tarkit.stores.schemes import find_scheme, scheme_of
 from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location, parse_output
@@ -28,7 +28,7 @@ from tarkit.streams.sink import open_sink
 from tarkit.streams.text import sum_file
 
 if TYPE_CHECKING:
-    from tarkit.api.chain import Input
+    from tarkit.pipeline.chain import Input
 
 
 def index(

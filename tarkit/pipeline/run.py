@@ -7,11 +7,11 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from tarkit import errors
-from tarkit.api.output import refuse_input
 from tarkit.errors import TarkitError, Usage, spell
+from tarkit.pipeline.output import refuse_input
 from tarkit.problems import Policy
 from tarkit.samples.sample import AnyPiece, TarSample
 from tarkit.stores import connect, schemes
@@ -20,7 +20,6 @@ from tarkit.streams.text import file_label, parse_file
 
 if TYPE_CHECKING:
     from tarkit.parallel import Tasks
-    from tarkit.proc.engine import CommandOutput
     from tarkit.stores.store import StoreOptions
 
 Item = TypeVar("Item")
@@ -40,6 +39,13 @@ class ReservedFile(NamedTuple):
     what: str
     written: bool
     path: str
+
+
+class CommandOutput(Protocol):
+    """What a command printed, in memory or in a file."""
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return bytes [start, stop), fewer only at the end."""
 
 
 class Run:

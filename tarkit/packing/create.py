@@ -10,10 +10,10 @@ from itertools import islice
 from shlex import quote
 from typing import Any, BinaryIO, Literal
 
-from tarkit.api.arguments import check_at_least, check_choice, check_seconds, list_words
-from tarkit.api.output import Output, status_of, written_path
-from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.pipeline.arguments import check_at_least, check_choice, check_seconds, list_words
+from tarkit.pipeline.output import Output, status_of, written_path
+from tarkit.pipeline.run import Run
 from tarkit.samples.sample import split_name
 from tarkit.samples.validate import NameChecks
 from tarkit.stores import connect

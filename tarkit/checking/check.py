@@ -11,25 +11,25 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tarkit.api.arguments import check_choice, parse_processes, split_names
-from tarkit.api.chain import locate, refuse_twice
-from tarkit.api.fix import Fix
-from tarkit.api.output import total_size
-from tarkit.api.run import Run
 from tarkit.checking import dataset
 from tarkit.checking.compare import Sameness
 from tarkit.checking.findings import FINDINGS, Finding, ShardReport
+from tarkit.checking.fix import Fix
 from tarkit.checking.manifest import Manifest, read_manifest
 from tarkit.checking.shard import Asked, Item, check_shard
 from tarkit.checking.targets import Target
 from tarkit.errors import Usage, spell
+from tarkit.pipeline.arguments import check_choice, parse_processes, split_names
+from tarkit.pipeline.chain import locate, refuse_twice
+from tarkit.pipeline.output import total_size
+from tarkit.pipeline.run import Run
 from tarkit.problems import PROBLEMS
 from tarkit.samples.keys import read_table_keys
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
-    from tarkit.api.chain import Input
+    from tarkit.pipeline.chain import Input
 
 
 @dataclass(repr=False)

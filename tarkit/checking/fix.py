@@ -7,14 +7,14 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from tarkit.api.output import Output, archive_output, archives_output, refuse_overwrite, status_of
-from tarkit.api.run import Run
 from tarkit.checking.findings import ShardReport
 from tarkit.checking.salvage import AnyOf, Salvage, Tally, salvage, write_clean
 from tarkit.checking.shard import Asked, Item, check_source
 from tarkit.errors import TarkitError, Usage, spell
+from tarkit.pipeline.output import Output, archive_output, archives_output, refuse_overwrite, status_of
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.template import parse_template, refuse_template
 from tarkit.samples.dataset import open_source
-from tarkit.shards.template import parse_template, refuse_template
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location

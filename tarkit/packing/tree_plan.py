@@ -6,20 +6,20 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Unpack
 
-from tarkit.api.arguments import check_at_least, check_choice, list_words, parse_processes
-from tarkit.api.output import written_path
-from tarkit.api.run import Run
-from tarkit.api.split import CategoryArguments, MapOptions
-from tarkit.api.tree.layout import PlanOptions, TreeLayout, lay_out_tree
-from tarkit.api.tree.names import ShardNames, shard_names
-from tarkit.api.tree.pack import save_plan, save_recipe, write_saved, write_tree
 from tarkit.errors import Usage
 from tarkit.packing.divide import Dirs
 from tarkit.packing.files import Symlinks
 from tarkit.packing.options import parse_division, parse_files, parse_samples
 from tarkit.packing.packer import PackOptions
 from tarkit.packing.transform import OnMissing, Rename
+from tarkit.packing.tree_layout import PlanOptions, TreeLayout, lay_out_tree
+from tarkit.packing.tree_names import ShardNames, shard_names
+from tarkit.packing.tree_pack import save_plan, save_recipe, write_saved, write_tree
+from tarkit.pipeline.arguments import check_at_least, check_choice, list_words, parse_processes
+from tarkit.pipeline.output import written_path
+from tarkit.pipeline.run import Run
 from tarkit.shards.limits import SizeRule
+from tarkit.shards.split import CategoryArguments, MapOptions
 from tarkit.shards.writer import Shard
 from tarkit.stores.store import StoreOptions, parse_options
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
-from tarkit.api.arguments import check_choice, list_words
-from tarkit.api.chain import Chain
-from tarkit.api.output import total_size
-from tarkit.api.run import Run
-from tarkit.api.steps import Flow, Step
 from tarkit.errors import Usage, spell
+from tarkit.pipeline.arguments import check_choice, list_words
+from tarkit.pipeline.chain import Chain
+from tarkit.pipeline.output import total_size
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.stages import neighbours
+from tarkit.pipeline.steps import Flow, Step
 from tarkit.samples.dataset import DatasetReader
-from tarkit.samples.pipeline import neighbours
 from tarkit.samples.sample import Piece, TarSample
 from tarkit.sorting.keys import Disorder, OrderFile, SortKey, SortType, check_order
 from tarkit.sorting.memory import in_place, parse_memory

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, TypedDict, Unpack
 
-from tarkit.api.arguments import check_at_least, check_choice, check_function, check_whole
-from tarkit.api.chain import refuse_twice
-from tarkit.api.dataset import Dataset, open
-from tarkit.api.run import Run
-from tarkit.api.steps import Flow, InputReader, Step
+from tarkit.dataset import Dataset, open
 from tarkit.errors import Usage
 from tarkit.mixing.mixer import Mix, Stock, Until, derived, locate
 from tarkit.mixing.spec import SUFFIXES, MixSpec, SourceSpec, parse_mapping, read_spec
+from tarkit.pipeline.arguments import check_at_least, check_choice, check_function, check_whole
+from tarkit.pipeline.chain import refuse_twice
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.stages import buffer_shuffle, without_strays
+from tarkit.pipeline.steps import Flow, InputReader, Step
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.pipeline import buffer_shuffle, without_strays
 from tarkit.samples.sample import TarSample
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.fileobjects import FileObjectInput

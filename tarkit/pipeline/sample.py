@@ -14,8 +14,8 @@ from tarkit.tar import block
 from tarkit.tar.reader import Raw
 
 if TYPE_CHECKING:
-    from tarkit.inspecting.item import SampleItems
     from tarkit.media.decoder import DecodeSpec, FieldDecoder
+    from tarkit.samples.items import SampleItems
 
 WHOLE = 1 << 20  # bytes; a sample up to this size is read as a whole
 
@@ -132,7 +132,7 @@ class Sample(Mapping[str, bytes]):
         return f"<tarkit.Sample {self.key!r}: {', '.join(self)}>"
 
     def __str__(self) -> str:
-        from tarkit.views.text import sample_lines
+        from tarkit.samples.items_text import sample_lines
 
         return sample_lines(self._items()).removesuffix("\n")
 
@@ -145,7 +145,7 @@ class Sample(Mapping[str, bytes]):
         >>> tarkit.open("a.tar").get("a/0").describe()["fields"][1]
         {'name': 'a/0.cls', 'field': 'cls', 'size': 1, 'kind': 'text', 'text': '3', 'cut': False}
         """
-        from tarkit.views.text import sample_record
+        from tarkit.samples.items_text import sample_record
 
         return sample_record(self._items())
 
@@ -259,7 +259,7 @@ class Sample(Mapping[str, bytes]):
 
     def _items(self) -> SampleItems:
         """Return the description of the sample and of its entries."""
-        from tarkit.inspecting.item import describe_sample
+        from tarkit.samples.items import describe_sample
 
         sample, source = self._sample, self._sample.source
         if self._data is not None:

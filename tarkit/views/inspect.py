@@ -12,18 +12,18 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tarkit.api.chain import Chain
-from tarkit.api.output import Output, total_size
-from tarkit.api.run import Run
 from tarkit.errors import Usage, spell
-from tarkit.inspecting.census import OTHERS, Census, Share, count_input, shares_of
+from tarkit.pipeline.chain import Chain
+from tarkit.pipeline.output import Output, total_size
+from tarkit.pipeline.run import Run
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample
 from tarkit.streams.location import Location
+from tarkit.views.census import OTHERS, Census, Share, count_input, shares_of
 
 if TYPE_CHECKING:
-    from tarkit.inspecting.classes import ClassCounts, ClassNames
+    from tarkit.views.classes import ClassCounts, ClassNames
     from tarkit.views.report import Balance, Section
 
 
@@ -83,7 +83,7 @@ class Stats:
     @property
     def classes(self) -> dict[str, int]:
         """With `by`, the number of samples that have each value, the most frequent first."""
-        from tarkit.inspecting.classes import class_order
+        from tarkit.views.classes import class_order
 
         return {} if self._balance is None else dict(class_order(self._balance.classes.counts))
 
@@ -171,7 +171,7 @@ def count_dataset(
     """
     balance = None
     if by is not None:
-        from tarkit.inspecting.classes import ClassCounts, find_class_names
+        from tarkit.views.classes import ClassCounts, find_class_names
         from tarkit.views.report import Balance
 
         balance = Balance(by, ClassCounts(), find_class_names(classes, data.locations, data.storage))
@@ -245,7 +245,7 @@ def _no_classes(by: str | None) -> ClassCounts | None:
     """Return counts of classes to add to; None without `by`."""
     if by is None:
         return None
-    from tarkit.inspecting.classes import ClassCounts
+    from tarkit.views.classes import ClassCounts
 
     return ClassCounts()
 
@@ -303,8 +303,8 @@ def with_classes(
         for sample in samples:
             yield sample, None
         return
-    from tarkit.inspecting.classes import class_of
     from tarkit.samples.values import Name
+    from tarkit.views.classes import class_of
 
     name, found = Name(by), False
     for sample in samples:
@@ -330,8 +330,8 @@ def write_gallery(
     Returns:
         The number of pictures and sounds that were left out, since the page is full.
     """
-    from tarkit.inspecting.classes import find_class_names
-    from tarkit.inspecting.item import describe_sample
+    from tarkit.samples.items import describe_sample
+    from tarkit.views.classes import find_class_names
     from tarkit.views.html import Gallery
 
     gallery = Gallery(find_class_names(classes, data.locations, data.storage))

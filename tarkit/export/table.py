@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tarkit.api.chain import Chain
-from tarkit.api.output import Output
-from tarkit.api.run import Run
-from tarkit.api.steps import Flow
 from tarkit.errors import spell
 from tarkit.export.columns import Column, Row, Table, TableFormat, check_heads
+from tarkit.pipeline.chain import Chain
+from tarkit.pipeline.output import Output
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.stages import unrepeated
+from tarkit.pipeline.steps import Flow
 from tarkit.samples.fields import OnMissing
 from tarkit.samples.names import spelled
-from tarkit.samples.pipeline import unrepeated
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import View
 from tarkit.tables.tsv import escape_tsv

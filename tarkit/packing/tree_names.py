@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarkit.api.output import Output, archives_output
-from tarkit.api.run import Run
-from tarkit.api.split import MapOptions
 from tarkit.errors import TarkitError, Usage, show, spell
-from tarkit.shards.template import ShardTemplate, parse_template
+from tarkit.pipeline.output import Output, archives_output
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.template import ShardTemplate, parse_template
+from tarkit.shards.split import MapOptions
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import ARCHIVE_SUFFIXES

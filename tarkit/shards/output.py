@@ -1,4 +1,4 @@
-"""Write the samples of a dataset: to one archive, or to one or several series of numbered shards.
+"""Write the samples of a dataset to one or several series of numbered shards.
 
 A shard closes at its limits. Equal shards take two passes, the first of which counts.
 """
@@ -12,65 +12,23 @@ from itertools import chain, islice, repeat
 from itertools import count as counting
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarkit.api.output import Output, status_of, total_size
 from tarkit.errors import TarkitError, Usage, spell
-from tarkit.problems import ONE_ARCHIVE, usual_hint
-from tarkit.samples.pipeline import neighbours, without_strays
+from tarkit.pipeline.archive import check_keys
+from tarkit.pipeline.output import Output, status_of, total_size
+from tarkit.pipeline.stages import neighbours, without_strays
+from tarkit.pipeline.template import refuse_existing
+from tarkit.problems import usual_hint
 from tarkit.samples.sample import AnyPiece, TarSample
-from tarkit.shards.template import refuse_existing
 from tarkit.streams.location import Location, anchored, parse_output
-from tarkit.tar.writer import EntryWriter
 from tarkit.threads import codec_threads
 
 if TYPE_CHECKING:
-    from tarkit.api.chain import Chain
-    from tarkit.api.run import Run
-    from tarkit.api.steps import Flow
+    from tarkit.pipeline.chain import Chain
+    from tarkit.pipeline.run import Run
+    from tarkit.pipeline.steps import Flow
     from tarkit.shards.limits import Even, Limits, Remainder
     from tarkit.shards.series import Assign, SeriesSpec
     from tarkit.shards.writer import Shard, SplitWriter
-
-
-def check_keys(samples: Iterator[AnyPiece], flow: Flow) -> Iterator[AnyPiece]:
-    """Yield the samples to write, and apply the policy to keys that are there twice."""
-    policy, tmpdir = flow.run.policy, flow.inputs.tmpdir
-    return flow.counted(neighbours(samples, policy, tmpdir, flow.keys_may_repeat, flow.is_repeated))
-
-
-# ---- One archive
-
-
-def write_archive(
-    data: Chain, output: Output, run: Run, each: Callable[[int], None] | None = None
-) -> tuple[bytes, bytes]:
-    """Write all samples of a dataset to one archive.
-
-    `each` is called after each sample with the length so far in bytes.
-
-    Returns:
-        The first and the last key, empty if there is no sample.
-    """
-    run.policy.strict |= ONE_ARCHIVE
-    output = output._replace(threads=codec_threads())
-    locations, whole = data.locations, data.unchanged
-    moves = not (whole and len(locations) == 1)
-    samples, flow = data.pieces(run, runs=each is None, moves=moves, directory=output.directory)
-    first = last = None
-    with flow, EntryWriter(flow.open(output, data.inputs)) as writer:
-        total = total_size(locations) if data.keeps_all else None
-        samples = check_keys(samples, flow)
-        if output.has_samples_alone:
-            samples = without_strays(samples, run.policy)
-        for sample in run.watch(samples, lambda: writer.position, total):
-            sample.write(writer)
-            first, last = first or sample.first_key, sample.key
-            if each is not None:
-                each(writer.position)
-        writer.wait()  # `finish` checks whether files have changed, and must not be early
-        flow.finish()
-        writer.finish(flow.inputs.zeros if whole else None)
-    run.bytes += writer.position
-    return first or b"", last or b""
 
 
 # ---- Series of shards

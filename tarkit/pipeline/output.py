@@ -9,8 +9,8 @@ from io import TextIOBase
 from typing import BinaryIO, NamedTuple, overload
 
 from tarkit.errors import Usage, spell
+from tarkit.pipeline.template import refuse_template
 from tarkit.samples.sample import split_name
-from tarkit.shards.template import refuse_template
 from tarkit.stores import connect
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.codecs import (

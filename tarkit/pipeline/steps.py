@@ -12,17 +12,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, spell
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.stages import buffer_shuffle
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.pipeline import buffer_shuffle
 from tarkit.samples.sample import AnyPiece, Piece, TarSample
 from tarkit.samples.select import KeyList, Select
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
-    from tarkit.api.output import Output
+    from tarkit.pipeline.output import Output
     from tarkit.streams.sink import Sink
 
 

@@ -13,7 +13,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypedDict, Unpack, overload
 
-from tarkit.api.arguments import (
+from tarkit.errors import Unsupported, Usage
+from tarkit.pipeline.arguments import (
     ask_for_buffer,
     check_at_least,
     check_choice,
@@ -27,12 +28,11 @@ from tarkit.api.arguments import (
     parse_slice,
     split_names,
 )
-from tarkit.api.chain import Archives, Chain, locate
-from tarkit.api.output import written_path
-from tarkit.api.run import Run, new_run
-from tarkit.api.sample import DecodedSample, Sample, view_samples
-from tarkit.api.steps import BufferShuffle
-from tarkit.errors import Unsupported, Usage
+from tarkit.pipeline.chain import Archives, Chain, locate
+from tarkit.pipeline.output import written_path
+from tarkit.pipeline.run import Run, new_run
+from tarkit.pipeline.sample import DecodedSample, Sample, view_samples
+from tarkit.pipeline.steps import BufferShuffle
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice
@@ -40,25 +40,25 @@ from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
-    from tarkit.api.chain import Input
-    from tarkit.api.check import Report
-    from tarkit.api.extract import FileTime
-    from tarkit.api.indexed import DecodedIndex, IndexedDataset
-    from tarkit.api.inspect import Stats
-    from tarkit.api.map import SampleWork, WorkOptions
-    from tarkit.api.order import ShuffleRng
-    from tarkit.api.split import CategoryArguments
+    from tarkit.checking.check import Report
     from tarkit.checking.targets import Target
     from tarkit.export.columns import TableFormat
-    from tarkit.inspecting.classes import ClassNames
-    from tarkit.inspecting.item import EntryName
+    from tarkit.extraction.extract import FileTime
+    from tarkit.indexing.indexed import DecodedIndex, IndexedDataset
     from tarkit.media.decoder import DecodeSpec, FieldDecoder
+    from tarkit.pipeline.chain import Input
+    from tarkit.proc.map import SampleWork, WorkOptions
+    from tarkit.samples.items import EntryName
     from tarkit.samples.sample import TarSample
     from tarkit.samples.text import Mode
     from tarkit.shards.limits import Even, Remainder, SizeRule
+    from tarkit.shards.split import CategoryArguments
     from tarkit.shards.writer import Shard
     from tarkit.sorting.audit import Audit
     from tarkit.sorting.keys import Disorder, SortType
+    from tarkit.sorting.order import ShuffleRng
+    from tarkit.views.classes import ClassNames
+    from tarkit.views.inspect import Stats
 
 
 class OpenOptions(TypedDict, total=False):
@@ -140,7 +140,7 @@ def open(
     storage = parse_options(storage_options)
     locations = locate(inputs, storage)
     if format is not None:
-        from tarkit.api.output import check_format
+        from tarkit.pipeline.output import check_format
 
         locations = tuple(location._replace(format=check_format(format)) for location in locations)
     archives = Archives(locations, *chosen, mode=mode, storage=storage)
@@ -408,8 +408,8 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").sort(by="cls")]
         ['a/1', 'a/0', 'b/0']
         """
-        from tarkit.api.order import Order, order_key
         from tarkit.sorting.memory import LEAST
+        from tarkit.sorting.order import Order, order_key
 
         check_at_least(LEAST, memory=memory)
         return self.then(Order(order_key(by, type, reverse, order_file, self.storage), memory=memory, gathers=True))
@@ -426,8 +426,8 @@ class Dataset(Chain):
         >>> tarkit.open("train-*.tar").shuffle(seed=7).write("shuffled.tar").samples
         3
         """
-        from tarkit.api.order import Order, Random, ShuffleRng
         from tarkit.sorting.memory import LEAST
+        from tarkit.sorting.order import Order, Random, ShuffleRng
 
         check_choice("rng", rng, ShuffleRng)
         check_at_least(LEAST, memory=memory)
@@ -484,7 +484,7 @@ class Dataset(Chain):
         >>> [dict(sample) for sample in data.head(1)]
         [{'cls': b'4'}]
         """
-        from tarkit.api.map import CallFunction, parse_work_options
+        from tarkit.proc.map import CallFunction, parse_work_options
 
         check_function(function=function)
         if init is not None:
@@ -537,7 +537,7 @@ class Dataset(Chain):
         >>> [(sample.key, sample["md5"][:6]) for sample in data]
         [('a/0', b'f97c5d'), ('a/1', b'b8a9f7')]
         """
-        from tarkit.api.map import RunCommand, parse_work_options
+        from tarkit.proc.map import RunCommand, parse_work_options
 
         if (command is None) == (script is None):
             raise Usage("proc runs a command or a script: one of them is needed")
@@ -570,7 +570,7 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("a.tar").worker("cat")]
         ['a/0', 'a/1']
         """
-        from tarkit.api.map import RunProgram, parse_work_options
+        from tarkit.proc.map import RunProgram, parse_work_options
 
         check_text(command=command)
         return self._process(RunProgram(command=command, **parse_work_options("worker", options, self.storage)))
@@ -598,7 +598,7 @@ class Dataset(Chain):
         >>> tarkit.open("a.tar").find_disorder(by="cls")
         Disorder(position=1, archive='a.tar', offset=2048, before=b'a/0', after=b'a/1')
         """
-        from tarkit.api.order import find_disorder, order_key
+        from tarkit.sorting.order import find_disorder, order_key
 
         return find_disorder(self, order_key(by, type, reverse, order_file, self.storage), self.new_run())
 
@@ -609,7 +609,7 @@ class Dataset(Chain):
         >>> tarkit.open("train-*.tar").fields()
         ['jpg', 'cls']
         """
-        from tarkit.api.table import find_fields
+        from tarkit.export.table import find_fields
 
         return find_fields(self, self.new_run())
 
@@ -624,7 +624,7 @@ class Dataset(Chain):
         >>> found.kept.found, found.kept.pairs, found.same.found
         (2, 2, 0)
         """
-        from tarkit.api.order import audit_order
+        from tarkit.sorting.order import audit_order
 
         if by is not None:
             check_text(by=by)
@@ -642,7 +642,7 @@ class Dataset(Chain):
         >>> len(data), data[-1].key, data["a/1"]["cls"]
         (3, 'b/0', b'1')
         """
-        from tarkit.api.indexed import IndexedDataset
+        from tarkit.indexing.indexed import IndexedDataset
 
         self._check_indexed()
         return IndexedDataset(self.locations, self.new_run())
@@ -668,7 +668,7 @@ class Dataset(Chain):
         >>> tarkit.open("train-*.tar").get("b/0")["jpg"]
         b'two'
         """
-        from tarkit.api.indexed import get
+        from tarkit.indexing.indexed import get
 
         return get(self, key, self._view)
 
@@ -683,7 +683,7 @@ class Dataset(Chain):
         a/0.jpg -> a/0 jpg 3
         a/0.cls -> a/0 cls 1
         """
-        from tarkit.inspecting.item import names_of
+        from tarkit.samples.items import names_of
 
         samples, flow = self.samples(self.new_run(), moves=False, contents=False)
         with flow:
@@ -719,8 +719,8 @@ class Dataset(Chain):
         >>> tarkit.open("train-*.tar").gallery("gallery.html", by="cls")
         3
         """
-        from tarkit.api.inspect import write_gallery
-        from tarkit.api.output import Output
+        from tarkit.pipeline.output import Output
+        from tarkit.views.inspect import write_gallery
 
         check_at_least(0, count=count)
         run = self.new_run()
@@ -739,7 +739,7 @@ class Dataset(Chain):
         processes: int = 1,
     ) -> Stats:
         """Count samples, fields and sizes; see `tarkit.stats`."""
-        from tarkit.api.inspect import count_dataset
+        from tarkit.views.inspect import count_dataset
 
         if by is not None:
             check_text(by=by)
@@ -762,7 +762,7 @@ class Dataset(Chain):
         Raises:
             Unsupported: the dataset has steps; archives are checked as they are.
         """
-        from tarkit.api.check import ShardsCheck
+        from tarkit.checking.check import ShardsCheck
 
         if not self.unchanged:
             raise Unsupported("archives are checked as they are", "write the dataset, then check what was written")
@@ -811,9 +811,9 @@ class Dataset(Chain):
         ...     file.read().splitlines()
         ['__key__,cls,size.jpg', 'a/0,3,3', 'a/1,1,3', 'b/0,3,3']
         """
-        from tarkit.api.output import Output
-        from tarkit.api.table import format_of, write_table
         from tarkit.export.columns import TableFormat, checked, parse_columns
+        from tarkit.export.table import format_of, write_table
+        from tarkit.pipeline.output import Output
 
         check_choice("on_missing", on_missing, OnMissing)
         check_choice("format", format, TableFormat)
@@ -849,7 +849,7 @@ class Dataset(Chain):
         >>> tarkit.open("train-*.tar").select("cls").extract("labels")
         3
         """
-        from tarkit.api.extract import extract, parse_file_time
+        from tarkit.extraction.extract import extract, parse_file_time
 
         time = parse_file_time(mtime)
         return extract(self, os.fspath(directory), self.new_run(), force=force, time=time)
@@ -889,8 +889,8 @@ class Dataset(Chain):
         >>> shard.samples, shard.size
         (3, 10240)
         """
-        from tarkit.api.output import Output
-        from tarkit.api.write import write_archive
+        from tarkit.pipeline.archive import write_archive
+        from tarkit.pipeline.output import Output
         from tarkit.shards.writer import Shard
 
         if progress is not None:
@@ -958,7 +958,7 @@ class Dataset(Chain):
         >>> [(shard.name, shard.samples) for shard in shards]
         [('part-000.tar', 2), ('part-001.tar', 1)]
         """
-        from tarkit.api.split import MapOptions, SplitOptions, write_split
+        from tarkit.shards.split import MapOptions, SplitOptions, write_split
 
         options = SplitOptions(
             template=template,
@@ -1016,7 +1016,7 @@ class DecodedDataset(Dataset):
 
     def indexed(self) -> DecodedIndex:
         """Read all headers, for `len` and access by number and key; samples are decoded. See `Dataset.indexed`."""
-        from tarkit.api.indexed import DecodedIndex
+        from tarkit.indexing.indexed import DecodedIndex
 
         self._check_indexed()
         return DecodedIndex(self.locations, self.new_run(), self._view)

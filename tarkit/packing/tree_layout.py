@@ -1,6 +1,6 @@
 """Lay out the shards of a directory tree: list files, form samples, divide these into shards. Nothing is written.
 
-`PlanOptions` says what is packed, `tarkit.api.tree.names.ShardNames` how shards are called.
+`PlanOptions` says what is packed, `tarkit.packing.tree_names.ShardNames` how shards are called.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarkit.api.run import Run
-from tarkit.api.split import MapOptions
-from tarkit.api.tree.names import ShardNames, ShardTemplates
 from tarkit.errors import Usage, spell
 from tarkit.packing.batch import Batch
 from tarkit.packing.files import is_remote
@@ -23,8 +20,11 @@ from tarkit.packing.planner import OddNames, lay_out, plan_notes
 from tarkit.packing.resume import next_shards
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
+from tarkit.packing.tree_names import ShardNames, ShardTemplates
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.template import ShardTemplate
 from tarkit.shards.limits import no_limit
-from tarkit.shards.template import ShardTemplate
+from tarkit.shards.split import MapOptions
 from tarkit.stores import connect, rewrite, schemes
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import split_column

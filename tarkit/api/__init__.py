@@ -1,1 +1,0 @@
-"""The Python API: what `import tarkit` offers, and what the commands are built from."""

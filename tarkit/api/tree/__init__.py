@@ -1,1 +1,0 @@
-"""A directory tree into shards: `tarkit.plan`, and what the command `shard` is built from."""

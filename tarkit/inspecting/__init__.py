@@ -1,1 +1,0 @@
-"""What is in samples and datasets: items of a sample, counts and sizes."""

@@ -1,0 +1,57 @@
+"""Write the samples of a dataset to one archive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from tarkit.pipeline.output import Output, total_size
+from tarkit.pipeline.stages import neighbours, without_strays
+from tarkit.problems import ONE_ARCHIVE
+from tarkit.samples.sample import AnyPiece
+from tarkit.tar.writer import EntryWriter
+from tarkit.threads import codec_threads
+
+if TYPE_CHECKING:
+    from tarkit.pipeline.chain import Chain
+    from tarkit.pipeline.run import Run
+    from tarkit.pipeline.steps import Flow
+
+
+def check_keys(samples: Iterator[AnyPiece], flow: Flow) -> Iterator[AnyPiece]:
+    """Yield the samples to write, and apply the policy to keys that are there twice."""
+    policy, tmpdir = flow.run.policy, flow.inputs.tmpdir
+    return flow.counted(neighbours(samples, policy, tmpdir, flow.keys_may_repeat, flow.is_repeated))
+
+
+def write_archive(
+    data: Chain, output: Output, run: Run, each: Callable[[int], None] | None = None
+) -> tuple[bytes, bytes]:
+    """Write all samples of a dataset to one archive.
+
+    `each` is called after each sample with the length so far in bytes.
+
+    Returns:
+        The first and the last key, empty if there is no sample.
+    """
+    run.policy.strict |= ONE_ARCHIVE
+    output = output._replace(threads=codec_threads())
+    locations, whole = data.locations, data.unchanged
+    moves = not (whole and len(locations) == 1)
+    samples, flow = data.pieces(run, runs=each is None, moves=moves, directory=output.directory)
+    first = last = None
+    with flow, EntryWriter(flow.open(output, data.inputs)) as writer:
+        total = total_size(locations) if data.keeps_all else None
+        samples = check_keys(samples, flow)
+        if output.has_samples_alone:
+            samples = without_strays(samples, run.policy)
+        for sample in run.watch(samples, lambda: writer.position, total):
+            sample.write(writer)
+            first, last = first or sample.first_key, sample.key
+            if each is not None:
+                each(writer.position)
+        writer.wait()  # `finish` checks whether files have changed, and must not be early
+        flow.finish()
+        writer.finish(flow.inputs.zeros if whole else None)
+    run.bytes += writer.position
+    return first or b"", last or b""
