@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tarkit.indexing.indexed import DecodedIndex, IndexedDataset
     from tarkit.media.decoder import DecodeSpec, FieldDecoder
     from tarkit.pipeline.chain import Input
-    from tarkit.proc.map import SampleWork, WorkOptions
+    from tarkit.proc.map import WorkOptions
     from tarkit.samples.items import EntryName
     from tarkit.samples.sample import TarSample
     from tarkit.samples.text import Mode
@@ -218,7 +218,7 @@ class Dataset(Chain):
         """Read the samples, in order. Entries that belong to no sample are skipped."""
         samples, flow = self.samples(self.new_run(), moves=False)
         with flow:
-            yield from view_samples(flow.counted(samples), self._view)
+            yield from view_samples(samples, self._view)
             flow.finish()
 
     @property
@@ -464,7 +464,7 @@ class Dataset(Chain):
             decode: call it with a dict of values in place of a `Sample`: text, numbers, JSON, arrays by the names of
                 the fields, and the key as `__key__`. Values that it changes are encoded likewise.
             allow_pickle: decode pickles too, which can run any code.
-            options: processes, ordered, timeout, on_error, max_errors, rejects, redo, retries and mtime, as
+            options: processes, ordered, timeout, on_error, max_errors, rejects, retries and mtime, as
                 `tarkit.WorkOptions` describes them.
 
         A process that ends early is not replaced. The sample that it worked on fails and is not tried again. Other
@@ -490,7 +490,7 @@ class Dataset(Chain):
         if init is not None:
             check_function(init=init)
         how = parse_work_options("map", options, self.storage)
-        return self._process(
+        return self.then(
             CallFunction(
                 function=function,
                 batch=batch,
@@ -504,14 +504,9 @@ class Dataset(Chain):
 
     def proc(
         self,
-        command: str | None = None,
+        command: str,
         *,
-        script: str | os.PathLike[str] | None = None,
         multi: bool = False,
-        subdirs: bool = False,
-        shell: str | None = None,
-        base: str = "sample",
-        add_log: str | None = None,
         keep_dir: bool = False,
         **options: Unpack[WorkOptions],
     ) -> Self:
@@ -523,12 +518,7 @@ class Dataset(Chain):
 
         Args:
             command: the command.
-            script: a file to run in its place.
             multi: it makes many samples, of files `sample-000000.FIELD`.
-            subdirs: the directories in which there are files `sample.*` are samples.
-            shell: the shell that runs it, by default bash.
-            base: the name of the files before the dot.
-            add_log: the field for what it prints.
             keep_dir: leave the directories of the samples, in the `tmpdir` of `tarkit.open`.
             options: see `tarkit.WorkOptions`.
 
@@ -539,24 +529,9 @@ class Dataset(Chain):
         """
         from tarkit.proc.map import RunCommand, parse_work_options
 
-        if (command is None) == (script is None):
-            raise Usage("proc runs a command or a script: one of them is needed")
-        if command is not None:
-            check_text(command=command)
-        file, how = None if script is None else os.fspath(script), parse_work_options("proc", options, self.storage)
-        return self._process(
-            RunCommand(
-                command=command,
-                script=file,
-                multi=multi,
-                subdirs=subdirs,
-                shell=shell,
-                base=base,
-                add_log=add_log,
-                keep_dir=keep_dir,
-                **how,
-            )
-        )
+        check_text(command=command)
+        how = parse_work_options("proc", options, self.storage)
+        return self.then(RunCommand(command=command, multi=multi, keep_dir=keep_dir, **how))
 
     def worker(self, command: str, **options: Unpack[WorkOptions]) -> Self:
         """Send the samples to programs that read a tar stream and write one.
@@ -573,13 +548,7 @@ class Dataset(Chain):
         from tarkit.proc.map import RunProgram, parse_work_options
 
         check_text(command=command)
-        return self._process(RunProgram(command=command, **parse_work_options("worker", options, self.storage)))
-
-    def _process(self, work: SampleWork) -> Self:
-        """Add a step that processes samples."""
-        if work.redo and not self.unchanged:
-            raise Usage("redo reads all samples of its inputs: it cannot follow other steps, mode or shard_slice")
-        return self.then(work)
+        return self.then(RunProgram(command=command, **parse_work_options("worker", options, self.storage)))
 
     # ---- Inspect
 

@@ -425,8 +425,8 @@ class Chain:
 
     def proc(self) -> None:
         log = f"log{next(self.number)}"
-        items = [replace(item, fields={**item.fields, log: b"said\n"}) for item in self.items]
-        self._then("proc(echo)", lambda data: data.proc("echo said", add_log=log), items)
+        items = [replace(item, fields=in_order({**item.fields, log: b"said\n"}, log)) for item in self.items]
+        self._then("proc(echo)", lambda data: data.proc(f"echo said > sample.{log}"), items)
 
 
 def is_value(field: str, data: bytes) -> bool:

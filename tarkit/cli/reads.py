@@ -25,11 +25,11 @@ from tarkit.streams.text import split_column
 
 Fill = Callable[[str], str]
 
-FILES = ("classes", "from_plan", "manifest", "order_file", "script")
+FILES = ("classes", "from_plan", "manifest", "order_file")
 """Parameters of options that name a file that is read; `manifest` is one in `check` alone."""
 COLUMNS = ("against", "join", "keys_from")
 """Those that name a file, or `FILE:COLUMN`."""
-INPUTS = ("redo", "same_as")
+INPUTS = ("same_as",)
 """Those that name inputs."""
 FUNCTIONS = ("init", "map_")
 """Those that name a function of Python."""

@@ -19,14 +19,13 @@ from tarkit.proc.map import CallFunction, RunCommand, RunProgram, SampleWork
 from tarkit.proc.policy import OnError
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice
-from tarkit.samples.text import Mode
 from tarkit.sizes import LONGEST
-from tarkit.streams.location import Location, expand_inputs
+from tarkit.streams.location import Location
 
 EXAMPLES = (
     "tarkit proc -p 2 -c 'gm mogrify -resize 256 sample.jpg' a.tar -o b.tar",
     "tarkit proc --map f.py:keep --retries 2 --rejects bad.tar a.tar -o b.tar",
-    "tarkit proc --map f.py:keep --redo bad.tar b.tar -o whole.tar",
+    "tarkit proc --worker 'python3 filter.py' a.tar -o b.tar",
 )
 COST = (
     "One pass. A command costs the start of a shell and a directory for each sample: in /dev/shm while samples are "
@@ -38,20 +37,11 @@ COST = (
 )
 
 
-SHELL_ONLY = ("subdirs", "shell", "add_log", "keep_dir")
 MAP_ONLY = ("decode", "allow_pickle", "init", "batch")
 
 
 @click.command(cls=MappedCommand, also=("rejects",), examples=EXAMPLES, cost=COST)
 @options.inputs
-@choice(
-    "Input",
-    "--mode",
-    choices="tar|keys|lines|pages",
-    help="For text: one sample for each.",
-    more="tar: inputs are archives. keys: they are text, and each line is the key of a sample without fields. lines, "
-    "pages: each line or page is the field txt of a sample.",
-)
 @options.output
 @options.mtime
 @option("Command", "-c", "--command", metavar="COMMAND", help="Command to run over the files of each sample.")
@@ -63,7 +53,6 @@ MAP_ONLY = ("decode", "allow_pickle", "init", "batch")
     metavar="COMMAND",
     help="Multi: it makes many samples, sample-000000.jpg ...",
 )
-@option("Command", "--script", metavar="FILE", help="Run FILE in place of a command.")
 @option("Command", "--map", "map_", metavar="MODULE:FUNC", help="Call a Python function, of a module or FILE.py.")
 @option(
     "Command",
@@ -89,17 +78,7 @@ MAP_ONLY = ("decode", "allow_pickle", "init", "batch")
     metavar="S",
     help="A sample fails after S seconds.",
 )
-@option("With -c, -m or --script", "-S", "--subdirs", is_flag=True, help="Subdirs with files sample.* are samples.")
-@option("With -c, -m or --script", "--shell", metavar="SHELL", help="Shell to run it.  [default: bash]")
-@option(
-    "With -c, -m or --script",
-    "--base",
-    default="sample",
-    metavar="NAME",
-    help="Files are NAME.FIELD.  [default: sample]",
-)
-@option("With -c, -m or --script", "--add-log", metavar="FIELD", help="Write its messages to FIELD, not to stderr.")
-@option("With -c, -m or --script", "--keep-dir", is_flag=True, help="Keep all directories, and print where.")
+@option("With -c or -m", "--keep-dir", is_flag=True, help="Keep all directories, and print where.")
 @option("With --map", "--decode", is_flag=True, help="Pass values, not bytes: text, numbers, JSON, arrays.")
 @option("With --map", "--allow-pickle", is_flag=True, help="Decode pickles too, which can run any code.")
 @option("With --map", "--init", metavar="MODULE:FUNC", help="Call this first, once in each process.")
@@ -129,13 +108,6 @@ MAP_ONLY = ("decode", "allow_pickle", "init", "batch")
     metavar="N",
     help="Try a sample that failed again, up to N times.",
 )
-@option(
-    "Failures",
-    "--redo",
-    metavar="REJECTS",
-    help="Run over what --rejects wrote, see Examples.",
-    more="INPUT is the output of the first run, which gets the results.",
-)
 @options.shard_slice
 @options.select
 @option("Select", "--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
@@ -150,8 +122,6 @@ def proc(
     policy: Policy,
     shard_slice: Slice | None,
     mtime: int | None,
-    mode: Mode,
-    redo: str | None,
     **work: Any,
 ) -> None:
     """Run a command, a function or a program over samples.
@@ -164,10 +134,9 @@ def proc(
     \f
     Files have the case that the archive has: sample.JPG is not sample.jpg; the dict of --map finds JPG as sample["jpg"]
     too. Fields keep their order, new ones come last. A changed sample.__key__ renames the sample. Other files are
-    dropped; relative paths start in that directory, except for --script and --map. With -m the files sample-000000.*,
-    sample-000001.* are samples KEY/000000, KEY/000001, unless sample-000000.__key__ says otherwise; with -S, each
-    directory that has sample.* is one. Unchanged fields keep their headers. Entries without key go with the first
-    sample.
+    dropped; relative paths start in that directory, except for --map. With -m the files sample-000000.*,
+    sample-000001.* are samples KEY/000000, KEY/000001, unless sample-000000.__key__ says otherwise. Unchanged fields
+    keep their headers. Entries without key go with the first sample.
 
     COMMAND has TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD in its environment. Its stdin is empty. Its messages are
     printed to stderr when it has ended, sample by sample, with -v with the key before each line. Processes that it
@@ -179,20 +148,14 @@ def proc(
     ...), and encodes what was changed. --worker starts a program that reads samples as a tar stream and writes tar: its
     results have the keys of their samples, in their order; a sample without a result is dropped.
 
-    --mode lines makes a sample of each line, --mode pages of each page, up to a form feed: the field is txt, the key a
-    running number. With --mode keys each line is the key of a sample without fields. --rejects collects failed samples.
-    --redo runs the command over them, once it is repaired, and inserts the results into INPUT, the output of the first
-    run.
+    --rejects collects failed samples. Once the command is repaired, run it over them, with --drop __error__.json, and
+    add the results with cat or sort.
     """
     select.count = count
-    step = make_step(mtime=mtime, redo=redo, **work)
+    step = make_step(mtime=mtime, **work)
     output.check_time(mtime)
-    if redo is not None and (not select.all or shard_slice is not None or mode != "tar"):
-        raise Usage("--redo reads all samples of its inputs: it excludes --mode and options that select samples")
-    if redo is not None and fields.rekey is not None:
-        raise Usage("--rekey cannot be used with --redo, which finds the places of samples by their keys")
     run = current()
-    data = for_run(run, inputs, shard_slice, mode=mode).filter_samples(select).then(step).change(fields)
+    data = for_run(run, inputs, shard_slice).filter_samples(select).then(step).change(fields)
     write_archive(data, output, run)
     facts = run.facts
     run.extra = f", {facts['done']} done, {facts['left_out']} skipped, {facts['failed']} failed"
@@ -212,30 +175,26 @@ def make_step(
     on_error: OnError | None,
     max_errors: str | None,
     rejects: str | None,
-    redo: str | None,
     **given: Any,
 ) -> SampleWork:
     """Return the step that the options ask for. Raises Usage for options that exclude each other."""
     how: dict[str, Any] = {"processes": parallel, "ordered": not unordered, "retries": retries, "timeout": timeout}
     how |= {"mtime": mtime, "on_error": on_error, "max_errors": max_errors}
     how["rejects"] = None if rejects is None else archive_output(rejects, None)
-    how["redo"] = () if redo is None else expand_inputs((redo,))
-    named = {"-c": "command", "-m": "multi", "--script": "script", "--map": "map_", "--worker": "worker"}
+    named = {"-c": "command", "-m": "multi", "--map": "map_", "--worker": "worker"}
     asked = [word for word, name in named.items() if given[name] is not None]
     if len(asked) != 1:
         raise Usage(
             f"{' and '.join(asked)} exclude each other" if asked else "nothing to run",
-            "give one of -c COMMAND, -m COMMAND, --script FILE, --map MODULE:FUNCTION and --worker COMMAND",
+            "give one of -c COMMAND, -m COMMAND, --map MODULE:FUNCTION and --worker COMMAND",
         )
     [word] = asked
-    strange = (*(SHELL_ONLY if word in ("--map", "--worker") else ()), *(MAP_ONLY if word != "--map" else ()))
-    for name in strange:
-        if given[name]:
+    only = {"keep_dir": ("-c", "-m"), **dict.fromkeys(MAP_ONLY, ("--map",))}
+    for name, words in only.items():
+        if given[name] and word not in words:
             raise Usage(f"--{name.replace('_', '-')} cannot be used with {word}")
     if word == "--worker":
         return RunProgram(command=given["worker"], **how)
     if word == "--map":
         return CallFunction(function=given["map_"], **{name: given[name] for name in MAP_ONLY}, **how)
-    command, multi = given["command"] or given["multi"], given["multi"] is not None
-    more = {name: given[name] for name in ("script", "base", *SHELL_ONLY)}
-    return RunCommand(command=command, multi=multi, **more, **how)
+    return RunCommand(command=given[named[word]], multi=word == "-m", keep_dir=given["keep_dir"], **how)

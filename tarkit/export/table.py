@@ -56,7 +56,7 @@ def write_table(
         shown: changes rows on their way out.
     """
     samples, flow = _named(data, run, output.directory)
-    with flow, flow.open(output, data.inputs) as sink:
+    with flow, flow.open(output, data.locations) as sink:
 
         def write(rows: bytes) -> None:
             rows = shown(rows)
@@ -85,7 +85,7 @@ def write_table(
 def list_fields(data: Chain, output: Output, run: Run) -> None:
     """Write the names of all fields of a dataset, one a line, in the order of their first samples."""
     samples, flow = _named(data, run, output.directory)
-    with flow, flow.open(output, data.inputs) as sink:
+    with flow, flow.open(output, data.locations) as sink:
         lines = b"".join(escape_tsv(name) + b"\n" for name in _seen(samples, run))
         sink.write(lines)
         run.bytes += len(lines)

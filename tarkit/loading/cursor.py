@@ -106,8 +106,7 @@ class Cursor:
     ) -> Iterator[Sample]:
         flow = self._flow
         with flow:
-            samples = flow.counted(found)
-            yield from view_samples(samples if keep is None else _keep_large(samples, keep), data._view)
+            yield from view_samples(found if keep is None else _keep_large(found, keep), data._view)
             flow.finish()
 
     def close(self) -> None:

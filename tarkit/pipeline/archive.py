@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def check_keys(samples: Iterator[AnyPiece], flow: Flow) -> Iterator[AnyPiece]:
     """Yield the samples to write, and apply the policy to keys that are there twice."""
     policy, tmpdir = flow.run.policy, flow.inputs.tmpdir
-    return flow.counted(neighbours(samples, policy, tmpdir, flow.keys_may_repeat, flow.is_repeated))
+    return neighbours(samples, policy, tmpdir, flow.keys_may_repeat, flow.is_repeated)
 
 
 def write_archive(
@@ -40,7 +40,7 @@ def write_archive(
     moves = not (whole and len(locations) == 1)
     samples, flow = data.pieces(run, runs=each is None, moves=moves, directory=output.directory)
     first = last = None
-    with flow, EntryWriter(flow.open(output, data.inputs)) as writer:
+    with flow, EntryWriter(flow.open(output, data.locations)) as writer:
         total = total_size(locations) if data.keeps_all else None
         samples = check_keys(samples, flow)
         if output.has_samples_alone:

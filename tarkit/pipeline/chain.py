@@ -222,11 +222,6 @@ class Chain:
         return self._origin.storage
 
     @property
-    def inputs(self) -> list[Location]:
-        """All files that are read: the archives, and those that steps read besides."""
-        return [*self.locations, *(location for step in self._steps for location in step.extra_inputs)]
-
-    @property
     def runs_code(self) -> bool:
         """Whether a step runs code of the user."""
         return any(step.runs_code for step in self._steps)

@@ -12,12 +12,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from tarkit.errors import TarkitError, Usage, spell
+from tarkit.errors import TarkitError, spell
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import buffer_shuffle
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.sample import AnyPiece, Piece, TarSample
+from tarkit.samples.sample import Piece, TarSample
 from tarkit.samples.select import KeyList, Select
 from tarkit.streams.location import Location
 
@@ -54,8 +54,8 @@ class InputReader(Protocol):
 class Flow:
     """The state of one run over a dataset, which its steps share.
 
-    The chain sets `reread` and `has_all` before it calls a step. What a step says of samples (`is_repeated`,
-    `is_earlier`) is for the steps after it and for the output.
+    The chain sets `reread` and `has_all` before it calls a step. What a step says of samples (`is_repeated`)
+    is for the steps after it and for the output.
 
     Attributes:
         run: where problems, messages and counts go.
@@ -64,7 +64,6 @@ class Flow:
             step that makes keys sets it.
         is_repeated: says whether another sample has the key of the current one; set by a sort, which knows that for
             each. None: not known, so that a check has to remember all keys.
-        is_earlier: says whether the current sample is of the output of an earlier run, which `redo` keeps.
         has_all: whether all samples of the inputs come to the current step, as they are.
         by_headers: whether samples of the inputs come to the current step as they are, and no contents were needed.
         reread: iterates once more over the samples in front of the current step, by a policy of its own; for a step
@@ -72,40 +71,23 @@ class Flow:
         at_end: called after the last sample; they raise TarkitError or report.
         stack: the processes and outputs of steps; leaving a `with` block of the flow ends them, so that no process
             lives on with the traceback of an exception, and completes outputs.
-        counts_output: whether a step needs `written` and `last_key`.
-        written: the number of samples in the output so far, if they are counted.
-        last_key: the key of the last of them.
     """
 
     run: Run
     inputs: InputReader
     keys_may_repeat: bool
     is_repeated: Callable[[], bool] | None = None
-    is_earlier: Callable[[], bool] | None = None
     has_all: bool = False
     by_headers: bool = False
     reread: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
     at_end: list[Callable[[], None]] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
-    counts_output: bool = False
-    written: int = 0
-    last_key: bytes | None = None
 
     def finish(self) -> None:
         """Run the final checks of the steps, after the last sample; raises TarkitError."""
         for check in self.at_end:
             check()
         self.run.dropped += self.inputs.dropped
-
-    def counted(self, samples: Iterator[AnyPiece]) -> Iterator[AnyPiece]:
-        """Return the samples of the output; count them if a step needs their places, which has no runs."""
-        return self._count(samples) if self.counts_output else samples
-
-    def _count(self, samples: Iterator[AnyPiece]) -> Iterator[AnyPiece]:
-        for sample in samples:
-            yield sample
-            self.written += sample.key is not None
-            self.last_key = sample.key
 
     def open(self, output: Output, inputs: Sequence[Location]) -> Sink:
         """Open the output; raise Usage when it is one of the inputs, or a file that a step reads or writes."""
@@ -167,11 +149,6 @@ class Step:
     def by_headers(self) -> bool:
         """Whether it passes on samples unchanged, and needs their headers and some values alone."""
         return False
-
-    @property
-    def extra_inputs(self) -> Sequence[Location]:
-        """The archives that it reads besides the inputs of the dataset."""
-        return ()
 
     def reads_in_order(self, locations: Sequence[Location], run: Run) -> bool:
         """Return whether files are to be read in order, as streams are."""
@@ -285,13 +262,11 @@ class Change(Step):
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples with their new fields and keys."""
         if self.fields.rekey is not None:
-            if flow.is_earlier is not None:
-                raise Usage("rekey cannot be used with redo, which finds the places of samples by their keys")
             flow.keys_may_repeat, flow.is_repeated = True, None
             what = f"this {spell('rekey')} gives two samples one key: another makes them differ"
             hint = f"{what}, {spell('rekey', '{index:09d}-{key}')} always"
             flow.run.policy.repairs |= {"joined-sample": hint, "repeated-key": hint}
-        return self.fields(samples, flow.run.policy, flow.is_earlier)
+        return self.fields(samples, flow.run.policy)
 
 
 class BufferShuffle(Step):
@@ -308,7 +283,6 @@ class BufferShuffle(Step):
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples, locally mixed."""
-        flow.is_earlier = None
         return buffer_shuffle(samples, self.size, self.initial, self.seed, flow.inputs.tmpdir)
 
 

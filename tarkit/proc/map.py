@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
-from tarkit.errors import Usage, show, spell
+from tarkit.errors import Usage, spell
 from tarkit.pipeline.arguments import (
     check_at_least,
     check_choice,
@@ -18,26 +18,20 @@ from tarkit.pipeline.arguments import (
     check_whole,
     parse_processes,
 )
-from tarkit.pipeline.chain import locate
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import WHOLE, Sample
 from tarkit.pipeline.steps import Flow, Step, digest
-from tarkit.proc.engine import Finished, Job, Runner, RunOptions
-from tarkit.proc.policy import FailurePolicy, OnError, merge_rejects, parse_limit
-from tarkit.proc.run import SampleRun, number_jobs, prepare_jobs
-from tarkit.samples.dataset import DatasetReader
+from tarkit.proc.engine import Runner, RunOptions
+from tarkit.proc.policy import FailurePolicy, OnError, parse_limit
+from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.samples.sample import TarSample
 from tarkit.sizes import LONGEST
 from tarkit.stores.store import StoreOptions, parse_options
-from tarkit.streams.location import Location
 from tarkit.tar.writer import EntryWriter
 
 if TYPE_CHECKING:
-    from tarkit.pipeline.chain import Input
     from tarkit.proc.child import Wrapped
-
-_LONGEST_BASE = 100  # bytes: with a dot and the field it is a file name, which has at most 255
 
 
 class WorkOptions(TypedDict, total=False):
@@ -54,12 +48,9 @@ class WorkOptions(TypedDict, total=False):
             `"keep"` passes it on unchanged. The default is `"error"`, with max_errors or rejects `"skip"`.
         max_errors: how many samples may fail, or which share: `10` or `"1%"`. More end the run.
         rejects: an output, as for `write`, for the samples that fail; each gets a field `__error__.json`.
-        redo: the rejects of an earlier run. The dataset is the output of that run. The rejects alone are processed, and
-            their results get their places in it; steps that follow choose and change fields of these results alone.
         retries: how often a sample that failed is tried again; 0 by default.
         mtime: the time of new entries in seconds since 1970, 0 by default; None: for `proc` that of each file.
-        storage_options: how URLs of rejects and redo are reached, as for `tarkit.open`; by default as those of
-            the dataset.
+        storage_options: how the URL of rejects is reached, as for `tarkit.open`; by default as those of the dataset.
 
     >>> import tarkit
     >>> def label(sample: tarkit.Sample) -> dict[str, object]:
@@ -70,9 +61,6 @@ class WorkOptions(TypedDict, total=False):
     1
     >>> list(tarkit.open("bad.tar").head()[0])
     ['jpg', 'cls', '__error__.json']
-    >>> data = tarkit.open("labels.tar").map(lambda sample: {**sample, "label": "other"}, redo="bad.tar")
-    >>> [(sample.key, sample["label"]) for sample in data]
-    [('a/0', b'other'), ('a/1', b'cat')]
     """
 
     processes: int
@@ -81,7 +69,6 @@ class WorkOptions(TypedDict, total=False):
     on_error: OnError | None
     max_errors: int | str | None
     rejects: str | os.PathLike[str] | BinaryIO | None
-    redo: Input | Iterable[Input] | None
     retries: int
     mtime: int | None
     storage_options: Mapping[str, object] | None
@@ -90,23 +77,21 @@ class WorkOptions(TypedDict, total=False):
 def parse_work_options(method: str, options: WorkOptions, storage: StoreOptions | None) -> dict[str, Any]:
     """Return the arguments of a `SampleWork` for the options that `Dataset.METHOD` was called with.
 
-    `storage` says how URLs of the dataset are reached, and those of rejects and redo if the options do not say so.
+    `storage` says how URLs of the dataset are reached, and that of rejects if the options do not say so.
 
     Raises:
         TypeError: there is no such option.
-        TarkitError: the archives of `redo` do not exist.
         Usage: `rejects` cannot be an output.
     """
     for name in options:
         if name not in WorkOptions.__annotations__:
             raise TypeError(f"Dataset.{method}() got an unexpected keyword argument {name!r}")
-    given: dict[str, Any] = dict(options)
-    own = parse_options(given.pop("storage_options", None))
-    store = storage if own is None else own
-    if given.get("rejects") is not None:
-        given["rejects"] = Output.from_argument(given["rejects"], series=None, options=store)
-    redo = given.get("redo")
-    return {**given, "redo": () if redo is None else locate(redo, store)}
+    arguments: dict[str, Any] = dict(options)
+    own = parse_options(arguments.pop("storage_options", None))
+    if arguments.get("rejects") is not None:
+        store = storage if own is None else own
+        arguments["rejects"] = Output.from_argument(arguments["rejects"], series=None, options=store)
+    return arguments
 
 
 @dataclass(kw_only=True)
@@ -115,7 +100,6 @@ class SampleWork(Step):
 
     Attributes:
         rejects: takes the samples that fail, each with a record.
-        redo: the rejects of an earlier run, whose output is the dataset: they alone are processed.
 
     Raises:
         Usage: an argument is out of range, or excludes another.
@@ -129,7 +113,6 @@ class SampleWork(Step):
     on_error: OnError | None = None
     max_errors: int | str | None = None
     rejects: Output | None = None
-    redo: Sequence[Location] = ()
     name = "map"
     counts = True
     runs_code = True
@@ -156,7 +139,7 @@ class SampleWork(Step):
     @property
     def needs_all(self) -> bool:
         """Whether it has files for the whole run."""
-        return bool(self.redo) or self.rejects is not None
+        return self.rejects is not None
 
     @property
     def choice(self) -> str:
@@ -168,11 +151,6 @@ class SampleWork(Step):
         """What recognises the code that is run."""
         raise NotImplementedError
 
-    @property
-    def extra_inputs(self) -> Sequence[Location]:
-        """The archives that it reads besides the inputs of the dataset."""
-        return self.redo
-
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return what processes the samples; entering it raises TarkitError for what is missing."""
         raise NotImplementedError
@@ -181,45 +159,29 @@ class SampleWork(Step):
         """Return the results; leaving the `with` block of the flow ends the processes."""
         run = flow.run
         flow.is_repeated = None  # keys change, and samples are read ahead
-        self._reserve_files(run)
+        self._reserve_rejects(run)
         processes = parse_processes(self.processes)
         how = RunOptions(processes, self.retries, self.ordered, self._on_error == "error")
         runner = flow.stack.enter_context(self.runner(how, run, flow.inputs.tmpdir))  # errors come before any output
         failures = FailurePolicy(self._on_error, self._limit, self._open_rejects(flow), run.warn, run.verbose)
-        results = SampleRun(runner, run.policy, failures, run.relay, lambda: (flow.written, flow.last_key))
-        flow.is_earlier = (lambda: results.passes) if self.redo else None
+        results = SampleRun(runner, run.policy, failures, run.relay)
         flow.at_end.append(lambda: self._report(run, results))
-        return results(self._jobs(samples, flow), self._progress(results, flow))
+        total = total_size(flow.inputs.locations) if flow.has_all else None
+        return results(
+            number_jobs(samples, run.policy, flow.inputs.tmpdir),
+            lambda jobs: run.draw(jobs, lambda: results.position, lambda: failures.done, total),
+        )
 
-    def _reserve_files(self, run: Run) -> None:
-        """Register the files that are read and written besides; raise Usage when one has a second role."""
-        for location in self.redo:
-            if location.kind in ("path", "url"):
-                run.reserve(location.text, f"the input of {spell('redo')}", written=False)
+    def _reserve_rejects(self, run: Run) -> None:
+        """Register the file of rejects; raise Usage when it has a second role."""
         if self.rejects is not None and self.rejects.location.kind in ("path", "url"):
             run.reserve(self.rejects.location.text, "the rejects")
 
     def _open_rejects(self, flow: Flow) -> EntryWriter | None:
-        """Open the archive of rejects, which the flow completes. Their records need the places of the output."""
+        """Open the archive of rejects, which the flow completes."""
         if self.rejects is None:
             return None
-        flow.counts_output = True
-        sink = self.rejects.open([*flow.inputs.locations, *self.redo])
-        return flow.stack.enter_context(EntryWriter(sink))
-
-    def _jobs(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[Job]:
-        """Return a job for each sample; with `redo` the earlier results pass, and the rejects are at their places."""
-        policy, tmpdir = flow.run.policy, flow.inputs.tmpdir
-        if not self.redo:
-            return number_jobs(samples, policy, tmpdir)
-        rejects = DatasetReader(self.redo, policy, tmpdir=tmpdir)
-        return prepare_jobs(merge_rejects(samples, iter(rejects)), policy, tmpdir)
-
-    def _progress(self, results: SampleRun, flow: Flow) -> Callable[[Iterator[Finished]], Iterator[Finished]]:
-        """Return a function that shows progress while finished jobs pass through it."""
-        run = flow.run
-        total = total_size(flow.inputs.locations) if flow.has_all and not self.redo else None
-        return lambda jobs: run.draw(jobs, lambda: results.position, lambda: results.failures.done, total)
+        return flow.stack.enter_context(EntryWriter(self.rejects.open(flow.inputs.locations)))
 
     def _report(self, run: Run, results: SampleRun) -> None:
         """Report how many samples were processed, failed or were removed, and which took longest."""
@@ -312,55 +274,29 @@ class CallFunction(SampleWork):
 
 @dataclass(kw_only=True)
 class RunCommand(SampleWork):
-    """Run a shell command, or a script, for each sample, in a directory that has its fields as files `base.FIELD`.
+    """Run a shell command for each sample, in a directory that has its fields as files `sample.FIELD`.
 
-    With `multi` it makes many samples, with `subdirs` directories are samples. What it prints goes to the field
-    `add_log`; with `keep_dir` its directories are kept.
+    With `multi` it makes many samples; with `keep_dir` its directories are kept.
     """
 
-    command: str | None = None
-    script: str | None = None
+    command: str
     multi: bool = False
-    subdirs: bool = False
-    shell: str | None = None
-    base: str = "sample"
-    add_log: str | None = None
     keep_dir: bool = False
     name = "proc"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        base, log = self.base, self.add_log
-        if not base or any(char in base for char in "./\0") or len(os.fsencode(base)) > _LONGEST_BASE:
-            what = f"expected a name without dots and slashes, of at most {_LONGEST_BASE} bytes"
-            raise Usage(f"{spell('base')} {show(base)}: {what}")
-        if self.multi and self.subdirs:
-            multi, subdirs = spell("multi"), spell("subdirs")
-            raise Usage(f"{subdirs} cannot be used with {multi}", f"{multi} looks for files, {subdirs} for directories")
-        if log is not None and (not log or "/" in log or log == "__key__"):
-            raise Usage(f"{spell('add_log')} {show(log)}: expected the name of a field, without slashes")
-
     @property
     def code(self) -> str:
-        """A hash of the command or script, in which there may be passwords."""
-        return digest(os.fsencode(self.command or self.script or ""))
+        """A hash of the command, in which there may be passwords."""
+        return digest(os.fsencode(self.command))
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that starts the command for each sample."""
         from tarkit.proc.memory import MEMORY
-        from tarkit.proc.shell import command_runner
+        from tarkit.proc.shell import CommandOptions, command_runner
 
         return command_runner(
-            self.command or self.script or "",
+            CommandOptions(self.command, dict(os.environb), self.multi, self.timeout, self.mtime),
             how,
-            environment=dict(os.environb),
-            script=self.script is not None,
-            shell=self.shell,
-            base=self.base,
-            mode="subdirs" if self.subdirs else "multi" if self.multi else "one",
-            add_log=self.add_log,
-            timeout=self.timeout,
-            mtime=self.mtime,
             tmpdir=tmpdir,
             memory=None if run.tmpdir or os.environ.get("TMPDIR") else MEMORY,
             keep=(lambda path: run.tell(f"the directories of the samples are in {path}")) if self.keep_dir else None,

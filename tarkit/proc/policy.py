@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -97,14 +97,12 @@ class FailurePolicy:
         """Count a sample that did not fail."""
         self.done += 1
 
-    def apply(self, job: Job, failure: Failure, written: int, last: bytes | None) -> Sequence[TarSample]:
+    def apply(self, job: Job, failure: Failure) -> Sequence[TarSample]:
         """Count a failure; return the samples for the output in place of results.
 
         Args:
             job: the sample that failed.
             failure: why it did.
-            written: number of samples in the output so far.
-            last: key of the last of these.
 
         Raises:
             TarkitError: the run ends here.
@@ -117,13 +115,11 @@ class FailurePolicy:
             if _is_mistake(failure.reason, first=self.done == 1):
                 hint = "this looks like a mistake in the function, not in the sample: correct the function"
             if failure.status in _NOT_FOUND:
-                hint = "commands run in the directory of the sample: give programs by their absolute path, or use "
-                hint += spell("script", "FILE")
+                hint = "commands run in the directory of the sample: give programs by their absolute paths"
             raise TarkitError(message, hint) from failure.error
         self._tell(job, failure, message)
         if self.rejects is not None:
-            record = _record(job, failure, (written, last), self.on_error == "keep")
-            with_field(job.sample, ERROR_FIELD, record).write(self.rejects)
+            with_field(job.sample, ERROR_FIELD, _record(job, failure)).write(self.rejects)
         self._check(SPARE)
         return [job.sample] if self.on_error == "keep" else []
 
@@ -180,14 +176,8 @@ def _told(text: str) -> str:
     return hide_secrets(re.sub(_ADDRESS, " at 0x...", text))
 
 
-def _record(job: Job, failure: Failure, place: tuple[int, bytes | None], kept: bool) -> bytes:
-    """Return the content of `__error__.json`.
-
-    Args:
-        place: number of samples in the output before it, and key of the last of them.
-        kept: the input sample is the next one in the output.
-    """
-    written, last = place
+def _record(job: Job, failure: Failure) -> bytes:
+    """Return the content of `__error__.json`."""
     status = failure.status
     record = {
         "key": os.fsdecode(job.key),
@@ -199,104 +189,5 @@ def _record(job: Job, failure: Failure, place: tuple[int, bytes | None], kept: b
         "stderr": _told(failure.tail.decode("utf-8", "backslashreplace")),
         "seconds": round(failure.seconds, 3),
         "attempts": failure.attempts,
-        "place": {"samples": written, "after": None if last is None else os.fsdecode(last), "kept": kept},
     }
     return json.dumps(record, indent=1).encode() + b"\n"
-
-
-# ---- --redo: rejects go back to their places in the output, which `__error__.json` tells
-
-_BACK = "INPUT is the output of the run that wrote the rejects; remove samples from the rejects that are in it again"
-_MAX_RECORD = 1 << 20  # bytes of `__error__.json`
-
-
-@dataclass(frozen=True)
-class Reject:
-    """A sample that failed.
-
-    Attributes:
-        sample: the sample without its record.
-        index: its number among the selected samples.
-        written: number of samples in the output before it.
-        after: key of the last of these.
-        kept: the next sample in the output is this one, to be replaced.
-    """
-
-    sample: TarSample
-    index: int
-    written: int
-    after: bytes | None
-    kept: bool
-
-
-def merge_rejects(first: Iterator[TarSample], rejected: Iterator[TarSample]) -> Iterator[Job]:
-    """Yield the samples of the first output as jobs that pass, and the rejects, in their places, as jobs to run.
-
-    A reject that was kept in the output takes the place of that sample.
-
-    Raises:
-        TarkitError: the rejects are of another run, or one of them is in the output.
-    """
-    written, last = 0, None
-    given: set[bytes | None] = set()  # keys of the rejects since the last sample
-    rejects = (_reject(sample) for sample in rejected if sample.key is not None)
-    reject = next(rejects, None)
-    for sample in first:
-        while reject is not None and reject.written <= written and not reject.kept:
-            given.add(reject.sample.key)
-            yield _checked(reject, written, last)
-            reject = next(rejects, None)
-        if sample.key is not None and sample.key in given:
-            raise TarkitError(
-                f"{sample.source.name}: at {sample.start}: {show(sample.key)} is in the input and in the rejects",
-                _BACK,
-            )
-        if reject is not None and reject.written <= written and sample.key is not None:
-            if sample.key != reject.sample.key:
-                raise _misplaced(reject)
-            yield _checked(reject, written, last)
-            reject = next(rejects, None)
-        else:
-            yield Job(-1, sample, passes=True)
-        if sample.key is not None:
-            written, last = written + 1, sample.key
-            given.clear()
-    while reject is not None:
-        if reject.kept:
-            raise _misplaced(reject)
-        yield _checked(reject, written, last)
-        reject = next(rejects, None)
-
-
-def _checked(reject: Reject, written: int, last: bytes | None) -> Job:
-    if (reject.written, reject.after) != (written, last):
-        raise _misplaced(reject)
-    return Job(reject.index, reject.sample)
-
-
-def _misplaced(reject: Reject) -> TarkitError:
-    where = "at the start" if reject.after is None else f"after {show(reject.after)}"
-    return TarkitError(
-        f"{reject.sample.source.name}: {show(reject.sample.key or b'')} belongs {where}, "
-        f"as sample {reject.written}, but the inputs have something else there",
-        "INPUT is the unchanged output of the run that wrote the rejects",
-    )
-
-
-def _reject(sample: TarSample) -> Reject:
-    """Read the record of a sample of the rejects. Raises TarkitError."""
-    sample.complete()
-    name = (sample.key or b"") + b"." + ERROR_FIELD
-    record = next((entry for entry in sample.entries if entry.name == name), None)
-    try:
-        if record is None or record.size > _MAX_RECORD:
-            raise ValueError("no such field")
-        read = json.loads(sample.source.read(record.data, record.data + record.size))
-        place, index = read["place"], int(read["index"])
-        after, written, kept = place["after"], int(place["samples"]), place.get("kept") is True
-        rest = sample.with_entries(entry for entry in sample.entries if entry is not record)
-        return Reject(rest, index, written, None if after is None else os.fsencode(after), kept)
-    except (ValueError, KeyError, TypeError) as error:
-        what = f"{show(sample.key or b'')} has no valid {os.fsdecode(ERROR_FIELD)}: {error}"
-        hint = f"{spell('redo')} reads an archive that {spell('rejects')} wrote"
-        raise TarkitError(f"{sample.source.name}: {what}", hint) from None

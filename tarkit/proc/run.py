@@ -14,35 +14,24 @@ from tarkit.samples.sample import Recent, TarSample
 
 
 def number_jobs(samples: Iterator[TarSample], policy: Policy, tmpdir: str | None = None) -> Iterator[Job]:
-    """Yield a job for each sample, numbered; entries without key pass."""
-    return prepare_jobs((Job(-1, sample, passes=sample.key is None) for sample in samples), policy, tmpdir)
+    """Yield a numbered job for each sample, which can be read from any thread for as long as the job lasts.
 
-
-def prepare_jobs(jobs: Iterator[Job], policy: Policy, tmpdir: str | None = None) -> Iterator[Job]:
-    """Yield jobs whose samples can be read from any thread for as long as the job lasts; number those without number.
-
-    A sample with a sparse file is a problem for `policy`.
+    Entries without key pass. A sample with a sparse file is a problem for `policy`.
     """
     keep = keeper(tmpdir)
     index = 0
-    for job in jobs:
-        sample = job.sample
+    for sample in samples:
         sample.complete()
-        if not job.passes:
-            action = None
-            for name, start, *_, real in sample.raw:
-                if real >= 0:
-                    what = f"{show(name)} is a sparse file, whose content is not in one piece"
-                    action = policy.apply(Problem("sparse-entry", sample.source.name, start, what))
-                    break
-            if action == "drop":
+        passes = sample.key is None
+        sparse = None if passes else next((entry for entry in sample.raw if entry[-1] >= 0), None)
+        if sparse is not None:
+            name, start, *_ = sparse
+            what = f"{show(name)} is a sparse file, whose content is not in one piece"
+            if policy.apply(Problem("sparse-entry", sample.source.name, start, what)) == "drop":
                 continue
-            job.passes = action is not None
-        if not job.passes and job.index < 0:
-            job.index = index
-            index += 1
-        job.sample = keep(sample)
-        yield job
+            passes = True
+        yield Job(-1 if passes else index, keep(sample), passes)
+        index += not passes
 
 
 class SampleRun:
@@ -53,12 +42,9 @@ class SampleRun:
         policy: what to do about problems of keys.
         failures: decides what becomes of samples that fail.
         log: called with the key of a sample and what was printed for it.
-        place: returns the place in the output of the next sample, for the record of one that fails: the number of
-            samples before it, and the key of the last of these.
 
     Attributes:
         position: bytes of the samples that are finished.
-        passes: whether the sample that was yielded last was not worked on.
         passed: samples that were not worked on and have a key.
         removed: samples without result that did not fail.
         slowest: seconds and key of the sample that took longest.
@@ -70,15 +56,12 @@ class SampleRun:
         policy: Policy,
         failures: FailurePolicy,
         log: Callable[[bytes, Sequence[CommandOutput]], None] = lambda key, log: None,
-        place: Callable[[], tuple[int, bytes | None]] = lambda: (0, None),
     ) -> None:
         self.runner = runner
         self.policy = policy
         self.failures = failures
         self.log = log
-        self.place = place
         self.position = self.passed = self.removed = 0
-        self.passes = False
         self.slowest = (0.0, b"")
         self._keys = Recent()
         self._last: bytes | None = None
@@ -90,7 +73,6 @@ class SampleRun:
         """Yield the results, each to be used before the next; `watch` sees the finished jobs pass."""
         for job, outcome in watch(self.runner(jobs)):
             self.position += job.sample.size
-            self.passes = job.passes
             if outcome.log:
                 self.log(job.key, outcome.log)
             if job.passes:
@@ -102,7 +84,7 @@ class SampleRun:
                 self.slowest = (outcome.seconds, job.key)
             samples: Sequence[TarSample] = outcome.samples
             if outcome.failure is not None:
-                samples = self.failures.apply(job, outcome.failure, *self.place())
+                samples = self.failures.apply(job, outcome.failure)
             else:
                 self.failures.passed()
                 self.removed += not samples

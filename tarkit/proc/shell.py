@@ -1,4 +1,4 @@
-"""proc -c, --script: run a command for each sample, in a directory of its own where the fields are files."""
+"""proc -c, -m: run a command for each sample, in a directory of its own where the fields are files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from tarkit.errors import MissingFile, TarkitError, Usage, show, spell
+from tarkit.errors import TarkitError, Usage, show
 from tarkit.pipeline.run import CommandOutput
 from tarkit.proc.engine import (
     MIN_PENDING,
@@ -27,8 +27,8 @@ from tarkit.proc.engine import (
     status_words,
 )
 from tarkit.proc.memory import WATCH, WorkDirectories
-from tarkit.proc.result import FieldContent, SampleBuilder
-from tarkit.proc.workdir import FileNames, SampleCollector, write_fields
+from tarkit.proc.result import SampleBuilder
+from tarkit.proc.workdir import FileNames, collect_samples, write_fields
 from tarkit.streams.command import DEVNULL
 from tarkit.streams.process import Program
 from tarkit.streams.tempfile import TemporaryFile
@@ -51,6 +51,8 @@ _OPENED = {"<": (0, os.O_RDONLY), ">": (1, _CREATED | os.O_TRUNC), ">>": (1, _CR
 
 Redirect = tuple[int, int, str]
 """A descriptor, the flags for opening its file, and the file: in the directory of the command, or /dev/null."""
+Launch = tuple[str, list[str], list[Redirect]]
+"""Path, words and redirects of a program."""
 
 
 def find_program(name: str, path: str) -> str:
@@ -72,7 +74,7 @@ def _parse(command: str) -> tuple[list[str], list[Redirect]] | None:
     return (command.split(), opened) if _PLAIN.fullmatch(command) else None
 
 
-def direct(command: str, environment: Mapping[bytes, bytes]) -> tuple[str, list[str], list[Redirect]] | None:
+def direct(command: str, environment: Mapping[bytes, bytes]) -> Launch | None:
     """Return program, words and redirects of a command that bash would only start, None for any other.
 
     This saves the start of a shell, a sixth of the CPU time of a run of `wc`; make does the same.
@@ -115,45 +117,40 @@ _LONGEST_KEY = 1 << 16
 _POLL = 5.0  # milliseconds between two checks where the system has no pidfd
 
 
-@dataclass
-class CommandOptions:
+class CommandOptions(NamedTuple):
     """How a command is run.
 
     Attributes:
-        path: the program.
-        words: its name and arguments.
+        command: what bash runs.
         environment: what it gets besides TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD.
-        base: the files of fields are BASE.FIELD.
-        mode: `one`; `multi`: the files BASE-NUMBER.FIELD are several samples; `subdirs`: each directory is a sample.
-        add_log: the field that takes its output.
+        multi: the files sample-NUMBER.FIELD are several samples.
         timeout: seconds for one sample.
-        builder: makes the new samples.
-        redirects: files of a command that needs no shell.
-        shell: path and words of the shell that is run in place of it when one of these files cannot be opened, and
-            that prints the error.
+        mtime: time of new entries, in seconds since 1970; None: that of the file.
     """
 
-    path: str
-    words: Sequence[str | bytes]
+    command: str
     environment: Mapping[bytes, bytes]
-    base: bytes = b"sample"
-    mode: str = "one"
-    add_log: bytes | None = None
+    multi: bool = False
     timeout: float | None = None
-    builder: SampleBuilder = field(default_factory=SampleBuilder)
-    redirects: Sequence[Redirect] = ()
-    shell: tuple[str, Sequence[str | bytes]] = ("", ())
+    mtime: int | None = 0
 
 
 class CommandExecutor:
-    """An executor that runs a command for each job."""
+    """An executor that runs a command for each job.
+
+    Args:
+        directories: where the directories of the samples are.
+        options: the command.
+        launches: how it is started, and how where that cannot open a file: by bash, which prints the error.
+    """
 
     lost = False
 
-    def __init__(self, directories: WorkDirectories, options: CommandOptions) -> None:
+    def __init__(self, directories: WorkDirectories, options: CommandOptions, launches: tuple[Launch, Launch]) -> None:
         self.directories = directories
         self.options = options
-        self.collect = SampleCollector(options.base, options.mode, options.builder)
+        self.launches = launches
+        self.builder = SampleBuilder(options.mtime)
         self._lock = threading.Lock()
         self._cancelled = False
         self._program: Program | None = None
@@ -188,9 +185,8 @@ class CommandExecutor:
         self._output.close()
 
     def _run(self, job: Job) -> Outcome:
-        options = self.options
         started = time.monotonic()
-        names = FileNames(options.base, job.inputs())
+        names = FileNames(job.inputs())
         parent = self.directories.choose(job.sample.size)
         directory = parent.subdirectory(b"%09d" % job.index)
         try:
@@ -198,22 +194,18 @@ class CommandExecutor:
             status, late = self._command(job, directory.path, self.directories.watch(parent))
             seconds = time.monotonic() - started
             log = self._output.log()
-            if status != 0 or late:
-                reason = status_words(status)
-                if late:
-                    reason = f"took longer than {options.timeout:g} s and was ended"
-                failure = Failure(reason, status, self._output.tail, seconds)
-                return Outcome(failure=failure, log=log, seconds=seconds)
-            extra: list[tuple[bytes, bytes | FieldContent]] = []
-            if options.add_log is not None:
-                extra = [(options.add_log, _log_field(log))]
-                log = []
-            try:
-                samples = self.collect(job, directory, names, extra)
-            except BatchFailed as error:
-                failure = error.failure._replace(status=status, tail=self._output.tail, seconds=seconds)
-                return Outcome(failure=failure, log=log, seconds=seconds)
-            return Outcome(samples, log=log, seconds=seconds)
+            failure = None
+            if late:
+                failure = Failure(f"took longer than {self.options.timeout:g} s and was ended", status)
+            elif status != 0:
+                failure = Failure(status_words(status), status)
+            else:
+                try:
+                    samples = collect_samples(job, directory, names, self.builder, self.options.multi)
+                    return Outcome(samples, log=log, seconds=seconds)
+                except BatchFailed as error:
+                    failure = error.failure._replace(status=status)
+            return Outcome((), failure._replace(tail=self._output.tail, seconds=seconds), log, seconds)
         finally:
             del directory  # it is removed now, unless a sample refers to it
 
@@ -223,35 +215,16 @@ class CommandExecutor:
             raise BatchFailed(
                 Failure(f"has a key of {len(job.key)} bytes, which is too long for a command's environment")
             )
-        environment = dict(self.options.environment)
-        environment[b"TARKIT_KEY"] = job.key.replace(b"\0", b"%00")
-        environment[b"TARKIT_INDEX"] = b"%d" % job.index
-        environment[b"TARKIT_SHARD"] = os.fsencode(job.shard)
-        environment[b"PWD"] = directory
+        environment = {
+            **self.options.environment,
+            b"TARKIT_KEY": job.key.replace(b"\0", b"%00"),
+            b"TARKIT_INDEX": b"%d" % job.index,
+            b"TARKIT_SHARD": os.fsencode(job.shard),
+            b"PWD": directory,
+        }
         output = self._output
         output.reset()
-        path, words = self.options.path, self.options.words
-        with ExitStack() as stack:
-            files = {0: DEVNULL, 1: output.out[1]}
-            try:
-                for fd, flags, name in self.options.redirects:
-                    files[fd] = os.open(os.path.join(directory, os.fsencode(name)), flags | os.O_CLOEXEC, 0o666)
-                    stack.callback(os.close, files[fd])
-            except OSError:
-                files = {0: DEVNULL, 1: output.out[1]}
-                path, words = self.options.shell
-            with self._lock:
-                if self._cancelled:
-                    raise BatchFailed(Failure("was not started"))
-                program = self._program = Program(
-                    words,
-                    path=path,
-                    stdin=files[0],
-                    stdout=files[1],
-                    stderr=output.err[1],
-                    directory=directory,
-                    environment=environment,
-                )
+        program = self._start(directory, environment)
         try:
             late = not output.read_until_end(program, self.options.timeout, watch)
             if late:
@@ -268,6 +241,31 @@ class CommandExecutor:
                 self._program = None
         output.drain()
         return status, late
+
+    def _start(self, directory: bytes, environment: Mapping[bytes, bytes]) -> Program:
+        (path, words, redirects), bash = self.launches
+        files = {0: DEVNULL, 1: self._output.out[1]}
+        with ExitStack() as stack:
+            try:
+                for fd, flags, name in redirects:
+                    files[fd] = os.open(os.path.join(directory, os.fsencode(name)), flags | os.O_CLOEXEC, 0o666)
+                    stack.callback(os.close, files[fd])
+            except OSError:
+                files = {0: DEVNULL, 1: self._output.out[1]}
+                path, words, _ = bash
+            with self._lock:
+                if self._cancelled:
+                    raise BatchFailed(Failure("was not started"))
+                self._program = Program(
+                    words,
+                    path=path,
+                    stdin=files[0],
+                    stdout=files[1],
+                    stderr=self._output.err[1],
+                    directory=directory,
+                    environment=environment,
+                )
+                return self._program
 
 
 class _Output:
@@ -299,7 +297,6 @@ class _Output:
         self._pieces: list[bytes] = []
         self._held = 0
         self._file: TemporaryFile | None = None
-        self._size = 0
         self._unfinished = {self.out[0]: b"", self.err[0]: b""}  # lines without their ends
 
     def _pipe(self) -> tuple[int, int]:
@@ -363,71 +360,21 @@ class _Output:
         if self._held > IN_MEMORY:
             self._file = self._file or TemporaryFile(self.tmpdir)
             self._file.write(b"".join(self._pieces))
-            self._size += self._held
             self._pieces, self._held = [], 0
 
     def log(self) -> list[CommandOutput]:
         """Return the output, in memory or in a file."""
-        log: list[CommandOutput] = [] if self._file is None else [_LogFile(self._file, self._size)]
+        log: list[CommandOutput] = [] if self._file is None else [self._file]
         if self._pieces:
             log.append(HeldOutput(b"".join(self._pieces)))
         return log
 
 
-class _LogFile:
-    """Output in a file."""
-
-    mtime = 0
-
-    def __init__(self, file: TemporaryFile, size: int) -> None:
-        self.file = file
-        self.size = size
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop)."""
-        return self.file.read(start, min(stop, self.size))
-
-    def write(self, data: bytes) -> None:
-        """Append to the file."""
-        os.lseek(self.file.fd, self.size, os.SEEK_SET)
-        self.file.write(data)
-        self.size += len(data)
-
-    def send(self, start: int, stop: int, sink: object) -> None:
-        """Write bytes [start, stop) to a sink."""
-        sink.copy(self.file.fd, start, stop)  # type: ignore[attr-defined]
-
-
-def _log_field(log: Sequence[CommandOutput]) -> bytes | FieldContent:
-    """Return output as the content of a field."""
-    if not log:
-        return b""
-    first, *rest = log
-    if isinstance(first, _LogFile):
-        for each in rest:
-            assert isinstance(each, HeldOutput)
-            first.write(each.data)
-        return first
-    assert isinstance(first, HeldOutput)
-    return first.data
-
-
-_PATH = os.defpath.encode()
-
-
 @contextmanager
 def command_runner(
-    command: str,
+    options: CommandOptions,
     run: RunOptions,
     *,
-    environment: Mapping[bytes, bytes],
-    script: bool = False,
-    shell: str | None = None,
-    base: str = "sample",
-    mode: str = "one",
-    add_log: str | None = None,
-    timeout: float | None = None,
-    mtime: int | None = 0,
     tmpdir: str | None = None,
     memory: str | None = None,
     keep: Callable[[str], None] | None = None,
@@ -435,61 +382,27 @@ def command_runner(
     """Yield what runs a command for each job.
 
     Args:
-        command: a command for the shell, or the path of a script, which is executed if it can be and `shell` is None.
+        options: the command.
         run: number of commands at a time, order and retries.
-        environment: what commands get besides TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD.
-        base, mode, add_log, timeout: as in `CommandOptions`.
-        mtime: time of new entries, in seconds since 1970; None: that of the file.
         tmpdir: where the directories of the samples are made.
         memory: a file system in memory, where those of small samples are made.
         keep: leave these directories; called with their path at the end.
 
     Raises:
-        TarkitError: there is no such shell or script.
+        TarkitError: there is no bash.
         Usage: the command empties the file that it reads.
     """
-    if script and not os.path.isfile(command):
-        raise MissingFile(f"{spell('script')} {show(command)}: no such file", filename=command)
-    path, words = alternative = _program(command, script, shell, os.fsdecode(environment.get(b"PATH", _PATH)))
-    redirects: list[Redirect] = []
-    if not script and shell is None:
-        refuse_emptied(command)
-        if plain := direct(command, environment):
-            path, words, redirects = plain
-    options = CommandOptions(
-        path,
-        words,
-        environment,
-        os.fsencode(base),
-        mode,
-        None if add_log is None else os.fsencode(add_log),
-        timeout,
-        SampleBuilder(mtime),
-        redirects,
-        alternative,
-    )
+    refuse_emptied(options.command)
+    path = os.fsdecode(options.environment.get(b"PATH", os.defpath.encode()))
+    bash: Launch = find_program("bash", path), ["bash", "-c", options.command], []
+    launches = direct(options.command, options.environment) or bash, bash
     directories = WorkDirectories(tmpdir, keep is not None, memory)
     try:
-        with _engine(directories, options, run) as engine:
+        # batches of quick commands change little in how many samples are under way
+        most = max(MIN_PENDING, 2 * BATCH * run.parallel)
+        with Engine(lambda: CommandExecutor(directories, options, launches), run, BATCH, most=most) as engine:
             yield engine
     finally:
         directories.close()
         if keep is not None:
             keep(directories.disk.path)
-
-
-def _engine(directories: WorkDirectories, options: CommandOptions, run: RunOptions) -> Engine:
-    """Return the engine; batches of quick commands change little in how many samples are under way."""
-    most = max(MIN_PENDING, 2 * BATCH * run.parallel)
-    return Engine(lambda: CommandExecutor(directories, options), run, BATCH, most=most)
-
-
-def _program(command: str, script: bool, shell: str | None, path: str) -> tuple[str, list[str]]:
-    """Return the path and the words of the program that runs a command or a script."""
-    interpreter = shell or "bash"
-    if not script:
-        return find_program(interpreter, path), [interpreter, "-c", command]
-    file = os.path.abspath(command)
-    if shell is None and os.access(file, os.X_OK):
-        return file, [file]
-    return find_program(interpreter, path), [interpreter, file]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tarkit.errors import show
 from tarkit.proc.engine import BatchFailed, Failure, InputField, Job
@@ -136,15 +136,14 @@ KEY = b"__key__"  # suffix of the file with the key
 _KEY_LIMIT = 1 << 16
 _TAIL = 40  # bytes at the end of a name that are kept when it is cut: the suffixes that programs look at
 
-Gathered = tuple[bytes | None, list[tuple[bytes, bytes | FieldContent]]]
+START = b"sample."
 
 
 class FileNames:
-    """The names of the files of fields: `BASE.FIELD`, or another name where that is not valid."""
+    """The names of the files of fields: `sample.FIELD`, or another name where that is not valid."""
 
-    def __init__(self, base: bytes, inputs: Sequence[InputField]) -> None:
-        self.base = base
-        room = LONGEST - len(base) - 1
+    def __init__(self, inputs: Sequence[InputField]) -> None:
+        room = LONGEST - len(START)
         self.file: dict[bytes, bytes] = {}
         self.field: dict[bytes, bytes] = {}  # of files that do not have its name
         strange = []
@@ -153,20 +152,16 @@ class FileNames:
             if field == KEY or len(field) > room or b"\0" in field or b"/" in field:
                 strange.append(field)
             else:
-                self.file[field] = base + b"." + field
+                self.file[field] = START + field
         taken = set(self.file.values())
         for field in strange:
-            name = base + b"." + _cleaned(field, room, taken, base)
+            name = START + _cleaned(field, room, taken)
             taken.add(name)
             self.file[field] = name
-            self.field[name[len(base) + 1 :]] = field
-
-    def field_of(self, rest: bytes) -> bytes:
-        """Return the field of a file; `rest` is its name without the base and the dot."""
-        return self.field.get(rest, rest)
+            self.field[name[len(START) :]] = field
 
 
-def _cleaned(field: bytes, room: int, taken: set[bytes], base: bytes) -> bytes:
+def _cleaned(field: bytes, room: int, taken: set[bytes]) -> bytes:
     name = field.replace(b"%", b"%25").replace(b"/", b"%2F").replace(b"\0", b"%00")
     if name == KEY:
         name = b"%5F" + KEY[1:]
@@ -180,15 +175,15 @@ def _cleaned(field: bytes, room: int, taken: set[bytes], base: bytes) -> bytes:
             cut = name[: room - len(mark) - len(end)] + mark + end
         else:
             cut = name + mark
-        if base + b"." + cut not in taken:
+        if START + cut not in taken:
             return cut
         number += 1
 
 
 def write_fields(job: Job, directory: SampleDirectory, names: FileNames) -> None:
-    """Write the fields of a sample to files, and its key to `BASE.__key__`."""
+    """Write the fields of a sample to files, and its key to `sample.__key__`."""
     root = directory.path + b"/"
-    _write(root + names.base + b"." + KEY, job.key)
+    _write(root + START + KEY, job.key)
     for each in job.inputs():
         path = root + names.file[each.field]
         if each.data is not None:
@@ -212,86 +207,39 @@ def _write(path: bytes, data: bytes) -> None:
         os.close(fd)
 
 
-class SampleCollector:
-    """Makes samples of the files that a command left; modes are those of `CommandOptions`."""
+def collect_samples(
+    job: Job, directory: SampleDirectory, names: FileNames, builder: SampleBuilder, multi: bool
+) -> list[TarSample]:
+    """Return the samples made of the files that a command left; with `multi` of `sample-NUMBER.FIELD`.
 
-    def __init__(self, base: bytes, mode: str, builder: SampleBuilder) -> None:
-        self.base = base
-        self.mode = mode
-        self.builder = builder
-
-    def __call__(
-        self,
-        job: Job,
-        directory: SampleDirectory,
-        names: FileNames,
-        extra: Sequence[tuple[bytes, bytes | FieldContent]],
-    ) -> list[TarSample]:
-        """Return the samples, each with the fields of `extra`.
-
-        Raises:
-            BatchFailed: a file is not a regular file, or a key is invalid.
-        """
-        held = _Budget(HELD)
-        made: list[TarSample] = []
-        keys = set()
-        for default, (key, fields) in self._found(job, directory, names, held):
-            if not fields:
-                continue
-            key = default if key is None else key
-            if key in keys:
-                raise BatchFailed(Failure(f"gave two samples of the key {show(key)}"))
-            keys.add(key)
-            fields += extra
-            made.append(self.builder(job, key, fields, first=not made))
-        return made
-
-    def _found(
-        self, job: Job, directory: SampleDirectory, names: FileNames, held: _Budget
-    ) -> Iterator[tuple[bytes, Gathered]]:
-        if self.mode == "one":
-            yield job.key, self._read(job, directory.path, directory, names, self.base, _listed(directory.path), held)
-        elif self.mode == "multi":
-            groups: dict[bytes, list[bytes]] = {}
-            start = self.base + b"-"
-            for name in _listed(directory.path):
-                stem, dot, _ = name.partition(b".")
-                if name.startswith(start) and dot:
-                    groups.setdefault(stem, []).append(name)
-            for stem in sorted(groups, key=_natural):
-                key = job.key + b"/" + stem[len(start) :]
-                yield key, self._read(job, directory.path, directory, names, stem, groups[stem], held)
-        else:
-            for name in sorted(_listed(directory.path), key=_natural):
-                path = directory.path + b"/" + name
-                if not name.startswith(b".") and stat.S_ISDIR(os.lstat(path).st_mode):
-                    key = job.key + b"/" + name
-                    yield key, self._read(job, path, directory, names, self.base, _listed(path), held)
-
-    def _read(
-        self,
-        job: Job,
-        path: bytes,
-        directory: SampleDirectory,
-        names: FileNames,
-        base: bytes,
-        files: list[bytes],
-        held: _Budget,
-    ) -> Gathered:
-        """Return the key, if there is one, and the fields of the files with this base."""
-        key = None
+    Raises:
+        BatchFailed: a file is not a regular file, or a key is invalid.
+    """
+    stems: dict[bytes, list[bytes]] = {}
+    for name in _listed(directory.path):
+        stem, dot, _ = name.partition(b".")
+        if dot and (stem.startswith(b"sample-") if multi else stem == b"sample"):
+            stems.setdefault(stem, []).append(name)
+    held = _Budget(HELD)
+    samples: list[TarSample] = []
+    keys = set()
+    for stem in sorted(stems, key=_natural):
+        key = job.key + b"/" + stem.removeprefix(b"sample-") if multi else job.key
         fields: list[tuple[bytes, bytes | FieldContent]] = []
-        start = base + b"."
-        for name in sorted(files):
-            if not name.startswith(start):
-                continue
-            rest = name[len(start) :]
-            if rest == KEY:
-                key = _key(path + b"/" + name, job.key)
+        for name in sorted(stems[stem]):
+            path, field = directory.path + b"/" + name, name[len(stem) + 1 :]
+            if field == KEY:
+                key = _key(path, job.key)
             else:
-                content = _content(path + b"/" + name, name, directory, held, timed=self.builder.mtime is None)
-                fields.append((names.field_of(rest), content))
-        return key, fields
+                content = _content(path, name, directory, held, timed=builder.mtime is None)
+                fields.append((names.field.get(field, field), content))
+        if not fields:
+            continue
+        if key in keys:
+            raise BatchFailed(Failure(f"gave two samples of the key {show(key)}"))
+        keys.add(key)
+        samples.append(builder(job, key, fields, first=not samples))
+    return samples
 
 
 class _Budget:

@@ -128,24 +128,15 @@ class Fields:
         rekey = self._rekey
         return rekey is not None and rekey(b"key", 0, "shard") != rekey(b"key", 1, "shard")
 
-    def __call__(
-        self, samples: Iterator[TarSample], policy: Policy, passes: Callable[[], bool] | None = None
-    ) -> Iterator[TarSample]:
-        """Yield the samples with the selected fields; a sample stays as it is when `passes` says so."""
-        if self.all:
-            return samples
-        return self._apply(samples, policy, passes)
+    def __call__(self, samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
+        """Yield the samples with the selected fields."""
+        return samples if self.all else self._apply(samples, policy)
 
-    def _apply(
-        self, samples: Iterator[TarSample], policy: Policy, passes: Callable[[], bool] | None
-    ) -> Iterator[TarSample]:
+    def _apply(self, samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
         index = count = emptied = 0
         first = b""  # the key of the first sample without fields left
         unused = dict(zip(self._drops, self.drop, strict=True))
         for sample in samples:
-            if passes is not None and passes():
-                yield sample
-                continue
             if sample.key is None:
                 if not self.keep:
                     yield sample

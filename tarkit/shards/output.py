@@ -177,7 +177,7 @@ class ShardsOutput:
 
     def write(self, data: Chain, run: Run) -> SplitWriter:
         """Write all samples of a dataset; return the writer, which has the shards."""
-        self.refuse_inputs(data.inputs)
+        self.refuse_inputs(data.locations)
         runs = self.assign is None and (self.limits.size is None or self.limits.rule != "content")
         samples, flow = data.pieces(run, runs=runs, directory=self.output.directory)
         return self.write_samples(without_strays(check_keys(samples, flow), run.policy), flow)
@@ -285,7 +285,7 @@ def write_equal(
         TarkitError: there are fewer samples than shards, or the template has too few names.
     """
     output.series[0].template.name(output.starts[0] + shards - 1)  # raises if there is no such name
-    output.refuse_inputs(data.inputs)
+    output.refuse_inputs(data.locations)
     samples, flow = data.samples(run, directory=output.output.directory, spool=True)
     with flow:
         samples = without_strays(check_keys(samples, flow), run.policy)

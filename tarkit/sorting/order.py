@@ -82,7 +82,6 @@ class Order(Step):
     def sorter(self, samples: Iterator[Piece], flow: Flow) -> Sorter:
         """Return what puts the samples of a run in order."""
         run, key = flow.run, self.key
-        flow.is_earlier = None
         if flow.by_headers and isinstance(flow.inputs, DatasetReader):
             flow.inputs.reordered = True
         rank: Rank

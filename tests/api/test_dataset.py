@@ -168,8 +168,6 @@ MISSING: dict[str, Callable[[], object]] = {
     "source of a mix": lambda: tarkit.mix([{"shards": "no.tar"}], 1),
     "table": lambda: tarkit.create("no.csv", "out.tar"),
     "order": lambda: list(tarkit.open("in.tar").sort(order_file="no.txt")),
-    "script": lambda: tarkit.open("in.tar").proc(script="no.sh").head(),
-    "rejects": lambda: tarkit.open("in.tar").map(dict, redo="no.tar").head(),
     "removed": lambda: _without("in.tar"),
 }
 

@@ -96,18 +96,8 @@ ERRORS: dict[str, tuple[Call, str, str]] = {
     ),
     "max_errors": (lambda data: list(data.map(fails, max_errors=3)), "failed, more than max_errors allows", ""),
     "limit of errors": (lambda data: data.map(fails, max_errors="x"), "max_errors 'x': expected", ""),
-    "program": (lambda data: list(data.proc("nix-program")), "", "by their absolute path, or use script='FILE'"),
-    "multi and subdirs": (
-        lambda data: data.proc("true", multi=True, subdirs=True),
-        "subdirs cannot be used with multi",
-        "multi looks for files, subdirs for directories",
-    ),
+    "program": (lambda data: list(data.proc("nix-program")), "", "by their absolute paths"),
     "worker": (lambda data: list(data.worker("exit 3")), "worker exit 3: ", ""),
-    "redo": (
-        lambda data: list(data.map(fails, redo="a.tar")),
-        "has no valid __error__.json",
-        "redo reads an archive that rejects wrote",
-    ),
     "extract": (
         lambda data: data.extract("tree/out"),
         "there are files of these names",

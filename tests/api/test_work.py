@@ -46,22 +46,15 @@ def outcome(function: Callable[[], object]) -> tuple[str, str | None]:
     ("options", "command", "arguments"),
     [
         (["-m"], "for i in 0 1; do cp sample.x sample-00000$i.x; done", {"multi": True}),
-        (["-S", "-c"], "mkdir a b; cp sample.x a/; cp sample.y b/", {"subdirs": True}),
-        (["--script"], "work.sh", {"script": "work.sh"}),
-        (["--shell", "sh", "-c"], "echo $0 > sample.z", {"shell": "sh"}),
-        (["--base", "s", "-c"], "cp s.x s.z; rm s.y", {"base": "s"}),
-        (["--add-log", "log", "-c"], "echo $TARKIT_KEY; echo err >&2", {"add_log": "log"}),
         (["--mtime", "@7", "-c"], "echo > sample.new", {"mtime": 7}),
         (["--mtime", "source", "-c"], "touch -d @99 sample.new", {"mtime": None}),
     ],
 )
 def test_proc(options: list[str], command: str, arguments: dict[str, Any], archive: Archive, run: Run) -> None:
     """Each option has an argument; the output is the same."""
-    Path("work.sh").write_text("tr a-z A-Z < sample.x > sample.z\n")
     source = archive(TEN)
     expected = run("proc", *options, command, source).stdout
-    words = () if "script" in arguments else (command,)
-    tarkit.open(source).proc(*words, processes=2, **arguments).write("out.tar")
+    tarkit.open(source).proc(command, processes=2, **arguments).write("out.tar")
     assert Path("out.tar").read_bytes() == expected
 
 
@@ -146,24 +139,8 @@ def test_rejects(words: str, arguments: dict[str, Any], archive: Archive, run: R
     assert [f"tarkit: warning: {line}" for line in messages] == [line for line in said if "warning" in line]
 
 
-@pytest.mark.forks
-@pytest.mark.parametrize("on_error", ["skip", "keep"])
-def test_redo(on_error: Any, archive: Archive, run: Run) -> None:
-    """Results of rejects get their places; fields are chosen in them alone, also renamed."""
-    data = tarkit.open(archive(TEN), on_problem=lambda line: None)
-    all_good, fields = "echo $TARKIT_KEY > sample.z", "new:z x"
-    first = data.proc(THIRD, rejects="bad.tar", on_error=on_error)
-    (first if on_error == "keep" else first.select("new:z,y x")).write("out.tar")
-    run("proc", "--redo", "bad.tar", "-c", all_good, "-f", fields, "out.tar", "-o", "expected.tar")
-    again = tarkit.open("out.tar").proc(all_good, redo="bad.tar", processes=2).select(fields)
-    again.write("whole.tar")
-    assert Path("whole.tar").read_bytes() == Path("expected.tar").read_bytes()
-    assert [sample.key for sample in again] == [str(index) for index in range(10)]
-    assert again.split("whole-%d.tar", count=4)[-1].samples == 2
-
-
 def test_rejects_of_a_loop_and_of_shards(archive: Archive) -> None:
-    """They have their places in what was iterated over, or in all shards together; none are left by half a run."""
+    """They are the same for all outputs; none are left by half a run."""
 
     def odd(sample: tarkit.Sample) -> tarkit.Sample:
         if int(sample.key) % 2:
@@ -178,9 +155,6 @@ def test_rejects_of_a_loop_and_of_shards(archive: Archive) -> None:
     assert keys("bad.tar") == "1 3 5 7 9"
     data.split("s-%d.tar", count=2)
     assert bytes_of("bad.tar") == rejects
-    for inputs in ("loop.tar", "s-*.tar"):
-        whole = tarkit.open(inputs).map(lambda sample: sample, redo=["bad.tar"])
-        assert [sample.key for sample in whole] == [str(index) for index in range(10)]
     os.unlink("bad.tar")
     data.head(3)
     assert not os.path.exists("bad.tar")
@@ -193,28 +167,21 @@ def test_messages_name_arguments(archive: Archive) -> None:
     hint = "on_error='skip' leaves such samples out, rejects='OUT.tar' collects them"
     assert outcome(lambda: list(data.proc("exit 3"))) == ("in.tar: '0' ended with status 3", hint)
     assert outcome(lambda: list(data.proc("/no/such")))[1] == (
-        "commands run in the directory of the sample: give programs by their absolute path, or use script='FILE'"
+        "commands run in the directory of the sample: give programs by their absolute paths"
     )
     few = outcome(lambda: list(data.proc("exit 3", max_errors=2)))
     assert few == ("3 of 3 samples failed, more than max_errors allows", None)
     messages.clear()
     list(data.proc("exit 3", on_error="skip"))
     assert messages[3].endswith("in the same way: 'ended with status 3'; they are counted")
-    assert outcome(lambda: list(data.proc(script="none.sh")))[0] == "script 'none.sh': no such file"
-    assert outcome(lambda: list(data.map(dict, redo="in.tar")))[1] == "redo reads an archive that rejects wrote"
 
 
 BAD: dict[str, tuple[Callable[[tarkit.Dataset], object], type[Exception], str]] = {
-    "nothing": (lambda data: data.proc(), tarkit.Usage, "one of them is needed"),
-    "both": (lambda data: data.proc("true", script="x.sh"), tarkit.Usage, "one of them is needed"),
     "bytes": (lambda data: data.worker(b"cat"), TypeError, "command=b.cat.: a str is needed, not bytes"),  # type: ignore[arg-type]
     "unknown": (lambda data: data.map(dict, proces=2), TypeError, "map.* got an unexpected .* 'proces'"),  # type: ignore[call-arg]
     "init": (lambda data: data.map(dict, init="f.py:g"), TypeError, "a function is needed, not str"),  # type: ignore[arg-type]
     "batch": (lambda data: data.map(list, batch=0), tarkit.Usage, "batch=0: it is at least 1"),
     "pickle": (lambda data: data.map(dict, allow_pickle=True), tarkit.Usage, "^allow_pickle requires decode$"),
-    "base": (lambda data: data.proc("true", base="a.b"), tarkit.Usage, "^base 'a.b': expected a name"),
-    "log": (lambda data: data.proc("true", add_log="a/b"), tarkit.Usage, "^add_log 'a/b': expected the name"),
-    "kinds": (lambda data: data.proc(":", multi=True, subdirs=True), tarkit.Usage, r"^subdirs cannot .* with multi\n"),
     "limit": (lambda data: data.map(dict, max_errors="many"), tarkit.Usage, "^max_errors 'many': expected a number"),
     "share": (lambda data: data.worker("cat", max_errors=0.1), tarkit.Usage, "^max_errors '0.1': .* 1%"),  # type: ignore[arg-type]
     "end": (
@@ -224,15 +191,12 @@ BAD: dict[str, tuple[Callable[[tarkit.Dataset], object], type[Exception], str]] 
     ),
     "time": (lambda data: data.map(dict, mtime="now"), TypeError, "mtime='now': a whole number is needed"),  # type: ignore[arg-type]
     "stdout": (lambda data: data.map(dict, rejects="-"), tarkit.Usage, "^rejects needs a file"),
-    "steps": (lambda data: data.match("1").map(dict, redo="in.tar"), tarkit.Usage, "redo reads all samples"),
-    "rekey": (lambda data: list(data.map(dict, redo="in.tar").rekey("x")), tarkit.Usage, "rekey cannot .* redo"),
     "mode": (lambda data: tarkit.open("in.tar", mode="words"), tarkit.Usage, "mode='words': it is one of tar, keys"),  # type: ignore[arg-type]
     "mixed": (lambda data: tarkit.open("in.tar", mode="lines", prefetch=1), tarkit.Usage, "need archives"),
     "output": (lambda data: data.map(dict, rejects="o.tar").write("o.tar"), tarkit.Usage, "is the rejects, and the ou"),
     "table": (lambda data: data.map(dict, rejects="o.csv").table("o.csv"), tarkit.Usage, "is the rejects, and the ou"),
     "shards": (lambda data: data.map(dict, rejects="o-1.tar").split("o-%d.tar"), tarkit.Usage, "the shards may get"),
     "input": (lambda data: data.map(dict, rejects="in.tar").write("o.tar"), tarkit.Usage, "both input and output"),
-    "redone": (lambda data: data.map(dict, redo="b.tar").write("b.tar"), tarkit.Usage, "input of redo, and the ou"),
 }
 
 
@@ -251,20 +215,42 @@ def test_wrong_arguments(name: str, archive: Archive) -> None:
 # ---- text
 
 
-@pytest.mark.forks
-@each_row("mode", ["lines", "pages", "keys"])
-def test_samples_of_text(mode: Any, archive: Archive, run: Run) -> None:
-    """As --mode makes them: of several files, and a slice of each; they can be read again."""
+@each_row(
+    ("mode", "text", "expected"),
+    [
+        ("lines", b"a b\n\nc", {"000000000.txt": b"a b\n", "000000001.txt": b"\n", "000000002.txt": b"c"}),
+        ("pages", b"a\nb\n\fc\n\f", {"000000000.txt": b"a\nb\n", "000000001.txt": b"c\n"}),
+        ("pages", b"a", {"000000000.txt": b"a"}),
+        ("lines", b"", {}),
+    ],
+)
+def test_samples_of_text(mode: Any, text: bytes, expected: dict[str, bytes], here: Path) -> None:
+    """There is a sample for each line, or each page, of a file or a stream."""
+    Path("in.txt").write_bytes(text)
+    for word in ("in.txt", "pipe:cat in.txt"):
+        tarkit.open(word, mode=mode).write("out.tar")
+        assert dict(entries("out.tar")) == expected
+
+
+def test_samples_of_keys(here: Path) -> None:
+    """A line is the key of a sample that has no fields yet."""
+    Path("list").write_bytes(b"a\n\nd/b\r\n")
+    data = tarkit.open("list", mode="keys").map(lambda sample: {"txt": sample.key})
+    assert [(sample.key, sample["txt"]) for sample in data] == [("a", b"a"), ("d/b", b"d/b")]
+    Path("list").write_bytes(b"a\nb.jpg\n")
+    with pytest.raises(tarkit.TarkitError, match=r"list:2: invalid key 'b[.]jpg'"):
+        list(tarkit.open("list", mode="keys"))
+
+
+@each_row(("mode", "count"), [("lines", 6), ("pages", 3), ("keys", 5)])
+def test_text_of_several_files(mode: Any, count: int, here: Path) -> None:
+    """Also a slice of each; they can be read again."""
     Path("a.txt").write_text("one\ntwo\n\fthree\n")
     Path("b.txt").write_text("four\n\nfive")
-    command = "echo $TARKIT_KEY > sample.new"
-    for words, part in (((), None), (("--shard-slice", ":2"), slice(2))):
-        expected = run("proc", "--mode", mode, *words, "-c", command, "a.txt", "b.txt").stdout
+    for part, samples in ((None, count), (slice(1), 2)):
         data = tarkit.open(["a.txt", "b.txt"], mode=mode, shard_slice=part)
-        data.proc(command).write("out.tar")
-        assert Path("out.tar").read_bytes() == expected
-        assert len(list(data)) == len(list(data)) == len(list(tarkit.open("out.tar")))
-        assert sorted(each.key for each in data.shuffle(1, rng="pcg")) == sorted(each.key for each in data)
+        assert len(list(data)) == len(list(data)) == samples
+        assert sorted(each.key for each in data.shuffle(1)) == sorted(each.key for each in data)
     with pytest.raises(tarkit.Unsupported, match="text that is read twice must be in a file"):
         list(tarkit.open("pipe:cat a.txt", mode=mode).shuffle(1, rng="pcg"))
     with pytest.raises(tarkit.Unsupported, match="in archives as they are"):

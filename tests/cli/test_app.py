@@ -179,7 +179,7 @@ OWN = {
     "get": ["Field"],
     "index": ["Index"],
     "mix": ["Mix"],
-    "proc": ["Command", "With -c, -m or --script", "With --map", "Failures"],
+    "proc": ["Command", "With -c or -m", "With --map", "Failures"],
     "shard": ["Shards", "Samples", "Categories", "Plan"],
     "show": ["Show"],
     "shuffle": ["Order", "Shards"],

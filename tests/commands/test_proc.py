@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -80,8 +81,9 @@ def test_results(command: str, expected: list[bytes], run: Run, archive: Archive
     archive(AB)
     assert run("proc", "-c", command, "in.tar").stdout == ended(*expected)
     if "TARKIT" in command:
-        Path("script").write_text(command)
-        assert run("proc", "--script", "script", "in.tar", "-p", "3").stdout == ended(*expected)
+        Path("script").write_text(f"#!/bin/sh\n{command}\n")
+        os.chmod("script", 0o755)
+        assert run("proc", "-c", os.path.abspath("script"), "in.tar", "-p", "3").stdout == ended(*expected)
 
 
 @each_feed
@@ -148,17 +150,6 @@ def test_unordered(run: Run, archive: Archive) -> None:
             "for i in 2 10; do echo > sample-$i.x; echo $TARKIT_KEY-$i > sample-$i.__key__; done",
             ["a-2.x", "a-10.x", "b-2.x", "b-10.x"],
         ),
-        (
-            ["-S", "-c"],
-            "mkdir two one empty .hid; echo > one/sample.x; echo > two/sample.y; touch .hid/sample.z",
-            ["a/one.x", "a/two.y", "b/one.x", "b/two.y"],
-        ),
-        (
-            ["--base", "it", "-S", "-c"],
-            "mkdir d; mv it.txt d; echo k$TARKIT_KEY > d/it.__key__",
-            ["ka.txt", "kb.txt"],
-        ),
-        (["--base", "in", "-c"], "rm in.cls; mv in.txt in.t", ["a.t", "b.t"]),
     ],
 )
 def test_many(words: list[str], command: str, expected: list[str], run: Run, archive: Archive) -> None:
@@ -186,8 +177,6 @@ COPY = "import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buff
         (["-c", "echo - >> sample.__key__"], b"-", False),  # a line end after an edited key is not part of it
         (["-m", "mv sample.x sample-7.x; mv sample.__key__ sample-7.__key__"], b"", False),
         (["-m", "mv sample.x sample-7.x"], b"/7", False),
-        (["-S", "-c", "mkdir d; mv sample.* d"], b"", False),
-        (["-S", "-c", "mkdir d; mv sample.x d"], b"/d", False),
         (["--map", "fun.py:same"], b"", False),
         (["--map", "fun.py:two"], b"", True),
         (["--map", "fun.py:both", "--batch", "3"], b"", True),
@@ -293,12 +282,10 @@ def test_what_a_command_leaves_prints_into_no_other_sample(run: Run, archive: Ar
     """A process that has left the group of its command, and so lives on, has lost its output."""
     archive([(f"{number:02}.x", b"1") for number in range(40)])
     late = "set -m; (sleep 0.02; echo late $TARKIT_KEY) & echo $TARKIT_KEY; sleep 0.01"
-    ran = run("proc", "--add-log", "log", "-f", "log", "-c", late, "in.tar")
-    logs = dict(contents(ran.stdout))
-    assert len(logs) == 40
-    for name, log in logs.items():
-        key = name.partition(".")[0].encode()
-        assert log in (key + b"\n", key + b"\nlate " + key + b"\n")  # the second where it was not late
+    lines = [line for line in run("proc", "-v", "-c", late, "in.tar").lines if line[:1].isdigit()]
+    assert [line for line in lines if "late" not in line] == [f"{number:02}: {number:02}" for number in range(40)]
+    for line in lines:
+        assert re.fullmatch(r"(\d\d): (late )?\1", line), line  # `late` where it was not late
 
 
 def test_sparse_files(run: Run, here: Path) -> None:
@@ -397,33 +384,14 @@ def test_mtime(words: list[str], mtime: int, run: Run, archive: Archive) -> None
 
 
 def test_what_a_command_says(run: Run, archive: Archive) -> None:
-    """Output of a command goes to stderr in order, with -v after the key, or to a field; -q suppresses it."""
+    """Output of a command goes to stderr in order, with -v after the key; -q suppresses it."""
     archive({"a.x": b"1", "b.x": b"2"})
     command = "echo out $TARKIT_KEY; echo err >&2; printf end >&2"
     assert run("proc", "-p", "2", "-c", "echo $TARKIT_KEY; sleep 0.02; echo e >&2", "in.tar").stderr == "a\ne\nb\ne\n"
     lines = run("proc", "-v", "-c", command, "in.tar").lines
     assert lines[1:7] == ["a: out a", "a: err", "a: end", "b: out b", "b: err", "b: end"]
     assert run("proc", "-q", "-c", command, "in.tar").stderr == ""
-    ran = run("proc", "--add-log", "log", "-c", "echo $TARKIT_KEY; sleep 0.02; echo e >&2", "in.tar")
-    assert ran.stderr == ""
-    assert entries(ran.stdout) == [("a.x", b"1"), ("a.log", b"a\ne\n"), ("b.x", b"2"), ("b.log", b"b\ne\n")]
-    ran = run("proc", "--add-log", "log", "-c", "seq 20000", "in.tar", "--count", "1")
-    assert entries(ran.stdout)[1] == ("a.log", "".join(f"{number}\n" for number in range(1, 20001)).encode())
     assert len(run("proc", "-c", "seq 20000", "in.tar", "--count", "1").stderr) == 108894
-    assert "'a' gave the field 'x' twice" in run("proc", "--add-log", "x", "-c", ":", "in.tar", exit=1).lines[0]
-
-
-def test_shells(run: Run, archive: Archive) -> None:
-    """Another shell can be used; an executable script determines its own interpreter."""
-    archive({"a.x": b"1"})
-    assert entries(run("proc", "--shell", "sh", "-c", "echo $0 > sample.x", "in.tar").stdout)[0][1] != b"bash\n"
-    code = "import os; open('sample.x', 'w').write('py')"
-    assert entries(run("proc", "--shell", "python3", "-c", code, "in.tar").stdout) == [("a.x", b"py")]
-    Path("s.py").write_text(f"#!/usr/bin/env python3\n{code}\n")
-    os.chmod("s.py", 0o755)
-    assert entries(run("proc", "--script", "s.py", "in.tar").stdout) == [("a.x", b"py")]
-    assert "was not found" in run("proc", "--shell", "no-such-shell", "-c", ":", "in.tar", exit=1).stderr
-    assert "no such file" in run("proc", "--script", "nothing", "in.tar", exit=1).stderr
 
 
 def test_keep_dir(run: Run, archive: Archive, here: Path) -> None:
@@ -437,44 +405,13 @@ def test_keep_dir(run: Run, archive: Archive, here: Path) -> None:
 
 
 @each_row(
-    ("mode", "text", "expected"),
-    [
-        ("lines", b"a b\n\nc", {"000000000.txt": b"a b\n", "000000001.txt": b"\n", "000000002.txt": b"c"}),
-        ("pages", b"a\nb\n\fc\n\f", {"000000000.txt": b"a\nb\n", "000000001.txt": b"c\n"}),
-        ("pages", b"a", {"000000000.txt": b"a"}),
-        ("lines", b"", {}),
-    ],
-)
-@each_feed
-def test_text(mode: str, text: bytes, expected: dict[str, bytes], run: Run, feed: Feed) -> None:
-    """There is a sample for each line, or each page."""
-    Path("in.txt").write_bytes(text)
-    assert run("proc", "--mode", mode, "-c", ":", feed("in.txt")).stdout == ended(*new(expected))
-
-
-def test_keys(run: Run, here: Path) -> None:
-    """A line is the key of a sample that has no fields yet."""
-    Path("list").write_bytes(b"a\n\nd/b\r\n")
-    out = run("proc", "--mode", "keys", "-c", "echo $TARKIT_KEY > sample.txt", "list").stdout
-    assert out == ended(*new({"a.txt": b"a\n", "d/b.txt": b"d/b\n"}))
-    Path("list").write_bytes(b"a\nb.jpg\n")
-    assert (
-        run("proc", "--mode", "keys", "-c", ":", "list", exit=1)
-        .lines[0]
-        .startswith("tarkit: list:2: invalid key 'b.jpg'")
-    )
-
-
-@each_row(
     ("words", "message"),
     [
         ([], "nothing to run"),
         (["-c", ":", "-m", ":"], "-c and -m exclude each other"),
-        (["-m", ":", "-S"], "-S cannot be used with -m"),
         (["-c", ":", "--batch", "2"], "--batch cannot be used with -c"),
-        (["--map", "a:b", "--add-log", "x"], "--add-log cannot be used with --map"),
-        (["-c", ":", "--base", "a.b"], "--base 'a.b': expected a name without dots"),
-        (["-c", ":", "--add-log", "a/b"], "--add-log 'a/b': expected the name of a field"),
+        (["--map", "a:b", "--keep-dir"], "--keep-dir cannot be used with --map"),
+        (["-c", ":", "--redo", "bad.tar"], "proc: No such option '--redo'"),
         (["-c", ":", "--max-errors", "x"], "--max-errors 'x': expected a number"),
         (["-c", ":", "--max-errors", "101%"], "--max-errors '101%': expected a number"),
         (
@@ -484,8 +421,6 @@ def test_keys(run: Run, here: Path) -> None:
         (["-c", ":", "--rejects", "-"], "--rejects needs a file: stdout is the output"),
         (["-c", ":", "--rejects", "in.tar"], "in.tar is both input and output"),
         (["-c", ":", "--rejects", "out.tar", "-o", "out.tar"], "out.tar is the output, and the rejects too"),
-        (["-c", ":", "--redo", "in.tar", "--rekey", "#"], "--rekey cannot be used with --redo"),
-        (["-c", ":", "--redo", "in.tar", "--count", "1"], "--redo reads all samples of its inputs"),
     ],
 )
 def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:

@@ -1,4 +1,4 @@
-"""tarkit proc with failing samples: messages, policies, rejects and --redo; no file or process is left."""
+"""tarkit proc with failing samples: messages, policies and rejects; no file or process is left."""
 
 from __future__ import annotations
 
@@ -123,84 +123,9 @@ def test_rejects(run: Run, archive: Archive) -> None:
         "signal": None,
         "stderr": "bad 4\n",
         "attempts": 1,
-        "place": {"samples": 3, "after": "3", "kept": False},
     }
     run("proc", "-c", ":", "in.tar", "--rejects", "none.tar", "-o", "out.tar")
     assert Path("none.tar").read_bytes() == bytes(10240)
-
-
-# ---- --redo of rejected samples
-
-
-def test_redo(run: Run, archive: Archive) -> None:
-    """The results are in their positions: the output is that of a run without failures."""
-    archive(TEN)
-    work = "echo $TARKIT_KEY $TARKIT_INDEX >> sample.x; [ $TARKIT_KEY != 5 ] || rm sample.*"
-    run("proc", "-c", work, "-f", "x", "in.tar", "-o", "all.tar")
-    for bad in ("0 4 9", "0 1 2 8 9", "0 1 2 3 4 5 6 7 8 9", ""):
-        test = f"case ' {bad} ' in *\" $TARKIT_KEY \"*) exit 1 ;; esac;"
-        run("proc", "-c", f"{test} {work}", "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
-        words = ("-p", "2", "--redo", "bad.tar", "-c", work, "-f", "x")
-        again = run("proc", *words, "out.tar", "-o", "whole.tar")
-        run("cat", "-f", "x", "whole.tar", "-o", "whole.x.tar")
-        assert Path("whole.x.tar").read_bytes() == Path("all.tar").read_bytes()
-        assert again.stderr == ""
-
-
-def test_redo_that_fails_again(run: Run, archive: Archive) -> None:
-    """A sample that fails again is rejected again, for the current output."""
-    archive(TEN)
-    run("proc", "-c", THIRD, "in.tar", "--rejects", "bad1.tar", "-o", "out1.tar")
-    half = "((TARKIT_INDEX != 4)) || exit 1; echo > sample.z"
-    run("proc", "--redo", "bad1.tar", "-c", half, "out1.tar", "--rejects", "bad2.tar", "-o", "out2.tar")
-    assert keys("out2.tar") == "0 1 2 3 5 6 7 8 9"
-    assert keys("bad2.tar") == "4"
-    run("proc", "--redo", "bad2.tar", "-c", "echo > sample.z", "out2.tar", "-o", "out3.tar")
-    assert Path("out3.tar").read_bytes() == run("proc", "-c", "echo > sample.z", "in.tar").stdout
-
-
-def test_redo_twice(run: Run, archive: Archive) -> None:
-    """A sample that was restored already is an error that says so, instead of a second copy under another key."""
-    archive(TEN)
-    for bad, key, start in (("0 4 9", "0", 0), ("9", "9", 18432), ("4 5", "4", 8192)):
-        test = f"case ' {bad} ' in *\" $TARKIT_KEY \"*) exit 1 ;; esac"
-        run("proc", "-c", test, "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
-        run("proc", "--redo", "bad.tar", "-c", ":", "out.tar", "-o", "whole.tar")
-        again = run("proc", "--redo", "bad.tar", "-c", ":", "whole.tar", "-o", "x.tar", exit=1)
-        assert again.lines[0] == f"tarkit: whole.tar: at {start}: '{key}' is in the input and in the rejects"
-        assert again.lines[1].endswith("; remove samples from the rejects that are in it again")
-
-
-def test_redo_of_what_was_kept(run: Run, archive: Archive) -> None:
-    """A sample that was kept is replaced, not duplicated, and is not searched for elsewhere."""
-    archive(TEN)
-    run("proc", "-c", THIRD, "in.tar", "--on-error", "keep", "--rejects", "bad.tar", "-o", "out.tar", "-q")
-    half = "((TARKIT_INDEX != 4)) || exit 1; echo > sample.z"
-    words = ("--on-error", "keep", "--rejects", "bad2.tar", "-q")
-    run("proc", "-p", "2", "--redo", "bad.tar", "-c", half, "out.tar", *words, "-o", "out2.tar")
-    assert (keys("out2.tar"), keys("bad2.tar")) == ("0 1 2 3 4 5 6 7 8 9", "4")
-    run("proc", "--redo", "bad2.tar", "-c", "echo > sample.z", "out2.tar", "-o", "out3.tar")
-    assert Path("out3.tar").read_bytes() == run("proc", "-c", "echo > sample.z", "in.tar").stdout
-    run("cat", "--slice", ":4", "out.tar", "-o", "cut.tar")
-    run("cat", "--rekey", "r{key}", "out.tar", "-o", "other.tar")
-    for other in ("cut.tar", "other.tar"):
-        run("proc", "--redo", "bad.tar", "-c", ":", other, "-o", "x.tar", exit=1)
-    assert not Path("x.tar").exists()
-
-
-def test_redo_of_what_does_not_belong(run: Run, archive: Archive) -> None:
-    """Inputs that are not the output of that run are refused."""
-    archive(TEN)
-    run("proc", "-c", THIRD, "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
-    lines = run("proc", "--redo", "bad.tar", "-c", ":", "in.tar", "-o", "x.tar", exit=1).lines
-    assert lines[0] == "tarkit: in.tar: at 2048: '1' is in the input and in the rejects"
-    run("cat", "in.tar", "--slice", "5:", "-o", "other.tar")
-    lines = run("proc", "--redo", "bad.tar", "-c", ":", "other.tar", "-o", "x.tar", exit=1).lines
-    assert lines[0] == "tarkit: bad.tar: '1' belongs after '0', as sample 1, but the inputs have something else there"
-    os.unlink("other.tar")
-    lines = run("proc", "--redo", "in.tar", "-c", ":", "out.tar", "-o", "x.tar", exit=1).lines
-    assert lines[0].startswith("tarkit: in.tar: '0' has no valid __error__.json: ")
-    assert left() == ["bad.tar", "out.tar"]
 
 
 # ---- easily overlooked failures
@@ -308,7 +233,9 @@ def test_hundreds(run: Run, many: Path, monkeypatch: pytest.MonkeyPatch) -> None
     kept = run("proc", *function, word, "-p", "3", "--on-error", "keep", "-q", "-o", "kept.tar")
     assert kept.stderr == ""
     assert body(Path("kept.tar")) == b"".join((old if index in bad else new)[index] for index in range(MANY))
-    run("proc", "--map", f"{many}/f.py:all", "-p", "1", "--redo", "bad.tar", "out.tar", "-o", "whole.tar")
+    repaired = ("--map", f"{many}/f.py:all", "--drop", "__error__.json", "bad.tar")
+    run("proc", *repaired, "-o", "good.tar")
+    run("sort", "out.tar", "good.tar", "-o", "whole.tar")
     assert body(Path("whole.tar")) == b"".join(new)
 
 

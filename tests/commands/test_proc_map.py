@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import tarkit
 from tarkit.proc import worker
 from tests._copies import Copied, Popen
 from tests._tools import each_row, process, program
@@ -156,13 +157,11 @@ def test_errors_before_any_output(words: tuple[str, ...], line: str, run: Run, a
         assert not Path("begun").exists()
 
 
-def test_keys_to_samples(run: Run) -> None:
-    """--mode keys: the function makes all fields of a sample."""
+def test_samples_without_fields(here: Path) -> None:
+    """A sample that is a key alone cannot be sent to a program."""
     Path("keys.txt").write_text("a\nb/c\n")
-    ran = run("proc", "--mode", "keys", "--map", "fun.py:fetch", "keys.txt")
-    assert entries(ran.stdout) == [("a.txt", b"content of a"), ("b/c.txt", b"content of b/c")]
-    lines = run("proc", "--mode", "keys", "--worker", "cat", "keys.txt", exit=1).lines
-    assert lines[0] == "tarkit: keys.txt: 'a' has no field to send"
+    with pytest.raises(tarkit.TarkitError, match=r"keys.txt: 'a' has no field to send"):
+        list(tarkit.open("keys.txt", mode="keys").worker("cat"))
 
 
 def test_a_signal_ends_all(archive: Archive, here: Path) -> None:

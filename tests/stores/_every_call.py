@@ -122,16 +122,15 @@ def write(pattern: str) -> None:
 
 
 def work(pattern: str) -> None:
-    """Processed samples: rejects, and the same rejects again; the options of the dataset hold, unless there are own."""
+    """Processed samples, and rejects: the options of the dataset hold for them, unless there are own."""
     for number, own in enumerate((HOW, {})):
         bad, out = f"{BUCKET}/p/bad-{number}.tar", f"{BUCKET}/p/out-{number}.tar"
         tarkit.open(f"{BUCKET}/in/a.tar", **HOW).map(keep, rejects=bad, **own).write(out, **HOW)
-        assert len(list(tarkit.open(out, **HOW).map(repair, redo=bad, **own))) == 3
+        assert len(list(tarkit.open([out, bad], **HOW).map(repair))) == 3
         bad, out = f"{BUCKET}/p/bad-c-{number}.tar", f"{BUCKET}/p/out-c-{number}.tar"
         data = tarkit.open(f"{BUCKET}/in/a.tar", **HOW)
         data.proc("grep -q 1 sample.txt", rejects=bad, **own).write(out, **HOW)
-        assert len(list(tarkit.open(out, **HOW).proc("true", redo=bad, **own))) == 3
-        assert len(list(tarkit.open(out, **HOW).worker("cat", redo=bad, **own))) == 3
+        assert len(list(tarkit.open([out, bad], **HOW))) == 3
         data.worker("cat", rejects=f"{BUCKET}/p/bad-w-{number}.tar", **own).write(out, **HOW)
     done("Dataset.map", "Dataset.proc", "Dataset.worker")
 
