@@ -29,8 +29,18 @@ _MAP = {
     "--on-unmatched": "--unmatched TEMPLATE writes samples in no category; without it they are counted",
     "--on-bad-line": "correct the line, or begin it with '# '",
 }
+_PROC = {
+    "--add-log": "-c 'COMMAND > sample.log 2>&1' makes a field of what it prints",
+    "--base": "files are sample.FIELD: rename them in the command",
+    "--mode": "create NAME --format tsv --columns txt makes a sample of each line",
+    "--redo": "run it over the rejects with --drop __error__.json, then sort both outputs together",
+    "--script": '-c "$PWD/FILE" runs a file, by bash or by what its first line #! names',
+    "--shell": '-c \'SHELL -c "COMMAND"\', or -c "$PWD/FILE" with a first line #!',
+    "--subdirs": "-m makes samples of files sample-000000.FIELD: move them there",
+}
 REMOVED: dict[str, dict[str, str]] = {
     "": {},
+    "proc": _PROC | {"-S": _PROC["--subdirs"]},
     "shard": _TEMPLATE | _MAP,
     "shuffle": _TEMPLATE,
     "sort": _TEMPLATE,

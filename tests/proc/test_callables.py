@@ -24,7 +24,7 @@ from tarkit.proc.function import FunctionExecutor, FunctionExecutors, function_r
 from tarkit.proc.function_process import ForkedProcess
 from tarkit.proc.policy import ErrorLimit, FailurePolicy
 from tarkit.proc.run import SampleRun, number_jobs
-from tarkit.proc.shell import command_runner
+from tarkit.proc.shell import CommandOptions, command_runner
 from tarkit.proc.worker import worker_runner
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
@@ -519,9 +519,8 @@ def test_copies_end_with_the_process_that_made_them(tmp_path: Path) -> None:
 def test_commands_and_programs(tmp_path: Path) -> None:
     """A command for each sample and long-lived programs work in the same way, from samples to samples."""
     environment = dict(os.environb)
-    with command_runner(
-        "tr 0-4 5-9 <sample.cls >new; mv new sample.cls", RunOptions(2), environment=environment, tmpdir=str(tmp_path)
-    ) as runner:
+    options = CommandOptions("tr 0-4 5-9 <sample.cls >new; mv new sample.cls", environment)
+    with command_runner(options, RunOptions(2), tmpdir=str(tmp_path)) as runner:
         new = found(results(runner))
     table = bytes.maketrans(b"01234", b"56789")
     assert new == [(key, {**fields, "cls": fields["cls"].translate(table)}) for key, fields in IN]
