@@ -75,8 +75,8 @@ def get(
     at the first dot after the last slash: a.b/17.jpg is the field jpg of the sample a.b/17. With -f there is no KEY:
     all words are inputs, and the first selected sample with the field is used.
 
-    Inputs are searched in order up to the first sample with the key. An index next to a shard is used only if it lists
-    the key, is not older than the shard, and agrees with it. Only text is written to a terminal.
+    Inputs are searched in order up to the first sample with the key. An index next to a shard is used if it lists the
+    key, is not older than the shard, and fits its length. Only text is written to a terminal.
     """
     key, fields, original = None, field.split(",") if field is not None else [], words
     if field is None:

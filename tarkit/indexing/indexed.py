@@ -1,6 +1,6 @@
 """Access to samples: by number and key once all headers are read, or one sample by its key.
 
-An index next to a shard is used to find one sample, if it can be trusted (see `tarkit.indexing.lookup`).
+An index next to a shard is used to find one sample, if it is believed (see `tarkit.indexing.lookup`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.location import Location
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block, pax
-from tarkit.tar.reader import Entry, TarReader
+from tarkit.tar.reader import Entry
 from tarkit.tar.writer import EntryWriter
 
 NAMED = 5  # keys in the message about a missing one
@@ -50,7 +50,7 @@ class IndexedDataset(Sequence[Sample]):
     """Samples by number and by key: `len(data)`, `data[3]`, `data[-1]`, `data["a/17"]`, `"a/17" in data`.
 
     To make one reads the headers of all shards, which have to be plain archives in regular files, or objects of stores
-    that send parts; of an object an index beside it is read instead if it can be trusted (see
+    that send parts; of an object an index beside it is read instead if it is believed (see
     `tarkit.indexing.lookup`). It takes about 150 bytes of memory a sample. Looking a sample up reads its bytes alone.
 
     It can be pickled, for workers in other processes: the shards are opened again, and must not have changed. To decode
@@ -72,9 +72,7 @@ class IndexedDataset(Sequence[Sample]):
         self._starts = array("Q")
         self._stops = array("Q")
         self._numbers: dict[bytes, int] = {}
-        self._by_index: dict[int, tuple[int, array[int]]] = {}
-        """Of the shards whose headers were not read, their first sample, and where the last entry of each begins."""
-        self._confirmed = -1  # the sample by an index that was read last
+        self._by_index: set[int] = set()  # the shards whose headers were not read
         for location in locations:
             shard = _OpenedShard(location)
             source = shard.source()
@@ -106,9 +104,7 @@ class IndexedDataset(Sequence[Sample]):
             return False
         index, rows = known
         run.note(f"{source.name}: {len(rows)} samples by {index.name}")
-        last = (row[1][-1] for row in rows)
-        begin = array("Q", [field.start if field.start >= 0 else field.offset - block.BLOCK for field in last])
-        self._by_index[len(self._sources)] = len(self), begin
+        self._by_index.add(len(self._sources))
         start = 0
         for key, fields in rows:
             self._add(key, start, fields[-1].stop)
@@ -170,35 +166,21 @@ class IndexedDataset(Sequence[Sample]):
         start, stop, shard = self._starts[number], self._stops[number], self._sources[self._shards[number]].source()
         shard.unchanged()
         source, data = shard.another(), None  # threads may look up too
-        before = self._entry_before(number)
-        apart = start - before > lookup.SHORT
-        begin, other = (start, _entry_at(source, before)) if apart else (before, None)
         if stop - start <= WHOLE:
             last = number + 1 == len(self) or self._shards[number + 1] != self._shards[number]
             behind = END if last else block.BLOCK  # the header behind it, or the end of the archive
-            data = bytes(source.peek(begin, stop + behind - begin)[start - begin : stop - begin])
-        if begin < start:
-            other = _entry_at(source, before)
+            data = bytes(source.peek(start, stop + behind - start)[: stop - start])
         found = next(iter(SampleReader(source, Policy(allow=["all"]), moves=False, pos=start)), None)
         by_index = self._shards[number] in self._by_index
-        good = found is not None and (found.start, found.stop) == (start, stop)
-        if found is None or not good or (before < start and not _ends(other, start, found.key)):
+        if found is None or (found.start, found.stop) != (start, stop):
             what = "does not match the index beside it" if by_index else "has changed since its headers were read"
             raise Unsupported(f"{source.name}: the archive {what}", RENEW if by_index else None)
         if by_index and not self._lists(found.key, number):
             what = f"{source.name}: the index beside it does not match: it has another key for {show(found.key or b'')}"
             raise Unsupported(what, RENEW)
-        self._confirmed = number
         source.close()
         shard.unchanged()
         return self._view(found, data)
-
-    def _entry_before(self, number: int) -> int:
-        """Return where the entry before a sample begins, which is to be compared; where the sample begins for none."""
-        first, begin = self._by_index.get(self._shards[number], (number, None))
-        if begin is None or number == first or self._confirmed == number - 1:
-            return self._starts[number]
-        return begin[number - first - 1]
 
     def _missing(self, key: str) -> MissingKey:
         """Return the error for a key that no sample has; it may be that of an index that does not match its shard."""
@@ -257,19 +239,6 @@ class _OpenedShard:
         if self._location.kind == "stdin":
             raise TypeError("cannot pickle a dataset of stdin: name a file or a URL")
         return _OpenedShard, (self._location, self._state)
-
-
-def _entry_at(source: WindowSource, start: int) -> Entry | None:
-    """Return the entry at an offset, None if there is none."""
-    try:
-        return next(iter(TarReader(source, start)), None)
-    except TarkitError:
-        return None
-
-
-def _ends(entry: Entry | None, start: int, key: bytes | None) -> bool:
-    """Return whether an entry ends where a sample with this key begins, and is no part of it."""
-    return entry is not None and entry.stop == start and key_of(entry) != key
 
 
 def _refuse_globals(sample: TarSample) -> None:

@@ -163,9 +163,9 @@ class _Shard:
         except lookup.Stale as error:
             self.lines.append((not isinstance(error, lookup.Unreadable), lookup.not_used(index, error)))
             return False
-        if found.place is None:
+        if found.row is None:
             self.lines.append((False, f"{index.name}: the index does not list {show(self._key)}"))
-        if found.place is None and not found.absent:
+        if found.row is None and not found.absent:
             return False
         self.index, self.found = index, found
         return True

@@ -163,14 +163,13 @@ def test_an_index_of_many_fields(run: Run, archive: Archive) -> None:
 )
 @each_row("format", ["dali", "tsv", "webshart"])
 def test_an_index_that_is_stale(change: bytes, format: str, run: Run, archive: Archive) -> None:
-    """A stale index, after any change of the shard and with any time, is ignored: the headers are read."""
+    """An index of a changed shard, with the time of the shard, gives the samples that are there now."""
     name = archive(ONE, "1.tar")
     run("index", name, "--format", format)
     [path] = [path for path in Path().iterdir() if path.name != name]
     archive(change, "1.tar")
     os.utime(name, ns=(path.stat().st_mtime_ns, path.stat().st_mtime_ns))
     ran = [run("get", key, name, exit=None) for key in ("d.1/a", "b", "c", "new")]
-    assert all("index not used: the archive has changed since the index was written" in each.stderr for each in ran[:3])
     path.unlink()
     assert [each.stdout for each in ran] == [run("get", k, name, exit=None).stdout for k in ("d.1/a", "b", "c", "new")]
     assert [entry for entry in entries(ran[3].stdout) if entry[0].startswith("new.")]
