@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 import click
 
@@ -12,10 +11,9 @@ from tarkit.cli.cluster import on_cluster
 from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.map import MappedCommand
-from tarkit.errors import TarkitError, Usage
-from tarkit.indexing import index as indexes
+from tarkit.errors import TarkitError
 from tarkit.indexing.formats import FORMATS
-from tarkit.indexing.index import IndexOptions, check_formats
+from tarkit.indexing.index import ShardIndexes
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
@@ -63,29 +61,27 @@ def index(
     plain archives. --verify ends with status 1 when it finds a fault, each on a line of stdout.
     """
     run = current()
-    chosen = check_formats(" ".join(formats).replace(",", " ").split())
-    if not (chosen or verify):
-        raise Usage("--format is missing", " ".join(FORMATS))
-    given = IndexOptions(chosen, output, parallel, md5, force, fsync)
+    words = " ".join(formats).split()
+    indexes = ShardIndexes(run, inputs, words, output, md5=md5, force=force, fsync=fsync, processes=parallel)
     with on_cluster(run):
         if verify:
-            _verify(run, inputs, given)
+            _verify(run, indexes)
             return
-        indexes.write(run, inputs, given, run.reserve)
+        indexes.write()
     run.finish()
 
 
-def _verify(run: ConsoleRun, locations: Sequence[Location], chosen: IndexOptions) -> None:
+def _verify(run: ConsoleRun, indexes: ShardIndexes) -> None:
     """Print what is wrong with indexes; raises TarkitError when something is."""
-    found = 0
+    faults = 0
     with open_sink("stdout", "-") as sink:
-        for line in indexes.verify(run, locations, chosen):
+        for line in indexes.verify():
             sink.write(os.fsencode(line) + b"\n")
-            found += 1
-    run.facts["faults"] = found
+            faults += 1
+    run.facts["faults"] = faults
     run.finish()
-    if found:
-        what = "1 fault" if found == 1 else f"{found} faults"
+    if faults:
+        what = "1 fault" if faults == 1 else f"{faults} faults"
         raise TarkitError(
-            f"{what} in the indexes of {len(locations)} shards", "tarkit index without --verify makes new ones"
+            f"{what} in the indexes of {len(indexes.locations)} shards", "tarkit index without --verify makes new ones"
         )

@@ -14,12 +14,23 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from tarkit.errors import MissingLibrary, Unsupported, show
 from tarkit.export.pyarrow_file import PyarrowFile
-from tarkit.indexing.scan import COLUMNS, IndexedField, IndexLayout, InvalidIndex, Row, grouped, key_in, listed_field
+from tarkit.indexing.files import IndexFile
+from tarkit.indexing.scan import (
+    COLUMNS,
+    IndexBuilder,
+    IndexedField,
+    IndexLayout,
+    InvalidIndex,
+    Row,
+    grouped,
+    key_in,
+    listed_field,
+)
 from tarkit.samples.fields import stem
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.stores.schemes import scheme_of
@@ -58,7 +69,7 @@ class _Gathered(PyarrowFile):
         return data
 
 
-class Parquet:
+class Parquet(IndexLayout):
     """A Parquet table with a row for each field; the metadata have the name and the size of the shard."""
 
     def __init__(self, shard: str, size: int) -> None:
@@ -81,10 +92,6 @@ class Parquet:
         if len(self._rows) >= GROUP:
             self._flush()
         return self._file.take()
-
-    def head(self, samples: int) -> bytes:
-        """Return nothing: the file begins with its first row."""
-        return b""
 
     def tail(self, end: int | None) -> bytes:
         """Return the last rows and the footer."""
@@ -124,7 +131,7 @@ _DALI = re.compile(rb"v1\.[0-2] (\d{1,18})\n")
 _META = re.compile(rb"__[^/]*__($|/)")  # names that Energon and webdataset skip
 
 
-class Dali:
+class Dali(IndexLayout):
     """Text for DALI, whose reader splits lines at blanks."""
 
     def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
@@ -145,22 +152,14 @@ class Dali:
             raise ValueError("the shard has no samples, and DALI refuses an index without samples")
         return b"v1.2 %d\n" % samples
 
-    def tail(self, end: int | None) -> bytes:
-        """Return nothing."""
-        return b""
 
-
-class Energon:
+class Energon(IndexLayout):
     """Offsets for Megatron-Energon, which skips entries in a directory such as `__meta__`."""
 
     def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
         """Return the offset of its first header."""
         start = next((field.start for field in fields if not _META.match(field.name)), None)
         return b"" if start is None else start.to_bytes(8, sys.byteorder)
-
-    def head(self, samples: int) -> bytes:
-        """Return nothing."""
-        return b""
 
     def tail(self, end: int | None) -> bytes:
         """Return the end of the last sample."""
@@ -169,7 +168,7 @@ class Energon:
         return end.to_bytes(8, sys.byteorder)
 
 
-class Webshart:
+class Webshart(IndexLayout):
     """JSON for webshart."""
 
     def __init__(self, shard: str, size: int) -> None:
@@ -196,7 +195,7 @@ class Webshart:
         return b"\n}}\n"
 
 
-class Tsv:
+class Tsv(IndexLayout):
     """tarkit's table as TSV."""
 
     def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
@@ -211,10 +210,6 @@ class Tsv:
         """Return the names of the columns."""
         return b"\t".join(COLUMNS) + b"\n"
 
-    def tail(self, end: int | None) -> bytes:
-        """Return nothing."""
-        return b""
-
 
 def _text(name: bytes) -> str:
     try:
@@ -224,6 +219,8 @@ def _text(name: bytes) -> str:
 
 
 # ---- Read an index
+
+_NO_FACTS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)  # JSON of another form
 
 
 class DaliLines(Sequence[Row]):
@@ -295,7 +292,7 @@ def read_webshart(data: bytes) -> list[Row]:
         size = int(facts["filesize"])
     except InvalidIndex:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+    except _NO_FACTS:
         raise InvalidIndex("not JSON of webshart") from None
     listed.sort(key=lambda field: field.offset)
     return [(b"", (IndexedField(b"filesize", size, 0, -1),)), *grouped(listed)]
@@ -329,7 +326,13 @@ _SUFFIXES = {
     "tsv": ".index.tsv",
     "parquet": ".index.parquet",
 }
-READERS = {"dali": read_dali, "energon": read_energon, "webshart": read_webshart, "tsv": read_tsv}
+READERS = {
+    "dali": read_dali,
+    "energon": read_energon,
+    "webshart": read_webshart,
+    "tsv": read_tsv,
+    "parquet": read_parquet,
+}
 
 
 def index_path(format: str, shard: str, directory: str | None = None) -> str:
@@ -342,14 +345,19 @@ def index_path(format: str, shard: str, directory: str | None = None) -> str:
     return path + query if directory is None else os.path.join(directory, os.path.basename(path))
 
 
-def make_layout(format: str, shard: str, size: int) -> IndexLayout:
-    """Return the layout for a shard of `size` bytes."""
-    if format == "parquet":
-        return Parquet(shard, size)
-    if format == "webshart":
-        return Webshart(shard, size)
-    plain: dict[str, type[Dali | Energon | Tsv]] = {"dali": Dali, "energon": Energon, "tsv": Tsv}
-    return plain[format]()
+def make_builders(
+    source: Source, shard: str, files: Sequence[IndexFile], tmpdir: str | None = None
+) -> list[IndexBuilder]:
+    """Return what makes the indexes `files` of a shard, which is at the path or URL `shard`."""
+    size = source.size or 0
+    layouts: dict[str, Callable[[], IndexLayout]] = {
+        "dali": Dali,
+        "energon": Energon,
+        "tsv": Tsv,
+        "parquet": lambda: Parquet(shard, size),
+        "webshart": lambda: Webshart(shard, size),
+    }
+    return [IndexBuilder(file, layouts[file.format](), source.name, tmpdir) for file in files]
 
 
 def read_index(format: str, data: bytes) -> list[Row]:
@@ -358,8 +366,6 @@ def read_index(format: str, data: bytes) -> list[Row]:
     Raises:
         InvalidIndex: the data are not an index of that format.
     """
-    if format == "parquet":
-        return read_parquet(data)
     return READERS[format](data)
 
 
@@ -370,7 +376,7 @@ def is_index(format: str, file: BinaryIO) -> bool:
             return _DALI.match(file.readline(100)) is not None
         if format == "tsv":
             return file.readline(100) == b"\t".join(COLUMNS) + b"\n"
-        read_index(format, file.read())
+        (read_wids if format == "wids" else READERS[format])(file.read())
     except InvalidIndex:
         return False
     return True
@@ -394,9 +400,9 @@ class IndexedShard(NamedTuple):
     md5: str = ""
 
 
-def list_path(shards: Sequence[str]) -> str | None:
-    """Return the path of the list of these shards, in their directory; None if they are in several directories."""
-    directories = {os.path.dirname(path) for path in shards}
+def list_path(shards: Sequence[str], directory: str | None = None) -> str | None:
+    """Return the path of the list of these shards, in `directory` or theirs; None if they are in several."""
+    directories = {os.path.dirname(path) for path in shards} if directory is None else {directory}
     return os.path.join(directories.pop(), NAME) if len(directories) == 1 else None
 
 
@@ -470,14 +476,5 @@ def read_wids(data: bytes) -> list[IndexedShard]:
         ]
     except InvalidIndex:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+    except _NO_FACTS:
         raise InvalidIndex("not a list of shards for wids") from None
-
-
-def is_wids(file: BinaryIO) -> bool:
-    """Return whether a file is such a list."""
-    try:
-        read_wids(file.read())
-    except InvalidIndex:
-        return False
-    return True

@@ -5,17 +5,16 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError, Unsupported, Usage, spell
 from tarkit.indexing import formats as wids
 from tarkit.indexing.files import IndexFile
-from tarkit.indexing.formats import FORMATS, index_path, is_index, make_layout
-from tarkit.indexing.scan import Index, Scanned, open_shard, write_indexes
+from tarkit.indexing.formats import FORMATS, index_path, is_index, make_builders
+from tarkit.indexing.scan import Scanned, build_indexes, open_shard
 from tarkit.indexing.verify import faults, wids_faults
-from tarkit.pipeline.arguments import check_at_least, parse_processes, split_names
+from tarkit.pipeline.arguments import parse_processes, split_names
 from tarkit.pipeline.chain import locate
 from tarkit.pipeline.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.pipeline.run import Run
@@ -65,11 +64,8 @@ def index(
     >>> tarkit.index("a.tar", format="dali")
     ['a.idx']
     """
-    formats = check_formats(split_names(format, "format"))
-    options = IndexOptions(formats, output, processes, md5, force, fsync)
-    if not formats:
-        raise Usage("format names no format")
-    return write(_run(allow, skip, on_problem, tmpdir), locate(inputs, parse_options(storage_options)), options)
+    run, locations = _run(allow, skip, on_problem, tmpdir), locate(inputs, parse_options(storage_options))
+    return ShardIndexes(run, locations, format, output, md5=md5, force=force, fsync=fsync, processes=processes).write()
 
 
 def verify_index(
@@ -102,9 +98,8 @@ def verify_index(
     >>> tarkit.verify_index("a.tar")
     []
     """
-    options = IndexOptions(check_formats(split_names(format, "format")), output, processes, md5)
-    found = locate(inputs, parse_options(storage_options))
-    return list(verify(_run(allow, skip, on_problem, tmpdir), found, options))
+    run, locations = _run(allow, skip, on_problem, tmpdir), locate(inputs, parse_options(storage_options))
+    return list(ShardIndexes(run, locations, format, output, md5=md5, processes=processes).verify())
 
 
 def _run(
@@ -118,239 +113,223 @@ def _run(
     return run
 
 
-def check_formats(formats: Iterable[str]) -> list[str]:
-    """Return the names of formats, each once; raise Usage for an unknown one."""
-    chosen = list(dict.fromkeys(formats))
-    for name in chosen:
-        if name not in FORMATS:
-            raise Usage(f"{spell('format')} {name}: no such format", " ".join(FORMATS))
-    return chosen
-
-
-@dataclass(eq=False, repr=False)
-class IndexOptions:
-    """The options of `index`: formats, output, and how existing indexes are treated.
-
-    Raises:
-        Usage: some are invalid, or do not go together.
-    """
-
-    formats: Sequence[str]
-    output: str | os.PathLike[str] | None = None
-    processes: int = 1
-    md5: bool = False
-    force: bool = False
-    fsync: bool = False
-
-    def __post_init__(self) -> None:
-        check_at_least(0, processes=self.processes)
-        if self.md5 and "wids" not in self.formats:
-            raise Usage(f"{spell('md5')} requires {spell('format', 'wids')}")
-
-
 class IndexTask(NamedTuple):
     """One shard, and its index files."""
 
     location: Location
     files: list[IndexFile]
-    md5: bool = False
-    tmpdir: str | None = None
-    sync: bool = False
-    force: bool = False
-    listed: bool = False  # also in a list for wids
+    md5: bool
+    tmpdir: str | None
+    sync: bool
+    force: bool
+    listed: bool  # also in a list for wids
 
 
-class IndexResult(NamedTuple):
-    """The result of an index task."""
+class ShardIndexes:
+    """The indexes of shards, for `run`; the other arguments are as for `index`.
 
-    samples: int
-    size: int
-    dropped: int
-    md5: str
+    Raises:
+        Usage: arguments are invalid, or do not go together.
+    """
 
+    def __init__(
+        self,
+        run: Run,
+        locations: Sequence[Location],
+        format: str | Iterable[str],
+        output: str | os.PathLike[str] | None = None,
+        *,
+        md5: bool = False,
+        force: bool = False,
+        fsync: bool = False,
+        processes: int = 1,
+    ) -> None:
+        self.run, self.locations = run, locations
+        self.formats = list(dict.fromkeys(split_names(format, "format")))
+        for name in self.formats:
+            if name not in FORMATS:
+                raise Usage(f"{spell('format')} {name}: no such format", " ".join(FORMATS))
+        if md5 and "wids" not in self.formats:
+            raise Usage(f"{spell('md5')} requires {spell('format', 'wids')}")
+        self._output, self._md5, self._force, self._fsync = output, md5, force, fsync
+        self._processes = parse_processes(processes)
+        self._storage = locations[0].options
 
-def write(
-    run: Run,
-    locations: Sequence[Location],
-    options: IndexOptions,
-    reserve: Callable[[str, str], None] = lambda path, what: None,
-) -> list[str]:
-    """Write the indexes of all shards; return their names. `reserve` is called with each name before writing."""
-    tasks, listed = _tasks(run, locations, options)
-    files = [file for task in tasks for file in task.files] + ([listed] if listed else [])
-    taken: set[str] = set()
-    for file in files:
-        if file.kind in ("path", "url"):
-            name = os.path.realpath(file.path) if file.kind == "path" else file.path
-            if name in taken:
-                hint = f"name another directory with {spell('output')}, or make one at a time"
-                raise Usage(f"{file.name} would be two indexes", hint)
-            taken.add(name)
-        if file.kind == "path":
-            reserve(file.path, f"the {file.format} index")
-            refuse_overwrite(status_of(file.path), locations)
-            if not options.force:
-                file.refuse_other(_recogniser(file.format))
-    shards = []
-    results = zip(tasks, run.do_in_order(_make, _sent(run, tasks), parse_processes(options.processes)), strict=True)
-    for task, made in run.draw(results, lambda: run.bytes, lambda: run.samples, total_size(locations)):
-        _account(run, made)
-        for file in task.files:
-            run.note(f"{file.name}: the {file.format} index, samples: {made.samples}")
+    def write(self) -> list[str]:
+        """Write the indexes of all shards; return their names."""
+        if not self.formats:
+            raise Usage(f"{spell('format')} is missing", " ".join(FORMATS))
+        run, (tasks, listed) = self.run, self._tasks()
+        files = [file for task in tasks for file in task.files] + ([listed] if listed else [])
+        self._check_outputs(files)
+        shards = []
+        results = zip(tasks, run.do_in_order(_make, self._sent(tasks), self._processes), strict=True)
+        for task, made in run.draw(results, lambda: run.bytes, lambda: run.samples, total_size(self.locations)):
+            self._count(made)
+            for file in task.files:
+                run.note(f"{file.name}: the {file.format} index, samples: {made.samples}")
+            if listed:
+                shards.append(_listed_shard(task, listed, made))
         if listed:
-            shards.append(_listed_shard(task, listed, made))
-    if listed:
-        if (again := wids.repeated_name(shards)) is not None:
-            what = f"{listed.name}: {again[0]} and {again[1]} have one base name, by which wids stores its copies"
-            run.warn(f"{what}: it may read one shard for the other; rename the shards")
-        _refuse_other_object(listed, options.force)
-        with open_sink(listed.kind, listed.path, sync=options.fsync, options=listed.options) as sink:
-            sink.write(wids.encode_wids(shards))
-        run.note(f"{listed.name}: the wids index, shards: {len(shards)}")
-    run.facts["indexes"] = len(files)
-    return [file.path for file in files]
+            if (again := wids.repeated_name(shards)) is not None:
+                what = f"{listed.name}: {again[0]} and {again[1]} have one base name, by which wids stores its copies"
+                run.warn(f"{what}: it may read one shard for the other; rename the shards")
+            _refuse_other_object(listed, self._force)
+            with open_sink(listed.kind, listed.path, sync=self._fsync, options=listed.options) as sink:
+                sink.write(wids.encode_wids(shards))
+            run.note(f"{listed.name}: the wids index, shards: {len(shards)}")
+        run.facts["indexes"] = len(files)
+        return [file.path for file in files]
 
+    def verify(self) -> Iterator[str]:
+        """Yield the faults of existing indexes; without formats, of all indexes that exist.
 
-def verify(run: Run, locations: Sequence[Location], options: IndexOptions) -> Iterator[str]:
-    """Yield the faults of existing indexes; without formats, of all indexes that exist.
+        Raises TarkitError when there is none.
+        """
+        processes, formats = self._processes, self.formats
+        if not formats and any(location.kind == "url" for location in self.locations):
+            processes = 1  # the search for indexes may start threads of a library, so nothing is forked
+        self.formats = formats or self._present()
+        tasks, listed = self._tasks()
+        if not formats:
+            tasks = [task._replace(files=[file for file in task.files if file.exists()]) for task in tasks]
+        shards = []
+        compare = partial(_compare, count=listed is not None)
+        results = self.run.do_in_order(compare, self._sent(tasks), processes)
+        for task, (lines, scanned) in zip(tasks, results, strict=True):
+            self._count(scanned or Scanned())
+            if listed and scanned:
+                shards.append(_listed_shard(task, listed, scanned))
+            yield from lines
+        if listed:
+            yield from wids_faults(listed, shards)
 
-    Raises TarkitError when there is none.
-    """
-    processes = parse_processes(options.processes)
-    if not options.formats and any(location.kind == "url" for location in locations):
-        processes = 1  # the search for indexes may start threads of a library, so nothing is forked
-    formats = options.formats or _present(locations, options)
-    tasks, listed = _tasks(run, locations, replace(options, formats=formats))
-    if not options.formats:
-        tasks = [task._replace(files=[file for file in task.files if file.exists()]) for task in tasks]
-    shards = []
-    compare = partial(_compare, count=listed is not None)
-    for task, (lines, found) in zip(tasks, run.do_in_order(compare, _sent(run, tasks), processes), strict=True):
-        _account(run, found or IndexResult(0, 0, 0, ""))
-        if listed and found:
-            shards.append(_listed_shard(task, listed, found))
-        yield from lines
-    if listed:
-        yield from wids_faults(listed, shards)
-
-
-def _sent(run: Run, tasks: list[IndexTask]) -> list[IndexTask]:
-    """Return the tasks as those find their files that do them."""
-    if run.tasks is None:
-        return tasks
-    return [
-        task._replace(location=run.sent(task.location), files=[file.sent() for file in task.files]) for task in tasks
-    ]
-
-
-def _listed_shard(task: IndexTask, listed: IndexFile, made: IndexResult) -> wids.IndexedShard:
-    """Return the row of a shard in the list for wids."""
-    return wids.IndexedShard(wids.url_of(task.location.text, listed.path), made.samples, made.size, made.md5)
-
-
-def _present(locations: Sequence[Location], options: IndexOptions) -> list[str]:
-    """Return the formats of existing indexes beside the shards; raise TarkitError when there is none."""
-    directory = os.fspath(options.output or "")
-    texts = [location.text for location in locations]
-    storage = locations[0].options
-
-    def present(name: str, path: str) -> bool:
-        return IndexFile.at(name, path, storage).exists()
-
-    formats = [
-        name
-        for name in FORMATS
-        if name != "wids" and any(present(name, index_path(name, text, directory or None)) for text in texts)
-    ]
-    path = os.path.join(directory, wids.NAME) if directory else wids.list_path(texts)
-    if path and present("wids", path):
-        formats.append("wids")
-    if not formats:
-        raise TarkitError("there is no index to verify", "tarkit index --format makes some")
-    return formats
-
-
-def _tasks(run: Run, locations: Sequence[Location], options: IndexOptions) -> tuple[list[IndexTask], IndexFile | None]:
-    """Return a task for each shard, and the list for wids."""
-    for location in locations:
-        if location.kind != "url":  # later: a library may start threads, after which no process is forked
-            open_shard(location).close()
-    storage = locations[0].options
-    formats = [name for name in options.formats if name != "wids"]
-    directory, single = _place(options, len(formats) * len(locations) + ("wids" in options.formats))
-    if single is not None and formats and formats[0] in ("energon", "parquet"):
-        Output(single, None).refuse_terminal(f"an index for {formats[0]}")
-    tasks = []
-    for location in locations:
-        files = [IndexFile.at(name, index_path(name, location.text, directory), storage) for name in formats]
-        if single is not None:
-            files = [IndexFile(name, single.text, single.kind, storage) for name in formats]
+    def _check_outputs(self, files: Sequence[IndexFile]) -> None:
+        """Raise Usage or TarkitError for files that cannot be written, before a shard is read."""
+        taken: set[str] = set()
         for file in files:
-            if file.path == location.text:
-                raise Usage(f"{location.name}: its {file.format} index would have its own name")
-        beside = directory or os.path.dirname(os.path.abspath(location.text))
-        tmpdir = run.scratch(None if scheme_of(directory or location.text) else beside)
-        listed = "wids" in options.formats
-        tasks.append(IndexTask(location, files, options.md5, tmpdir, options.fsync, options.force, listed))
-    if "wids" not in options.formats:
-        return tasks, None
-    if single is not None:
-        return tasks, IndexFile("wids", single.text, single.kind, storage)
-    texts = [location.text for location in locations]
-    path = os.path.join(directory, wids.NAME) if directory else wids.list_path(texts)
-    if path is None:
-        raise Usage("the shards are in several directories", f"say where their list goes: {spell('output', wids.NAME)}")
-    return tasks, IndexFile.at("wids", path, storage)
+            if file.kind in ("path", "url"):
+                name = os.path.realpath(file.path) if file.kind == "path" else file.path
+                if name in taken:
+                    hint = f"name another directory with {spell('output')}, or make one at a time"
+                    raise Usage(f"{file.name} would be two indexes", hint)
+                taken.add(name)
+            if file.kind == "path":
+                self.run.reserve(file.path, f"the {file.format} index")
+                refuse_overwrite(status_of(file.path), self.locations)
+                if not self._force:
+                    file.refuse_other(partial(is_index, file.format))
+
+    def _sent(self, tasks: list[IndexTask]) -> list[IndexTask]:
+        """Return the tasks as those find their files that do them."""
+        if self.run.tasks is None:
+            return tasks
+        return [
+            task._replace(location=self.run.sent(task.location), files=[file.sent() for file in task.files])
+            for task in tasks
+        ]
+
+    def _count(self, scanned: Scanned) -> None:
+        self.run.samples += scanned.samples
+        self.run.bytes += scanned.size
+        self.run.dropped += scanned.dropped
+        self.run.shards += 1
+
+    def _present(self) -> list[str]:
+        """Return the formats of existing indexes beside the shards; raise TarkitError when there is none."""
+        directory = os.fspath(self._output or "") or None
+        texts = [location.text for location in self.locations]
+        paths = {name: [index_path(name, text, directory) for text in texts] for name in FORMATS if name != "wids"}
+        paths["wids"] = [path] if (path := wids.list_path(texts, directory)) else []
+        there = [
+            name for name in paths if any(IndexFile.at(name, path, self._storage).exists() for path in paths[name])
+        ]
+        if not there:
+            raise TarkitError("there is no index to verify", "tarkit index --format makes some")
+        return there
+
+    def _tasks(self) -> tuple[list[IndexTask], IndexFile | None]:
+        """Return a task for each shard, and the list for wids."""
+        for location in self.locations:
+            if location.kind != "url":  # later: a library may start threads, after which no process is forked
+                open_shard(location).close()
+        listed = "wids" in self.formats
+        formats = [name for name in self.formats if name != "wids"]
+        directory, single = self._place(len(formats) * len(self.locations) + listed)
+        if single is not None and formats and formats[0] in ("energon", "parquet"):
+            Output(single, None).refuse_terminal(f"an index for {formats[0]}")
+        tasks = []
+        for location in self.locations:
+            files = [IndexFile.at(name, index_path(name, location.text, directory), self._storage) for name in formats]
+            if single is not None:
+                files = [IndexFile(name, single.text, single.kind, self._storage) for name in formats]
+            for file in files:
+                if file.path == location.text:
+                    raise Usage(f"{location.name}: its {file.format} index would have its own name")
+            beside = directory or os.path.dirname(os.path.abspath(location.text))
+            tmpdir = self.run.scratch(None if scheme_of(directory or location.text) else beside)
+            tasks.append(IndexTask(location, files, self._md5, tmpdir, self._fsync, self._force, listed))
+        if not listed:
+            return tasks, None
+        if single is not None:
+            return tasks, IndexFile("wids", single.text, single.kind, self._storage)
+        path = wids.list_path([location.text for location in self.locations], directory)
+        if path is None:
+            hint = f"say where their list goes: {spell('output', wids.NAME)}"
+            raise Usage("the shards are in several directories", hint)
+        return tasks, IndexFile.at("wids", path, self._storage)
+
+    def _place(self, count: int) -> tuple[str | None, Location | None]:
+        """Return the directory of all indexes, if one is given, or the output of the only one.
+
+        Raises Usage when the output is not a directory, and there are several: `count` indexes.
+        """
+        if self._output is None:
+            return None, None
+        output = os.fspath(self._output)
+        single = parse_output(output)
+        if single.kind == "path" and (output.endswith("/") or os.path.isdir(single.text)):
+            if not os.path.isdir(single.text):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), single.text)
+            return single.text, None
+        if single.kind == "url" and output.endswith("/"):
+            return single.text, None
+        refuse_template(output, f"a directory that is there takes all: {spell('output', 'DIR/')}")
+        if count != 1:
+            raise Usage(f"{spell('output')} {output}: there will be several indexes", "name an existing directory")
+        return None, single
 
 
-def _place(options: IndexOptions, count: int) -> tuple[str | None, Location | None]:
-    """Return the directory of all indexes, if one is given, or the output of the only one.
-
-    Raises Usage when the output is not a directory, and there are several: `count` indexes.
-    """
-    if options.output is None:
-        return None, None
-    output = os.fspath(options.output)
-    single = parse_output(output)
-    if single.kind == "path" and (output.endswith("/") or os.path.isdir(single.text)):
-        if not os.path.isdir(single.text):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), single.text)
-        return single.text, None
-    if single.kind == "url" and output.endswith("/"):
-        return single.text, None
-    refuse_template(output, f"a directory that is there takes all: {spell('output', 'DIR/')}")
-    if count != 1:
-        raise Usage(f"{spell('output')} {output}: there will be several indexes", "name an existing directory")
-    return None, single
+def _listed_shard(task: IndexTask, listed: IndexFile, scanned: Scanned) -> wids.IndexedShard:
+    """Return the row of a shard in the list for wids."""
+    url = wids.url_of(task.location.text, listed.path)
+    return wids.IndexedShard(url, scanned.samples, scanned.size, scanned.md5)
 
 
-def _make(task: IndexTask, policy: Policy) -> IndexResult:
-    """Write the indexes of one shard."""
+def _make(task: IndexTask, policy: Policy) -> Scanned:
+    """Write the indexes of one shard, once the whole shard was read."""
     for file in task.files:
         _refuse_other_object(file, task.force)
     source = open_shard(task.location)
-    layouts = [Index(file, make_layout(file.format, task.location.text, source.size or 0)) for file in task.files]
+    builders = make_builders(source, task.location.text, task.files, task.tmpdir)
     look = {"look": wids.refuse_other_names} if task.listed else {}
-    return _result(task, write_indexes(source, layouts, policy, task.tmpdir, task.sync, **look))
+    scanned = build_indexes(source, builders, policy, strict=True, **look)
+    for builder in builders:
+        builder.write(task.sync)
+    return _with_md5(task, scanned)
 
 
-def _result(task: IndexTask, scanned: Scanned) -> IndexResult:
-    """Return the result of a task."""
-    md5 = ""
-    if task.md5:
-        md5, _ = sum_file(task.location.kind, task.location.text, task.location.options, "md5")
-    return IndexResult(scanned.samples, scanned.size, scanned.dropped, md5)
-
-
-def _compare(task: IndexTask, policy: Policy, count: bool) -> tuple[list[str], IndexResult | None]:
+def _compare(task: IndexTask, policy: Policy, count: bool) -> tuple[list[str], Scanned | None]:
     """Return the faults of the indexes of one shard, and what the shard has, if it was read."""
     lines, scanned = faults(task.location, task.files, policy, task.tmpdir, count)
-    return lines, None if scanned is None else _result(task, scanned)
+    return lines, None if scanned is None else _with_md5(task, scanned)
 
 
-def _recogniser(format: str) -> Callable[[BinaryIO], bool]:
-    """Return the function that tells whether a file is an index of a format."""
-    return wids.is_wids if format == "wids" else partial(is_index, format)
+def _with_md5(task: IndexTask, scanned: Scanned) -> Scanned:
+    if not task.md5:
+        return scanned
+    md5, _ = sum_file(task.location.kind, task.location.text, task.location.options, "md5")
+    return scanned._replace(md5=md5)
 
 
 def _refuse_other_object(file: IndexFile, force: bool) -> None:
@@ -360,11 +339,4 @@ def _refuse_other_object(file: IndexFile, force: bool) -> None:
         hint = f"say where the index goes: {spell('output', 'DIR/')}"
         raise Unsupported(f"{file.name}: objects of this store cannot be written", hint)
     if file.kind == "url" and not force:
-        file.refuse_other(_recogniser(file.format))
-
-
-def _account(run: Run, made: IndexResult) -> None:
-    run.samples += made.samples
-    run.bytes += made.size
-    run.dropped += made.dropped
-    run.shards += 1
+        file.refuse_other(partial(is_index, file.format))

@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from shlex import quote
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from tarkit.errors import Problem, Unsupported, show
 from tarkit.indexing.files import IndexFile
@@ -19,7 +19,7 @@ from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, split_name
 from tarkit.streams.codecs import MESSAGES, codec_by_suffix
 from tarkit.streams.location import Location
-from tarkit.streams.sink import Sink, open_sink
+from tarkit.streams.sink import open_sink
 from tarkit.streams.source import Source
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import block
@@ -62,44 +62,43 @@ class InvalidIndex(ValueError):
     """A file that is not an index of the layout; str() is the reason."""
 
 
-class IndexLayout(Protocol):
+class IndexLayout:
     """The layout of the index of one shard; a new object for each shard."""
 
     def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
         """Return the bytes for one sample. Raises ValueError for a sample that the layout cannot represent."""
+        raise NotImplementedError
 
     def head(self, samples: int) -> bytes:
         """Return the bytes before the samples; `samples` is their number. Raises ValueError."""
+        return b""
 
     def tail(self, end: int | None) -> bytes:
         """Return the bytes after the samples; `end` is the offset of the end marker, None for a damaged shard."""
-
-
-class Index(NamedTuple):
-    """An index to write, and its layout."""
-
-    file: IndexFile
-    layout: IndexLayout
+        return b""
 
 
 class Scanned(NamedTuple):
-    """The results of a scan of a shard."""
+    """The results of a scan of a shard; `md5` is empty if not requested."""
 
-    samples: int
-    size: int
-    dropped: int
+    samples: int = 0
+    size: int = 0
+    dropped: int = 0
+    md5: str = ""
 
 
 class IndexBuilder:
     """An index that is made of one layout; of its samples only the last ones are in memory.
 
     Attributes:
+        file: where the index is.
         error: why the layout cannot represent the shard, if it cannot.
     """
 
-    def __init__(self, index: Index, shard: str, tmpdir: str | None = None) -> None:
-        self.index = index
+    def __init__(self, file: IndexFile, layout: IndexLayout, shard: str, tmpdir: str | None = None) -> None:
+        self.file = file
         self.error: Unsupported | None = None
+        self._layout = layout
         self._shard = shard
         self._tmpdir = tmpdir
         self._pieces: list[bytes] = []
@@ -110,7 +109,7 @@ class IndexBuilder:
 
     def add(self, key: bytes, fields: Sequence[IndexedField]) -> None:
         """Append a sample."""
-        piece = self._encoded(self.index.layout.sample, key, fields)
+        piece = self._encoded(self._layout.sample, key, fields)
         self._pieces.append(piece)
         self._held += len(piece)
         if self._held > BUFFERED:
@@ -121,16 +120,17 @@ class IndexBuilder:
 
     def finish(self, samples: int, end: int | None) -> None:
         """Complete the index; see `IndexLayout`."""
-        self._head = self._encoded(self.index.layout.head, samples)
-        self._tail = self._encoded(self.index.layout.tail, end)
+        self._head = self._encoded(self._layout.head, samples)
+        self._tail = self._encoded(self._layout.tail, end)
 
-    def send(self, sink: Sink) -> None:
-        """Write all bytes to `sink`."""
-        sink.write(self._head)
-        if self._file is not None:
-            sink.copy(self._file.fd, 0, self._size)
-            self._file.close()
-        sink.write(b"".join((*self._pieces, self._tail)))
+    def write(self, sync: bool) -> None:
+        """Write the file; with `sync` it is on the disk before it gets its name."""
+        with open_sink(self.file.kind, self.file.path, sync=sync, options=self.file.options) as sink:
+            sink.write(self._head)
+            if self._file is not None:
+                sink.copy(self._file.fd, 0, self._size)
+                self._file.close()
+            sink.write(b"".join((*self._pieces, self._tail)))
 
     def read(self) -> bytes:
         """Return all bytes. Raises Unsupported when the layout cannot represent the shard."""
@@ -144,7 +144,7 @@ class IndexBuilder:
         try:
             return b"" if self.error is not None else encode(*facts)
         except ValueError as error:
-            self.error = Unsupported(f"{self._shard}: cannot make a {self.index.file.format} index: {error}")
+            self.error = Unsupported(f"{self._shard}: cannot make a {self.file.format} index: {error}")
             return b""
 
 
@@ -208,13 +208,12 @@ def rows(
 
 def build_indexes(
     source: Source,
-    indexes: Sequence[Index],
+    builders: Sequence[IndexBuilder],
     policy: Policy,
-    tmpdir: str | None = None,
     strict: bool = False,
     look: Callable[[Source, TarSample], None] = lambda source, sample: None,
-) -> tuple[Scanned, list[IndexBuilder]]:
-    """Scan a shard once and make indexes of it; `look` is called with each sample.
+) -> Scanned:
+    """Scan a shard once, fill the indexes and close it; `look` is called with each sample.
 
     Raises:
         Problem: a problem that `policy` does not let pass.
@@ -222,7 +221,6 @@ def build_indexes(
         Unsupported: with `strict`, a layout cannot represent the shard; else `IndexBuilder.error` says so.
     """
     samples = SampleReader(source, policy, moves=False)
-    builders = [IndexBuilder(index, source.name, tmpdir) for index in indexes]
     count = 0
     try:
         for key, fields in rows(samples, policy, look):
@@ -239,29 +237,7 @@ def build_indexes(
         source.unchanged()
     finally:
         source.close()
-    return Scanned(count, source.size or 0, samples.dropped), builders
-
-
-def write_indexes(
-    source: Source,
-    indexes: Sequence[Index],
-    policy: Policy,
-    tmpdir: str | None = None,
-    sync: bool = False,
-    look: Callable[[Source, TarSample], None] = lambda source, sample: None,
-) -> Scanned:
-    """Scan a shard and write indexes of it, once the whole shard was read; `look` is called with each sample.
-
-    Raises:
-        Problem: a problem that `policy` does not let pass; no index is written then.
-        Unsupported: a layout cannot represent the shard.
-    """
-    scanned, builders = build_indexes(source, indexes, policy, tmpdir, strict=True, look=look)
-    for builder in builders:
-        file = builder.index.file
-        with open_sink(file.kind, file.path, sync=sync, options=file.options) as sink:
-            builder.send(sink)
-    return scanned
+    return Scanned(count, source.size or 0, samples.dropped)
 
 
 def grouped(listed: Sequence[IndexedField]) -> list[Row]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from tarkit.errors import TarkitError, show
 from tarkit.indexing import formats
 from tarkit.indexing.files import IndexFile
-from tarkit.indexing.formats import make_layout, read_index
-from tarkit.indexing.scan import Index, IndexBuilder, InvalidIndex, Row, Scanned, build_indexes, open_shard
+from tarkit.indexing.formats import make_builders, read_index
+from tarkit.indexing.scan import IndexBuilder, InvalidIndex, Row, Scanned, build_indexes, open_shard
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 
@@ -44,8 +44,8 @@ def faults(
         return found, None
     try:
         source = open_shard(location)
-        layouts = [Index(file, make_layout(file.format, location.text, source.size or 0)) for file, _ in read]
-        scanned, builders = build_indexes(source, layouts, policy, tmpdir)
+        builders = make_builders(source, location.text, [file for file, _ in read], tmpdir)
+        scanned = build_indexes(source, builders, policy)
     except FileNotFoundError as error:
         return [*found, f"{location.name}: {error.strerror}"], None
     except TarkitError as error:

@@ -43,7 +43,7 @@ def test_problems(archive: Archive) -> None:
 
 
 WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "no format": (lambda: tarkit.index("a.tar", ()), tarkit.Usage, "format names no format"),
+    "no format": (lambda: tarkit.index("a.tar", ()), tarkit.Usage, "format is missing"),
     "number": (lambda: tarkit.index("a.tar", 3), TypeError, "format=3: a str or a list of str is needed"),  # type: ignore[arg-type]
     "md5": (lambda: tarkit.index("a.tar", "dali", md5=True), tarkit.Usage, "md5 requires format='wids'"),
     "processes": (lambda: tarkit.index("a.tar", "dali", processes=-1), tarkit.Usage, "processes=-1: it is at least 0"),

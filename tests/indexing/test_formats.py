@@ -18,8 +18,8 @@ import pytest
 import tarkit
 from tarkit.errors import Problem, Unsupported
 from tarkit.indexing.files import IndexFile
-from tarkit.indexing.formats import FORMATS, IndexedShard, encode_wids, index_path, make_layout, read_index, read_wids
-from tarkit.indexing.scan import Index, InvalidIndex, build_indexes, open_shard
+from tarkit.indexing.formats import FORMATS, IndexedShard, encode_wids, index_path, make_builders, read_index, read_wids
+from tarkit.indexing.scan import InvalidIndex, build_indexes, open_shard
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 from tests._tools import each_row
@@ -49,8 +49,9 @@ EXACT = {
 def index(format: str, name: str = "in.tar", **policy: list[str]) -> bytes:
     """Return the index of a shard in the current directory."""
     source = open_shard(Location("path", name, name))
-    made = Index(IndexFile(format, ""), make_layout(format, name, source.size or 0))
-    return build_indexes(source, [made], Policy(**policy))[1][0].read()
+    builders = make_builders(source, name, [IndexFile(format, "")])
+    build_indexes(source, builders, Policy(**policy))
+    return builders[0].read()
 
 
 @each_row("format", EXACT)
