@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import ChainMap
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from tarkit.checking.findings import ShardReport
-from tarkit.checking.salvage import AnyOf, Salvage, Tally, salvage, write_clean
+from tarkit.checking.salvage import NUMBERS, SUMS, Salvage, Tally, write_clean
 from tarkit.checking.shard import Asked, Item, check_source
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.pipeline.output import Output, archive_output, archives_output, refuse_overwrite, status_of
@@ -92,7 +93,7 @@ class Fix:
 
         def read(source: Source) -> None:
             tally = Tally(location.name, self.output.location.name if self.names is None else self.names[index])
-            self._plans.append((salvage(source, self.allowed), tally))
+            self._plans.append((Salvage(source, self.allowed), tally))
 
         for item in check_source(location, index, asked, opened, read):
             self._unread = self._unread or (isinstance(item, ShardReport) and not item.readable)
@@ -124,7 +125,7 @@ class Fix:
         if self.together and not last:
             return
         plans, self._plans, self._spooled = self._plans, [], None
-        known = AnyOf([plan.keys for plan, _ in plans])
+        known = ChainMap(*[plan.keys for plan, _ in plans])
         for plan, tally in plans:
             taken = self._taken if self.together else set()
             if self._copy is not None:
@@ -147,19 +148,16 @@ class Fix:
         """
         for tally in self.tallies:
             yield list(tally.lines(every)), tally.record
-        numbers = ("entries", "kept", "renamed", "dropped", "rejected", "samples")
-        total = {name: sum(getattr(tally, name) for tally in self.tallies) for name in numbers}
+        total = {name: sum(getattr(tally, name) for tally in self.tallies) for name in NUMBERS}
         lost = sum(stop - start for tally in self.tallies for start, stop, _ in tally.lost)
-        text = "{entries} entries = {kept} kept + {renamed} renamed + {dropped} dropped + {rejected} rejected"
         cut = sum(tally.cut for tally in self.tallies)
-        line = f"fix: {text.format(**total)}; {total['samples']} samples"
+        line = f"fix: {SUMS.format(**total)}; {total['samples']} samples"
         left = sum(sum(tally.why.values()) for tally in self.tallies)
         line += f", {left} left out; {lost} bytes lost to damage" if left else f"; {lost} bytes lost to damage"
         if cut:
             line += f", and what followed the end of {cut} {'input' if cut == 1 else 'inputs'}"
-        total |= {"lost_bytes": lost, "end_early": cut}
-        self.run.facts["fix"] = total
-        yield [line], {"type": "fix-summary", **total}
+        numbers = self.run.facts["fix"] = {**total, "lost_bytes": lost, "end_early": cut}
+        yield [line], {"type": "fix-summary", **numbers}
 
     def whole(self, found: Container[str]) -> bool:
         """Return whether all samples are in the copies, after problems of the names `found`."""

@@ -19,14 +19,14 @@ samples touch damage.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tarkit.checking.survey import Damage, Survey
 from tarkit.errors import show
 from tarkit.problems import SHOWN
-from tarkit.samples.reader import EntryGroups
+from tarkit.samples.reader import links_outside
 from tarkit.samples.sample import is_safe, key_of
 from tarkit.streams.codecs.registry import MESSAGES, ZIP
 from tarkit.streams.source import Source
@@ -62,30 +62,39 @@ class SamplePart:
         self.count = 0
         self.plain = True
 
-    def read(self, source: Source, key: bytes) -> Iterator[Raw]:
+    def read(self, source: Source, key: bytes) -> Iterator[Entry]:
         """Read the entries again."""
-        for entry in Survey(source, self.start).entries():
-            if key_of(Entry._make(entry)) == key:
+        for entry in map(Entry._make, Survey(source, self.start).entries()):
+            if key_of(entry) == key:
                 yield entry
-            if entry[4] >= self.stop:
+            if entry.stop >= self.stop:
                 return
 
 
-class Kept(NamedTuple):
-    """A sample of the copy: unchanged parts, or some entries; `key` is its new key, None if it keeps the old one."""
+class KeptSample(NamedTuple):
+    """A sample of the copy: an unchanged part, or some entries; `new` is its new key, None if it keeps its own."""
 
-    parts: list[SamplePart]
-    entries: list[Raw] | None
-    old: bytes
-    key: bytes | None
+    key: bytes
+    part: SamplePart | None
+    entries: list[Entry]
+    new: bytes | None = None
 
 
-@dataclass
+class RejectedSample(NamedTuple):
+    """A sample that is left out, and for which problem."""
+
+    problem: str
+    entries: list[Entry]
+
+
 class Salvage:
-    """The plan of a clean copy of an archive.
+    """The plan of a clean copy of an archive, made by reading it.
+
+    Args:
+        source: the archive; it must be seekable.
+        allowed: problems that are kept as they are.
 
     Attributes:
-        source: the archive.
         keys: the parts of each sample, by key.
         keyless: entries without a key.
         lost: bytes without a whole entry.
@@ -95,69 +104,177 @@ class Salvage:
         cut: the archive ends early, so that nobody knows what else was in it.
     """
 
-    source: Source
-    keys: dict[bytes, list[SamplePart]] = field(default_factory=dict)
-    keyless: list[Raw] = field(default_factory=list)
-    lost: list[Lost] = field(default_factory=list)
-    bad: dict[tuple[bytes, int], str] = field(default_factory=dict)
-    entries: int = 0
-    unread: int = 0
-    cut: bool = False
+    def __init__(self, source: Source, allowed: Container[str] = ()) -> None:
+        self.source = source
+        self.keys: dict[bytes, list[SamplePart]] = {}
+        self.keyless: list[Entry] = []
+        self.lost: list[Lost] = []
+        self.bad: dict[tuple[bytes, int], str] = {}
+        self.entries = self.unread = 0
+        self.cut = False
+        self._allowed = allowed
+        self._survey = Survey(source)
+        self._key: bytes | None = None
+        self._part: SamplePart | None = None  # the last part of the sample of that key
+        self._first = self._archive = 0  # of several archives, where the current one begins, and its number
+        self._cut: tuple[bytes, int, bytes] | None = None  # the key, the archive and the name of an entry that is cut
+        self._suspect: str | None = None  # damage that may have destroyed the first entries of the next sample
+        self._depends = False  # whether a global header was read on which the entries depend
+        self._border: tuple[bytes, SamplePart] | None = None  # the last sample before a possible end of an archive
+        self._borders: list[tuple[tuple[bytes, SamplePart], tuple[bytes, SamplePart]]] = []
+        for item in self._survey.samples(apart=True):
+            if isinstance(item, Damage):
+                self._damage(item)
+            else:
+                self._add(*item)
+        self._finish()
 
     def samples(
         self, taken: set[bytes], known: Container[bytes], before: bytes | None = None
-    ) -> Iterator[Kept | tuple[str, bytes, list[Raw]]]:
-        """Yield the samples of the copy, and (problem, key, entries) for each sample that is left out.
+    ) -> Iterator[KeptSample | RejectedSample]:
+        """Yield the samples of the copy, and those that are left out.
 
         Args:
             taken: the keys of the copy so far; those of the yielded samples are added.
             known: keys that no renamed sample gets.
             before: a key that the first sample does not get.
         """
-        for key, found in self.keys.items():
-            parts = [part for part in found if (key, part.archive) not in self.bad]
-            if len(parts) < len(found):
-                left = [part for part in found if (key, part.archive) in self.bad]
-                entries = [entry for part in left for entry in part.read(self.source, key)]
-                yield self.bad[key, left[0].archive], key, entries
-            if not parts:
-                continue
+        for key, all_parts in self.keys.items():
+            bad = [part for part in all_parts if (key, part.archive) in self.bad]
+            parts = [part for part in all_parts if (key, part.archive) not in self.bad]
+            if bad:
+                yield RejectedSample(self.bad[key, bad[0].archive], self._read(bad, key))
             if len(parts) == 1 and parts[0].plain and key not in taken and key != before:
                 taken.add(key)
                 before = None
-                yield Kept(parts, None, key, None)
+                yield KeptSample(key, parts[0], [])
                 continue
-            for entries in _distinct(entry for part in parts for entry in part.read(self.source, key)):
+            for entries in _distinct(self._read(parts, key)):
                 new = _new_key(key, taken, known) if key in taken or key == before else None
                 if not _movable(entries, new is not None):
-                    yield "unmovable-entry", key, entries
+                    yield RejectedSample("unmovable-entry", entries)
                     continue
                 taken.add(new or key)
                 before = None
-                yield Kept([], entries, key, new)
+                yield KeptSample(key, None, entries, new)
 
+    def _read(self, parts: Iterable[SamplePart], key: bytes) -> list[Entry]:
+        return [entry for part in parts for entry in part.read(self.source, key)]
 
-def _distinct(entries: Iterable[Raw]) -> list[list[Raw]]:
-    """Split the entries of one key into samples with unique names: each goes to the first sample without its name."""
-    samples: list[tuple[set[bytes], list[Raw]]] = []
-    for entry in entries:
-        for names, sample in samples:
-            if entry[0] not in names:
-                names.add(entry[0])
-                sample.append(entry)
-                break
+    def _add(self, key: bytes | None, raw: list[Raw], plain: bool) -> None:
+        """Plan the entries of a sample, or those before damage."""
+        self.entries += len(raw)
+        if not plain or self._depends:
+            raw = self._with_key(raw)
+        if key is None or not raw:
+            return
+        start, stop = Entry._make(raw[0]).start, Entry._make(raw[-1]).stop
+        if key == self._key and self._part is not None:
+            part, plain = self._part, False
         else:
-            samples.append(({entry[0]}, [entry]))
-    return [sample for _, sample in samples]
+            self._key, self._part = key, (part := SamplePart(start, self._archive))
+            self.keys.setdefault(key, []).append(part)
+            if self._suspect is not None:
+                self.bad.setdefault((key, self._archive), self._suspect)
+            if self._border is not None:
+                self._borders.append((self._border, (key, part)))
+                self._border = None
+        self._suspect = None
+        part.plain = plain
+        part.count += len(raw)
+        part.stop = stop
+        if (not plain or block.SLASH in key or self._survey.special) and not all(is_safe(name) for name, *_ in raw):
+            self.bad.setdefault((key, self._archive), "unsafe-name")
+
+    def _with_key(self, raw: list[Raw]) -> list[Raw]:
+        """Return the entries with a key, and plan the others."""
+        keyed: list[Raw] = []
+        for entry in map(Entry._make, raw):
+            if entry.type == block.PAX_GLOBAL and not self._is_harmless(entry):
+                self._depends = True
+            if self._depends:
+                self.unread += 1
+            elif key_of(entry) is None:
+                self.keyless.append(entry)
+            else:
+                keyed.append(entry)
+        return keyed
+
+    def _is_harmless(self, entry: Entry) -> bool:
+        payload = self.source.read(entry.data, entry.data + entry.size)
+        return all(keyword in _HARMLESS for keyword, _ in pax.parse_pairs(payload))
+
+    def _damage(self, damage: Damage) -> None:
+        """Plan the samples before and after damage."""
+        name = damage.problem.name
+        nothing = damage.start == damage.stop and name in ("no-end-marker", "bad-data")
+        if name in self._allowed and (nothing or name in ("no-end-marker", "zero-filled")):  # zeros that hold no data
+            return
+        if self._survey.marker is not None and name != "bad-data":  # behind the end of the archive
+            return
+        if nothing and not self.entries and not self._survey.groups.keyless:
+            self.lost.append(Lost(0, 0, name))
+        start, border = damage.start, False
+        if damage.marker is not None:
+            zeros = damage.start - damage.marker
+            border = zeros == 2 * block.BLOCK or (damage.start - self._first) % block.RECORD == 0
+            start = damage.start if border else damage.marker
+        self.cut = self.cut or name in ENDS
+        if damage.stop > start:
+            self.lost.append(Lost(start, damage.stop, name))
+        if damage.key is not None and damage.cut is not None:
+            self._cut = damage.key, self._archive, damage.cut
+        if damage.key is not None and damage.key != self._key:
+            self.bad[damage.key, self._archive] = name
+        if name == "bad-data" and name not in self._allowed and self.source.codec not in WHOLE:
+            every = [(key, part.archive) for key, parts in self.keys.items() for part in parts]
+            self.bad = {**dict.fromkeys(every, name), **self.bad}
+        if self._key is not None and not border and damage.key in (None, self._key):
+            self.bad.setdefault((self._key, self._archive), name)
+        if not border or damage.stop > damage.start:
+            self._suspect = name
+        if damage.marker is not None:
+            if border and self._key is not None and self._part is not None:
+                self._border = (self._key, self._part)
+            self._key = self._part = None
+            self._first = damage.stop
+            self._archive += border
+
+    def _finish(self) -> None:
+        """Decide about zeros between entries, and forget problems of samples that are not there."""
+        self.cut = self.cut and self._survey.marker is None
+        for sides in self._borders:
+            fields = [self._fields(key, part) for key, part in sides]
+            if fields[0] != fields[1]:
+                for key, part in sides:
+                    self.bad.setdefault((key, part.archive), "trailing-data")
+        there = {(key, part.archive) for key, parts in self.keys.items() for part in parts}
+        self.bad = {place: why for place, why in self.bad.items() if place in there}
+
+    def _fields(self, key: bytes, part: SamplePart) -> list[bytes]:
+        """Return the fields of a part, with that of an entry which is cut there."""
+        names = [entry.name for entry in part.read(self.source, key)]
+        if self._cut is not None and self._cut[:2] == (key, part.archive):
+            names.append(self._cut[2])
+        return sorted(name[len(key) :] for name in names)
 
 
-def _movable(entries: list[Raw], renamed: bool) -> bool:
-    names: set[bytes] = set()
+def _distinct(entries: Iterable[Entry]) -> list[list[Entry]]:
+    """Split the entries of one key into samples with unique names: each goes to the first sample without its name."""
+    samples: list[dict[bytes, Entry]] = []
     for entry in entries:
-        if entry[5] == block.HARD_LINK and (renamed or entry[6] not in names):
-            return False
-        names.add(entry[0])
-    return True
+        sample = next((sample for sample in samples if entry.name not in sample), None)
+        if sample is None:
+            samples.append(sample := {})
+        sample[entry.name] = entry
+    return [list(sample.values()) for sample in samples]
+
+
+def _movable(entries: list[Entry], renamed: bool) -> bool:
+    """Return whether the hard links of a sample, if there are any, still lead to entries of it in the copy."""
+    if renamed:
+        return all(entry.type != block.HARD_LINK for entry in entries)
+    return next(links_outside(entries, set()), None) is None
 
 
 def _new_key(key: bytes, taken: Container[bytes], known: Container[bytes]) -> bytes:
@@ -167,141 +284,11 @@ def _new_key(key: bytes, taken: Container[bytes], known: Container[bytes]) -> by
     return new
 
 
-class _Planner:
-    """Makes the plan of the clean copy of an archive."""
-
-    def __init__(self, source: Source, allowed: Container[str]) -> None:
-        self.plan = Salvage(source)
-        self.allowed = allowed
-        self.survey = Survey(source)
-        self.groups = EntryGroups()
-        self.key: bytes | None = None
-        self.part: SamplePart | None = None  # the last part of the sample of that key
-        self.first = self.archive = 0  # of several archives, where the current one begins, and its number
-        self.cut: tuple[bytes, int, bytes] | None = None  # the key, the archive and the name of an entry that is cut
-        self.suspect: str | None = None  # damage that may have destroyed the first entries of the next sample
-        self.unreadable = False
-        self.border: tuple[bytes, SamplePart] | None = None  # the last sample before a possible end of an archive
-        self.borders: list[tuple[tuple[bytes, SamplePart], tuple[bytes, SamplePart]]] = []
-
-    def run(self) -> Salvage:
-        """Read all of it."""
-        while True:
-            for key, entries, plain in self.groups.read(self.survey):
-                self.add(key, entries, plain)
-            if self.survey.damage is None:
-                break
-            self.add(*self.groups.take(), False)
-            self.damage(self.survey.damage)
-        self.add(*self.groups.finish(), False)
-        return self.finish()
-
-    def add(self, key: bytes | None, entries: list[Raw], plain: bool) -> None:
-        """Plan the entries of a sample, or those before damage."""
-        plan = self.plan
-        plan.entries += len(entries)
-        if not plain or self.unreadable:
-            entries = self.with_key(entries)
-        if key is None or not entries:
-            return
-        if key == self.key and self.part is not None:
-            part, plain = self.part, False
-        else:
-            self.key, self.part = key, (part := SamplePart(entries[0][1], self.archive))
-            plan.keys.setdefault(key, []).append(part)
-            if self.suspect is not None:
-                plan.bad.setdefault((key, self.archive), self.suspect)
-            if self.border is not None:
-                self.borders.append((self.border, (key, part)))
-                self.border = None
-        self.suspect = None
-        part.plain = plain
-        part.count += len(entries)
-        part.stop = entries[-1][4]
-        if (not plain or block.SLASH in key or self.survey.special) and not all(is_safe(entry[0]) for entry in entries):
-            plan.bad.setdefault((key, self.archive), "unsafe-name")
-
-    def with_key(self, entries: list[Raw]) -> list[Raw]:
-        """Return the entries with a key, and plan the others."""
-        plan, found = self.plan, []
-        for entry in entries:
-            if entry[5] == block.PAX_GLOBAL and not self._is_harmless(entry):
-                self.unreadable = True
-            if self.unreadable:
-                plan.unread += 1
-            elif key_of(Entry._make(entry)) is None:
-                plan.keyless.append(entry)
-            else:
-                found.append(entry)
-        return found
-
-    def damage(self, damage: Damage) -> None:
-        """Plan the samples before and after damage."""
-        plan, name = self.plan, damage.problem.name
-        nothing = damage.start == damage.stop and name in ("no-end-marker", "bad-data")
-        if name in self.allowed and (nothing or name in ("no-end-marker", "zero-filled")):  # zeros that hold no data
-            return
-        if self.survey.marker is not None and name != "bad-data":  # behind the end of the archive
-            return
-        if nothing and not plan.entries and not self.groups.keyless:
-            plan.lost.append(Lost(0, 0, name))
-        start, border = damage.start, False
-        if damage.marker is not None:
-            zeros = damage.start - damage.marker
-            border = zeros == 2 * block.BLOCK or (damage.start - self.first) % block.RECORD == 0
-            start = damage.start if border else damage.marker
-        plan.cut = plan.cut or name in ENDS
-        if damage.stop > start:
-            plan.lost.append(Lost(start, damage.stop, name))
-        if damage.key is not None and damage.cut is not None:
-            self.cut = damage.key, self.archive, damage.cut
-        if damage.key is not None and damage.key != self.key:
-            plan.bad[damage.key, self.archive] = name
-        if name == "bad-data" and name not in self.allowed and plan.source.codec not in WHOLE:
-            every = [(key, part.archive) for key, parts in plan.keys.items() for part in parts]
-            plan.bad = {**dict.fromkeys(every, name), **plan.bad}
-        if self.key is not None and not border and damage.key in (None, self.key):
-            plan.bad.setdefault((self.key, self.archive), name)
-        if not border or damage.stop > damage.start:
-            self.suspect = name
-        if damage.marker is not None:
-            if border and self.key is not None and self.part is not None:
-                self.border = (self.key, self.part)
-            self.key = self.part = None
-            self.first = damage.stop
-            self.archive += border
-
-    def finish(self) -> Salvage:
-        """Return the plan, once all entries were read."""
-        plan = self.plan
-        plan.cut = plan.cut and self.survey.marker is None
-        for sides in self.borders:
-            fields = [self.fields(key, part) for key, part in sides]
-            if fields[0] != fields[1]:
-                for key, part in sides:
-                    plan.bad.setdefault((key, part.archive), "trailing-data")
-        there = {(key, part.archive) for key, parts in plan.keys.items() for part in parts}
-        plan.bad = {place: why for place, why in plan.bad.items() if place in there}
-        return plan
-
-    def fields(self, key: bytes, part: SamplePart) -> list[bytes]:
-        """Return the fields of a part, with that of an entry which is cut there."""
-        names = [entry[0] for entry in part.read(self.plan.source, key)]
-        if self.cut is not None and self.cut[:2] == (key, part.archive):
-            names.append(self.cut[2])
-        return sorted(name[len(key) :] for name in names)
-
-    def _is_harmless(self, entry: Raw) -> bool:
-        payload = self.plan.source.read(entry[2], entry[2] + entry[3])
-        return all(keyword in _HARMLESS for keyword, _ in pax.parse_pairs(payload))
-
-
-def salvage(source: Source, allowed: Container[str] = ()) -> Salvage:
-    """Read an archive and return the plan of its clean copy; the source must be seekable."""
-    return _Planner(source, allowed).run()
-
-
 # ---- Write the clean copy that a plan describes, and account for every entry
+
+
+SUMMANDS = ("kept", "renamed", "dropped", "rejected")
+NUMBERS = ("entries", *SUMMANDS, "samples")
 
 
 @dataclass
@@ -329,13 +316,15 @@ class Tally:
         """Whether every sample is in the copy."""
         return not self.rejected and not self.lost
 
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The numbers of entries, and that of samples."""
+        return {name: getattr(self, name) for name in NUMBERS}
+
     def lines(self, every: bool) -> Iterator[str]:
         """Yield the account as text: sums, new names, lost ranges; of the last two the first few, or `every` one."""
         where = f" -> {self.output}" if self.output else ": no copy, no sample left"
-        yield (
-            f"{self.shard}{where}: {self.entries} entries = {self.kept} kept + {self.renamed} renamed"
-            f" + {self.dropped} dropped + {self.rejected} rejected; {self.samples} samples"
-        )
+        yield f"{self.shard}{where}: {SUMS.format(**self.numbers)}; {self.samples} samples"
         if self.why:
             counts = ", ".join(f"{number} for {name}" for name, number in self.why.items())
             yield f"{self.shard}: samples left out: {counts}"
@@ -355,29 +344,20 @@ class Tally:
     @property
     def record(self) -> dict[str, Any]:
         """The account as JSON."""
-        numbers = {
-            name: getattr(self, name) for name in ("samples", "entries", "kept", "renamed", "dropped", "rejected")
-        }
         return {
             "type": "fix",
             "shard": self.shard,
             "output": self.output,
-            **numbers,
+            "samples": self.samples,
+            **self.numbers,
             "why": dict(self.why),
             "names": [[show(old)[1:-1], show(new)[1:-1]] for old, new in self.names],
             "ends_early": self.cut,
-            "lost": [{"start": start, "stop": stop, "problem": problem} for start, stop, problem in self.lost],
+            "lost": [lost._asdict() for lost in self.lost],
         }
 
 
-class AnyOf:
-    """The union of several containers of keys."""
-
-    def __init__(self, parts: Sequence[Container[bytes]]) -> None:
-        self.parts = parts
-
-    def __contains__(self, key: object) -> bool:
-        return any(key in part for part in self.parts)
+SUMS = "{entries} entries = {kept} kept + {renamed} renamed + {dropped} dropped + {rejected} rejected"
 
 
 def write_clean(
@@ -401,50 +381,45 @@ def write_clean(
     Returns:
         The key of the last sample of the copy, None if it has no sample.
     """
-    source = plan.source
+    source, last = plan.source, None
     tally.entries, tally.lost, tally.cut = plan.entries, plan.lost, plan.cut
-    last = None
-    for item in plan.samples(taken, known, before):
-        if isinstance(item, Kept):
-            _write(item, source, copy(), tally)
-            last = item.key or item.old
-            continue
-        why, _, entries = item
-        tally.why[why] += 1
-        tally.rejected += len(entries)
-        _append(rejects, source, entries)
+    for sample in plan.samples(taken, known, before):
+        if isinstance(sample, KeptSample):
+            _write(sample, source, copy(), tally)
+            last = sample.new or sample.key
+        else:
+            tally.why[sample.problem] += 1
+            tally.rejected += len(sample.entries)
+            _append(rejects, source, sample.entries)
     tally.dropped += len(plan.keyless)
-    _append(rejects, source, [entry for entry in plan.keyless if entry[5] != block.PAX_GLOBAL])
+    _append(rejects, source, [entry for entry in plan.keyless if entry.type != block.PAX_GLOBAL])
     tally.rejected += plan.unread
     if plan.unread:
         tally.why["unmovable-entry"] += 1
-    if tally.entries != tally.kept + tally.renamed + tally.dropped + tally.rejected:
+    if tally.entries != sum(getattr(tally, name) for name in SUMMANDS):
         raise AssertionError(f"{tally.shard}: entries are not accounted for: {tally}")
     return last
 
 
-def _write(item: Kept, source: Source, writer: EntryWriter, tally: Tally) -> None:
+def _write(sample: KeptSample, source: Source, writer: EntryWriter, tally: Tally) -> None:
     tally.samples += 1
-    if item.entries is None:
-        for part in item.parts:
-            writer.append(source, part.start, part.stop)
-            tally.kept += part.count
-        return
-    if item.key is None:
-        _append(writer, source, item.entries)
-        tally.kept += len(item.entries)
-        return
-    tally.names.append((item.old, item.key))
-    cut = len(item.old)
-    for entry in item.entries:
-        header = rename(source.read(entry[1], entry[2]), item.key + entry[0][cut:])
-        writer.raw((header,), len(header))
-        if entry[4] > entry[2]:
-            writer.append(source, entry[2], entry[4])
-    tally.renamed += len(item.entries)
+    if sample.part is not None:
+        writer.append(source, sample.part.start, sample.part.stop)
+        tally.kept += sample.part.count
+    elif sample.new is None:
+        _append(writer, source, sample.entries)
+        tally.kept += len(sample.entries)
+    else:
+        tally.names.append((sample.key, sample.new))
+        for entry in sample.entries:
+            header = rename(source.read(entry.start, entry.data), sample.new + entry.name[len(sample.key) :])
+            writer.raw((header,), len(header))
+            if entry.stop > entry.data:
+                writer.append(source, entry.data, entry.stop)
+        tally.renamed += len(sample.entries)
 
 
-def _append(writer: EntryWriter | None, source: Source, entries: list[Raw]) -> None:
+def _append(writer: EntryWriter | None, source: Source, entries: list[Entry]) -> None:
     if writer is not None:
         for entry in entries:
-            writer.append(source, entry[1], entry[4])
+            writer.append(source, entry.start, entry.stop)

@@ -17,7 +17,6 @@ from tarkit.samples.dataset import open_source
 from tarkit.samples.names import composed, form_words
 from tarkit.samples.reader import (
     GLOBAL,
-    EntryGroups,
     describe_duplicate,
     describe_link,
     duplicate_entries,
@@ -113,23 +112,17 @@ class ShardCheck:
 
     def _samples(self) -> Iterator[Item]:
         """Check all samples, and yield findings and samples in batches."""
-        groups, survey = EntryGroups(), self._survey
-        while True:
-            for key, entries, plain in groups.read(survey, ahead=survey.ahead):
-                self._check(key, entries, plain)
-                if self._found or len(self._batch) >= BATCH:
-                    yield from self._found
-                    self._found.clear()
-                    if self._batch:
-                        yield self._batch
-                        self._batch = []
-            if survey.damage is None:
-                break
-            self._report_damage(survey.damage, groups.key)
-            groups.cut(survey.damage.start)
-            if survey.damage.marker is not None:
-                self._check(*groups.take(), False)
-        self._check(*groups.finish(), False)
+        for item in self._survey.samples():
+            if isinstance(item, Damage):
+                self._report_damage(item, self._survey.groups.key)
+                continue
+            self._check(*item)
+            if self._found or len(self._batch) >= BATCH:
+                yield from self._found
+                self._found.clear()
+                if self._batch:
+                    yield self._batch
+                    self._batch = []
 
     def _check(self, key: bytes | None, entries: list[Raw], plain: bool) -> None:
         """Check a complete sample, with the entries without a key in it."""

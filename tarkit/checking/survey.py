@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tarkit.errors import Problem
-from tarkit.samples.reader import find_beyond
+from tarkit.samples.reader import EntryGroups, find_beyond
 from tarkit.samples.sample import key_of
 from tarkit.streams.source import Source
 from tarkit.tar import block as blocks
@@ -32,6 +32,10 @@ class Damage(NamedTuple):
     cut: bytes | None = None
 
 
+SurveyedSample = tuple[bytes | None, list[Raw], bool]
+"""Key, entries and whether they are plain, as of `EntryGroups.read`; a key of None for the entries without a key."""
+
+
 class Survey:
     """Iterate over the entries of an archive up to the next damage; the next iteration continues after it.
 
@@ -41,7 +45,8 @@ class Survey:
         each: called with every entry before it is yielded.
 
     After each iteration `damage` is the damage that ended it, None at the end of the archive. At the end `end` is the
-    length of the archive as far as it could be read and `marker` the offset of its end marker, if it has one.
+    length of the archive as far as it could be read and `marker` the offset of its end marker, if it has one. `groups`
+    has the sample that is not complete.
 
     Raises:
         Unsupported: a multi-volume archive.
@@ -53,6 +58,7 @@ class Survey:
         self.end = 0
         self.marker: int | None = None
         self.damage: Damage | None = None
+        self.groups = EntryGroups()
         self._each = each
         self._reader = TarReader(source, pos)
         self._found = False  # there was a whole entry before the last restart
@@ -100,12 +106,26 @@ class Survey:
         if self.source.failure is not None and not self._reported:
             self.damage = self._truncation(self.source.failure, self.end)
 
-    @property
-    def ahead(self) -> Callable[[Raw], PlainSamples] | None:
-        """What reads the plain samples from the last entry on, as `TarReader.ahead`; None if each entry is read."""
-        return None if self._each is not None or self._reader.ahead is None else self._plain_samples
+    def samples(self, *, apart: bool = False) -> Iterator[SurveyedSample | Damage]:
+        """Yield the samples, and each damage after the samples before it.
 
-    def _plain_samples(self, entry: Raw) -> PlainSamples:
+        A sample that damage interrupts goes on after it; if damage is the end of an archive, or with `apart`, its
+        entries before the damage are a sample of their own, which with `apart` precedes the damage.
+        """
+        groups, reads_each = self.groups, self._each is not None
+        while True:
+            yield from groups.read(self, ahead=None if reads_each or self._reader.ahead is None else self._ahead)
+            if self.damage is None:
+                break
+            if apart:
+                yield *groups.take(), False
+            yield self.damage
+            groups.cut(self.damage.start)
+            if self.damage.marker is not None and not apart:
+                yield *groups.take(), False
+        yield *groups.finish(), False
+
+    def _ahead(self, entry: Raw) -> PlainSamples:
         return self._reader.plain_samples(entry)  # of the current reader: there is another one after damage
 
     def _one_by_one(self) -> Iterator[Raw]:

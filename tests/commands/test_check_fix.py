@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tarkit.checking.findings import Finding
-from tarkit.checking.salvage import Kept, salvage
+from tarkit.checking.salvage import KeptSample, Salvage
 from tarkit.checking.shard import Asked, ShardCheck
 from tarkit.streams.ranges import HeldRange
 from tests._tools import each_row
@@ -319,14 +319,14 @@ class Memory(HeldRange):
 
 def outcome(data: bytes) -> tuple[list[str], int]:
     """Return the keys of a clean copy, and the number of problems that `check` finds; count all entries."""
-    plan = salvage(Memory(data))
+    plan = Salvage(Memory(data))
     keys, count = [], len(plan.keyless)
     for item in plan.samples(set(), ()):
-        if isinstance(item, Kept):
-            keys.append((item.key or item.old).decode())
-            count += sum(part.count for part in item.parts) if item.entries is None else len(item.entries)
+        if isinstance(item, KeptSample):
+            keys.append((item.new or item.key).decode())
+            count += len(item.entries) if item.part is None else item.part.count
         else:
-            count += len(item[2])
+            count += len(item.entries)
     assert count == plan.entries
     problems = [
         item for item in ShardCheck(Memory(data), Asked()) if isinstance(item, Finding) and item.level == "error"
