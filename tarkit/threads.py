@@ -1,4 +1,4 @@
-"""Threads of this process: whether there are any, and how many may compress.
+"""Threads of this process: calls in threads, whether there are any threads, and how many may compress.
 
 A copy (a fork) of a process with threads would wait for ever for a lock that one of them holds.
 """
@@ -7,9 +7,17 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tarkit.errors import Unsupported
 
+if TYPE_CHECKING:
+    from queue import SimpleQueue
+
+Result = TypeVar("Result")
+
+WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
 MOST_CODEC_THREADS = 8  # each needs 10 MiB for zstd's level 3, 25 for level 9, 80 for level 19
 
 _native = _copied = False
@@ -55,6 +63,76 @@ class ProcessBound:
                 "this process is a copy (fork) of one that began to read, and cannot go on with that",
                 "begin to read in the process that needs the samples",
             )
+
+
+class ThreadCall(ProcessBound, Generic[Result]):
+    """A call in a thread: one of its own, or that of a `Worker`.
+
+    A request blocks signals while it waits for its server, as does a long copy; waiting for a thread does not. The
+    thread is a daemon, so that the program can end while a request still waits.
+    """
+
+    def __init__(self, work: Callable[[], Result], worker: Worker | None = None) -> None:
+        super().__init__()
+        self._work = work
+        self._results: list[Result] = []
+        self._error: BaseException | None = None
+        self._done = threading.Event()
+        if worker is None:
+            threading.Thread(target=self.run, name="call", daemon=True).start()
+        else:
+            worker.queue.put(self)
+
+    def run(self) -> None:
+        """Make the call; for the thread."""
+        try:
+            self._results.append(self._work())
+        except BaseException as error:
+            self._error = error
+        self._done.set()
+
+    @property
+    def done(self) -> bool:
+        """Whether the call has ended."""
+        return self._done.is_set()
+
+    def wait(self) -> None:
+        """Wait for the end of the call."""
+        self.refuse_elsewhere()
+        while not self._done.wait(WAIT):
+            pass
+
+    def result(self) -> Result:
+        """Wait for the end of the call; return its result, or raise its exception."""
+        self.wait()
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+
+class Worker:
+    """A thread that makes calls one after another, in the order in which they were made (see `ThreadCall`)."""
+
+    def __init__(self, name: str) -> None:
+        from queue import SimpleQueue
+
+        self.queue: SimpleQueue[ThreadCall[Any] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (call := self.queue.get()) is not None:
+            call.run()
+
+    def end(self) -> None:
+        """Wait until all calls are made, and end the thread."""
+        self.queue.put(None)
+        self._thread.join()
+
+
+def call_interruptibly(work: Callable[[], Result]) -> Result:
+    """Return what a call returns: in the main thread by a ThreadCall, in others, which handle no signals, at once."""
+    return ThreadCall(work).result() if threading.current_thread() is threading.main_thread() else work()
 
 
 def has_threads() -> bool:

@@ -23,10 +23,11 @@ from zlib import crc32
 
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.stores import connect
+from tarkit.stores.retry import request_again
 from tarkit.stores.schemes import find_scheme, public_name, scheme_of
 from tarkit.stores.store import StoreOptions
-from tarkit.stores.transfer import ThreadCall, request_again
 from tarkit.streams.sink import Sink, open_sink
+from tarkit.threads import ThreadCall
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -17,6 +17,7 @@ from tarkit.stores import connect
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import Location
 from tarkit.streams.source import Source, StreamSource, WindowSource
+from tarkit.threads import ThreadCall
 
 AHEAD = 16
 """Objects that are looked at ahead of their turn at most: one at first, then twice as many after each."""
@@ -86,8 +87,6 @@ class KeySearch:
         cached = bool(self._cache if chosen is None else chosen)  # to open an object is to fetch all of it
         if location.kind != "url" or cached or codec_by_suffix(location.text):  # what is compressed is a stream
             return shard.look
-        from tarkit.stores.transfer import ThreadCall
-
         return ThreadCall(shard.look).result
 
     def _found(self, shard: _Shard) -> Iterator[Source | TarSample]:

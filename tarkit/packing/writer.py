@@ -37,8 +37,8 @@ from tarkit.tar.writer import PADS, EntryWriter
 
 if TYPE_CHECKING:
     from tarkit.stores.store import Info, StoreOptions
-    from tarkit.stores.transfer import ThreadCall
     from tarkit.streams.background_uploads import BackgroundUploads
+    from tarkit.threads import ThreadCall
 
 # ---- Put the rows of a planned shard into an archive: open, read, compare with the plan, write
 

@@ -49,7 +49,7 @@ from tarkit.tar.mistaken import recognise
 from tarkit.tar.reader import TarReader
 
 if TYPE_CHECKING:
-    from tarkit.stores.transfer import RemoteObject
+    from tarkit.stores.reading import RemoteObject
 
 Item = TypeVar("Item")
 

@@ -14,7 +14,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from http import HTTPStatus
 from threading import Event
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -23,6 +23,7 @@ from urllib.parse import quote, urlencode
 from tarkit.errors import TarkitError, Usage, printable
 from tarkit.stores.http import (
     HttpReply,
+    closed_on_error,
     content,
     content_length,
     error_for_reply,
@@ -37,20 +38,21 @@ from tarkit.stores.http import (
     succeeded,
     token_hint,
 )
+from tarkit.stores.names import check_name, name_fault, warn_of_names
+from tarkit.stores.retry import RetryPolicy, request_again
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import (
     PASSING,
     Info,
+    Store,
     StoreOptions,
     TryAgain,
-    check_name,
+    Upload,
     denied_error,
-    name_fault,
     not_found_error,
     unquote_etag,
-    warn_of_names,
 )
-from tarkit.stores.transfer import RetryPolicy
+from tarkit.threads import ThreadCall
 
 if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
@@ -74,11 +76,11 @@ _NO_BUCKET = re.compile(r'bucket "[^"]*" does not exist')
 _CONFLICT = 409  # another client is writing the object
 
 
-class AisStore:
+class AisStore(Store):
     """Objects of an AIStore cluster."""
 
     def __init__(self, options: StoreOptions) -> None:
-        self.options = options
+        super().__init__(options)
         self.endpoint = (options.setting("endpoint") or os.environ.get("AIS_ENDPOINT") or "").rstrip("/")
         if self.endpoint and "://" not in self.endpoint:
             self.endpoint = f"http://{self.endpoint}"
@@ -89,7 +91,6 @@ class AisStore:
         self._checksums: dict[str, bool] = {}  # URL of a bucket -> whether all replies have checksums of whole objects
 
     def head(self, url: str) -> Info:
-        """Return the description of an object."""
         reply = self._request("HEAD", url, {"props": "name,size,version,checksum,custom"}, {})
         reply.close()
         if reply.status != HTTPStatus.OK:
@@ -98,14 +99,10 @@ class AisStore:
         return Info(url, size, self._version(url, reply.headers))
 
     def get(self, url: str, start: int, stop: int | None) -> HttpReply:
-        """Request bytes [start, stop) of an object."""
         reply = self._request("GET", url, {}, range_header(start, stop))
-        try:
+        with closed_on_error(reply):
             body = HttpReply(url, reply, start, stop)
             version = self._version(url, reply.headers)
-        except BaseException:
-            reply.close()
-            raise
         body.info = body.info._replace(version=version, checksum=None)
         return body
 
@@ -142,28 +139,24 @@ class AisStore:
         return self._checksums[root]
 
     def put(self, url: str, fresh: bool) -> AisUpload:
-        """Begin to write an object."""
         return AisUpload(self, url)
 
     def delete(self, url: str) -> None:
-        """Remove an object."""
         self._request("DELETE", url, {}, {}).close()
 
-    def list(self, url: str, after: str | None, depth: int | None = None) -> Iterator[Info]:
-        """Yield the objects whose URL begins with `url`, by name, those behind `after`. All depths are listed."""
+    def list(self, url: str, depth: int | None = None) -> Iterator[Info]:
+        """Yield the objects whose URL begins with `url`, by name; of all depths."""
         root, bucket, prefix, query = split_url(url)
-        last = "" if after is None else split_url(after)[2]
         value: dict[str, Any] = {"prefix": prefix, "props": "name,size,version,checksum", "pagesize": 0, "flags": "0"}
-        if last and query["provider"] == "ais":
-            value["start_after"] = last
         tokens, refused = set[str](), list[str]()
         while True:
-            entries, token, uuid = self._page(url, bucket, query, value)
+            page = partial(self._page, url, bucket, query, value)
+            entries, token, uuid = request_again(page, public_name(url), self.options)
             for entry in entries:
                 name, size, version, checksum = _object(url, entry)
                 if name_fault(name.removesuffix("/")) is not None:
                     refused.append(name)
-                elif name.startswith(prefix) and name > last:
+                elif name.startswith(prefix):
                     # those of other clouds have other versions in lists until they are in the cluster
                     known = self._with_checksum(url, version, checksum) if _is_local(query) else None
                     yield Info(root + name, size, known)
@@ -174,10 +167,8 @@ class AisStore:
                 raise TarkitError(f"{public_name(url)}: the list of objects has no end: a page follows itself")
             tokens.add(token)
             value = {**value, "continuation_token": token, "uuid": uuid}
-            value.pop("start_after", None)
 
     def server(self, url: str) -> tuple[str, ...]:
-        """Return the address of the cluster."""
         return ("ais", self.endpoint)
 
     def _page(
@@ -273,7 +264,7 @@ class AisStore:
         raise TarkitError(f"{error}: {said}")
 
 
-class AisUpload:
+class AisUpload(Upload):
     """An object that is written: by one PUT if it is small, else in parts, several at a time."""
 
     mark: str | None = None
@@ -285,43 +276,34 @@ class AisUpload:
         self._buffer = bytearray()
         self._upload: dict[str, str] | None = None
         self._number = 0
-        self._flight: deque[Future[None]] = deque()
-        self._pool: ThreadPoolExecutor | None = None
+        self._flight: deque[ThreadCall[None]] = deque()
         self._given_up = Event()
         store.address(url, {})
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
         self._buffer += data
         while len(self._buffer) >= PART:
             self._send_part()
 
     def close(self) -> None:
-        """Complete the object."""
         if self._upload is None:
-            data = bytes(self._buffer)
-            self._repeat(lambda: self._store.upload(self._url, {}, data))
-        else:
-            if self._buffer:
-                self._send_part()
-            while self._flight:
-                self._flight.popleft().result()
-            parts = [{"part-number": number, "etag": ""} for number in range(1, self._number + 1)]
-            self._store.act("POST", self._url, "mpt-complete", self._upload, parts)
-            self._upload = None
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+            self._repeat(partial(self._store.upload, self._url, {}, bytes(self._buffer)))
+            return
+        if self._buffer:
+            self._send_part()
+        while self._flight:
+            self._flight.popleft().result()
+        parts = [{"part-number": number, "etag": ""} for number in range(1, self._number + 1)]
+        self._store.act("POST", self._url, "mpt-complete", self._upload, parts)
+        self._upload = None
 
     def abort(self) -> None:
         """Abort the upload of parts, so that none stays in the cluster."""
         self._given_up.set()
         upload, self._upload = self._upload, None
         self._buffer = bytearray()
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
-        self._flight.clear()
+        while self._flight:
+            self._flight.popleft().wait()
         if upload is not None:
             try:
                 self._store.act("DELETE", self._url, "mpt-abort", upload)
@@ -333,36 +315,20 @@ class AisUpload:
         data = bytes(self._buffer[:PART])
         del self._buffer[:PART]
         if self._upload is None:
-            reply = self._repeat(lambda: self._store.act("POST", self._url, "mpt-upload", {}))
-            found = reply.decode(errors="replace").strip().strip('"')
-            if not _UPLOAD.fullmatch(found):
+            reply = self._repeat(partial(self._store.act, "POST", self._url, "mpt-upload", {}))
+            identifier = reply.decode(errors="replace").strip().strip('"')
+            if not _UPLOAD.fullmatch(identifier):
                 raise TarkitError(f"{public_name(self._url)}: the cluster begins no upload of parts")
-            self._upload = {"uploadId": found}
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(PARTS, thread_name_prefix="part")
+            self._upload = {"uploadId": identifier}
         if len(self._flight) >= PARTS:
             self._flight.popleft().result()
         self._number += 1
-        query = {**self._upload, "partNumber": str(self._number)}
-
-        def send_part() -> None:
-            self._repeat(lambda: self._store.upload(self._url, query, data))
-
-        self._flight.append(self._pool.submit(send_part))
+        send_part = partial(self._store.upload, self._url, {**self._upload, "partNumber": str(self._number)}, data)
+        self._flight.append(ThreadCall(partial(self._repeat, send_part)))
 
     def _repeat(self, request: Callable[[], _T]) -> _T:
         """Return what a request returns; it is made again after failures that may pass."""
         return RetryPolicy(self._store.options, self._given_up).repeat(public_name(self._url), request)
-
-
-def open_store(options: StoreOptions) -> AisStore:
-    """Return the store of ais."""
-    return AisStore(options)
-
-
-def settings(scheme: str) -> frozenset[str]:
-    """Return the names of settings for a scheme."""
-    return frozenset(("endpoint", "token"))
 
 
 def split_url(url: str, whole: bool = False) -> tuple[str, str, str, dict[str, str]]:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from tarkit.errors import TarkitError, spell
 from tarkit.stores.buckets import login_hint, split_url
+from tarkit.stores.http import proxy_of
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import (
     PASSING,
@@ -23,7 +24,6 @@ from tarkit.stores.store import (
     exists_error,
     not_found_error,
     proxy_login_error,
-    proxy_of,
 )
 
 _TREE = "\nDebug source:\n"  # what stands between the two

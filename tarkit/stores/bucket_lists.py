@@ -19,6 +19,7 @@ import obstore
 from tarkit.errors import TarkitError
 from tarkit.stores.buckets import bucket_address, open_at
 from tarkit.stores.http import content, error_for_reply, send, succeeded
+from tarkit.stores.retry import request_again
 from tarkit.stores.store import StoreOptions, TryAgain, unquote_etag
 
 _VALID = timedelta(hours=1)
@@ -35,12 +36,10 @@ class Listed(NamedTuple):
 
 def listed_by_name(bucket: str, prefix: str, after: str, options: StoreOptions) -> Iterator[Listed]:
     """Yield the objects whose names begin with `prefix`, those behind the name `after`, in the order of the server."""
-    query = {"list-type": "2", "prefix": prefix, "encoding-type": "url"}
-    if after:
-        query["start-after"] = after
+    query = {"list-type": "2", "prefix": prefix, "encoding-type": "url"} | ({"start-after": after} if after else {})
     tokens = set[str]()
     while True:
-        page = _page(bucket, query, options)
+        page = request_again(partial(_page, bucket, query, options), f"s3://{bucket}/{prefix}", options)
         for entry in page.iter("Contents"):
             text = partial(_text, entry)
             modified = datetime.fromisoformat(text("LastModified")) if text("LastModified") else None
@@ -49,21 +48,13 @@ def listed_by_name(bucket: str, prefix: str, after: str, options: StoreOptions) 
         if _text(page, "IsTruncated") != "true":
             return
         if not token or token in tokens:
-            raise TryAgain("the server sends a page of a list that names no next one")
+            raise TarkitError(f"s3://{bucket}/{prefix}: the server sends a page of a list that names no next one")
         tokens.add(token)
         query["continuation-token"] = token
 
 
-def has_leading_slash(bucket: str, options: StoreOptions) -> bool:
-    """Whether a bucket has names that begin with a slash, which obstore leaves out of them in a list."""
-    try:
-        return next(listed_by_name(bucket, "/", "", options), None) is not None
-    except (TarkitError, OSError, TryAgain):  # the list that follows says what is wrong
-        return False
-
-
 def _page(bucket: str, query: dict[str, str], options: StoreOptions) -> ElementTree.Element:
-    """Return a page of a list, without the name spaces of its tags."""
+    """Return a page of a list, without the name spaces of its tags; raises TryAgain for what is no list."""
     name = f"s3://{bucket}/{query['prefix']}"
     address = f"{bucket_address(bucket, options)}?{urlencode(query)}"
     if not options.anonymous:
@@ -77,7 +68,7 @@ def _page(bucket: str, query: dict[str, str], options: StoreOptions) -> ElementT
     try:
         page = ElementTree.fromstring(content(reply, name))
     except ElementTree.ParseError:
-        raise TryAgain("the server sends something else than a list of objects") from None
+        page = ElementTree.Element("")
     for element in page.iter():
         element.tag = element.tag.rpartition("}")[2]
     if page.tag != "ListBucketResult":

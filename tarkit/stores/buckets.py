@@ -12,8 +12,9 @@ from typing import Any
 from tarkit import errors
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.stores.aws import credential_provider, profile_of
-from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import StoreOptions, check_name
+from tarkit.stores.names import check_name, unnamed_error
+from tarkit.stores.schemes import SCHEMES, public_name, scheme_of
+from tarkit.stores.store import StoreOptions
 from tarkit.threads import mark_native_threads, refuse_copy
 
 _BUCKET = re.compile(r"(?!\.+\Z)[A-Za-z0-9._$:-]+")  # `:` is that of the tenants of Ceph, `$` that of `$web` of Azure
@@ -38,15 +39,6 @@ _CREDENTIALS = {
 _NO_ACCOUNT = '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}'
 """The key of a service account of Google that signs nothing."""
 
-_SETTINGS = {
-    "s3": "access_key_id secret_access_key session_token region request_payer virtual_hosted_style_request "
-    "checksum_algorithm conditional_put disable_tagging metadata_endpoint role_arn role_session_name "
-    "server_side_encryption sse_kms_key_id sse_bucket_key_enabled unsigned_payload web_identity_token_file",
-    "gs": "service_account service_account_key application_credentials bearer_token",
-    "az": "account_name account_key sas_key token client_id client_secret tenant_id authority_host msi_endpoint "
-    "object_id msi_resource_id federated_token_file use_azure_cli use_emulator disable_tagging",
-}
-
 _AS_STORED = {"s3": "identity", "gs": "gzip", "az": "identity"}
 """The encodings to accept so that objects are sent as they are stored.
 
@@ -66,11 +58,6 @@ _ACCOUNTS = {
 }
 """Settings that choose a server or an account."""
 _VARIABLES = {"s3": ("AWS_", "AWS_DEFAULT_"), "gs": ("GOOGLE_",), "az": ("AZURE_STORAGE_", "AZURE_")}
-
-
-def settings(scheme: str) -> frozenset[str]:
-    """Return the names of settings for a scheme: those of obstore, but for the server and the bucket."""
-    return frozenset(_SETTINGS[scheme].split())
 
 
 def split_url(url: str, whole: bool = False) -> tuple[str, str, str]:
@@ -94,7 +81,7 @@ def split_url(url: str, whole: bool = False) -> tuple[str, str, str]:
     elif not key.isascii() and not _encodable(key):
         fault = "it is not valid UTF-8"
     if fault is not None:
-        raise Usage(f"{public_name(url)}: the library cannot name this object: {fault}", "give it another name")
+        raise unnamed_error(url, fault)
     return scheme, bucket, key
 
 
@@ -177,7 +164,7 @@ def _given(scheme: str, options: StoreOptions) -> Iterator[tuple[str, str, objec
     """Yield the settings of the options, and those of the environment that obstore reads: label, name, value."""
     for name, value in options.storage.items():
         yield f"storage_options[{name!r}]", name, value
-    for name in sorted(settings(scheme)):
+    for name in sorted((SCHEMES[scheme].settings or "").split()):
         for start in _VARIABLES[scheme]:
             variable = f"{start}{name.upper()}"
             if variable in os.environ and name not in options.storage:

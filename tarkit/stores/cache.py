@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from tarkit.errors import TarkitError
-from tarkit.stores.transfer import RemoteObject
+from tarkit.stores.reading import RemoteObject
 
 PART = ".part"
 """Suffix of a file that is not complete."""

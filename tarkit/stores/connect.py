@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
-from tarkit.errors import Usage, spell, warn
+from tarkit.errors import TarkitError, Usage, spell, warn
 from tarkit.sizes import parse_size
 from tarkit.stores.rewrite import check_rules
 from tarkit.stores.schemes import Scheme, find_scheme, public_name, scheme_of, unknown_scheme_error
-from tarkit.stores.store import OPTION_KEYS, Info, Store, StoreModule, StoreOptions, TryAgain, silent
+from tarkit.stores.store import OPTION_KEYS, Info, Store, StoreOptions, TryAgain, silent
 
 if TYPE_CHECKING:
     from tarkit.stores.cache import CachedFile, ObjectCache
-    from tarkit.stores.transfer import RemoteObject, RemoteUpload
+    from tarkit.stores.reading import RemoteObject
+    from tarkit.stores.upload import RemoteUpload
 
 Result = TypeVar("Result")
 
@@ -44,22 +45,22 @@ def portable_options(options: StoreOptions | None) -> StoreOptions:
 def check_settings(url: str, options: StoreOptions) -> None:
     """Raise Usage for a setting that the library that serves a URL does not take; nothing is connected."""
     scheme = find_scheme(url)
-    if scheme is None or not options.storage:
+    if scheme is None or scheme.settings is None:
         return
-    known = _module(scheme).settings(scheme_of(url) or "")
-    unknown = [] if known is None else [name for name in options.storage if name not in known]
+    known = scheme.settings.split()
+    unknown = [name for name in options.storage if name not in known]
     if unknown:
-        what = f"storage_options: {scheme_of(url)}:// has no option {unknown[0]!r}"
         from difflib import get_close_matches
 
-        keys = [*OPTION_KEYS, *sorted(known or ())]
+        keys = [*OPTION_KEYS, *sorted(known)]
         near = get_close_matches(unknown[0].removeprefix("aws_").lower(), keys, 1)
-        raise Usage(what, f"{f'did you mean {near[0]!r}? ' if near else ''}there are {', '.join(keys)}")
+        hint = f"{f'did you mean {near[0]!r}? ' if near else ''}there are {', '.join(keys)}"
+        raise Usage(f"storage_options: {scheme_of(url)}:// has no option {unknown[0]!r}", hint)
 
 
 def open_object(url: str, options: StoreOptions | None = None, first: int | None = None) -> RemoteObject:
     """Open an object for reading; the first request asks for `first` bytes, by default the first range of a stream."""
-    from tarkit.stores.transfer import FIRST, RemoteObject
+    from tarkit.stores.reading import FIRST, RemoteObject
 
     options = options_of(options)
     remote = RemoteObject(store_of(url, options), url, public_name(url), options, first or FIRST)
@@ -103,7 +104,7 @@ def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | N
 
 def create_object(url: str, fresh: bool = False, options: StoreOptions | None = None) -> RemoteUpload:
     """Begin to write an object; with `fresh` one that exists when it is completed is an error."""
-    from tarkit.stores.transfer import RemoteUpload
+    from tarkit.stores.upload import RemoteUpload
 
     options = options_of(options)
     return RemoteUpload(store_of(url, options, writing=True), url, public_name(url), options, fresh)
@@ -115,21 +116,14 @@ def delete_object(url: str, options: StoreOptions | None = None) -> None:
 
 
 def list_objects(url: str, options: StoreOptions | None = None, depth: int | None = None) -> Iterator[Info]:
-    """Yield the objects whose URLs begin with `url`; after a failure the list is continued behind the last of them.
+    """Yield the objects whose URLs begin with `url`.
 
     With `depth`, objects that lie more than so many directories deeper may be left out.
     """
-    from tarkit.stores.transfer import RetryPolicy
-
-    store, policy, last = store_of(url, options), RetryPolicy(options_of(options)), None
-    while True:
-        try:
-            for info in store.list(url, last, depth):
-                yield info
-                last, policy.failures = info.url, 0
-            return
-        except TryAgain as failure:
-            policy.pause(public_name(url), failure)
+    try:
+        yield from store_of(url, options).list(url, depth)
+    except TryAgain as failure:
+        raise TarkitError(f"{public_name(url)}: {failure}") from failure
 
 
 def store_of(url: str, options: StoreOptions | None, writing: bool = False) -> Store:
@@ -142,11 +136,10 @@ def store_of(url: str, options: StoreOptions | None, writing: bool = False) -> S
     return _store(scheme, options)
 
 
-def _request(action: Callable[[str], Result], url: str, options: StoreOptions | None) -> Result:
-    """Return what a request for an object returns; see `request_again`."""
-    from tarkit.stores.transfer import request_again
+def _request(request: Callable[[str], Result], url: str, options: StoreOptions | None) -> Result:
+    from tarkit.stores.retry import request_again
 
-    return request_again(partial(action, url), public_name(url), options_of(options))
+    return request_again(partial(request, url), public_name(url), options_of(options))
 
 
 @lru_cache(maxsize=64)  # so that there is one line for each store
@@ -164,8 +157,5 @@ def _cache_in(directory: str, size: int | None, tell: Callable[[str], None]) -> 
 
 @lru_cache(maxsize=16)
 def _store(scheme: Scheme, options: StoreOptions) -> Store:
-    return _module(scheme).open_store(options)
-
-
-def _module(scheme: Scheme) -> StoreModule:
-    return cast(StoreModule, import_module(scheme.module))
+    made: Store = getattr(import_module(scheme.module), scheme.store)(options)
+    return made

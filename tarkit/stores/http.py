@@ -7,16 +7,19 @@ or from the file that $NETRC names, else ~/.netrc; proxies from `http_proxy`, `h
 from __future__ import annotations
 
 import json
+import netrc
 import os
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPStatus
 from time import time
 from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
+from urllib.request import getproxies, proxy_bypass
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, printable, spell
 from tarkit.stores.checksum import named_by
@@ -24,13 +27,14 @@ from tarkit.stores.schemes import public_name
 from tarkit.stores.store import (
     PASSING,
     Info,
+    Reply,
+    Store,
     StoreOptions,
     TryAgain,
     Upload,
     denied_error,
     not_found_error,
     proxy_login_error,
-    proxy_of,
 )
 
 try:
@@ -63,11 +67,8 @@ _DENIED = (401, 403)
 _TUNNEL = re.compile(r"^Tunnel connection failed: (\d{3})\b")
 
 
-class HttpStore:
+class HttpStore(Store):
     """Objects of web servers."""
-
-    def __init__(self, options: StoreOptions) -> None:
-        self.options = options
 
     def head(self, url: str) -> Info:
         """Return the description of an object, by a GET of its first byte: not every server answers HEAD."""
@@ -76,18 +77,14 @@ class HttpStore:
         return body.info
 
     def get(self, url: str, start: int, stop: int | None) -> HttpReply:
-        """Request bytes [start, stop) of an object."""
         plain, login = _without_login(url)
         credentials = {} if self.options.anonymous else login
         reply = send(self.options, "GET", plain, {**credentials, **range_header(start, stop)}, name=url)
         if not sent_range(reply):
             reply.close()
             raise error_for_reply(url, reply, bool(credentials), self.options.anonymous)
-        try:
+        with closed_on_error(reply):
             return HttpReply(url, reply, start, stop)
-        except BaseException:
-            reply.close()
-            raise
 
     def put(self, url: str, fresh: bool) -> Upload:
         """Raise Unsupported: no standard says what becomes of a PUT that ends early."""
@@ -96,22 +93,14 @@ class HttpStore:
             "write a file, then upload it: curl -T FILE URL",
         )
 
-    def delete(self, url: str) -> None:
-        """Raise Unsupported, as for writing."""
-        raise Unsupported(f"{public_name(url)}: an object at http:// and https:// cannot be removed")
-
-    def list(self, url: str, after: str | None, depth: int | None = None) -> Iterator[Info]:
+    def list(self, url: str, depth: int | None = None) -> Iterator[Info]:
         """Raise Unsupported: web servers have no standard for lists of files."""
         raise Unsupported(
             f"{public_name(url)}: a web server cannot be asked for names", "give each URL, or a list with -T"
         )
 
-    def server(self, url: str) -> tuple[str, ...]:
-        """Return nothing: a URL names its server."""
-        return ()
 
-
-class HttpReply:
+class HttpReply(Reply):
     """The body of a reply to a GET.
 
     Attributes:
@@ -129,32 +118,32 @@ class HttpReply:
         """
         self._reply = reply
         self._url = url
+        name, status = public_name(url), reply.status
         length = size = content_length(reply, url)
         self._left: int | None = None  # bytes that follow, if it is known
-        if reply.status == HTTPStatus.PARTIAL_CONTENT:
+        if status == HTTPStatus.PARTIAL_CONTENT:
             end, size = self._range(reply, start, stop)
             if length not in (None, end - start):
                 what = f"the server sent {length} bytes, and says they are bytes {start} to {end - 1}"
-                raise TarkitError(f"{public_name(url)}: {what}")
+                raise TarkitError(f"{name}: {what}")
             ranges, self._left = True, end - start
-        elif reply.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        elif status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             behind = _BEHIND.fullmatch(reply.headers.get("Content-Range", ""))
             if behind is None or int(behind[1]) > start:
-                raise TarkitError(f"{public_name(url)}: the server does not send bytes {start} and following")
+                raise TarkitError(f"{name}: the server does not send bytes {start} and following")
             size, ranges, self._left = int(behind[1]), True, 0
             reply.drain_conn()
+        elif status != HTTPStatus.OK:
+            raise TarkitError(f"{name}: the server answers {status}, which is no object")
+        elif start:
+            raise Unsupported(f"{name}: the server does not send parts of this object")
         else:
-            if reply.status != HTTPStatus.OK:
-                raise TarkitError(f"{public_name(url)}: the server answers {reply.status}, which is no object")
-            if start:
-                raise Unsupported(f"{public_name(url)}: the server does not send parts of this object")
-            size = known if size is None else size
+            self._left = size = known if size is None else size
             ignored = stop is not None and (size is None or size > stop)  # the range, which was requested
             ranges = "bytes" in reply.headers.get("Accept-Ranges", "") and not ignored
-            self._left = size
         date = reply.headers.get("Last-Modified")
         version = reply.headers.get("ETag") or date
-        checksum = named_by(reply.headers, whole=reply.status == HTTPStatus.OK)
+        checksum = named_by(reply.headers, whole=status == HTTPStatus.OK)
         ends = size is not None or reply.headers.get("Transfer-Encoding", "").lower() == "chunked"
         self.info = Info(url, size, version, ranges, _time(date), checksum, ends)
 
@@ -165,7 +154,7 @@ class HttpReply:
         if found is not None:
             first, last = int(found[1]), int(found[2])
             size = None if found[3] == "*" else int(found[3])
-            ends = [each for each in (stop, size) if each is not None]
+            ends = [end for end in (stop, size) if end is not None]
             if first == start and first <= last < min(ends, default=last + 1):
                 if not ends:
                     raise TarkitError(f"{public_name(self._url)}: the server does not say how long this object is")
@@ -174,7 +163,6 @@ class HttpReply:
         raise TarkitError(f"{public_name(self._url)}: {what}")
 
     def read(self, n: int) -> bytes:
-        """Return up to `n` bytes, b"" at the end; raises TryAgain."""
         n = n if self._left is None else min(n, self._left)
         try:
             data: bytes = self._reply.read(n)
@@ -189,7 +177,6 @@ class HttpReply:
         return data
 
     def close(self) -> None:
-        """Close the connection; a `read` in another thread ends."""
         try:
             self._reply.shutdown()
         except (RuntimeError, ValueError, OSError, AttributeError):
@@ -197,14 +184,23 @@ class HttpReply:
         self._reply.close()
 
 
-def open_store(options: StoreOptions) -> HttpStore:
-    """Return the store of http and https."""
-    return HttpStore(options)
+@contextmanager
+def closed_on_error(reply: BaseHTTPResponse) -> Iterator[None]:
+    """Close the connection of a reply after an error."""
+    try:
+        yield
+    except BaseException:
+        reply.close()
+        raise
 
 
-def settings(scheme: str) -> frozenset[str]:
-    """Return the names of settings for a scheme."""
-    return frozenset()
+def proxy_of(url: str) -> str | None:
+    """Return the proxy for a URL, by the environment; without a scheme it is http, as for curl."""
+    proxies, parts = getproxies(), urlsplit(url)
+    if not proxies or proxy_bypass(parts.hostname or ""):
+        return None
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
 
 def send(
@@ -219,32 +215,17 @@ def send(
 ) -> BaseHTTPResponse:
     """Send a request; return the reply, of whatever status, before its body is read.
 
-    Redirects to another host, port or scheme are followed without `Authorization`; with `redirect` False none is.
-
-    Args:
-        options: the time-out of the request.
-        method: the method.
-        url: where to, without a login.
-        headers: its headers.
-        name: the URL for messages.
-        body: what is sent.
-        redirect: follow redirects.
+    Redirects to another host, port or scheme are followed without `Authorization`; with `redirect` False none is. The
+    URL for messages is `name`.
     """
     if not all(map(_HEADER.fullmatch, headers.values())):  # no text of theirs in the message
         raise TarkitError(f"{public_name(name)}: a header is not valid", "has the token or login a line end?")
     pool = _pool(options.timeout, proxy_of(url))
     retries = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=_REDIRECTS)
+    headers = {"Accept-Encoding": "identity", "User-Agent": "tarkit", **headers}
+    how = {"preload_content": False, "decode_content": False, "redirect": redirect, "retries": retries}
     try:
-        reply: BaseHTTPResponse = pool.request(
-            method,
-            url,
-            body=body,
-            headers={"Accept-Encoding": "identity", "User-Agent": "tarkit", **headers},
-            preload_content=False,
-            decode_content=False,
-            redirect=redirect,
-            retries=retries,
-        )
+        reply: BaseHTTPResponse = pool.request(method, url, body=body, headers=headers, **how)
     except HTTPError as error:
         raise _error_for(name, error) from error
     except ValueError as error:
@@ -372,26 +353,18 @@ def _without_login(url: str) -> tuple[str, dict[str, str]]:
     if not is_address(url):
         raise Usage(f"{public_name(url)}: not a valid URL", "http://HOST/NAME or http://HOST:PORT/NAME")
     parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    plain = urlunsplit(parts._replace(netloc=host, fragment=""))
+    plain = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
     if parts.username is not None:
-        return plain, _basic(unquote(parts.username), unquote(parts.password or ""))
-    return plain, _netrc(parts.hostname or "")
-
-
-def _basic(user: str, password: str) -> dict[str, str]:
-    return {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
-
-
-def _netrc(host: str) -> dict[str, str]:
-    import netrc
-
-    path = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
-    try:
-        found = netrc.netrc(path).authenticators(host)
-    except (OSError, netrc.NetrcParseError):
-        return {}
-    return _basic(found[0], found[2] or "") if found and found[0] else {}
+        user, password = unquote(parts.username), unquote(parts.password or "")
+    else:
+        path = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
+        try:
+            user, _, password = netrc.netrc(path).authenticators(parts.hostname or "") or ("", "", "")
+        except (OSError, netrc.NetrcParseError):
+            return plain, {}
+        if not user:
+            return plain, {}
+    return plain, {"Authorization": "Basic " + b64encode(f"{user}:{password or ''}".encode()).decode()}
 
 
 def _error_for(name: str, error: HTTPError) -> Exception:
@@ -457,14 +430,7 @@ def _reason(error: BaseException) -> str:
 
 
 def error_for_reply(url: str, reply: BaseHTTPResponse, logged_in: bool, anonymous: bool = False) -> Exception:
-    """Return the exception for a reply with a status other than success.
-
-    Args:
-        url: the object.
-        reply: the reply.
-        logged_in: whether credentials were sent.
-        anonymous: whether none were to be sent.
-    """
+    """Return the exception for a reply other than success, to a request that had a login, or was to have none."""
     status, name = reply.status, public_name(url)
     words = _shown(f"{status} {reply.reason or ''}".strip())
     if status in PASSING:

@@ -13,6 +13,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
@@ -20,6 +21,7 @@ from tarkit.errors import TarkitError, Unsupported, Usage
 from tarkit.stores.checksum import Checksum
 from tarkit.stores.http import (
     HttpReply,
+    closed_on_error,
     error_for_reply,
     is_address,
     is_text,
@@ -32,17 +34,10 @@ from tarkit.stores.http import (
     succeeded,
     token_hint,
 )
+from tarkit.stores.names import check_name
+from tarkit.stores.retry import request_again
 from tarkit.stores.schemes import public_name
-from tarkit.stores.store import (
-    Info,
-    StoreOptions,
-    TryAgain,
-    Upload,
-    check_name,
-    denied_error,
-    not_found_error,
-    unquote_etag,
-)
+from tarkit.stores.store import Info, Store, StoreOptions, TryAgain, Upload, denied_error, not_found_error, unquote_etag
 
 if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
@@ -91,11 +86,11 @@ class Located(NamedTuple):
     size: int | None
 
 
-class HubStore:
+class HubStore(Store):
     """Files in the repositories of the Hub."""
 
     def __init__(self, options: StoreOptions) -> None:
-        self.options = options
+        super().__init__(options)
         self.endpoint = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
         if not is_address(self.endpoint):
             raise Usage("HF_ENDPOINT is not a URL", "such as https://huggingface.co")
@@ -104,12 +99,10 @@ class HubStore:
         self._located: dict[str, Located] = {}
 
     def head(self, url: str) -> Info:
-        """Return the description of a file."""
         located = self._located.get(url) or self._locate(url)
         return Info(url, located.size, located.version)
 
     def get(self, url: str, start: int, stop: int | None) -> HttpReply:
-        """Request bytes [start, stop) of a file, from the address that the Hub redirects to."""
         located = self._located.get(url)
         known = located is not None
         located = located or self._locate(url)
@@ -120,15 +113,11 @@ class HubStore:
             if known and 400 <= reply.status < 500:  # addresses are valid for an hour or so
                 raise TryAgain(f"the server answers {reply.status} at the address that the Hub gave")
             raise self._error_for(url, reply)
-        try:
+        with closed_on_error(reply):
             body = HttpReply(url, reply, start, stop, located.size)
             if located.size is not None and body.info.size not in (None, located.size):
-                raise TarkitError(
-                    f"{public_name(url)}: the server sends {body.info.size} bytes, the Hub says {located.size}"
-                )
-        except BaseException:
-            reply.close()
-            raise
+                what = f"the server sends {body.info.size} bytes, the Hub says {located.size}"
+                raise TarkitError(f"{public_name(url)}: {what}")
         checksum = None
         if located.version is not None and _SHA256.fullmatch(located.version):  # of a file in LFS
             checksum = Checksum("sha256", bytes.fromhex(located.version))
@@ -144,37 +133,27 @@ class HubStore:
             f"write files, then upload them in one commit: hf upload {found.repository} DIRECTORY --repo-type {kind}",
         )
 
-    def delete(self, url: str) -> None:
-        """Raise Unsupported, as for writing."""
-        raise Unsupported(f"{public_name(url)}: a file at hf:// cannot be removed")
-
-    def list(self, url: str, after: str | None, depth: int | None = None) -> Iterator[Info]:
-        """Yield the files whose URL begins with `url`, in the order of the Hub; a commit is always listed alike."""
+    def list(self, url: str, depth: int | None = None) -> Iterator[Info]:
+        """Yield the files whose URL begins with `url`, in the order of the Hub."""
         found = split_url(url)
         directory = found.path.rpartition("/")[0]
-        commit = self._commit(url, found)
+        commit = request_again(partial(self._commit, url, found), public_name(url), self.options)
         address = f"{self.endpoint}/api/{found.kind}/{found.repository}/tree/{commit}"
         if directory:
             address += f"/{quote(directory, safe='', errors='surrogateescape')}"
         page: str | None = f"{address}?recursive={'false' if depth == 0 else 'true'}&expand=false"
-        waiting, pages = after is not None, set[str]()
+        pages = set[str]()
         while page is not None:
             if page in pages:
                 raise TarkitError(f"{public_name(url)}: the list of files has no end: a page follows itself")
             pages.add(page)
-            entries, page = self._page(url, page)
+            entries, page = request_again(partial(self._page, url, page), public_name(url), self.options)
             for entry in entries:
                 path, size, version = _file(url, entry)
-                if path is None:
-                    continue
-                if path.startswith(found.path) and not waiting:
+                if path is not None and path.startswith(found.path):
                     yield Info(found.root + path, size, version)
-                waiting = waiting and found.root + path != after
-        if waiting:
-            raise TarkitError(f"{public_name(url)}: the list of files has changed while it was read")
 
     def server(self, url: str) -> tuple[str, ...]:
-        """Return the address of the Hub."""
         return (self.endpoint,)
 
     def _page(self, url: str, page: str) -> tuple[Sequence[Any], str | None]:
@@ -266,16 +245,6 @@ class HubStore:
         if reply.status == 429 and (reset := _RESET.search(reply.headers.get("RateLimit", ""))):
             return TryAgain("the Hub answers 429: too many requests", float(reset[1]))
         return error_for_reply(url, reply, bool(self._login))
-
-
-def open_store(options: StoreOptions) -> HubStore:
-    """Return the store of hf."""
-    return HubStore(options)
-
-
-def settings(scheme: str) -> frozenset[str]:
-    """Return the names of settings for a scheme."""
-    return frozenset(("token",))
 
 
 def split_url(url: str, whole: bool = False) -> HubPath:

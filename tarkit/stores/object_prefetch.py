@@ -8,20 +8,24 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tarkit.stores import connect
+from tarkit.threads import ThreadCall
 
 if TYPE_CHECKING:
+    from tarkit.stores.reading import RemoteObject, Stream
     from tarkit.stores.store import Info, StoreOptions
-    from tarkit.stores.transfer import RemoteObject, Stream, ThreadCall
 
 REQUESTS = 32
 """Objects that are requested, or wait for their turn, at a time."""
 
 MEMORY = 20 << 20
 """Bytes of these objects from which on no more are requested. A large object in its turn has those of a stream as well:
-(FLIGHT + 1) * LARGEST of `transfer`."""
+(FLIGHT + 1) * LARGEST of `reading`."""
 
 WHOLE = 4 << 20
 """Bytes of the largest object that one request reads; of a larger one the first request only opens it."""
+
+UNSIZED = 1 << 20
+"""Bytes that the first request asks for where the length is not known, or larger than WHOLE."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,32 +43,22 @@ def prefetch_objects(
     """
     waiting: deque[tuple[Item, ThreadCall[Result] | None, int]] = deque()
     requested = held = 0
-
-    def next_one() -> tuple[Item, ThreadCall[Result] | None]:
-        nonlocal requested, held
-        item, request, cost = waiting.popleft()
-        requested -= request is not None
-        held -= cost
-        return item, request
-
     for item in items:
         place = place_of(item)
-        if place is None and not waiting:
-            yield item, None
-            continue
         if place is None:
             waiting.append((item, None, 0))
         else:
-            from tarkit.stores.transfer import FIRST, ThreadCall
-
-            cost = FIRST if place[1] is None else min(place[1], WHOLE)
+            cost = UNSIZED if place[1] is None else min(place[1], WHOLE)
             waiting.append((item, ThreadCall(partial(read, *place)), cost))
             requested += 1
             held += cost
         while waiting and (not requested or len(waiting) >= REQUESTS or held >= MEMORY):
-            yield next_one()
+            first, request, cost = waiting.popleft()
+            requested -= request is not None
+            held -= cost
+            yield first, request
     while waiting:
-        yield next_one()
+        yield waiting.popleft()[:2]
 
 
 class Fetched(NamedTuple):
@@ -82,11 +76,9 @@ class Fetched(NamedTuple):
 
 def fetch(url: str, size: int | None = None, options: StoreOptions | None = None) -> Fetched:
     """Request an object and read it if it is small; `size` is its expected length. Raises FileNotFoundError."""
-    from tarkit.stores.transfer import FIRST
-
     if size == 0:
         return Fetched(connect.head_object(url, options), b"")
-    first = FIRST if size is None or size > WHOLE else size
+    first = UNSIZED if size is None or size > WHOLE else size
     remote = connect.open_object(url, options, first)
     info = remote.info
     if info.size is None or info.size > first or not info.ranges:

@@ -8,26 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import count
 from typing import Any
 from uuid import uuid4
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
 from tarkit.stores.bucket_errors import aborting, first_line, is_lost, raise_for, status_of
-from tarkit.stores.buckets import open_bucket, server_of, settings, split_named, split_url
+from tarkit.stores.buckets import open_bucket, server_of, split_named, split_url
+from tarkit.stores.names import warn_of_names
 from tarkit.stores.schemes import public_name
-from tarkit.stores.store import PASSING, Info, StoreOptions, TryAgain, Unconfirmed, unquote_etag, warn_of_names
-from tarkit.stores.transfer import call_interruptibly
+from tarkit.stores.store import (
+    PASSING,
+    Info,
+    PieceReply,
+    Store,
+    StoreOptions,
+    TryAgain,
+    Unconfirmed,
+    Upload,
+    unquote_etag,
+)
+from tarkit.threads import call_interruptibly
 
 try:
     import obstore
     from obstore.exceptions import InvalidPathError, PreconditionError
 
-    from tarkit.stores.bucket_lists import has_leading_slash, listed_by_name
+    from tarkit.stores.bucket_lists import listed_by_name
 except ImportError:
     raise MissingLibrary("reading and writing s3://, gs:// and az://", "obstore", "s3") from None
-
-__all__ = ["ObjectReply", "ObjectStore", "ObjectUpload", "open_store", "settings"]
 
 PART = 16 << 20
 """Bytes of a part of an upload, so that 10 000 parts, the limit of S3, are 160 GB."""
@@ -41,14 +49,10 @@ _BEYOND = "Wanted range starting at"  # what obstore says of an object that ends
 _WHOLE = "Received non-partial response"  # what obstore says of a server that ignores ranges, or does not mark them
 
 
-class ObjectStore:
+class ObjectStore(Store):
     """Objects of s3, gs and az."""
 
-    def __init__(self, options: StoreOptions) -> None:
-        self.options = options
-
     def head(self, url: str) -> Info:
-        """Return the description of an object."""
         store, key = self._bucket_of(url)
         try:
             reply = obstore.get(store, key, options={"head": True})
@@ -57,7 +61,6 @@ class ObjectStore:
             raise_for(url, error, self.options)
 
     def get(self, url: str, start: int, stop: int | None) -> ObjectReply:
-        """Request bytes [start, stop) of an object."""
         store, key = self._bucket_of(url)
         wanted: Any = {}
         if stop is not None:
@@ -81,52 +84,33 @@ class ObjectStore:
             raise_for(url, error, self.options)
 
     def put(self, url: str, fresh: bool) -> ObjectUpload:
-        """Begin to write an object."""
         return ObjectUpload(url, self.options, fresh)
 
     def delete(self, url: str) -> None:
-        """Remove an object."""
         store, key = self._bucket_of(url)
         try:
             obstore.delete(store, key)
         except BaseException as error:
             raise_for(url, error, self.options)
 
-    def list(self, url: str, after: str | None = None, depth: int | None = None) -> Iterator[Info]:
-        """Yield the objects whose URL begins with `url`, in the order of their names as bytes, those behind `after`.
-
-        All depths are listed. obstore takes any XML as the last page of a list, such as an error or a page without the
-        token of the next one. So a list is complete when another one, from its last name on, has that and no other;
-        an empty one, when it is empty twice.
-        """
+    def list(self, url: str, depth: int | None = None) -> Iterator[Info]:
+        """Yield the objects whose URL begins with `url`, in the order of their names as bytes; of all depths."""
         scheme, bucket, prefix = split_url(url)
-        store = open_bucket(scheme, bucket, self.options)
-        directory = prefix.rpartition("/")[0] or None
-        last = "" if after is None else split_url(after)[2]
+        store = open_bucket(scheme, bucket, self.options, self.options.retries)
         # obstore lists directories only; the names before the prefix are skipped, and the rest after it is not read
-        offset = _before(prefix) if last or len(prefix) > len(directory or "") + 1 else None
-        if scheme == "s3" and directory is None and has_leading_slash(bucket, self.options):
-            yield from self._list_by_name(url, bucket, prefix, last)
-            return
+        directory = prefix.rpartition("/")[0] or None
+        offset = _before(prefix) if len(prefix) > len(directory or "") + 1 else None
+        last = ""
         try:
-            for lists in count(1):
-                behind, present = last, not last
-                for meta in _listed(store, directory, offset if not behind else _before(behind)):
+            for page in obstore.list(store, prefix=directory, offset=offset):
+                for meta in page:
                     name = meta["path"]
-                    present = present or name == behind
-                    if name <= behind:
-                        continue
-                    last = max(last, name)
                     if name.startswith(prefix):
+                        last = name
                         etag = unquote_etag(meta.get("e_tag"))  # a time is not as precise as in a reply
                         yield _info(f"{scheme}://{bucket}/{name}", meta)._replace(version=etag)
                     elif name > prefix:
                         return
-                if not present:
-                    missing = public_name(f"{scheme}://{bucket}/{behind}")
-                    raise TryAgain(f"the server leaves {missing} out of a list that has to have it")
-                if (last == behind and lists > 1) or scheme == "az":  # there, obstore refuses what is not a list
-                    return
         except InvalidPathError as error:  # of a name that obstore refuses, in place of the page
             if scheme != "s3":
                 what = f"{public_name(url)}: the library cannot name an object in this list: {first_line(error)}"
@@ -158,14 +142,13 @@ class ObjectStore:
         return open_bucket(scheme, bucket, self.options), key
 
 
-class ObjectReply:
+class ObjectReply(PieceReply):
     """The bytes of one reply."""
 
     def __init__(self, url: str, options: StoreOptions, reply: Any, start: int, info: Info | None = None) -> None:
         self._url = url
         self._options = options
         self._pieces: Iterator[Any] = iter(())
-        self._rest = memoryview(b"")
         self._left = 0
         if reply is not None:
             self._pieces = iter(reply.stream(min_chunk_size=_CHUNK))
@@ -177,30 +160,23 @@ class ObjectReply:
         assert info is not None
         self.info = info
 
-    def read(self, n: int) -> bytes:
-        """Return up to `n` bytes, b"" at the end; raises TryAgain."""
-        if not self._rest:
-            try:
-                piece = next(self._pieces, None)
-            except BaseException as error:
-                raise_for(self._url, error, self._options)
-            if piece is None:
-                if self._left:
-                    raise TryAgain(f"the reply ended {self._left} bytes early")
-                return b""
-            self._rest = memoryview(piece)
-            self._left -= len(self._rest)
-            if self._left < 0:
-                raise TarkitError(f"{public_name(self._url)}: the server sends more bytes than it says")
-        data, self._rest = bytes(self._rest[:n]), self._rest[n:]
-        return data
+    def _next_piece(self) -> Any:
+        try:
+            piece = next(self._pieces, b"")
+        except BaseException as error:
+            raise_for(self._url, error, self._options)
+        self._left -= len(piece)
+        if self._left > 0 and not piece:
+            raise TryAgain(f"the reply ended {self._left} bytes early")
+        if self._left < 0:
+            raise TarkitError(f"{public_name(self._url)}: the server sends more bytes than it says")
+        return piece
 
     def close(self) -> None:
-        """Give up what was not read. A `read` in another thread ends with its next piece, or the time-out."""
         self._pieces, self._rest = iter(()), memoryview(b"")
 
 
-class ObjectUpload:
+class ObjectUpload(Upload):
     """An object that is being written: in one request if it is small, else in parts, several at a time.
 
     The object has a mark of this upload among its metadata, by which it is known if a reply is lost.
@@ -225,7 +201,6 @@ class ObjectUpload:
         self._marked: Any = {_MARK: self.mark}
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
         self._size += len(data)
         try:
             if self._small is not None:
@@ -247,7 +222,6 @@ class ObjectUpload:
         return self._store
 
     def close(self) -> None:
-        """Complete the object."""
         try:
             if self._small is not None:  # in a thread, so that a signal ends it: the object is there, or it is not
                 self.version = call_interruptibly(partial(self._put, b"".join(self._small)))
@@ -334,21 +308,8 @@ def _creates(bucket: str, key: str, options: StoreOptions) -> bool:
     return known
 
 
-def open_store(options: StoreOptions) -> ObjectStore:
-    """Return the store of s3, gs and az."""
-    return ObjectStore(options)
-
-
-def _listed(store: Any, directory: str | None, offset: str | None) -> Iterator[Any]:
-    """Yield the descriptions of the objects in a directory whose names are behind `offset`, if the server heeds it."""
-    for page in obstore.list(store, prefix=directory, offset=offset):
-        yield from page
-
-
 def _before(name: str) -> str | None:
     """Return a name that is before `name`, with few that objects have between them; None if there is none."""
-    if not name:
-        return None
     last = chr(ord(name[-1]) - 1)
     return f"{name[:-1]}{last}~" if last.isascii() and last.isalnum() else name[:-1].rstrip("./") or None
 

@@ -10,14 +10,26 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
+from operator import itemgetter
 from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import Any, NoReturn, TypeVar
 from uuid import uuid4
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
+from tarkit.stores.retry import request_again
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import Info, StoreOptions, TryAgain, changed_error, denied_error, not_found_error
+from tarkit.stores.store import (
+    Info,
+    PieceReply,
+    Store,
+    StoreOptions,
+    TryAgain,
+    Upload,
+    changed_error,
+    denied_error,
+    not_found_error,
+)
 
 try:
     import fsspec  # type: ignore[import-untyped,unused-ignore]
@@ -36,55 +48,45 @@ _VERSIONS = (
 _MOVES = ("mv", "mv_file", "move", "_mv_file", "cp_file", "_cp_file", "copy")
 
 
-class OtherStore:
+class OtherStore(Store):
     """Objects of the file systems of fsspec."""
 
     def __init__(self, options: StoreOptions) -> None:
-        self.options = options
+        super().__init__(options)
         self._connections: dict[tuple[int, str], Connection] = {}
         self._lock = threading.Lock()
 
     def head(self, url: str) -> Info:
-        """Return the description of an object."""
         connection, path = self._locate(url)
         return connection.use(url, lambda system: _info(url, path, system))
 
     def get(self, url: str, start: int, stop: int | None) -> OtherReply:
-        """Request bytes [start, stop) of an object; they are read piece by piece."""
         connection, path = self._locate(url)
         return OtherReply(connection, url, path, self.head(url), start, stop)
 
     def put(self, url: str, fresh: bool) -> OtherUpload:
-        """Begin to write an object. Raises Unsupported where the file system cannot rename."""
         connection, path = self._locate(url)
         return OtherUpload(connection, url, path)
 
     def delete(self, url: str) -> None:
-        """Remove an object."""
         connection, path = self._locate(url)
         connection.use(url, lambda system: system.rm_file(path) if _exists(path, system) else _gone(path))
 
-    def list(self, url: str, after: str | None, depth: int | None = None) -> Iterator[Info]:
+    def list(self, url: str, depth: int | None = None) -> Iterator[Info]:
         """Yield the objects whose URL begins with `url`, in the order of their names; directory by directory."""
-        directory = url[: max(url.rfind("/"), url.find("://") + 2) + 1]
-        for info in self._walk(directory, url, depth):
-            if after is None or info.url > after:
-                yield info
-
-    def server(self, url: str) -> tuple[str, ...]:
-        """Return nothing: what is not in the URL is in the settings."""
-        return ()
+        return self._walk(url[: max(url.rfind("/"), url.find("://") + 2) + 1], url, depth)
 
     def _walk(self, directory: str, prefix: str, depth: int | None) -> Iterator[Info]:
         connection, path = self._locate(directory)
+        entries = partial(connection.use, directory, partial(_entries, path))
         found: list[tuple[str, dict[str, Any]]] = []
         try:
-            for entry in connection.use(directory, lambda system: _entries(path, system)):
+            for entry in request_again(entries, public_name(directory), self.options):
                 name = entry["name"].rstrip("/").rpartition("/")[2]
                 found.append((name + "/" if entry["type"] == "directory" else name, entry))
         except (FileNotFoundError, NotADirectoryError):
             return
-        for name, entry in sorted(found, key=lambda each: each[0]):
+        for name, entry in sorted(found, key=itemgetter(0)):
             url = directory + name
             if not url.startswith(prefix):
                 continue
@@ -162,7 +164,7 @@ class Connection:
         return system
 
 
-class OtherReply:
+class OtherReply(PieceReply):
     """Bytes [start, stop) of an object, requested in pieces."""
 
     def __init__(self, connection: Connection, url: str, path: str, info: Info, start: int, stop: int | None) -> None:
@@ -172,26 +174,21 @@ class OtherReply:
         self._path = path
         self._at = start
         self._stop = stop if info.size is None else min(info.size if stop is None else stop, info.size)
-        self._rest = memoryview(b"")
         self._closed = False
 
-    def read(self, n: int) -> bytes:
-        """Return up to `n` bytes, b"" at the end; raises TryAgain."""
+    def _next_piece(self) -> bytes:
         if self._closed:
             raise TryAgain("closed")
-        if not self._rest:
-            end = self._at + _PIECE if self._stop is None else min(self._at + _PIECE, self._stop)
-            if self._at >= end:
-                return b""
-            data = self._connection.use(self._url, lambda system: self._piece(end, system))
-            if len(data) != end - self._at and self._stop is not None:
-                raise TryAgain(f"{end - self._at - len(data)} bytes are missing from {self._at} on")
-            self._rest = memoryview(data)
-            self._at += len(data)
-        data, self._rest = bytes(self._rest[:n]), self._rest[n:]
+        end = self._at + _PIECE if self._stop is None else min(self._at + _PIECE, self._stop)
+        if self._at >= end:
+            return b""
+        data = self._connection.use(self._url, partial(self._read, end))
+        if len(data) != end - self._at and self._stop is not None:
+            raise TryAgain(f"{end - self._at - len(data)} bytes are missing from {self._at} on")
+        self._at += len(data)
         return data
 
-    def _piece(self, end: int, system: Any) -> bytes:
+    def _read(self, end: int, system: Any) -> bytes:
         """Return the bytes up to `end`. They are of the version of `info`, if it is there before and after."""
         data = _bytes(self._path, self._at, end, system)
         if _info(self._url, self._path, system) != self.info:
@@ -199,11 +196,10 @@ class OtherReply:
         return data
 
     def close(self) -> None:
-        """Give up what was not read; a `read` in another thread ends with its piece."""
-        self._closed = True
+        self._closed, self._rest = True, memoryview(b"")
 
 
-class OtherUpload:
+class OtherUpload(Upload):
     """An object that is written under another name, `.NAME.xxxxxxxx.part`, and renamed once it is complete."""
 
     mark: str | None = None
@@ -233,7 +229,6 @@ class OtherUpload:
             raise
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
         self._buffer += data
         self._size += len(data)
         if len(self._buffer) >= _WRITTEN:
@@ -247,7 +242,6 @@ class OtherUpload:
         self._use(self._rename)
 
     def abort(self) -> None:
-        """Remove what was written."""
         file, self._file = self._file, None
 
         def remove(system: Any) -> None:
@@ -308,16 +302,6 @@ class OtherUpload:
 
     def _use(self, action: Callable[[Any], object]) -> None:
         self._connection.use(self._url, action)
-
-
-def open_store(options: StoreOptions) -> OtherStore:
-    """Return the store of all schemes of fsspec."""
-    return OtherStore(options)
-
-
-def settings(scheme: str) -> frozenset[str] | None:
-    """Return None: file systems have settings of their own."""
-    return None
 
 
 @cache

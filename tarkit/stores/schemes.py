@@ -13,36 +13,50 @@ from tarkit.redaction import hide_secrets
 
 
 class Scheme(NamedTuple):
-    """What is known of a scheme before its module is imported.
+    """A row of the table: what is known of a scheme before its module is imported.
 
     Attributes:
-        module: the name of its module, a `store.StoreModule`.
+        module: the name of its module.
+        store: the class there, a `store.Store`.
+        settings: names of settings (`StoreOptions.storage`); None if any may be given.
         listed: whether its objects can be listed.
         writable: whether its objects can be written.
         threads: whether its library starts threads that stay, so that the process cannot be copied any more.
     """
 
     module: str
+    store: str
+    settings: str | None = ""
     listed: bool = True
     writable: bool = True
     threads: bool = False
 
 
-_BUCKETS = Scheme("tarkit.stores.objects", threads=True)
-_WEB = Scheme("tarkit.stores.http", listed=False, writable=False)
+def _bucket(settings: str) -> Scheme:
+    return Scheme("tarkit.stores.objects", "ObjectStore", settings, threads=True)
+
+
+_WEB = Scheme("tarkit.stores.http", "HttpStore", listed=False, writable=False)
 
 SCHEMES: dict[str, Scheme] = {
-    "s3": _BUCKETS,
-    "gs": _BUCKETS,
-    "az": _BUCKETS,
+    "s3": _bucket(
+        "access_key_id secret_access_key session_token region request_payer virtual_hosted_style_request "
+        "checksum_algorithm conditional_put disable_tagging metadata_endpoint role_arn role_session_name "
+        "server_side_encryption sse_kms_key_id sse_bucket_key_enabled unsigned_payload web_identity_token_file"
+    ),
+    "gs": _bucket("service_account service_account_key application_credentials bearer_token"),
+    "az": _bucket(
+        "account_name account_key sas_key token client_id client_secret tenant_id authority_host msi_endpoint "
+        "object_id msi_resource_id federated_token_file use_azure_cli use_emulator disable_tagging"
+    ),
     "http": _WEB,
     "https": _WEB,
-    "hf": Scheme("tarkit.stores.hub", writable=False),
-    "ais": Scheme("tarkit.stores.ais"),
+    "hf": Scheme("tarkit.stores.hub", "HubStore", "token", writable=False),
+    "ais": Scheme("tarkit.stores.ais", "AisStore", "endpoint token"),
 }
-"""The table, by schemes in lower case."""
+"""The table, by schemes in lower case. Settings of buckets are those of obstore, but for the server and the bucket."""
 
-OTHER = Scheme("tarkit.stores.other", threads=True)
+OTHER = Scheme("tarkit.stores.other", "OtherStore", None, threads=True)
 """The row of all schemes that are not in the table. Its module has `knows(scheme) -> bool` as well; it needs fsspec."""
 
 _SCHEME = r"([A-Za-z][A-Za-z0-9+.-]*)://"

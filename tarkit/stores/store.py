@@ -1,19 +1,18 @@
 """The interface of a store: what can be done with an object, and how a request fails.
 
-A store makes single requests. `transfer` builds on it what all stores share: retries, resuming at the byte where a
-connection broke, several ranges in flight, uploads in parts.
+A store makes single requests. `reading` and `upload` build on it what all stores share: retries, resuming at the byte
+where a connection broke, several ranges in flight, uploads that are checked.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
 
-from tarkit.errors import TarkitError, Usage, show, spell, warn
+from tarkit.errors import TarkitError, Unsupported, Usage, spell, warn
 from tarkit.redaction import SECRET
 from tarkit.sizes import LONGEST, parse_size
 from tarkit.stores.schemes import public_name, refuse_url
@@ -28,8 +27,6 @@ def silent(line: str) -> None:
 
 PASSING = frozenset((408, 425, 429, 500, 502, 503, 504))
 """Statuses of replies to requests that may be made again (RFC 9110 15.5.9, 15.6; RFC 8470; RFC 6585)."""
-
-_DOTS = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)  # the parts of a name that RFC 3986 6.2.2 removes
 
 
 class Info(NamedTuple):
@@ -71,7 +68,23 @@ class Reply(Protocol):
         """
 
     def close(self) -> None:
-        """Give up what was not read; a `read` in another thread ends."""
+        """Give up what was not read; a `read` in another thread ends, at once or with its piece."""
+
+
+class PieceReply(Reply):
+    """A reply whose bytes come in pieces of a size that the store chooses."""
+
+    _rest = memoryview(b"")
+
+    def read(self, n: int) -> bytes:
+        if not self._rest:
+            self._rest = memoryview(self._next_piece())
+        data, self._rest = bytes(self._rest[:n]), self._rest[n:]
+        return data
+
+    def _next_piece(self) -> Any:
+        """Return the bytes that follow, b"" at the end."""
+        raise NotImplementedError
 
 
 class Upload(Protocol):
@@ -101,34 +114,46 @@ class Upload(Protocol):
         """Remove what was written; called instead of `close`, or after an error, and perhaps twice."""
 
 
-class Store(Protocol):
-    """The operations on objects of one kind of URL. All raise `TryAgain`, TarkitError or OSError."""
+class Store:
+    """The operations on objects of one kind of URL. All raise `TryAgain`, TarkitError or OSError.
 
-    def head(self, url: str, /) -> Info:
+    Nothing is connected before the first request.
+    """
+
+    def __init__(self, options: StoreOptions) -> None:
+        self.options = options
+
+    def head(self, url: str) -> Info:
         """Return the description of an object. Raises FileNotFoundError."""
+        raise NotImplementedError
 
-    def get(self, url: str, start: int, stop: int | None, /) -> Reply:
+    def get(self, url: str, start: int, stop: int | None) -> Reply:
         """Request bytes [start, stop) of an object, to its end for None. Raises FileNotFoundError."""
+        raise NotImplementedError
 
-    def put(self, url: str, fresh: bool, /) -> Upload:
+    def put(self, url: str, fresh: bool) -> Upload:
         """Begin to write an object.
 
         With `fresh` one that exists is an error, if the store can refuse it in the request that completes an object;
-        `transfer.RemoteUpload` looks for one before.
+        `upload.RemoteUpload` looks for one before.
         """
+        raise NotImplementedError
 
-    def delete(self, url: str, /) -> None:
+    def delete(self, url: str) -> None:
         """Remove an object."""
+        raise Unsupported(f"{public_name(url)}: an object at this URL cannot be removed")
 
-    def list(self, url: str, after: str | None, depth: int | None = None, /) -> Iterator[Info]:
-        """Yield the objects whose URL begins with `url`, by name, those behind the URL `after`; requested in pages.
+    def list(self, url: str, depth: int | None = None) -> Iterator[Info]:
+        """Yield the objects whose URL begins with `url`, by name; each page is requested again by the store itself.
 
         `depth` is how many directories deep the caller looks, 0 for those in the directory of `url` alone, None for
         all; a store may yield what lies deeper.
         """
+        raise NotImplementedError
 
-    def server(self, url: str, /) -> tuple[str, ...]:
+    def server(self, url: str) -> tuple[str, ...]:
         """Return what tells servers and accounts apart that may have different objects at this URL."""
+        return ()
 
 
 class Unconfirmed(TarkitError):
@@ -137,16 +162,6 @@ class Unconfirmed(TarkitError):
 
 class Denied(TarkitError):
     """An object may not be read or written with the credentials at hand."""
-
-
-class StoreModule(Protocol):
-    """The module of a store."""
-
-    def open_store(self, options: StoreOptions, /) -> Store:
-        """Return the store; nothing is connected."""
-
-    def settings(self, scheme: str, /) -> frozenset[str] | None:
-        """Return the names of settings (`StoreOptions.storage`) for a scheme; None if any may be given."""
 
 
 class TryAgain(Exception):
@@ -252,67 +267,23 @@ def parse_options(given: Mapping[str, object] | None) -> StoreOptions | None:
         return None
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise TypeError("storage_options is a dict of names and values")
+    chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     for key, (words, kinds) in _KINDS.items():
-        value = given.get(key)
-        wrong = isinstance(value, bool) and bool not in kinds
-        if value is not None and (wrong or not isinstance(value, kinds)):
+        value = chosen.get(key)
+        if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
             raise TypeError(f"storage_options[{key!r}]: {words} is needed, not {type(value).__name__}")
-    chosen: dict[str, Any] = {key: given[key] for key in OPTION_KEYS if given.get(key) is not None}
     for key, least in (("net_retries", 0), ("net_timeout", 0.001)):
         if not least <= chosen.get(key, least) <= LONGEST:
             raise Usage(f"storage_options[{key!r}] is at least {least} and at most {LONGEST}")
-    rewrite = chosen.get("rewrite", ())
-    return StoreOptions(
-        endpoint_url=chosen.get("endpoint_url"),
-        anonymous=chosen.get("anonymous", False),
-        retries=chosen.get("net_retries", StoreOptions.retries),
-        timeout=float(chosen.get("net_timeout", StoreOptions.timeout)),
-        cache=os.fspath(chosen["cache"]) if "cache" in chosen else None,
-        cache_size=str(chosen["cache_size"]) if "cache_size" in chosen else None,
-        noeof=chosen.get("noeof", False),
-        rewrite=(rewrite,) if isinstance(rewrite, str) else tuple(rewrite),
-        storage={key: value for key, value in given.items() if key not in _KINDS and value is not None},
-    )
+    known = {key.removeprefix("net_"): chosen.pop(key) for key in OPTION_KEYS if key in chosen}
+    for key, convert in (("timeout", float), ("cache", os.fspath), ("cache_size", str), ("rewrite", _rules)):
+        if key in known:
+            known[key] = convert(known[key])
+    return StoreOptions(**known, storage=chosen)
 
 
-def proxy_of(url: str) -> str | None:
-    """Return the proxy for a URL, by the environment; without a scheme it is http, as for curl."""
-    from urllib.request import getproxies, proxy_bypass
-
-    proxies, parts = getproxies(), urlsplit(url)
-    if not proxies or proxy_bypass(parts.hostname or ""):
-        return None
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
-
-
-def check_name(url: str, name: str, whole: bool = True) -> None:
-    """Raise Usage for a name that libraries and servers take for another one; `whole` False is for the start of names.
-
-    They leave out slashes and empty parts, and resolve the parts `.` and `..`, also those that are percent-encoded.
-    """
-    if (fault := name_fault(name, whole)) is not None:
-        raise Usage(f"{public_name(url)}: the library cannot name this object: {fault}", "give it another name")
-
-
-def name_fault(name: str, whole: bool = True) -> str | None:
-    """Return why `check_name` refuses a name; None if it does not."""
-    if name.startswith("/"):
-        return "it begins with a slash"
-    if "//" in name:
-        return "there is nothing between two slashes"
-    parts = name.split("/")
-    if any(map(_DOTS.fullmatch, parts if whole else parts[:-1])):
-        return "a part between slashes is . or .."
-    return None
-
-
-def warn_of_names(url: str, names: Sequence[str], options: StoreOptions) -> None:
-    """Warn of objects that are left out of a list, since `check_name` refuses their names."""
-    if names:
-        many = "1 object is" if len(names) == 1 else f"{len(names)} objects are"
-        what = f"such as {show(names[0])}: the library cannot name {'it' if len(names) == 1 else 'them'}"
-        options.warn(f"{public_name(url)}: {many} left out of the list, {what}")
+def _rules(rewrite: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    return (rewrite,) if isinstance(rewrite, str) else tuple(rewrite)
 
 
 def proxy_login_error(name: str) -> Denied:

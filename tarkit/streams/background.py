@@ -6,11 +6,10 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from tarkit.streams.copy import Copier, Short, new_buffer
-from tarkit.threads import ProcessBound
-
-WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
+from tarkit.threads import WAIT, ProcessBound, ThreadCall, Worker
 
 
 class ReadAhead(ProcessBound):
@@ -101,73 +100,53 @@ Shortened = Callable[[int], Exception]
 class Mover:
     """Copy ranges of files to one target in a thread, in the order of the calls of `put`.
 
-    An error is raised by the next call of any method but `stop`: an OSError of the target or the source, or the
-    exception that `short(pos)` returned for a file that ended at `pos`.
+    An error is raised by the next calls of any method but `stop`: an OSError of the target or the source, or the
+    exception that `short(pos)` returned for a file that ended at `pos`. Nothing is copied after it.
     """
 
     def __init__(self, copier: Copier) -> None:
         self._copier = copier
-        self._ready = threading.Condition()
-        self._waiting: deque[tuple[int, int, int, Shortened]] = deque()
-        self._failure: Exception | None = None
+        self._waiting: deque[ThreadCall[None]] = deque()
         self._stopped = False
-        self._thread = threading.Thread(target=self._work, name="mover", daemon=True)
-        self._thread.start()
+        self._worker = Worker("mover")
 
     def put(self, source: int, start: int, stop: int, short: Shortened) -> None:
         """Queue a copy of bytes [start, stop) of the file `source`, whose descriptor may be closed after the call."""
-        self._until(_QUEUE - 1)
-        with self._ready:
-            self._waiting.append((os.dup(source), start, stop, short))
-            self._ready.notify_all()
+        self._wait_for(_QUEUE - 1)
+        move = partial(self._move, os.dup(source), start, stop, short)
+        self._waiting.append(ThreadCall(move, self._worker))
 
     @property
     def busy(self) -> bool:
         """Whether ranges are being copied, or wait for that."""
-        return bool(self._waiting)
+        return bool(self._waiting) and not self._waiting[-1].done
 
     def wait(self) -> None:
         """Wait until all queued ranges are copied."""
-        self._until(0)
+        self._wait_for(0)
 
     def stop(self) -> None:
         """Drop the queued ranges and end the thread; it does not use the target after this returns."""
         self._stopped = True
-        with self._ready:
-            self._ready.notify_all()
-        self._thread.join()
+        self._worker.end()
 
-    def _until(self, left: int) -> None:
-        while len(self._waiting) > left:
-            with self._ready:
-                if len(self._waiting) > left:
-                    self._ready.wait(WAIT)
-        if self._failure is not None:
-            raise self._failure
+    def _wait_for(self, most: int) -> None:
+        """Wait until `most` ranges are left."""
+        while len(self._waiting) > most:
+            self._waiting[0].result()
+            self._waiting.popleft()
 
-    def _work(self) -> None:
-        while True:
-            with self._ready:
-                while not self._waiting and not self._stopped:
-                    self._ready.wait()
-                if self._stopped and not self._waiting:
-                    return
-                source, start, stop, short = self._waiting[0]
-            try:
-                if not self._stopped and self._failure is None:
-                    self._move(source, start, stop)
-            except Short as error:
-                self._failure = short(error.pos)
-            except Exception as error:
-                self._failure = error
-            finally:
-                os.close(source)
-                with self._ready:
-                    self._waiting.popleft()
-                    self._ready.notify_all()
-
-    def _move(self, source: int, start: int, stop: int) -> None:
-        while start < stop and not self._stopped:
-            step = min(stop - start, _STEP)
-            self._copier.copy(source, start, start + step)
-            start += step
+    def _move(self, source: int, start: int, stop: int, short: Shortened) -> None:
+        try:
+            while start < stop and not self._stopped:
+                step = min(stop - start, _STEP)
+                self._copier.copy(source, start, start + step)
+                start += step
+        except Short as error:
+            self._stopped = True
+            raise short(error.pos) from None
+        except BaseException:
+            self._stopped = True
+            raise
+        finally:
+            os.close(source)

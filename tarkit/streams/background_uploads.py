@@ -10,8 +10,8 @@ from typing import NamedTuple
 from tarkit.errors import TarkitError
 from tarkit.signals import is_ending, uninterrupted
 from tarkit.stores.store import Unconfirmed
-from tarkit.stores.transfer import ThreadCall
 from tarkit.streams.sink import Sink
+from tarkit.threads import ThreadCall
 
 AT_ONCE = 4
 """Outputs that are completed at a time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import get_ident
 
 from tarkit.errors import Problem
-from tarkit.stores.transfer import RemoteObject, Stream, ThreadCall, Transfer
+from tarkit.stores.reading import RangeRequest, RemoteObject, Stream, Transfer
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import WindowSource
@@ -56,7 +56,6 @@ class RemoteSource(WindowSource):
         return super()._is_near(pos) or (self._whole and self._base <= pos <= self._end + KEPT_WHOLE)
 
     def release(self, pos: int) -> None:
-        """Declare that the bytes before `pos` are not needed soon."""
         self._kept = pos
 
     def read(self, start: int, stop: int) -> bytes:
@@ -138,19 +137,13 @@ class RemoteSource(WindowSource):
             self._stream = None
 
 
-class RemoteRange:
+class RemoteRange(RangeRequest):
     """Bytes [start, stop) of an object, fetched by a thread; a connection that breaks is taken up at its byte."""
 
     def __init__(self, source: RemoteSource, remote: RemoteObject, start: int, stop: int) -> None:
         self._source = source
         self._start, self._stop = start, stop
-        self._transfer = Transfer(remote, start, stop)
-        self._task = ThreadCall(self._transfer.rest)
+        super().__init__(Transfer(remote, start, stop))
 
     def result(self) -> bytes:
-        """Wait for the bytes and return them."""
-        return self._source.complete(self._task.result(), self._start, self._stop)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._transfer.close()
+        return self._source.complete(super().result(), self._start, self._stop)

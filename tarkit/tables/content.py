@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from tarkit.stores.store import StoreOptions
-    from tarkit.stores.transfer import ThreadCall
+    from tarkit.threads import ThreadCall
 
 HELD = 16 << 20  # bytes: larger content without a known size goes to a temporary file
 WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends

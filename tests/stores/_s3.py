@@ -209,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _list(self, request: Request) -> tuple[int, dict[str, str], bytes]:
         query, bucket = request.query, request.key.partition("/")[0]
         start = f"{bucket}/"
-        after = query.get("continuation-token") or query.get("start-after") or ""
+        after = unquote(query.get("continuation-token", "")) or query.get("start-after") or ""
         prefix = query.get("prefix", "")
         names = [name.removeprefix(start) for name in self.s3.objects if name.startswith(start + prefix)]
         names = sorted((name for name in names if name.encode() > after.encode()), key=str.encode)
@@ -223,7 +223,7 @@ class _Handler(BaseHTTPRequestHandler):
             rows.append(
                 f"<Contents><Key>{shown}</Key><Size>{len(data)}</Size>{time}<ETag>{escape(etag)}</ETag></Contents>"
             )
-        token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if rest else ""
+        token = f"<NextContinuationToken>{quote(page[-1])}</NextContinuationToken>" if rest else ""
         more = f"<IsTruncated>{'true' if rest else 'false'}</IsTruncated>{token}"
         text = f'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{more}{"".join(rows)}</ListBucketResult>'
         return 200, {"Content-Type": "application/xml"}, text.encode()

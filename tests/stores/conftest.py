@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tarkit.stores import connect, transfer
+from tarkit.stores import connect, retry
 from tarkit.stores.store import StoreOptions
 from tests.stores._http import HttpServer, http_server
 
@@ -22,7 +22,7 @@ def _own_settings() -> None:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServer]:
     """A web server; with short pauses, and no settings of this machine."""
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(retry, "_PAUSE", 0.01)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     for name in ("http_proxy", "https_proxy", "all_proxy", "WDS_CACHE", "WDS_CACHE_SIZE"):
         monkeypatch.delenv(name, raising=False)

@@ -13,11 +13,12 @@ import pytest
 pytest.importorskip("urllib3")
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.stores import ais, connect, listing, transfer
+from tarkit.stores import ais, connect, listing, reading, retry
 from tarkit.stores.ais import AisStore, split_url
+from tarkit.stores.reading import RemoteObject
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions, Unconfirmed
-from tarkit.stores.transfer import RemoteObject, RemoteUpload
+from tarkit.stores.upload import RemoteUpload
 from tests._tools import archive, contents, each_row
 from tests.conftest import Run
 from tests.stores._ais import AisCluster, ais_cluster
@@ -31,9 +32,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[AisClus
     for name in ("AIS_AUTHN_TOKEN", "AIS_AUTHN_TOKEN_FILE", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(transfer, "FIRST", 100_000)
-    monkeypatch.setattr(transfer, "LARGEST", 400_000)
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(reading, "FIRST", 100_000)
+    monkeypatch.setattr(reading, "LARGEST", 400_000)
+    monkeypatch.setattr(retry, "_PAUSE", 0.01)
     monkeypatch.setattr(ais, "PART", 150_000)
     connect._store.cache_clear()
     with ais_cluster() as found:
@@ -56,7 +57,7 @@ def put(store: AisStore, url: str, data: bytes, fresh: bool = False) -> None:
 
 def whole(store: AisStore, url: str) -> bytes:
     parts = []
-    with RemoteObject(store, url, public_name(url), store.options, first=transfer.FIRST).stream() as stream:
+    with RemoteObject(store, url, public_name(url), store.options, first=reading.FIRST).stream() as stream:
         while data := stream.read(70_000):
             parts.append(data)
     return b"".join(parts)
@@ -114,7 +115,7 @@ def test_agrees_with_the_client_library(cluster: AisCluster, store: AisStore) ->
             assert found.head().size == size
         assert bucket.object("one").get_reader(byte_range="bytes=5-9").read_all() == DATA[5:10]
         theirs = [(root + entry.name, entry.size) for entry in bucket.list_all_objects()]
-        assert [info[:2] for info in store.list(root, None)] == theirs
+        assert [info[:2] for info in store.list(root)] == theirs
         assert len(theirs) == 5
 
 
@@ -134,7 +135,7 @@ def test_tokens_go_to_the_gateway_alone(
         store = AisStore(StoreOptions())
         put(store, "ais://b/a", DATA)
         assert whole(store, "ais://b/a") == DATA
-        assert len(list(store.list("ais://b/", None))) == 1
+        assert len(list(store.list("ais://b/"))) == 1
         file.unlink(missing_ok=True)
         monkeypatch.setenv("AIS_AUTHN_TOKEN", "t0ken")
     assert any(role == "target" for role, *_ in cluster.log)
@@ -209,15 +210,13 @@ def test_lists(cluster: AisCluster, store: AisStore, monkeypatch: pytest.MonkeyP
     for name in names:
         put(store, f"ais://b/{name}", b"" if name == "empty.tar" else name.encode())
 
-    def listed(url: str, after: str | None = None) -> list[str]:
-        return [info.url.removeprefix("ais://b/") for info in store.list(url, after)]
+    def listed(url: str) -> list[str]:
+        return [info.url.removeprefix("ais://b/") for info in store.list(url)]
 
     assert listed("ais://b/") == listed("ais://b") == names
     assert listed("ais://b/a-") == names[:3]
     assert listed("ais://b/none") == []
-    for at in range(len(names)):
-        assert listed("ais://b/", f"ais://b/{names[at]}") == names[at + 1 :]
-    assert {info.size for info in store.list("ais://b/", None)} == {0, 5, 6, 7, 8, 9}
+    assert {info.size for info in store.list("ais://b/")} == {0, 5, 6, 7, 8, 9}
     monkeypatch.setattr(connect, "_options", store.options)
     assert [url[8:] for url in listing.matching("ais://b/a-?.tar")] == ["a-1.tar", "a-2.tar"]
 
@@ -232,7 +231,7 @@ def test_errors(cluster: AisCluster, store: AisStore, monkeypatch: pytest.Monkey
             with pytest.raises(TarkitError, match="no such bucket"):
                 put(store, url, b"x", fresh)
         with pytest.raises(TarkitError, match="no such bucket"):
-            list(store.list(url, None))
+            list(store.list(url))
     for url in ("ais://", "ais://b", "ais://b/"):
         with pytest.raises(Usage):
             whole(store, url)
@@ -283,7 +282,7 @@ def test_versions_in_lists_are_those_of_replies(cluster: AisCluster, store: AisS
     for url in ("ais://b/a", "ais://#ns/b/a", "s3://b/a"):
         cluster.buckets.add(("ais", "@#ns", "b"))
         put(store, url, DATA)
-        (listed,) = store.list(url, None)
+        (listed,) = store.list(url)
         read = store.get(url, 0, None)
         read.close()
         assert read.info.version == store.head(url).version

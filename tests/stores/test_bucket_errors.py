@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("obstore")
 
 from tarkit.errors import TarkitError
-from tarkit.stores import connect, transfer
+from tarkit.stores import connect, retry
 from tarkit.stores.store import StoreOptions
 from tests._tools import each_row, free_port
 from tests.stores._servers import KEYS
@@ -66,7 +66,7 @@ WORDS = [
 
 @pytest.fixture(autouse=True)
 def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(retry, "_PAUSE", 0.01)
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     for name in ("http_proxy", "https_proxy", "all_proxy"):

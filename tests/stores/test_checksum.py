@@ -14,7 +14,7 @@ pytest.importorskip("urllib3")
 
 import tarkit
 from tarkit.errors import TarkitError
-from tarkit.stores import connect, transfer
+from tarkit.stores import connect, reading
 from tarkit.stores.checksum import Checksum, named_by
 from tests._tools import archive, each_row
 from tests.stores._http import HttpServer
@@ -46,8 +46,8 @@ def headers(data: bytes) -> list[tuple[dict[str, str], bool]]:
 @pytest.fixture
 def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
     """A server, with small ranges."""
-    monkeypatch.setattr(transfer, "FIRST", 100_000)
-    monkeypatch.setattr(transfer, "LARGEST", 400_000)
+    monkeypatch.setattr(reading, "FIRST", 100_000)
+    monkeypatch.setattr(reading, "LARGEST", 400_000)
     return server
 
 

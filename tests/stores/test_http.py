@@ -16,13 +16,13 @@ import pytest
 pytest.importorskip("urllib3")
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.stores import transfer
+from tarkit.stores import reading
 from tarkit.stores.connect import open_object
 from tarkit.stores.http import HttpStore
 from tarkit.stores.object_prefetch import fetch
+from tarkit.stores.reading import RemoteObject, Transfer
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions
-from tarkit.stores.transfer import RemoteObject, Transfer
 from tests._tools import each_row
 from tests.stores._http import HttpServer, Served, http_server
 
@@ -33,14 +33,14 @@ QUICK = StoreOptions(retries=3, timeout=0.5)
 @pytest.fixture
 def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
     """A server, with small ranges."""
-    monkeypatch.setattr(transfer, "FIRST", 100_000)
-    monkeypatch.setattr(transfer, "LARGEST", 400_000)
+    monkeypatch.setattr(reading, "FIRST", 100_000)
+    monkeypatch.setattr(reading, "LARGEST", 400_000)
     return server
 
 
 def opened(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> RemoteObject:
     options = options if lines is None else replace(options, tell=lines.append)
-    return RemoteObject(HttpStore(options), url, public_name(url), options, transfer.FIRST)
+    return RemoteObject(HttpStore(options), url, public_name(url), options, reading.FIRST)
 
 
 def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> bytes:
@@ -270,7 +270,7 @@ def test_a_whole_reply_is_not_requested_again(how: dict[str, object], requests: 
     """Without a version or a length all of an object comes in one reply, which may be the first one."""
     assert whole(server.serve("/a", DATA, **how)) == DATA
     assert server.objects["/a"].requests == requests
-    assert server.objects["/a"].sent <= len(DATA) + (requests - 1) * transfer.FIRST
+    assert server.objects["/a"].sent <= len(DATA) + (requests - 1) * reading.FIRST
 
 
 @each_row("status", [202, 203, 204, 205, 207])

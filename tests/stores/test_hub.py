@@ -13,11 +13,11 @@ pytest.importorskip("urllib3")
 
 import tarkit
 from tarkit.errors import TarkitError, Unsupported, Usage
-from tarkit.stores import connect, hub, listing, transfer
+from tarkit.stores import connect, hub, listing, reading, retry
 from tarkit.stores.hub import HubPath, HubStore, split_url
+from tarkit.stores.reading import RemoteObject
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions
-from tarkit.stores.transfer import RemoteObject
 from tests._tools import archive, contents, each_row
 from tests.conftest import Run
 from tests.stores._hub import HubServer, Repository, hub_server
@@ -44,9 +44,9 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServe
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(transfer, "FIRST", 100_000)
-    monkeypatch.setattr(transfer, "LARGEST", 400_000)
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(reading, "FIRST", 100_000)
+    monkeypatch.setattr(reading, "LARGEST", 400_000)
+    monkeypatch.setattr(retry, "_PAUSE", 0.01)
     monkeypatch.setattr(hub, "_commits", {})
     with hub_server() as found:
         monkeypatch.setenv("HF_ENDPOINT", found.url)
@@ -58,7 +58,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServe
 def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> bytes:
     options = options if lines is None else replace(options, tell=lines.append)
     parts = []
-    with RemoteObject(HubStore(options), url, public_name(url), options, transfer.FIRST).stream() as stream:
+    with RemoteObject(HubStore(options), url, public_name(url), options, reading.FIRST).stream() as stream:
         while data := stream.read(70_000):
             parts.append(data)
     return b"".join(parts)
@@ -69,7 +69,7 @@ def test_reads_all(name: str, server: HubServer) -> None:
     assert whole(ROOT + name) == FILES[name]
     info = HubStore(StoreOptions()).head(ROOT + name)
     assert info.size == len(FILES[name])
-    listed = {each.url: each for each in HubStore(StoreOptions()).list(ROOT, None)}
+    listed = {each.url: each for each in HubStore(StoreOptions()).list(ROOT)}
     assert listed[ROOT + name][:3] == info[:3]
 
 
@@ -148,7 +148,7 @@ def test_tokens_go_to_the_hub_alone(server: HubServer, monkeypatch: pytest.Monke
     monkeypatch.setenv("HF_TOKEN", "t0ken")
     monkeypatch.setattr(hub, "_commits", {})
     assert whole(ROOT + "README.md") == FILES["README.md"]
-    assert len(list(HubStore(StoreOptions()).list(ROOT, None))) == len(FILES)
+    assert len(list(HubStore(StoreOptions()).list(ROOT))) == len(FILES)
     assert server.storage.log
     assert all("Authorization" not in headers for _, _, headers in server.storage.log)
     assert all("Authorization" in headers for _, _, headers in server.log)
@@ -173,7 +173,7 @@ def test_pages_on_another_host_get_no_token(server: HubServer, monkeypatch: pyte
     store = HubStore(StoreOptions())
     store._commit(ROOT, split_url(ROOT))
     server.statuses = [(302, {"Location": there})]
-    assert list(store.list(ROOT, None)) == []
+    assert list(store.list(ROOT)) == []
     assert "Authorization" not in server.storage.log[-1][2]
 
 
@@ -184,9 +184,7 @@ def test_all_files_are_of_one_commit(server: HubServer) -> None:
     assert whole(ROOT + "data/train-1.tar") == FILES["data/train-1.tar"]
     second = repository.commit({"data/train-0.tar": b"new", "README.md": b"new"})
     assert whole(ROOT + "data/train-0.tar") == DATA
-    assert [info.url for info in HubStore(StoreOptions()).list(ROOT + "data/train-10", None)] == [
-        ROOT + "data/train-10.tar"
-    ]
+    assert [info.url for info in HubStore(StoreOptions()).list(ROOT + "data/train-10")] == [ROOT + "data/train-10.tar"]
     assert sum("/revision/" in path for _, path, _ in server.log) == 1
     assert whole(f"hf://datasets/org/name@{second}/README.md") == b"new"
     assert whole(f"hf://datasets/org/name@{first}/README.md") == FILES["README.md"]
@@ -201,24 +199,19 @@ def test_models_and_spaces(server: HubServer) -> None:
         repository.commit({"a": kind.encode(), "b": b"b"})
         assert whole(root + "a") == kind.encode()
         assert whole(root + "b") == b"b"
-        assert [info.url for info in HubStore(StoreOptions()).list(root, None)] == [root + "a", root + "b"]
+        assert [info.url for info in HubStore(StoreOptions()).list(root)] == [root + "a", root + "b"]
 
 
 def test_lists(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     store = HubStore(StoreOptions())
 
-    def listed(prefix: str, after: str | None = None, depth: int | None = None) -> list[str]:
-        from_ = None if after is None else ROOT + after
-        return [info.url.removeprefix(ROOT) for info in store.list(ROOT + prefix, from_, depth)]
+    def listed(prefix: str, depth: int | None = None) -> list[str]:
+        return [info.url.removeprefix(ROOT) for info in store.list(ROOT + prefix, depth)]
 
     assert listed("") == sorted(FILES)
     assert listed("", depth=0) == ["README.md", "empty"]
     assert listed("data/train-1") == ["data/train-1.tar", "data/train-10.tar"]
     assert listed("none/") == listed("x") == []
-    for after in range(len(FILES)):
-        assert listed("", sorted(FILES)[after]) == sorted(FILES)[after + 1 :]
-    with pytest.raises(TarkitError, match="changed"):
-        listed("", "gone")
     monkeypatch.setattr(connect, "_options", StoreOptions(retries=0))
     connect._store.cache_clear()
     assert [url.removeprefix(ROOT) for url in listing.matching(f"{ROOT}data/train-?.tar")] == [

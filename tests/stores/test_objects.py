@@ -20,10 +20,11 @@ boto3 = pytest.importorskip("boto3")
 
 import tarkit
 from tarkit.errors import TarkitError, Usage
-from tarkit.stores import connect, listing, objects, transfer
+from tarkit.stores import connect, listing, objects, reading, retry
 from tarkit.stores.objects import ObjectStore
+from tarkit.stores.reading import RemoteObject
 from tarkit.stores.store import StoreOptions
-from tarkit.stores.transfer import RemoteObject, RemoteUpload
+from tarkit.stores.upload import RemoteUpload
 from tarkit.streams.location import expand_inputs
 from tests.conftest import tar
 from tests.stores._servers import KEYS, Server, client, forwarding, refusing, serving, tarkit_run
@@ -47,9 +48,9 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def store(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ObjectStore:
     """The server as a store, with small ranges and parts."""
-    monkeypatch.setattr(transfer, "FIRST", 100_000)
-    monkeypatch.setattr(transfer, "LARGEST", 400_000)
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(reading, "FIRST", 100_000)
+    monkeypatch.setattr(reading, "LARGEST", 400_000)
+    monkeypatch.setattr(retry, "_PAUSE", 0.01)
     monkeypatch.setattr(objects, "PART", 5 << 20)
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, value in server.environ.items():
@@ -78,7 +79,7 @@ def put(store: ObjectStore, url: str, data: bytes, fresh: bool = False) -> None:
 
 def whole(store: ObjectStore, url: str) -> bytes:
     parts = []
-    with RemoteObject(store, url, url, store.options, first=transfer.FIRST).stream() as stream:
+    with RemoteObject(store, url, url, store.options, first=reading.FIRST).stream() as stream:
         while data := stream.read(70_000):
             parts.append(data)
     return b"".join(parts)
@@ -183,8 +184,6 @@ def test_lists_by_prefix_in_order(store: ObjectStore, fresh_url: Fresh) -> None:
     assert listed("sub/") == ["sub/train-0.tar"]
     assert listed("none") == []
     assert {info.size for info in store.list(directory + "train-")} == {11, 12}
-    behind = [info.url.removeprefix(directory) for info in store.list(directory, f"{directory}train-1.tar")]
-    assert sorted(behind) == ["train-10.tar", "val-0.tar"]
     assert {info.version for info in store.list(directory + "val")} == {store.head(f"{directory}val-0.tar").version}
 
 
@@ -266,7 +265,7 @@ def test_errors_name_the_object_and_what_to_do(store: ObjectStore, server: Serve
     ],
 )
 def test_no_server(endpoint_url: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(retry, "_PAUSE", 0.01)
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     store = ObjectStore(StoreOptions(endpoint_url=endpoint_url, retries=1, timeout=2))

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("urllib3")
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.stores import connect, hub, transfer
+from tarkit.stores import connect, hub, reading
 from tarkit.stores.store import StoreOptions
 from tests._tools import archive, each_row
 from tests.conftest import Run
@@ -90,8 +90,8 @@ RAW = [
 @pytest.fixture
 def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServer]:
     """A server, with small ranges; it is the Hub, and a cluster of AIStore, as well."""
-    monkeypatch.setattr(transfer, "FIRST", 10_000)
-    monkeypatch.setattr(transfer, "LARGEST", 40_000)
+    monkeypatch.setattr(reading, "FIRST", 10_000)
+    monkeypatch.setattr(reading, "LARGEST", 40_000)
     monkeypatch.setattr(hub, "_commits", {})
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "AIS_AUTHN_TOKEN", "AIS_AUTHN_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)

@@ -14,7 +14,7 @@ pytest.importorskip("urllib3")
 import tarkit
 from tarkit.samples import dataset
 from tarkit.sorting import sample_prefetch
-from tarkit.stores import transfer
+from tarkit.stores import reading
 from tests._tools import each_row
 from tests.conftest import PAX, Archive, Content, Run, entries, tar
 from tests.stores._http import HttpServer, Served
@@ -34,7 +34,7 @@ IN_ORDER = "read in order, from its start"
 @pytest.fixture
 def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
     """A server, with a low bound of large samples."""
-    monkeypatch.setattr(transfer, "FIRST", 1 << 18)
+    monkeypatch.setattr(reading, "FIRST", 1 << 18)
     monkeypatch.setattr(dataset, "LARGE", 1 << 16)
     return server
 
@@ -60,7 +60,7 @@ def test_large_samples_are_read_by_ranges_once(order: str, server: HttpServer, r
     requests = sum(served.requests for served in server.objects.values())
     assert ran.stderr.count(RANGES) == 2
     headers = 4096 * 60 * (2 if order == "pcg" else 1)
-    assert sent < len(local) + 2 * transfer.FIRST + 2 * headers + 100_000
+    assert sent < len(local) + 2 * reading.FIRST + 2 * headers + 100_000
     assert requests < 60 * (3 if order == "pcg" else 2) + 10
 
 
@@ -170,7 +170,7 @@ def test_many_requests_at_a_time_in_bounded_memory(
     samples = iter(tarkit.open(url).shuffle(seed=7))
     for sample in samples:
         time.sleep(0.005)
-        fetched = server.objects["/a.tar"].sent - len(seen) * SIZE - 60 * 4096 - 2 * transfer.FIRST
+        fetched = server.objects["/a.tar"].sent - len(seen) * SIZE - 60 * 4096 - 2 * reading.FIRST
         assert fetched <= 9 * SIZE
         seen.append(sample.key)
         if len(seen) == 40:

@@ -16,10 +16,11 @@ import pytest
 
 import tarkit
 from tarkit.errors import TarkitError, Unsupported, Usage
-from tarkit.stores import connect, listing, schemes, transfer
+from tarkit.stores import connect, listing, reading, retry, schemes
+from tarkit.stores.reading import RemoteObject
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions
-from tarkit.stores.transfer import RemoteObject, RemoteUpload
+from tarkit.stores.upload import RemoteUpload
 from tests._tools import TARKIT, archive, contents, each_row
 from tests.conftest import Run
 
@@ -91,9 +92,9 @@ def sftp_server(root: Path) -> Iterator[str]:
 @pytest.fixture(params=["memory", "local", "ftp", "sftp"])
 def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A directory of a file system of each kind."""
-    monkeypatch.setattr(transfer, "FIRST", 100_000)
-    monkeypatch.setattr(transfer, "LARGEST", 400_000)
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(reading, "FIRST", 100_000)
+    monkeypatch.setattr(reading, "LARGEST", 400_000)
+    monkeypatch.setattr(retry, "_PAUSE", 0.01)
     monkeypatch.setattr(other, "_PIECE", 150_000)
     monkeypatch.setattr(other, "_WRITTEN", 500_000)
     (tmp_path / "root").mkdir()
@@ -122,14 +123,14 @@ def put(store: OtherStore, url: str, data: bytes, fresh: bool = False) -> None:
 
 def whole(store: OtherStore, url: str) -> bytes:
     parts = []
-    with RemoteObject(store, url, public_name(url), store.options, first=transfer.FIRST).stream() as stream:
+    with RemoteObject(store, url, public_name(url), store.options, first=reading.FIRST).stream() as stream:
         while data := stream.read(70_000):
             parts.append(data)
     return b"".join(parts)
 
 
 def names(store: OtherStore, root: str, prefix: str = "", depth: int | None = None) -> list[str]:
-    return [info.url.removeprefix(root) for info in store.list(root + prefix, None, depth)]
+    return [info.url.removeprefix(root) for info in store.list(root + prefix, depth)]
 
 
 @each_row("url", ["ftp://me:s3#cret@h/a", "ftp://me:s3?cret@h/a", "sftp://me:s3/cret@h/a", "ftp://h:port/a"])
@@ -280,9 +281,7 @@ def test_lists(root: str, store: OtherStore, monkeypatch: pytest.MonkeyPatch) ->
     assert names(store, root, depth=0) == sorted(name for name in files if "/" not in name)
     assert names(store, root, depth=1) == sorted(name for name in files if name.count("/") < 2)
     assert names(store, root, "none/") == []
-    after = [info.url.removeprefix(root) for info in store.list(root, f"{root}a/b/c.tar")]
-    assert after == ["a/d.tar", "a0.tar"]
-    assert [info.size for info in store.list(f"{root}a-", None)] == [7, 8, 7]
+    assert [info.size for info in store.list(f"{root}a-")] == [7, 8, 7]
     assert _matching(root, "a-?.tar") == ["a-1.tar", "a-2.tar"]
     assert _matching(root, "**/*.tar") == sorted(name for name in files if name[0] != ".")
     assert _matching(root, "*/d.tar") == ["a/d.tar"]
@@ -303,7 +302,7 @@ def test_errors(root: str, store: OtherStore) -> None:
 
 
 def test_a_wrong_password_and_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(retry, "_PAUSE", 0.01)
     store = OtherStore(StoreOptions(retries=1, timeout=2))
     with ftp_server(tmp_path) as url, pytest.raises(TarkitError, match="permission denied") as caught:
         whole(store, url.replace("s3cret", "wr0ng") + "a.tar")
@@ -314,7 +313,7 @@ def test_a_wrong_password_and_no_server(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_connection_that_ends_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that closes idle connections, or restarts."""
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(retry, "_PAUSE", 0.01)
     store = OtherStore(StoreOptions(retries=2, timeout=2))
     with ftp_server(tmp_path) as root:
         put(store, f"{root}a", DATA)

@@ -16,7 +16,7 @@ pytest.importorskip("obstore")
 pytest.importorskip("urllib3")
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.stores import connect, transfer
+from tarkit.stores import connect, retry
 from tarkit.stores.store import StoreOptions
 from tests._tools import each_row, free_port
 from tests.stores._http import QuietServer
@@ -62,7 +62,7 @@ class Proxy:
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     made = Proxy()
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(retry, "_PAUSE", 0.01)
     for name in ("all_proxy", "http_proxy", "https_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

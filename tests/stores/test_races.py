@@ -16,7 +16,8 @@ import pytest
 pytest.importorskip("obstore")
 
 from tarkit.errors import TarkitError
-from tarkit.stores import connect, objects, transfer
+from tarkit.stores import connect, objects, retry
+from tarkit.stores import upload as upload_module
 from tarkit.stores.store import StoreOptions, Unconfirmed
 from tests._tools import TARKIT, archive, each_row
 from tests.stores._s3 import Request, S3Server, s3_server
@@ -33,7 +34,7 @@ FAULTS = ("503", "500", "close", "error", "403", "404", "501", "done 503", "done
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(retry, "_PAUSE", 0.01)
     monkeypatch.setattr(objects, "PART", 5 << 20)
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
@@ -55,7 +56,7 @@ class Faults:
         return self.chosen[request.what]
 
 
-def write(server: S3Server, data: bytes, fresh: bool, retries: int) -> transfer.RemoteUpload:
+def write(server: S3Server, data: bytes, fresh: bool, retries: int) -> upload_module.RemoteUpload:
     options = StoreOptions(endpoint_url=server.url, retries=retries, timeout=5, warn=lambda line: None)
     upload = connect.create_object(URL, fresh, options)
     for start in range(0, len(data), 1 << 20):

@@ -202,7 +202,7 @@ def test_the_option_of_commands(run: Run, archive: Archive) -> None:
 def test_use_ais_for_sends_a_scheme_to_ais(environment: Set, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `gopen_schemes` there: the name stays, the store is that of ais."""
     pytest.importorskip("urllib3")
-    monkeypatch.setitem(schemes.SCHEMES, "ais", schemes.Scheme("tests.stores.test_rewrite"))
+    monkeypatch.setitem(schemes.SCHEMES, "ais", schemes.Scheme("tests.stores.test_rewrite", "options_alone"))
     environment(USE_AIS_FOR="gs:http")
     options = StoreOptions(retries=71)
     found: list[object] = [connect.store_of(f"{scheme}://b/k", options) for scheme in ("gs", "http", "https")]
@@ -212,6 +212,6 @@ def test_use_ais_for_sends_a_scheme_to_ais(environment: Set, monkeypatch: pytest
     assert schemes.find_scheme("gs://b/k") == schemes.find_scheme("http://b/k") == schemes.SCHEMES["ais"]
 
 
-def open_store(options: StoreOptions) -> object:
+def options_alone(options: StoreOptions) -> object:
     """The store of this module: its options."""
     return options
