@@ -44,6 +44,7 @@ class S3Server:
         conditional: heed `If-None-Match: *` of `put` and `complete`.
         metadata: keep metadata.
         page: names on a page of a list.
+        users: who may read and write; None for all.
     """
 
     objects: dict[str, tuple[bytes, str, dict[str, str]]] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class S3Server:
     conditional: bool = True
     metadata: bool = True
     page: int = 1000
+    users: set[str] | None = None
     url: str = ""
     lock: RLock = field(default_factory=RLock)
 
@@ -90,7 +92,9 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         key = unquote(parts.path.removeprefix("/"))
-        headers = {name.lower(): value for name, value in self.headers.items()}
+        headers = {name.lower().replace("x-goog-", "x-amz-"): value for name, value in self.headers.items()}
+        if headers.get("x-amz-if-generation-match") == "0":
+            headers["if-none-match"] = "*"
         who = (
             re.search("Credential=([^/]*)", headers.get("authorization", "")) or [query.get("X-Amz-Credential", "")] * 2
         )
@@ -101,7 +105,12 @@ class _Handler(BaseHTTPRequestHandler):
             if fault is not None and not fault.startswith("done "):
                 self._go_wrong(fault)
                 return
-            status, sent, body = getattr(self, f"_{request.what}")(request)
+            if self.s3.users is not None and request.who not in self.s3.users:
+                status, sent, body = 403, {}, b"<Error><Code>InvalidAccessKeyId</Code></Error>"
+            elif key.startswith("no-such-bucket"):
+                status, sent, body = self._missing("NoSuchBucket")
+            else:
+                status, sent, body = getattr(self, f"_{request.what}")(request)
         if fault is not None:
             self._go_wrong(fault.removeprefix("done "))
         else:
@@ -232,3 +241,34 @@ class _Handler(BaseHTTPRequestHandler):
 def _metadata(request: Request) -> dict[str, str]:
     start = "x-amz-meta-"
     return {name.removeprefix(start): value for name, value in request.headers.items() if name.startswith(start)}
+
+
+class Bucket:
+    """A directory in the bucket of a server, and its objects as another program sees them."""
+
+    def __init__(self, server: S3Server, prefix: str = "d/") -> None:
+        self.server, self.prefix = server, prefix
+        self.url = f"s3://bucket/{prefix}"
+
+    def put(self, name: str, data: bytes | str) -> str:
+        """Write an object; return its URL."""
+        content = data.encode() if isinstance(data, str) else data
+        self.server.objects[f"bucket/{self.prefix}{name}"] = content, f'"{md5(content).hexdigest()}"', {}
+        return self.url + name
+
+    def get(self, name: str) -> bytes:
+        """Return the content of an object."""
+        return self.server.objects[f"bucket/{self.prefix}{name}"][0]
+
+    def text(self, name: str) -> str:
+        """Return the content of an object as text."""
+        return self.get(name).decode()
+
+    def delete(self, name: str) -> None:
+        """Remove an object."""
+        del self.server.objects[f"bucket/{self.prefix}{name}"]
+
+    def names(self, start: str = "") -> list[str]:
+        """Return the names of the objects that begin so."""
+        prefix = f"bucket/{self.prefix}"
+        return [name.removeprefix(prefix) for name in self.server.names(prefix + start)]
