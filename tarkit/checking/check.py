@@ -273,7 +273,6 @@ class ShardsCheck:
                 self.fix.write(last=index == len(jobs) - 1)
 
     def _compared(self, sameness: Sameness) -> Iterator[Finding | ShardReport]:
-        """Yield the findings of the shards of both sets, a report after each, and then the differences."""
         reports: tuple[list[ShardReport], list[ShardReport]] = ([], [])
         jobs = [
             (which, index, location)

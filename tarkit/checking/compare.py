@@ -136,7 +136,6 @@ def _named(key: bytes, value: bytes) -> str:
 
 
 def _difference(before: Fields, after: Fields) -> str:
-    """Return the text of the difference between two samples of one key."""
     old, new = dict(before), dict(after)
     differs = [name for name in old if name in new and old[name] != new[name]]
     words = [f"differs in {listed(differs)}"] * bool(differs)

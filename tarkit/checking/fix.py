@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import ChainMap
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,7 +12,7 @@ from tarkit.checking.findings import ShardReport
 from tarkit.checking.salvage import NUMBERS, SUMS, Salvage, Tally, write_clean
 from tarkit.checking.shard import Asked, Item, check_source
 from tarkit.errors import TarkitError, Usage, spell
-from tarkit.pipeline.output import Output, archive_output, archives_output, refuse_overwrite, status_of
+from tarkit.pipeline.output import archive_output, archives_output, refuse_overwrite, status_of
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import parse_template, refuse_template
 from tarkit.samples.dataset import open_source
@@ -133,12 +133,32 @@ class Fix:
                 write_clean(plan, tally, lambda copy=copy: copy, self._rejects, taken, known)  # type: ignore[misc]
                 copy.flush()
             else:
-                with _LazyCopy(self.output, tally) as lazy:
-                    final = write_clean(plan, tally, lazy, self._rejects, taken, known, self._last)
-                    self._last = final or self._last
+                self._write_own(plan, tally, taken, known)
             if self._rejects is not None:
                 self._rejects.flush()
             self.tallies.append(tally)
+
+    def _write_own(self, plan: Salvage, tally: Tally, taken: set[bytes], known: Container[bytes]) -> None:
+        """Write the copy of an input to a file of its own, which is opened for its first sample."""
+        name = tally.output or ""
+        writers: list[EntryWriter] = []
+
+        def copy() -> EntryWriter:
+            if not writers:
+                writers.append(EntryWriter(self.output.open_named(name)))
+            return writers[0]
+
+        try:
+            last = write_clean(plan, tally, copy, self._rejects, taken, known, self._last)
+        except BaseException:
+            for writer in writers:
+                writer.abort()
+            raise
+        self._last = last or self._last
+        for writer in writers:
+            writer.close()
+        if not writers:
+            tally.output = None
 
     def results(self, every: bool = False) -> Iterator[tuple[list[str], dict[str, Any]]]:
         """Yield lines on each input and on all together, and set the facts of the run: each entry is counted.
@@ -163,32 +183,6 @@ class Fix:
         """Return whether all samples are in the copies, after problems of the names `found`."""
         unknown = any(name in found and name not in self.allowed for name in _NOT_REPAIRED)
         return not self._unread and not unknown and all(tally.whole for tally in self.tallies)
-
-
-class _LazyCopy:
-    """A copy that is opened for its first sample, so that there are no empty shards."""
-
-    def __init__(self, output: Output, tally: Tally) -> None:
-        self.output = output
-        self.tally = tally
-        self.writer: EntryWriter | None = None
-
-    def __call__(self) -> EntryWriter:
-        if self.writer is None:
-            assert self.tally.output is not None
-            self.writer = EntryWriter(self.output.open_named(self.tally.output))
-        return self.writer
-
-    def __enter__(self) -> Callable[[], EntryWriter]:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if self.writer is None:
-            self.tally.output = None
-        elif kind is None:
-            self.writer.close()
-        else:
-            self.writer.abort()
 
 
 def _copy_names(word: str, locations: Sequence[Location]) -> list[str] | None:

@@ -196,7 +196,6 @@ def _equal_as(kind: type, value: Any) -> bool:
 
 
 def _outer(value: Any) -> Type:
-    """Return the type of a value that is not null, without those of its parts."""
     return _Array(None) if isinstance(value, list) else _Object({}) if isinstance(value, dict) else type(value)
 
 

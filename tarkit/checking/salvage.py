@@ -162,7 +162,6 @@ class Salvage:
         return [entry for part in parts for entry in part.read(self.source, key)]
 
     def _add(self, key: bytes | None, raw: list[Raw], plain: bool) -> None:
-        """Plan the entries of a sample, or those before damage."""
         self.entries += len(raw)
         if not plain or self._depends:
             raw = self._with_key(raw)
@@ -187,7 +186,6 @@ class Salvage:
             self.bad.setdefault((key, self._archive), "unsafe-name")
 
     def _with_key(self, raw: list[Raw]) -> list[Raw]:
-        """Return the entries with a key, and plan the others."""
         keyed: list[Raw] = []
         for entry in map(Entry._make, raw):
             if entry.type == block.PAX_GLOBAL and not self._is_harmless(entry):
@@ -205,7 +203,6 @@ class Salvage:
         return all(keyword in _HARMLESS for keyword, _ in pax.parse_pairs(payload))
 
     def _damage(self, damage: Damage) -> None:
-        """Plan the samples before and after damage."""
         name = damage.problem.name
         nothing = damage.start == damage.stop and name in ("no-end-marker", "bad-data")
         if name in self._allowed and (nothing or name in ("no-end-marker", "zero-filled")):  # zeros that hold no data

@@ -125,7 +125,6 @@ class ShardCheck:
                     self._batch = []
 
     def _check(self, key: bytes | None, entries: list[Raw], plain: bool) -> None:
-        """Check a complete sample, with the entries without a key in it."""
         report, everything = self.report, entries
         report.entries += len(entries)
         if not plain:
@@ -162,7 +161,6 @@ class ShardCheck:
             self._check_special(everything)
 
     def _check_special(self, entries: list[Raw]) -> None:
-        """Check links, sparse files and names with a NUL among the entries of a sample."""
         for raw in links_outside(map(Entry._make, entries), set()):
             self._error("unmovable-entry", raw.start, key_of(raw), describe_link(raw))
         for entry in map(Entry._make, entries):
@@ -189,7 +187,6 @@ class ShardCheck:
             self._error("missing-field", start, key, what)
 
     def _check_keyless(self, entry: Raw) -> None:
-        """Check an entry without a key."""
         name, start = entry[0], entry[1]
         if self._contents is not None:
             if entry[5] not in KEYLESS:

@@ -72,7 +72,6 @@ def index(
 
 
 def _verify(run: ConsoleRun, indexes: ShardIndexes) -> None:
-    """Print what is wrong with indexes; raises TarkitError when something is."""
     faults = 0
     with open_sink("stdout", "-") as sink:
         for line in indexes.verify():

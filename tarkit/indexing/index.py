@@ -249,7 +249,6 @@ class ShardIndexes:
         return there
 
     def _tasks(self) -> tuple[list[IndexTask], IndexFile | None]:
-        """Return a task for each shard, and the list for wids."""
         for location in self.locations:
             if location.kind != "url":  # later: a library may start threads, after which no process is forked
                 open_shard(location).close()
@@ -301,7 +300,6 @@ class ShardIndexes:
 
 
 def _listed_shard(task: IndexTask, listed: IndexFile, scanned: Scanned) -> wids.IndexedShard:
-    """Return the row of a shard in the list for wids."""
     url = wids.url_of(task.location.text, listed.path)
     return wids.IndexedShard(url, scanned.samples, scanned.size, scanned.md5)
 

@@ -395,7 +395,6 @@ def _no_sample(key: bytes | str, data: Chain, search: KeySearch | None) -> str:
 
 
 def _in_other_form(key: bytes, others: Sequence[bytes]) -> str | None:
-    """Return a hint if a sample has the key in another Unicode form."""
     same = other_form(others, key)
     return None if same is None else f"{show(same)} is that key {form_words(same)}"
 

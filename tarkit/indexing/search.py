@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
+from typing import NamedTuple
 
 from tarkit.errors import show
 from tarkit.indexing import lookup
@@ -21,6 +23,22 @@ from tarkit.threads import ThreadCall
 
 AHEAD = 16
 """Objects that are looked at ahead of their turn at most: one at first, then twice as many after each."""
+
+
+class _Answer(NamedTuple):
+    """What the next index of a shard says of the key; the last answer, without an index, is the shard itself.
+
+    Attributes:
+        source: the shard.
+        lines: messages about indexes since the answer before, and whether each is a warning.
+        file: the index.
+        found: its row of the key, or that the shard lacks it.
+    """
+
+    source: WindowSource | StreamSource
+    lines: list[tuple[bool, str]]
+    file: IndexFile | None = None
+    found: lookup.Lookup | None = None
 
 
 class KeySearch:
@@ -60,44 +78,64 @@ class KeySearch:
         self._tmpdir = tmpdir
         self._cache = cache
         self._note = note
+        self._ended, self._parsing = threading.Event(), threading.Lock()
 
     def __call__(self, locations: Sequence[Location]) -> Iterator[Source | TarSample]:
         """Yield what an index finds, and the shards to be read, in order."""
-        ended, parsing = threading.Event(), threading.Lock()
-        waiting: deque[tuple[_Shard, Callable[[], None]]] = deque()
+        self._ended = ended = threading.Event()
+        waiting: deque[tuple[Iterator[_Answer], Callable[[], _Answer]]] = deque()
         rest, allowed = iter(locations), 1
         try:
             while True:
                 for location in islice(rest, max(allowed - len(waiting), 0)):
-                    shard = _Shard(location, self._key, self._tmpdir, ended, parsing)
-                    waiting.append((shard, self._begin(shard)))
+                    answers = self._answers(location)
+                    waiting.append((answers, self._begin(location, partial(next, answers))))
                 if not waiting:
                     return
-                shard, wait = waiting.popleft()
-                wait()
-                allowed = 1 if isinstance(shard.source, StreamSource) else min(2 * allowed, AHEAD)
-                yield from self._found(shard)
+                answers, wait = waiting.popleft()
+                first = wait()
+                allowed = 1 if isinstance(first.source, StreamSource) else min(2 * allowed, AHEAD)
+                yield from self._find(first, answers)
         finally:
             ended.set()
 
-    def _begin(self, shard: _Shard) -> Callable[[], None]:
+    def _begin(self, location: Location, look: Callable[[], _Answer]) -> Callable[[], _Answer]:
         """Begin to look at an object in a thread; return what waits for the end. Others are opened in their turn."""
-        location = shard.location
         chosen = connect.options_of(location.options).cache
         cached = bool(self._cache if chosen is None else chosen)  # to open an object is to fetch all of it
         if location.kind != "url" or cached or codec_by_suffix(location.text):  # what is compressed is a stream
-            return shard.look
-        return ThreadCall(shard.look).result
+            return look
+        return ThreadCall(look).result
 
-    def _found(self, shard: _Shard) -> Iterator[Source | TarSample]:
+    def _answers(self, location: Location) -> Iterator[_Answer]:
+        """Yield the answers of indexes that list the key, or show that the shard lacks it; at last the shard."""
+        source = open_source(location, tmpdir=self._tmpdir)
+        lines: list[tuple[bool, str]] = []
+        for index in lookup.indexes(source) if isinstance(source, WindowSource) else ():
+            if self._ended.is_set():  # the sample was found in a shard before
+                break
+            try:
+                found = lookup.look_up(source, index, self._key, self._parsing)  # type: ignore[arg-type]
+            except FileNotFoundError:
+                continue
+            except lookup.Stale as error:
+                lines.append((not isinstance(error, lookup.Unreadable), lookup.not_used(index, error)))
+                continue
+            if found.row is None:
+                lines.append((False, f"{index.name}: the index does not list {show(self._key)}"))
+            if found.row is not None or found.absent:
+                yield _Answer(source, lines, index, found)
+                lines = []
+        if self._ended.is_set():
+            source.close()
+        yield _Answer(source, lines)
+
+    def _find(self, answer: _Answer, others: Iterator[_Answer]) -> Iterator[Source | TarSample]:
         """Yield the sample of a shard, or the shard itself, or nothing if the key is not in it."""
-        while True:
-            for wrong, line in shard.lines:
+        for source, lines, index, found in chain((answer,), others):
+            for wrong, line in lines:
                 (self._policy.warn if wrong else self._note)(line)
-            shard.lines.clear()
-            source, index, found = shard.source, shard.index, shard.found
             if index is None or found is None or not isinstance(source, WindowSource):
-                assert source is not None
                 yield source
                 return
             if found.absent:
@@ -108,63 +146,7 @@ class KeySearch:
                 sample = lookup.sample_of(found, source, self._policy, self._moves)
             except lookup.Stale as error:
                 self._policy.warn(lookup.not_used(index, error))
-                shard.look()
                 continue
             self._note(f"{source.name}: looked up in {index.name}")
             yield sample
             return
-
-
-class _Shard:
-    """A shard, and what an index says of a key.
-
-    Attributes:
-        source: the shard, once it is open.
-        index: the index that has an answer; None if there is none.
-        found: the answer.
-        lines: messages, and whether each is a warning.
-    """
-
-    def __init__(
-        self, location: Location, key: bytes, tmpdir: str | None, ended: threading.Event, parsing: threading.Lock
-    ) -> None:
-        self.location = location
-        self.source: WindowSource | StreamSource | None = None
-        self.index: IndexFile | None = None
-        self.found: lookup.Lookup | None = None
-        self.lines: list[tuple[bool, str]] = []
-        self._key = key
-        self._tmpdir = tmpdir
-        self._ended = ended
-        self._parsing = parsing
-        self._indexes: Iterator[IndexFile] = iter(())
-
-    def look(self) -> None:
-        """Look into the next indexes, until one has an answer."""
-        if self.source is None:
-            self.source = open_source(self.location, tmpdir=self._tmpdir)
-            if isinstance(self.source, WindowSource):
-                self._indexes = lookup.indexes(self.source)
-        self.index = self.found = None
-        for index in self._indexes:
-            if self._ended.is_set() or self._answers(index):
-                break
-        if self._ended.is_set():  # the sample was found in a shard before
-            self.source.close()
-
-    def _answers(self, index: IndexFile) -> bool:
-        """Return whether an index lists the key, or shows that the shard lacks it."""
-        assert isinstance(self.source, WindowSource)
-        try:
-            found = lookup.look_up(self.source, index, self._key, self._parsing)
-        except FileNotFoundError:
-            return False
-        except lookup.Stale as error:
-            self.lines.append((not isinstance(error, lookup.Unreadable), lookup.not_used(index, error)))
-            return False
-        if found.row is None:
-            self.lines.append((False, f"{index.name}: the index does not list {show(self._key)}"))
-        if found.row is None and not found.absent:
-            return False
-        self.index, self.found = index, found
-        return True

@@ -275,7 +275,6 @@ def _member_array(read: Read, data: int, method: int) -> Array | None:
 
 
 def _zip64(extra: bytes) -> int:
-    """Return the packed size in the ZIP64 field, -1 if there is none."""
     pos = 0
     while pos + 4 <= len(extra):
         tag, length = unpack_from("<HH", extra, pos)

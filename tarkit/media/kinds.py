@@ -121,7 +121,6 @@ def _is_latin(head: bytes) -> bool:
 
 
 def _text(head: bytes, last: bytes, size: int) -> str | None:
-    """Return the kind of text, None if it is not text."""
     if _CONTROLS.search(head):
         return None
     text = decode(head, len(head) == size)

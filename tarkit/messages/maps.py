@@ -100,7 +100,6 @@ def _encoded(key: bytes, field: bytes, value: object, encode_value: EncodeValue)
 
 
 def _kind(value: object) -> str:
-    """Return what a value is, for a message."""
     names = {dict: "a map", list: "a list", tuple: "a list", str: "text", bytes: "bytes", type(None): "nothing"}
     return names.get(type(value)) or f"of type {type(value).__name__}"
 
@@ -230,7 +229,6 @@ def _unpack_cbor(read: Callable[[int], bytes]) -> Iterator[object]:
 
 
 def _unpack_msgpack(read: Callable[[int], bytes]) -> Iterator[object]:
-    """Yield the items of a sequence of MessagePack."""
     from msgpack import Unpacker
     from msgpack.exceptions import BufferFull, OutOfData
 

@@ -150,7 +150,6 @@ class SocketReader(MapArchive):
         return False
 
     def _comes(self) -> bool:
-        """Return whether a frame comes soon."""
         zmq, poller = self._sockets.zmq, self._sockets.zmq.Poller()
         for link in self._sockets.links:
             poller.register(link.socket, zmq.POLLIN)
@@ -158,5 +157,4 @@ class SocketReader(MapArchive):
 
 
 def _is_end(item: object) -> TypeGuard[dict[object, object]]:
-    """Return whether a frame is the end of a sender."""
     return isinstance(item, dict) and (END in item or END.encode() in item)

@@ -382,7 +382,6 @@ class Sockets:
         return bool(poller.poll(1000 * seconds))
 
     def _tell_missing(self) -> None:
-        """Say which peers have not come, if any."""
         address = self.address
         for link in self.links:
             link.look()

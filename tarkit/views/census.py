@@ -114,7 +114,6 @@ def round_bins(counts: Mapping[int, int]) -> list[tuple[int, int, int]]:
 
 
 def _class(size: int) -> int:
-    """Return the smallest size in the class of `size`."""
     low = max(size.bit_length() - BITS - 1, 0)
     return size >> low << low
 
@@ -206,7 +205,6 @@ class Census:
 
 
 def _set(names: Iterable[bytes]) -> Set:
-    """Return the set of these fields, sorted."""
     return tuple(sorted(set(names)))
 
 
@@ -278,7 +276,6 @@ class _HeaderCount:
         self._add(last, entries)
 
     def _add(self, key: bytes | None, entries: list[Raw]) -> None:
-        """Check and count a sample with entries of any type."""
         if key is not None:
             first = next(entry for entry in entries if key_of(Entry._make(entry)) == key)
             self._check_start(key, first, self.recent.add(key))
@@ -293,7 +290,6 @@ class _HeaderCount:
             self.checks.name(Entry._make(first))
 
     def _flush(self) -> None:
-        """Count the rows."""
         census = self.census
         for names, sizes in self.rows.items():
             for at, name in enumerate(names):

@@ -219,7 +219,6 @@ class Gallery:
         return self._with_names(charts, labels), labels
 
     def _with_names(self, charts: list[Chart], labels: list[list[Label]]) -> list[Chart]:
-        """Return charts whose classes have their names."""
         names = {(each.field, each.value): each.name for row in labels for each in row}
         return [
             Chart(title, [(names.get((title, label), label), count, place) for label, count, place in bars])
@@ -227,7 +226,6 @@ class Gallery:
         ]
 
     def _shape(self) -> str:
-        """Return the shape that most pictures have: wide, square or tall."""
         sides = [
             each.item.about["width"] / each.item.about["height"]
             for row in self._media
@@ -325,7 +323,6 @@ def _classed(chart: Chart, classes: dict[Label, _Class]) -> Chart:
 
 
 def _options(classes: dict[Label, _Class]) -> str:
-    """Return the groups of a list of all classes, each with the number of its samples."""
     groups: dict[str, str] = {}
     for label, each in classes.items():
         option = f'<option value="{each.number}">{escape(label.name)} ({number(each.samples)})</option>'

@@ -195,7 +195,6 @@ def count_dataset(
 
 
 def _count_archives(counts: Counts, locations: Sequence[Location], run: Run, by: str | None, processes: int) -> None:
-    """Count each archive on its own, several at a time."""
     found = run.do_in_order(partial(_count_input, run.tmpdir, by), list(map(run.sent, locations)), processes)
     for census, classes in run.draw(found, lambda: run.bytes, lambda: run.samples, total_size(locations)):
         run.note(f"{census.name}: {census.samples} samples, {census.size} bytes")
@@ -209,13 +208,11 @@ def _count_archives(counts: Counts, locations: Sequence[Location], run: Run, by:
 def _count_input(
     tmpdir: str | None, by: str | None, location: Location, policy: Policy
 ) -> tuple[Census, ClassCounts | None]:
-    """Count one input, perhaps in another process; with `by` its classes too."""
     classes = _no_classes(by)
     return count_input(location, policy, tmpdir, _class_counter(classes, by, policy)), classes
 
 
 def _count_samples(counts: Counts, data: Chain, run: Run, by: str | None) -> None:
-    """Count the samples after the steps, each for its archive."""
     samples, flow = data.samples(run, moves=False, contents=False)
     shards: dict[str, Census] = {}
 
@@ -242,7 +239,6 @@ def _count_samples(counts: Counts, data: Chain, run: Run, by: str | None) -> Non
 
 
 def _no_classes(by: str | None) -> ClassCounts | None:
-    """Return counts of classes to add to; None without `by`."""
     if by is None:
         return None
     from tarkit.views.classes import ClassCounts

@@ -102,7 +102,6 @@ def _family(item: Item) -> str:
 
 
 def _says(item: Item, width: int) -> Iterator[tuple[str, str]]:
-    """Yield the lines of the header and the text of an item, each with its style."""
     if about := about_words(item):
         yield about, "yellow" if "named" in item.about else ""
     if item.text is None:
@@ -387,5 +386,4 @@ def _color(what: int, rgb: bytes, colors: Colors) -> str:
 
 
 def _level(value: int) -> int:
-    """Return the nearest of the six levels of xterm's cube: 0, 95, 135, 175, 215, 255."""
     return 0 if value < 48 else 1 if value < 115 else (value - 35) // 40

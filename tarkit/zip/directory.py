@@ -174,7 +174,6 @@ def _parse(data: bytes, front: int, name: str) -> list[ZipMember]:
 
 
 def _wide(extra: bytes, numbers: tuple[int, ...]) -> list[int]:
-    """Return size, packed size and offset of an entry; those that are 0xFFFFFFFF are in the zip64 field."""
     field = extra_fields(extra).get(ZIP64, b"")
     wide, at = [], 0
     for number in numbers:

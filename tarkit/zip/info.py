@@ -121,7 +121,6 @@ def _nearest(data: bytes, dos: int) -> int:
 
 
 def _owner(fields: dict[int, bytes]) -> tuple[int, int]:
-    """Return the user and group ids in the extra fields, 0 if there are none."""
     data = fields.get(OWNER, b"")
     if len(data) > 2 and data[0] == 1 and data[1] <= 8:
         uid, rest = data[2 : 2 + data[1]], data[2 + data[1] :]

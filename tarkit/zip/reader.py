@@ -103,7 +103,6 @@ class ZipReader(GeneratedArchive):
             raise self._unreadable(member, str(failure)) from None
 
     def _short(self, source: FileSource, member: ZipMember, start: int, local: bytes) -> bytes:
-        """Return a short entry as a tar entry."""
         content = bytes(source.peek(start, member.packed)[: member.packed])
         if len(content) < member.packed:
             raise self._cut(member)
@@ -160,7 +159,6 @@ class ZipReader(GeneratedArchive):
         yield last
 
     def _packed(self, source: FileSource, member: ZipMember, start: int) -> Iterator[bytes]:
-        """Yield the bytes of an entry as stored in the zip."""
         stop = start + member.packed
         if stop > (source.size or 0):
             raise self._cut(member)

@@ -152,7 +152,6 @@ DIRECTORY_HELD = 16 << 20  # bytes of the directory in memory
 
 
 def _recorded_number(records: Records, keyword: bytes, number: int) -> int:
-    """Return the number in a PAX record, else `number`."""
     text = records.get(keyword, b"")
     return int(text) if text.isdigit() and len(text) < 20 else number
 
@@ -194,7 +193,6 @@ class ZipSink(EntrySink):
         super().abort()
 
     def _record_for(self, entry: Entry) -> ZipRecord:
-        """Return the record of an entry. Raises Unsupported for what a zip cannot hold."""
         name, kind = entry.name, stat.S_IFREG
         if entry.type != blocks.REGULAR or entry.real >= 0 or len(name) > FULL16 or name[-1] == 47 or 0 in name:
             directory = entry.type == blocks.DIRECTORY or (
@@ -217,7 +215,6 @@ class ZipSink(EntrySink):
             raise self.refused(name, str(failure)) from None
 
     def _facts(self, entry: Entry) -> tuple[int, int, int, int]:
-        """Return mode, time, uid and gid of an entry, from its header and PAX records."""
         numbers = self._numbers
         records: Records = {}
         header = self.header(entry)
@@ -282,7 +279,6 @@ class ZipSink(EntrySink):
         super().put(data)
 
     def _add_to_directory(self, record: ZipRecord) -> None:
-        """Add the record of an entry to the directory."""
         self._count += 1
         self._directory += record.central()
         if len(self._directory) > DIRECTORY_HELD:
