@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tarkit.errors import Problem, printable
@@ -94,13 +94,18 @@ class ClassCounts:
     missing: int = 0
     others: int = 0
 
-    def add(self, name: Name, policy: Policy, sample: TarSample) -> None:
-        """Count a sample. Raises Problem as `class_of` does."""
-        value = class_of(name, sample, policy)
-        if value is None:
-            self.missing += 1
-        else:
-            self._count(value, 1)
+    def counter(self, by: str, policy: Policy) -> Callable[[TarSample], None]:
+        """Return what counts a sample by its value of the field `by`. It raises Problem as `class_of` does."""
+        name = Name(by)
+
+        def count(sample: TarSample) -> None:
+            value = class_of(name, sample, policy)
+            if value is None:
+                self.missing += 1
+            else:
+                self._count(value, 1)
+
+        return count
 
     def merge(self, other: ClassCounts) -> None:
         """Add the counts of `other`."""

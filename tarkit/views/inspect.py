@@ -6,8 +6,8 @@ To count plain archives only headers are read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -51,10 +51,12 @@ class Stats:
         shares: with `world` or `workers`, the samples that each node and each of its workers gets.
     """
 
-    def __init__(self, counts: Counts, balance: Balance | None, shares: list[Share], selected: bool) -> None:
+    def __init__(self, shards: list[Census], balance: Balance | None, shares: list[Share], selected: bool) -> None:
         """Use `tarkit.stats`. `selected` says that samples were left out by choice."""
-        self._counts, self._balance, self._selected = counts, balance, selected
-        self._total = counts.total()
+        self._shards, self._balance, self._selected = shards, balance, selected
+        self._total = Census()
+        for shard in shards:
+            self._total.merge(shard)
         self.samples = self._total.samples
         self.bytes = self._total.size
         self.dropped = self._total.dropped
@@ -76,7 +78,7 @@ class Stats:
     def shards(self) -> dict[str, int]:
         """The number of samples in each shard, by its name."""
         shards: dict[str, int] = {}
-        for shard in self._counts.shards:
+        for shard in self._shards:
             shards[shard.name] = shards.get(shard.name, 0) + shard.samples
         return shards
 
@@ -98,7 +100,7 @@ class Stats:
         return 0 if self._balance is None else self._balance.classes.others
 
     def __repr__(self) -> str:
-        return f"<tarkit.Stats of {len(self._counts.shards)} shards: {self.samples} samples, {self.bytes} bytes>"
+        return f"<tarkit.Stats of {len(self._shards)} shards: {self.samples} samples, {self.bytes} bytes>"
 
     def __str__(self) -> str:
         from tarkit.views.text import report_lines
@@ -109,19 +111,19 @@ class Stats:
         """Return all counts as values of JSON, as `tarkit stats --json` prints them."""
         from tarkit.views.report import as_json
 
-        return as_json(self._total, self._counts.shards, self.shares, self._balance)
+        return as_json(self._total, self._shards, self.shares, self._balance)
 
     def sections(self) -> list[Section]:
         """Return the tables of the report."""
         from tarkit.views.report import sections
 
-        return sections(self._total, self._counts.shards, self.shares, self._balance)
+        return sections(self._total, self._shards, self.shares, self._balance)
 
     def page(self) -> str:
         """Return the report as one page of HTML, which needs nothing else."""
         from tarkit.views.html import report_page
 
-        names = [shard.name for shard in self._counts.shards] or ["no shards"]
+        names = [shard.name for shard in self._shards] or ["no shards"]
         title = names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
         which = "selected" if self._selected else "all"
         return report_page(title, f"Statistics of {which} samples", self.sections())
@@ -138,21 +140,6 @@ class Stats:
         """
         with Output.text_from_argument(output, storage_options).open() as sink:
             sink.write(self.page().encode("utf-8", "surrogateescape"))
-
-
-@dataclass(eq=False, repr=False)
-class Counts:
-    """The counts of each shard; with `by` also how many samples have each of its values."""
-
-    shards: list[Census] = field(default_factory=list)
-    classes: ClassCounts | None = None
-
-    def total(self) -> Census:
-        """Return the counts of all shards together."""
-        total = Census()
-        for shard in self.shards:
-            total.merge(shard)
-        return total
 
 
 def count_dataset(
@@ -177,82 +164,72 @@ def count_dataset(
         balance = Balance(by, ClassCounts(), find_class_names(classes, data.locations, data.storage))
     elif classes is not None:
         raise Usage("classes are the names of the values of a field", "name the field: by='cls'")
-    counts = Counts(classes=balance.classes if balance else None)
     if data.unchanged:
-        _count_archives(counts, data.locations, run, by, processes)
+        shards = _count_archives(data.locations, run, balance, processes)
     elif run.tasks is not None:
         raise Usage(f"samples are selected: {spell('dask')} counts whole archives", f"run it without {spell('dask')}")
     else:
-        _count_samples(counts, data, run, by)
+        shards = _count_samples(data, run, balance)
     shares: list[Share] = []
     if world is not None or workers is not None:
-        shares = shares_of([each.samples for each in counts.shards], world or 1, workers or 1)
-    stats = Stats(counts, balance, shares, data.selected)
-    run.samples, run.shards, run.bytes, run.dropped = stats.samples, len(counts.shards), stats.bytes, stats.dropped
+        shares = shares_of([each.samples for each in shards], world or 1, workers or 1)
+    stats = Stats(shards, balance, shares, data.selected)
+    run.samples, run.shards, run.bytes, run.dropped = stats.samples, len(shards), stats.bytes, stats.dropped
     if balance is not None and run.samples and not balance.classes.counts:
         run.warn(f"no sample has {by!r}")
     return stats
 
 
-def _count_archives(counts: Counts, locations: Sequence[Location], run: Run, by: str | None, processes: int) -> None:
-    found = run.do_in_order(partial(_count_input, run.tmpdir, by), list(map(run.sent, locations)), processes)
-    for census, classes in run.draw(found, lambda: run.bytes, lambda: run.samples, total_size(locations)):
+def _count_archives(locations: Sequence[Location], run: Run, balance: Balance | None, processes: int) -> list[Census]:
+    shards = []
+    count = partial(_count_archive, run.tmpdir, None if balance is None else balance.field)
+    results = run.do_in_order(count, list(map(run.sent, locations)), processes)
+    for census, classes in run.draw(results, lambda: run.bytes, lambda: run.samples, total_size(locations)):
         run.note(f"{census.name}: {census.samples} samples, {census.size} bytes")
         run.samples += census.samples
         run.bytes += census.size
-        counts.shards.append(census)
-        if counts.classes is not None and classes is not None:
-            counts.classes.merge(classes)
+        shards.append(census)
+        if balance is not None and classes is not None:
+            balance.classes.merge(classes)
+    return shards
 
 
-def _count_input(
+def _count_archive(
     tmpdir: str | None, by: str | None, location: Location, policy: Policy
 ) -> tuple[Census, ClassCounts | None]:
-    classes = _no_classes(by)
-    return count_input(location, policy, tmpdir, _class_counter(classes, by, policy)), classes
-
-
-def _count_samples(counts: Counts, data: Chain, run: Run, by: str | None) -> None:
-    samples, flow = data.samples(run, moves=False, contents=False)
-    shards: dict[str, Census] = {}
-
-    def begin(name: str) -> Census:
-        shards[name] = census = Census(name)
-        counts.shards.append(census)
-        return census
-
-    def announce(name: str) -> None:
-        begin(name)  # an archive without samples is counted too
-
-    if isinstance(flow.inputs, DatasetReader):
-        flow.inputs.announce = announce
-    count_class = _class_counter(counts.classes, by, run.policy)
-    keyed: Iterator[TarSample] = (sample for sample in samples if sample.key is not None)
-    with flow:
-        for sample in run.watch(keyed, lambda: sum(each.size for each in counts.shards), total_size(data.locations)):
-            if count_class is not None:
-                count_class(sample)
-            (shards.get(sample.source.name) or begin(sample.source.name)).add(sample)
-        flow.finish()
-    if counts.shards:
-        counts.shards[-1].dropped = run.dropped
-
-
-def _no_classes(by: str | None) -> ClassCounts | None:
     if by is None:
-        return None
+        return count_input(location, policy, tmpdir), None
     from tarkit.views.classes import ClassCounts
 
-    return ClassCounts()
+    classes = ClassCounts()
+    return count_input(location, policy, tmpdir, classes.counter(by, policy)), classes
 
 
-def _class_counter(classes: ClassCounts | None, by: str | None, policy: Policy) -> Callable[[TarSample], None] | None:
-    """Return the function that counts the class of a sample; None without `by`."""
-    if classes is None or by is None:
-        return None
-    from tarkit.samples.values import Name
+def _count_samples(data: Chain, run: Run, balance: Balance | None) -> list[Census]:
+    """Count the samples after the steps, each for its archive."""
+    samples, flow = data.samples(run, moves=False, contents=False)
+    shards: list[Census] = []
+    named: dict[str, Census] = {}
 
-    return partial(classes.add, Name(by), policy)
+    def begin(name: str) -> None:
+        named[name] = census = Census(name)
+        shards.append(census)
+
+    if isinstance(flow.inputs, DatasetReader):
+        flow.inputs.announce = begin  # an archive without samples is counted too
+    count_class = None if balance is None else balance.classes.counter(balance.field, run.policy)
+    keyed: Iterator[TarSample] = (sample for sample in samples if sample.key is not None)
+    with flow:
+        for sample in run.watch(keyed, lambda: sum(each.size for each in shards), total_size(data.locations)):
+            if count_class is not None:
+                count_class(sample)
+            if sample.source.name not in named:
+                begin(sample.source.name)
+            named[sample.source.name].add(sample)
+        flow.finish()
+    if shards:
+        shards[-1].dropped = run.dropped
+    return shards
 
 
 # ---- The first samples
