@@ -1,4 +1,4 @@
-"""Sizes as users write them."""
+"""Sizes and numbers as users write them, and as they are written for users."""
 
 from __future__ import annotations
 
@@ -44,3 +44,19 @@ def parse_size(text: str, count_option: str | None = None) -> int:
     if count_option and size < 512:
         raise Usage(f"{show(text)}: a size of {size} bytes holds no entry", f"was {count_option} {text} meant?")
     return size
+
+
+def scaled(size: float) -> tuple[float, str]:
+    """Return bytes in the unit in which they have at most three digits before the point, and this unit."""
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if size < 999.5:
+            return size, unit
+        size /= 1000
+    return size, "EB"
+
+
+def plural(count: int, word: str) -> str:
+    """Return a number with its noun: 1 sample, 2 samples, 2 entries."""
+    if count != 1:
+        word = f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    return f"{count} {word}"

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from tarkit.errors import respell
 from tarkit.problems import PROBLEMS, ProblemKind
+from tarkit.sizes import plural
 
 Level = Literal["error", "note"]
 
@@ -145,9 +146,9 @@ class ShardReport:
     @property
     def line(self) -> str:
         """The verdict as text."""
-        found = [_many(number, "problem") for number in [self.problems.total()] if number]
-        found += [_many(number, "note") for number in [self.notes.total()] if number]
-        size = f"{_many(self.samples, 'sample')}, {_many(self.entries, 'entry')}, {_many(self.size, 'byte')}"
+        found = [plural(number, "problem") for number in [self.problems.total()] if number]
+        found += [plural(number, "note") for number in [self.notes.total()] if number]
+        size = f"{plural(self.samples, 'sample')}, {plural(self.entries, 'entry')}, {plural(self.size, 'byte')}"
         return f"{self.shard}: {', '.join([f'bad: {size}' if self.bad else f'ok: {size}', *found])}"
 
     @property
@@ -163,9 +164,3 @@ class ShardReport:
             "problems": dict(self.problems),
             "notes": dict(self.notes),
         }
-
-
-def _many(count: int, word: str) -> str:
-    if count == 1:
-        return f"1 {word}"
-    return f"{count} {word[:-1]}ies" if word.endswith("y") else f"{count} {word}s"

@@ -16,6 +16,7 @@ from tarkit.errors import Usage, show
 from tarkit.pipeline.output import written_path
 from tarkit.pipeline.run import Run
 from tarkit.redaction import hide_secrets
+from tarkit.sizes import plural
 from tarkit.streams.text import create_file
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class ConsoleRun(Run):
                     if bar is None:
                         bar = make_bar(self.command, total, now - started)
                     rate = samples() / max(now - started, 1e-3)
-                    bar.set_postfix_str(f"{_many(samples(), 'sample')}, {rate:.0f}/s", refresh=False)
+                    bar.set_postfix_str(f"{plural(samples(), 'sample')}, {rate:.0f}/s", refresh=False)
                     bar.update(position() - bar.n)
             if bar is not None and total is not None:
                 bar.total = position()  # the end of an archive is not a sample, and not all may be selected
@@ -131,7 +132,7 @@ class ConsoleRun(Run):
             self._drawing.remove(items)
             if bar is not None:
                 bar.n = position()
-                bar.set_postfix_str(_many(samples(), "sample"), refresh=False)
+                bar.set_postfix_str(plural(samples(), "sample"), refresh=False)
                 _end(bar)
 
     def finish(self, table: Sequence[str] = ()) -> None:
@@ -154,14 +155,14 @@ class ConsoleRun(Run):
         if not self.quiet and (self.verbose or self.shows_progress or dropped):
             for line in table:
                 say(line)
-            text = f"{self.command}: {_many(self.samples, 'sample')}, {_many(self.bytes, 'byte')}"
+            text = f"{self.command}: {plural(self.samples, 'sample')}, {plural(self.bytes, 'byte')}"
             if self.shards:
-                text += f", {_many(self.shards, 'shard')}"
+                text += f", {plural(self.shards, 'shard')}"
             text += f"{self.extra}, {seconds:.2f} s"
             if dropped:
                 text += ", skipped for " + ", ".join(f"{name}: {count}" for name, count in dropped.items())
             if self.dropped:
-                text += f" ({_many(self.dropped, 'sample')} left out)"
+                text += f" ({plural(self.dropped, 'sample')} left out)"
             say(text)
         if self.report:
             import json
@@ -237,7 +238,3 @@ def _end(bar: Any) -> None:
 
 def _is_pipe(fd: int) -> bool:
     return stat.S_ISFIFO(os.fstat(fd).st_mode)
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"

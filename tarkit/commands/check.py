@@ -20,6 +20,7 @@ from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.map import MappedCommand
 from tarkit.errors import Usage
+from tarkit.sizes import plural
 from tarkit.stores import schemes
 from tarkit.streams.location import Location, expand_each, expand_inputs
 
@@ -218,10 +219,9 @@ def _print_verdicts(run: ConsoleRun, checked: ShardsCheck, printer: Printer) -> 
 
 def _outcome(shards: int, bad: int, failed: bool) -> str:
     """Return the words for how many shards are bad; problems may also be of the set, such as a missing shard."""
-    many = "1 shard" if shards == 1 else f"{shards} shards"
     if bad:
-        return f"{bad} of {many} bad"
-    return f"{many} OK" + (", but the set has problems" if failed else "")
+        return f"{bad} of {plural(shards, 'shard')} bad"
+    return f"{plural(shards, 'shard')} OK" + (", but the set has problems" if failed else "")
 
 
 def _print_comparison(run: ConsoleRun, checked: ShardsCheck, sameness: Sameness, printer: Printer) -> bool:

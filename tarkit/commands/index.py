@@ -15,6 +15,7 @@ from tarkit.errors import TarkitError
 from tarkit.indexing.formats import FORMATS
 from tarkit.indexing.index import ShardIndexes
 from tarkit.problems import Policy
+from tarkit.sizes import plural
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
 
@@ -80,7 +81,5 @@ def _verify(run: ConsoleRun, indexes: ShardIndexes) -> None:
     run.facts["faults"] = faults
     run.finish()
     if faults:
-        what = "1 fault" if faults == 1 else f"{faults} faults"
-        raise TarkitError(
-            f"{what} in the indexes of {len(indexes.locations)} shards", "tarkit index without --verify makes new ones"
-        )
+        what = f"{plural(faults, 'fault')} in the indexes of {len(indexes.locations)} shards"
+        raise TarkitError(what, "tarkit index without --verify makes new ones")

@@ -17,7 +17,7 @@ from tarkit.indexing.verify import faults, wids_faults
 from tarkit.pipeline.arguments import parse_processes, split_names
 from tarkit.pipeline.chain import locate
 from tarkit.pipeline.output import Output, refuse_overwrite, status_of, total_size
-from tarkit.pipeline.run import Run
+from tarkit.pipeline.run import Run, new_run
 from tarkit.pipeline.template import refuse_template
 from tarkit.problems import Policy
 from tarkit.stores.schemes import find_scheme, scheme_of
@@ -64,7 +64,8 @@ def index(
     >>> tarkit.index("a.tar", format="dali")
     ['a.idx']
     """
-    run, locations = _run(allow, skip, on_problem, tmpdir), locate(inputs, parse_options(storage_options))
+    run = new_run(split_names(allow, "allow"), split_names(skip, "skip"), 0, on_problem, tmpdir)
+    locations = locate(inputs, parse_options(storage_options))
     return ShardIndexes(run, locations, format, output, md5=md5, force=force, fsync=fsync, processes=processes).write()
 
 
@@ -98,19 +99,9 @@ def verify_index(
     >>> tarkit.verify_index("a.tar")
     []
     """
-    run, locations = _run(allow, skip, on_problem, tmpdir), locate(inputs, parse_options(storage_options))
+    run = new_run(split_names(allow, "allow"), split_names(skip, "skip"), 0, on_problem, tmpdir)
+    locations = locate(inputs, parse_options(storage_options))
     return list(ShardIndexes(run, locations, format, output, md5=md5, processes=processes).verify())
-
-
-def _run(
-    allow: str | Iterable[str],
-    skip: str | Iterable[str],
-    on_problem: Callable[[str], None] | None,
-    tmpdir: str | None,
-) -> Run:
-    run = Run(tmpdir=tmpdir, on_problem=on_problem)
-    run.policy = Policy(split_names(allow, "allow"), split_names(skip, "skip"), warn=run.warn)
-    return run
 
 
 class IndexTask(NamedTuple):

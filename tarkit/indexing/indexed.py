@@ -26,6 +26,7 @@ from tarkit.samples.fields import missing_field
 from tarkit.samples.names import composed, fold, form_words, other_form
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, key_of
+from tarkit.sizes import plural
 from tarkit.streams.location import Location
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block, pax
@@ -391,17 +392,12 @@ def _is_text(data: bytes) -> bool:
 
 def _no_sample(key: bytes | str, data: Chain, search: KeySearch | None) -> str:
     by_index = "" if search is None or not search.passed_over else f", {search.passed_over} of them by an index"
-    return f"no sample {show(key)}: searched {_inputs(data)}{by_index}"
+    return f"no sample {show(key)}: searched {plural(len(data.locations), 'input')}{by_index}"
 
 
 def _in_other_form(key: bytes, others: Sequence[bytes]) -> str | None:
     same = other_form(others, key)
     return None if same is None else f"{show(same)} is that key {form_words(same)}"
-
-
-def _inputs(data: Chain) -> str:
-    count = len(data.locations)
-    return "1 input" if count == 1 else f"{count} inputs"
 
 
 def _not_found(data: Chain, key: bytes | None, fields: Sequence[bytes], lacking: TarSample | None) -> TarkitError:
@@ -415,4 +411,4 @@ def _not_found(data: Chain, key: bytes | None, fields: Sequence[bytes], lacking:
             problem.hint = "tarkit show lists fields"
             return problem
         hint = f"{show(lacking.key or b'')} has {have}"
-    return TarkitError(f"no selected sample has a field {names}: searched {_inputs(data)}", hint)
+    return TarkitError(f"no selected sample has a field {names}: searched {plural(len(data.locations), 'input')}", hint)

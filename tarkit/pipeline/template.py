@@ -22,6 +22,7 @@ from math import prod
 from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show
+from tarkit.sizes import plural
 from tarkit.stores.schemes import is_listed, is_socket, public_name, scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import ARCHIVE_SUFFIXES
@@ -89,7 +90,7 @@ class ShardTemplate:
         if index < 0:
             raise ValueError(f"index {index}")
         if self.count is not None and index >= self.count:
-            have = "1 name" if self.count == 1 else f"{self.count} names"
+            have = plural(self.count, "name")
             raise TarkitError(
                 f"{_shown(self.text)}: too few names: the template has {have}, shard {index + 1} has none",
                 "widen the range, or use %06d, which has no end",

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import printable, show
+from tarkit.sizes import plural, scaled
 
 if TYPE_CHECKING:
     from tarkit.samples.items import EntryName, Item, SampleItems
@@ -55,12 +56,8 @@ def one_line(text: str) -> str:
 
 def size_words(size: int) -> str:
     """Return bytes in the unit that fits, as in `1.2 MB`: powers of 1000."""
-    number = float(size)
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if number < 999.5 or unit == "TB":
-            break
-        number /= 1000
-    return f"{size} B" if unit == "B" else f"{number:.3g} {unit}"
+    value, unit = scaled(size)
+    return f"{size} B" if unit == "B" else f"{value:.3g} {unit}"
 
 
 def about_words(item: Item) -> str:
@@ -70,7 +67,7 @@ def about_words(item: Item) -> str:
         words.append(f"{about['width']} x {about['height']}")
     if "rate" in about:
         words += [] if about["seconds"] is None else [f"{about['seconds']:.4g} s"]
-        words += [f"{about['rate']} Hz", f"{about['channels']} channel" + "s" * (about["channels"] != 1)]
+        words += [f"{about['rate']} Hz", plural(about["channels"], "channel")]
     if "dtype" in about:
         words.append(_array(about))
     inside = [f"{safe(each['name'])}: {_array(each)}" for each in about.get("arrays", ())]

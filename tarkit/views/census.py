@@ -326,10 +326,7 @@ def count_samples(source: Source, policy: Policy, visit: Callable[[TarSample], N
 
 
 def count_input(
-    location: Location,
-    policy: Policy,
-    tmpdir: str | None = None,
-    visit: Callable[[TarSample], None] | None = None,
+    location: Location, policy: Policy, tmpdir: str | None = None, visit: Callable[[TarSample], None] | None = None
 ) -> Census:
     """Count one input, and call `visit` with each sample.
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from tarkit.samples.items import Item, SampleItems
 from tarkit.samples.items_text import about_words, escaped, indented, label_of, one_line, safe, shortened, size_words
+from tarkit.sizes import plural
 from tarkit.views import pictures
 from tarkit.views.arrays import sketch
 from tarkit.views.census import round_bins
@@ -127,7 +128,7 @@ class Gallery:
             title,
             _file("gallery.js"),
             summary=escape(safe(summary)),
-            found=f"{count} sample" + "s" * (count != 1),
+            found=plural(count, "sample"),
             options=_options(classes),
             charts=_aside([_classed(chart, classes) for chart in charts] + size_charts(self.samples), count),
             cards="\n".join(cards),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import printable
+from tarkit.sizes import scaled
 from tarkit.views.census import OTHERS, Census, Set, Share, Sizes
 
 if TYPE_CHECKING:
@@ -50,18 +51,13 @@ def _is_number(cell: Cell) -> bool:
 
 
 _NUMBER = re.compile(r"-|~?[0-9][0-9. ]*([kMGTPE]?B|%)?")
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def amount(size: float) -> str:
     """Return bytes with three digits and a unit: 999 B, 1.50 kB, 12.3 MB."""
-    for unit in _UNITS:
-        if size < 999.5 or unit == _UNITS[-1]:
-            break
-        size /= 1000
-    if unit == "B":
-        return f"{size:.0f} B"
-    return f"{size:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f} {unit}"
+    value, unit = scaled(size)
+    digits = 0 if unit == "B" or value >= 99.95 else 2 if value < 9.995 else 1
+    return f"{value:.{digits}f} {unit}"
 
 
 def range_words(low: int, high: int) -> str:
@@ -74,8 +70,8 @@ def range_words(low: int, high: int) -> str:
 
 def _round_amount(size: int) -> tuple[str, str]:
     """Return bytes in a unit with no more digits than needed, and the unit: 500 B, 2 kB, 1.5 MB."""
-    unit = min((len(str(size)) - 1) // 3, len(_UNITS) - 1)
-    return f"{size / 1000**unit:.15g}", _UNITS[unit]
+    power = min((len(str(size)) - 1) // 3, 6)
+    return f"{size / 1000**power:.15g}", scaled(1000**power)[1]
 
 
 def share(part: float, whole: float) -> str:

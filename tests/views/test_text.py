@@ -205,7 +205,7 @@ def test_indented(text: str, laid_out: str) -> None:
 @each_row(
     ("size", "text"),
     [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (23456, "23.5 kB"), (999_499, "999 kB"), (999_999, "1 MB"),
-     (1_500_000, "1.5 MB"), (10**9, "1 GB"), (2 * 10**12, "2 TB"), (10**16, "1e+04 TB")],
+     (1_500_000, "1.5 MB"), (10**9, "1 GB"), (2 * 10**12, "2 TB"), (10**16, "10 PB")],
 )  # fmt: skip
 def test_size_words(size: int, text: str) -> None:
     """A size has three digits and a unit."""
