@@ -18,10 +18,10 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, MutableSequence, Sequence
 from contextlib import closing
 from itertools import islice
-from typing import IO, Any, NamedTuple, Protocol, TypeVar
+from typing import IO, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tarkit.errors import Interrupted, TarkitError, signal_name, spell
 from tarkit.signals import RAISING, catch_signals, ignore_signals
@@ -30,6 +30,9 @@ from tarkit.streams.command import disown_commands, end_commands
 from tarkit.streams.sink import discard_unfinished, unfinished
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.threads import has_threads
+
+Job = TypeVar("Job")
+Item = TypeVar("Item")
 
 # ---- The worker: what the forked process does and what it writes for the parent
 
@@ -124,9 +127,7 @@ def results(stream: IO[bytes]) -> Iterator[Any]:
         yield item
 
 
-Job = TypeVar("Job")
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+# ---- The parent
 
 SHARES = 8  # workers forked one after the other for each process: fewer would leave CPUs idle at the end
 AHEAD = 4  # finished workers whose results were not read yet, for each process
@@ -136,53 +137,42 @@ AGAIN = 0.05  # seconds until SIGTERM is sent to a worker again
 PATIENCE = 2 * command.PATIENCE  # seconds until SIGKILL: a worker may be ending commands of its own
 
 
-class _Started(NamedTuple):
-    process: Any
-    file: TemporaryFile
-    jobs: int
+class OrderedExecutor(Protocol):
+    """What does jobs, and yields their results in order: such as `jobs.dask.Cluster`."""
 
+    def in_order(self, work: Callable[[Job], Iterator[Item]], jobs: Iterable[Job], /) -> Iterator[Iterator[Item]]:
+        """Yield an iterator over the results of `work` for each job, in order; read each to its end before the next.
 
-def results_in_order(
-    function: Callable[[Job], Result],
-    jobs: Iterable[Job],
-    processes: int,
-    tmpdir: str | None = None,
-    *,
-    share: int | None = None,
-    pulse: Any = None,
-) -> Iterator[Result]:
-    """Yield `function(job)` for each job, in order: `in_order` for work that has one result."""
-    if processes <= 1:
-        yield from map(function, jobs)
-        return
+        The results can be pickled; for a cluster the function and the jobs as well. There a job may run twice, also
+        twice at a time, when a worker was lost.
 
-    def work(job: Job) -> Iterator[Result]:
-        yield function(job)
-
-    for found in in_order(jobs, work, processes, tmpdir, share=share, pulse=pulse):
-        yield from found
-
-
-class Tasks(Protocol):
-    """What runs tasks, and yields their results in order: `LocalTasks`, or a cluster (`jobs.dask.Cluster`)."""
-
-    def run_tasks(self, function: Callable[[Job], Result], items: Iterable[Job], /) -> Iterator[Result]:
-        """Yield `function(item)` for each item, in order. The function, the items and the results can be pickled.
-
-        A task may run twice, also twice at a time, where a worker was lost.
+        Raises:
+            Exception: a TarkitError or OSError that `work` raised, after the results that precede it.
         """
 
 
-class LocalTasks:
-    """Tasks in processes of this machine."""
+class ForkedWorker(NamedTuple, Generic[Job]):
+    """A forked process that does some jobs and writes their results to a file."""
 
-    def __init__(self, processes: int = 1, tmpdir: str | None = None) -> None:
-        self.processes = processes
-        self.tmpdir = tmpdir
+    process: Any
+    file: TemporaryFile
+    jobs: Sequence[Job]
 
-    def run_tasks(self, function: Callable[[Job], Result], items: Iterable[Job], /) -> Iterator[Result]:
-        """Yield `function(item)` for each item, in order."""
-        return results_in_order(function, items, self.processes, self.tmpdir, share=1)
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return self.process.exitcode is not None
+
+    def results(self) -> Iterator[Iterator[Any]]:
+        """Yield an iterator over the results of each job. Raises TarkitError if the worker did not do all of them."""
+        self.process.join()  # closes its descriptors, which multiprocessing otherwise keeps until the next start
+        if self.process.exitcode:
+            raise _ended(self.process.exitcode)
+        with os.fdopen(os.dup(self.file.fd), "rb", BUFFER) as stream:
+            stream.seek(0)
+            stream.read(1)
+            for _ in self.jobs:
+                yield results(stream)
 
 
 def in_order(
@@ -220,32 +210,29 @@ def in_order(
         yield from map(work, jobs)
         return
     shares = _shares(jobs, share)
-    started: deque[_Started] = deque()
+    workers: deque[ForkedWorker[Job]] = deque()
     try:
         while True:
-            _start(shares, started, work, processes, tmpdir)
-            if not started:
+            while (
+                may_fork() and len(workers) < AHEAD * processes and sum(not each.ended for each in workers) < processes
+            ):
+                if (some := next(shares, None)) is None:
+                    break
+                start_worker(work, some, tmpdir, workers)
+            if not workers:
                 if not (some := next(shares, ())):
                     return
                 yield from map(work, some)
                 continue
-            running = [each.process for each in started if each.process.exitcode is None]
-            if started[0].process in running:  # decided once: it may end at any moment
-                _wait(running, WAIT)
+            alive = [worker for worker in workers if not worker.ended]
+            if workers[0] in alive:  # decided once: it may end at any moment
+                wait_for_workers(alive, WAIT)
                 if pulse is not None:
                     yield iter((pulse,))
                 continue
-            done = started.popleft()
-            done.process.join()  # closes its descriptors, which multiprocessing otherwise keeps until the next start
-            if done.process.exitcode != 0:
-                raise _ended(done.process.exitcode)
-            with os.fdopen(os.dup(done.file.fd), "rb", BUFFER) as stream:
-                stream.seek(0)
-                stream.read(1)
-                for _ in range(done.jobs):
-                    yield results(stream)
+            yield from workers.popleft().results()
     finally:
-        _stop([each.process for each in started], patience)
+        stop_workers(workers, patience)
 
 
 def _shares(jobs: Iterable[Job], share: int) -> Iterator[tuple[Job, ...]]:
@@ -260,51 +247,47 @@ def _ended(status: int) -> TarkitError:
     return TarkitError(f"a worker process was ended {how}", f"out of memory? {spell('processes', 1)} needs the least")
 
 
-def _start(
-    shares: Iterator[Sequence[Job]],
-    started: deque[_Started],
-    work: Callable[..., Any],
-    processes: int,
-    tmpdir: str | None,
-) -> None:
-    """Fork workers while there are jobs, fewer than `processes` run, and this process has no other thread."""
-    import multiprocessing
-
-    context = multiprocessing.get_context("fork")
-    running = sum(each.process.exitcode is None for each in started)
-    while running < processes and len(started) < AHEAD * processes and _may_fork():
-        if (jobs := next(shares, None)) is None:
-            return
-        file = TemporaryFile(tmpdir)
-        file.reserve(ROOM)
-        # Signals are blocked until the worker is in `started`: it could not be stopped before.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, RAISING)
-        try:
-            process = context.Process(target=run, args=(work, jobs, file, before, os.getpid()), daemon=True)
-            process.start()
-            started.append(_Started(process, file, len(jobs)))
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        running += 1
-
-
-def _may_fork() -> bool:
+def may_fork() -> bool:
+    """Return whether a worker can be forked: only while this process has no other thread."""
     return hasattr(os, "fork") and not has_threads()
 
 
-def _wait(processes: Sequence[Any], seconds: float) -> None:
+def start_worker(
+    work: Callable[[Job], Iterator[Any]],
+    jobs: Sequence[Job],
+    tmpdir: str | None,
+    workers: MutableSequence[ForkedWorker[Job]],
+) -> None:
+    """Fork a worker, and append it to `workers`."""
+    import multiprocessing
+
+    file = TemporaryFile(tmpdir)
+    file.reserve(ROOM)
+    # Signals are blocked until the worker is in `workers`: it could not be stopped before.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, RAISING)
+    try:
+        arguments = (work, jobs, file, before, os.getpid())
+        process = multiprocessing.get_context("fork").Process(target=run, args=arguments, daemon=True)
+        process.start()
+        workers.append(ForkedWorker(process, file, jobs))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def wait_for_workers(workers: Iterable[ForkedWorker[Any]], seconds: float) -> None:
+    """Wait until one of the workers has ended, at most `seconds`."""
     from multiprocessing.connection import wait
 
-    wait([each.sentinel for each in processes], seconds)
+    wait([each.process.sentinel for each in workers], seconds)
 
 
-def _stop(processes: Sequence[Any], patience: float) -> None:
+def stop_workers(workers: Iterable[ForkedWorker[Any]], patience: float) -> None:
     """Stop workers. SIGTERM is sent repeatedly, since the exception that it raises may be lost, such as in __del__."""
     limit = time.monotonic() + patience
-    while (alive := [each for each in processes if each.is_alive()]) and time.monotonic() < limit:
-        for process in alive:
-            process.terminate()
-        _wait(alive, AGAIN)
-    for process in processes:
-        process.kill()
-        process.join()
+    while (alive := [each for each in workers if not each.ended]) and time.monotonic() < limit:
+        for worker in alive:
+            worker.process.terminate()
+        wait_for_workers(alive, AGAIN)
+    for worker in workers:
+        worker.process.kill()
+        worker.process.join()

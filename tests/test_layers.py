@@ -302,8 +302,6 @@ def test_side_effects_are_at_the_edge(name: str) -> None:
                 "tarkit.cli.options",
                 "tarkit.cli.app",
                 "tarkit.proc.child",  # a forked process, which must end itself
-                "tarkit.jobs.copies",  # others
-                "tarkit.jobs.guard",
                 "tarkit.stores.listing",  # another one
             ), name
         if isinstance(node, ast.ExceptHandler):

@@ -11,15 +11,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tarkit import parallel
 from tarkit.errors import CommandFailed, Problem, TarkitError, Unsupported, Usage
-from tarkit.parallel import in_order, results_in_order
+from tarkit.parallel import in_order
 from tarkit.streams.tempfile import TemporaryFile
 from tests._copies import Copied
 from tests._tools import archive, descriptors, each_row, gone, happens, pid_in, tarkit
@@ -33,6 +34,18 @@ ERRORS: list[Exception] = [
     FileNotFoundError(2, "No such file or directory", "a.tar"),
 ]
 COMMAND = CommandFailed("false", 1, "tail", "hint")
+
+
+def results_in_order(
+    function: Callable[[int], Any], jobs: Iterable[int], processes: int, share: int | None = None
+) -> Iterator[Any]:
+    """Yield `function(job)` for each job, in order."""
+
+    def work(job: int) -> Iterator[Any]:
+        yield function(job)
+
+    for results in in_order(jobs, work, processes, share=share):
+        yield from results
 
 
 def square(number: int) -> tuple[int, int]:
@@ -224,7 +237,7 @@ PROGRAM = """
 import os, sys
 from tarkit.cli.app import guarded
 from tarkit.signals import catch_signals
-from tarkit.parallel import results_in_order
+from tarkit.parallel import in_order
 from tarkit.streams import command
 from tarkit.streams.command import call
 from tarkit.streams.sink import open_sink
@@ -235,9 +248,10 @@ def work(job):
     with open_sink("path", f"{job}.tar") as sink:
         sink.write(b"x")
         call(f"exec 2> /dev/null; trap '' TERM; echo $$ > {job}; mv {job} {job}.pid; while :; do sleep 0.01; done")
+    yield job
 
 catch_signals()
-guarded(list, results_in_order(work, range(2), 2))
+guarded(list, map(list, in_order(range(2), work, 2)))
 """
 
 

@@ -28,15 +28,13 @@ def on_cluster(run: ConsoleRun) -> Iterator[None]:
     if given.dask is None:
         yield
         return
-    from tarkit.cluster.api import cluster_tasks
-    from tarkit.jobs.dask import parse_resources
+    from tarkit.jobs.dask import connect_cluster, parse_resources
 
-    with cluster_tasks(given.dask, parse_resources(given.dask_resources)) as tasks:
-        run.tasks = tasks
+    with connect_cluster(given.dask, parse_resources(given.dask_resources)) as run.executor:
         try:
             yield
         finally:
-            run.tasks = None
+            run.executor = None
 
 
 @dataclass(repr=False)
@@ -68,9 +66,7 @@ class SpillOptions:
 
         division = TaskDivision(parse_task_size(self.task_size))
         with on_cluster(run):
-            tasks, run.tasks = run.tasks, None
-            assert tasks is not None
-            write_ordered(data, target, run, tasks, self.spill, memory=_memory(), division=division)
+            write_ordered(data, target, run, self.spill, memory=_memory(), division=division)
 
 
 def _memory() -> int | None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tarkit.cli.command import AliasedChoice, Command, Option, common
 from tarkit.cli.console import ConsoleRun, current, make_bar
-from tarkit.cli.messages import bars, bars_hidden, say
+from tarkit.cli.messages import bars_hidden, say
 from tarkit.errors import TarkitError, Usage, printable, spell
 from tarkit.pipeline.arguments import parse_processes
 from tarkit.sizes import LONGEST
@@ -235,23 +234,11 @@ def _make_executor(run: ConsoleRun, total: int, given: JobOptions) -> JobExecuto
         from tarkit.jobs.dask import DaskExecutor, connect_cluster, parse_resources
 
         resources = parse_resources(given.dask_resources)
-        cluster = connect_cluster(given.dask, jobs=given.jobs, warn=run.warn)
-        return DaskExecutor(cluster, jobs=given.jobs, resources=resources, **settings)
+        cluster = connect_cluster(given.dask, resources, jobs=given.jobs, warn=run.warn)
+        return DaskExecutor(cluster, jobs=given.jobs, **settings)
     from tarkit.jobs.local import LocalExecutor
 
-    group = click.get_current_context().find_root().command
-    slots = min(parse_processes(given.jobs), max(1, total))
-    return LocalExecutor(slots, run=partial(_run_words, group), **settings)
-
-
-def _run_words(group: Any, words: Sequence[str]) -> int:
-    """Run a command line in a copy of this process, and return its status."""
-    bars.clear()
-    try:
-        group.main(words[1:], "tarkit")
-    except SystemExit as done:
-        return done.code if isinstance(done.code, int) else 1
-    return 0
+    return LocalExecutor(min(parse_processes(given.jobs), max(1, total)), **settings)
 
 
 def _relay(job: ValueJob, line: bytes) -> None:

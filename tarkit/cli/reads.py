@@ -8,82 +8,43 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.machinery import PathFinder, all_suffixes
-from typing import Any, NamedTuple
+from typing import Any
 
-import click
-
-from tarkit.cli.command import store_settings
-from tarkit.errors import Usage
+from tarkit.cli.lines import COLUMNS, FUNCTIONS, INPUTS, MAPS, READ, TarkitStep
 from tarkit.jobs.journal import UNKNOWN, FileStates, location_states, tree_states
 from tarkit.proc.child import is_file, split_spec
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location, expand_each, expand_inputs, file_location
 from tarkit.streams.text import split_column
 
-Fill = Callable[[str], str]
-
-FILES = ("classes", "from_plan", "manifest", "order_file")
-"""Parameters of options that name a file that is read; `manifest` is one in `check` alone."""
-COLUMNS = ("against", "join", "keys_from")
-"""Those that name a file, or `FILE:COLUMN`."""
-INPUTS = ("same_as",)
-"""Those that name inputs."""
-FUNCTIONS = ("init", "map_")
-"""Those that name a function of Python."""
-MAPS = ("map",)
-"""Those that name a file, or are JSON."""
-READ = (*FILES, *COLUMNS, *INPUTS, *FUNCTIONS, *MAPS)
-
 CLASSES = "classes.txt"  # beside an archive: what `--classes` is by default
 
 
-class Reads(NamedTuple):
-    """What a step reads.
+def states_of(steps: Sequence[TarkitStep], storages: Sequence[StoreOptions | None]) -> FileStates:
+    """Return the states of all that steps read.
 
-    Attributes:
-        name: the command.
-        params: the parameters of the command.
-        options: the words of its options, by parameter; None for a flag.
-        words: its other words.
-        storage: how it reaches URLs; None for the options of the process.
+    Args:
+        steps: the steps.
+        storages: how each of them reaches URLs, None for the options of the process.
     """
-
-    name: str
-    params: frozenset[str]
-    options: Sequence[tuple[str, str | None]]
-    words: Sequence[str]
-    storage: StoreOptions | None
-
-    def states(self, fill: Fill = str) -> FileStates:
-        """Return the state of all that the step reads; `fill` replaces the placeholders in a word."""
-        given: dict[str, list[str]] = {}
-        for name, word in self.options:
-            given.setdefault(name, []).append("" if word is None else fill(word))
-        return _of_command(self, [fill(word) for word in self.words], given) | self.option_states(fill)
-
-    def option_states(self, fill: Fill = str) -> FileStates:
-        """Return the state of what its options name alone."""
-        found: FileStates = {}
-        for name, word in self.options:
-            if word is not None and name in READ and (name != "manifest" or self.name == "check"):
-                found |= _of_option(name, fill(word), self.storage)
-        return found
+    states: FileStates = {}
+    for step, storage in zip(steps, storages, strict=True):
+        states |= _states(step, storage)
+    return states
 
 
-def step_reads(command: click.Command, written: Sequence[Any], words: Sequence[str]) -> Reads:
-    """Return what a command line that begins with a command of tarkit reads; `written` are its options."""
-    options = [(each.param.name or "", each.word) for each in written]
-    values = {name: True if word is None else word for name, word in options}
-    values["rewrite"] = tuple(word for name, word in options if name == "rewrite" and word)
-    params = frozenset(each.name or "" for each in command.params)
-    try:
-        storage = StoreOptions(**store_settings(values))
-    except (ValueError, Usage):  # the step fails, and says why
-        storage = StoreOptions()
-    return Reads(command.name or "", params, options, words, storage)
+def _states(step: TarkitStep, storage: StoreOptions | None) -> FileStates:
+    given: dict[str, list[str]] = {}
+    for option in step.options:
+        given.setdefault(option.name, []).append(option.word or "")
+    states = _of_command(step, given, storage)
+    for option in step.options:
+        if option.word is not None and option.name in READ and (option.name != "manifest" or step.name == "check"):
+            states |= _of_option(option.name, option.word, storage)
+    return states
 
 
 def _of_option(name: str, word: str, storage: StoreOptions | None) -> FileStates:
@@ -98,36 +59,40 @@ def _of_option(name: str, word: str, storage: StoreOptions | None) -> FileStates
     return location_states([file_location(word)], storage) if word else {}
 
 
-def _of_command(reads: Reads, words: Sequence[str], given: Mapping[str, Sequence[str]]) -> FileStates:
+def _of_command(step: TarkitStep, given: Mapping[str, Sequence[str]], storage: StoreOptions | None) -> FileStates:
     """Return the state of the inputs of a command."""
-    if reads.name == "create":
-        return _recipe_states(words, given, reads.storage)
-    if reads.name == "mix":
-        return _mix_states(words, reads.storage)
-    if reads.name == "shard":
-        return tree_states(words[0], reads.storage) if words else {"shard": UNKNOWN}
-    if reads.name == "get" and "field" not in given:
+    words = step.words
+    if step.name == "create":
+        return _recipe_states(words, given, storage)
+    if step.name == "mix":
+        return _mix_states(words, storage)
+    if step.name == "shard":
+        return tree_states(words[0], storage) if words else {"shard": UNKNOWN}
+    if step.name == "get" and "field" not in given:
         words = words[1:]
     lists = given.get("files_from", ())
     if "load" in given:
         words, lists = (), (*words, *lists)
-    if "words" not in reads.params or (reads.name == "check" and "manifest" in given and not words and not lists):
-        return {} if reads.name == "completion" else {reads.name: UNKNOWN}
-    return _input_states(reads, words, lists, "null" in given, "classes" in given)
+    params = {each.name for each in step.command.params}
+    if "words" not in params or (step.name == "check" and "manifest" in given and not words and not lists):
+        return {} if step.name == "completion" else {step.name: UNKNOWN}
+    return _input_states(words, lists, "null" in given, "classes" in params and "classes" not in given, storage)
 
 
-def _input_states(reads: Reads, words: Sequence[str], lists: Sequence[str], nul: bool, classes: bool) -> FileStates:
+def _input_states(
+    words: Sequence[str], lists: Sequence[str], nul: bool, classes: bool, storage: StoreOptions | None
+) -> FileStates:
     found: FileStates = {}
     for name in lists:
         listed = file_location(name)
         if listed.kind not in ("path", "url"):
             return {listed.name: UNKNOWN}
-    locations = expand_inputs(words, lists, nul, options=reads.storage)
-    if "classes" in reads.params and not classes:
+    locations = expand_inputs(words, lists, nul, options=storage)
+    if classes:
         places = dict.fromkeys(os.path.dirname(each.text) for each in locations if each.kind == "path")
         beside = [Location("path", os.path.join(place, CLASSES), os.path.join(place, CLASSES)) for place in places]
         found |= location_states(beside, None)
-    return found | location_states(locations, reads.storage)
+    return found | location_states(locations, storage)
 
 
 def _recipe_states(

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tarkit import errors
 from tarkit.cluster.call import PassRunner, TaskContext
 from tarkit.cluster.plan import MEMORY, TaskDivision, plan_ordering
 from tarkit.cluster.run import ClusterOutcome, order_on_cluster
 from tarkit.cluster.shared import new_spill
 from tarkit.errors import Usage, spell
-from tarkit.parallel import Tasks
 from tarkit.pipeline.arguments import check_at_least
 from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import Output, archives_output
@@ -33,33 +30,10 @@ if TYPE_CHECKING:
     from tarkit.shards.limits import SizeRule
 
 
-@contextmanager
-def cluster_tasks(address: Any, resources: Mapping[str, float] | None = None, jobs: int = 0) -> Iterator[Tasks]:
-    """Return what runs tasks on a cluster, for the time of `with`; see `jobs.dask.connect_cluster`."""
-    from tarkit.jobs.dask import connect_cluster
-
-    with connect_cluster(address, jobs=jobs) as cluster:
-        yield _ResourceTasks(cluster, resources)
-
-
-class _ResourceTasks:
-    """Tasks on a cluster, each of which takes the same resources of its worker."""
-
-    def __init__(self, cluster: Any, resources: Mapping[str, float] | None) -> None:
-        self._cluster = cluster
-        self._resources = resources
-
-    def run_tasks(self, function: Any, items: Any, /) -> Iterator[Any]:
-        """Yield the results in order."""
-        found: Iterator[Any] = self._cluster.run_tasks(function, items, resources=self._resources)
-        return found
-
-
 def write_ordered(
     data: Chain,
     output: Output | ShardsOutput,
     run: Run,
-    tasks: Tasks,
     spill: str,
     *,
     memory: int | None = None,
@@ -71,8 +45,7 @@ def write_ordered(
     Args:
         data: the dataset; one of its steps is the order.
         output: the output.
-        run: where problems and messages go.
-        tasks: what runs tasks.
+        run: where problems and messages go; its executor does the tasks.
         spill: a directory or URL for what tasks write for each other.
         memory: bytes that a task may hold.
         division: how large tasks are.
@@ -83,15 +56,9 @@ def write_ordered(
     if isinstance(output, ShardsOutput) and location.kind not in ("path", "url"):
         raise Usage(f"{location.name}: workers write files or objects, not to commands", "name shards or URLs")
     place = new_spill(spill, ordering.order.name, portable_options(storage) if scheme_of(spill) else None)
-    context = TaskContext(
-        place,
-        tuple(sorted(run.policy.allowed)),
-        tuple(sorted(run.policy.skipped)),
-        memory or MEMORY,
-        None if run.tmpdir is None else os.path.abspath(run.tmpdir),
-        errors.command_line,
-    )
-    return order_on_cluster(ordering, output, PassRunner(tasks, context, run), division or TaskDivision())
+    tmpdir = None if run.tmpdir is None else os.path.abspath(run.tmpdir)
+    runner = PassRunner(TaskContext(place, memory or MEMORY, tmpdir), run)
+    return order_on_cluster(ordering, output, runner, division or TaskDivision())
 
 
 def parse_task_size(text: str | int | None) -> int | None:
@@ -152,6 +119,8 @@ def write_on_cluster(
     >>> how = {"dask": "tcp://host:8786", "spill": "/shared/tmp"}
     >>> tarkit.write_on_cluster(data, "mixed-%03d.tar", count=2, **how)  # doctest: +SKIP
     """
+    from tarkit.jobs.dask import connect_cluster
+
     check_at_least(LEAST, memory=memory)
     options = parse_options(storage_options)
     run, name = data.new_run(), os.fspath(output)
@@ -162,12 +131,11 @@ def write_on_cluster(
         limits = Limits(count, None if size is None else parse_size(str(size)), size_rule)
         target = archives_output(name, compress, fsync, options=options)
         opened = ShardsOutput(target, [SeriesSpec("", parse_template(name))], limits, force=force)
-    with cluster_tasks(dask, resources) as tasks:
+    with connect_cluster(dask, resources) as run.executor:
         found = write_ordered(
             data,
             opened,
             run,
-            tasks,
             os.fspath(spill),
             memory=memory,
             division=TaskDivision(parse_task_size(task_size)),

@@ -11,13 +11,12 @@ from typing import NamedTuple
 from tarkit.cluster.call import TaskContext
 from tarkit.cluster.records import (
     GroupTable,
-    ListedSample,
     OrderedSample,
     order_name,
     read_sections,
-    sizes_name,
     unpack_keyed,
     unpack_listed,
+    weights_name,
 )
 from tarkit.cluster.shared import Blob
 from tarkit.pipeline.run import Run
@@ -33,59 +32,16 @@ _SEEN = Struct("<IQ")  # input, start
 class OrderItem(NamedTuple):
     """A span. With `joins` samples of one key that come one after the other become one.
 
-    With `sizes` those of the samples are written too, with `weighs` also their bytes of payload.
+    With `weights` those of the samples are written too, by which shards are cut.
     """
 
     span: int
     group_table: Blob
     joins: bool
-    sizes: bool
-    weighs: bool
+    weights: bool
 
     def __repr__(self) -> str:
         return f"range {self.span} of the order"
-
-
-class SpanSizes(NamedTuple):
-    """The sizes of the samples of a span, each with those joined to it, and their bytes of payload.
-
-    Attributes:
-        sizes: bytes of each sample.
-        contents: bytes of payload, if shards are cut by these.
-        records: the first record of each sample, if some have several.
-    """
-
-    sizes: array[int]
-    contents: array[int]
-    records: array[int]
-
-    @classmethod
-    def empty(cls) -> SpanSizes:
-        """Return the sizes of no sample."""
-        return cls(array("Q"), array("Q"), array("Q"))
-
-    def add(self, size: int, content: int, record: int, joined: bool) -> None:
-        """Add a record, which may be joined to the sample before it."""
-        if joined:
-            self.sizes[-1] += size
-            self.contents[-1] += content
-        else:
-            self.sizes.append(size)
-            self.contents.append(content)
-            self.records.append(record)
-
-    def pack(self, weighs: bool, joined: bool) -> bytes:
-        """Return the sizes as bytes; `joined` says whether a sample has several records."""
-        return self.sizes.tobytes() + self.contents.tobytes() * weighs + self.records.tobytes() * joined
-
-    @classmethod
-    def unpack(cls, data: bytes, samples: int, weighs: bool, joined: bool) -> SpanSizes:
-        """Return the sizes of so many samples; other arguments are as for `pack`."""
-        columns = [array("Q") for _ in range(3)]
-        wanted = [column for column, there in zip(columns, (True, weighs, joined), strict=True) if there]
-        for number, column in enumerate(wanted):
-            column.frombytes(memoryview(data)[8 * samples * number : 8 * samples * (number + 1)])
-        return cls(*columns)
 
 
 class KeyPlace(NamedTuple):
@@ -105,9 +61,9 @@ class SpanFigures:
         samples, records: how many samples it has, and records, of which some may be joined.
         bytes: those of all records.
         first, last: the first and the last key.
-        adjacent: how many samples have the key of the one before them.
-        shown: the first of these.
-        sizes: the file with the sizes of the samples, if it is asked for.
+        shown: the first samples that have the key of the one before them.
+        weights: the file with the weights of the samples, each with those joined to it, and if some have several
+            records with the first record of each; if it is asked for.
     """
 
     samples: int = 0
@@ -115,9 +71,8 @@ class SpanFigures:
     bytes: int = 0
     first: KeyPlace | None = None
     last: KeyPlace | None = None
-    adjacent: int = 0
     shown: list[KeyPlace] = field(default_factory=list)
-    sizes: Blob | None = None
+    weights: Blob | None = None
 
 
 def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
@@ -130,7 +85,7 @@ def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
             for each in unpack_listed(section):
                 yield each.rank, _PLACED.pack(each.input, group, each.start) + each._replace(rank=b"").pack()
 
-    sizes = SpanSizes.empty()
+    weights, records = array("Q"), array("Q")
     pieces: list[bytes] = []
     waiting = 0
     last: KeyPlace | None = None
@@ -140,35 +95,31 @@ def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
             (sample,) = unpack_listed(record[_PLACED.size :])
             place = KeyPlace(sample.key, number, start, number if last is None else last.input)
             again = last is not None and last.key == sample.key
-            if item.sizes:
-                sizes.add(sample.size, sample.content, figures.records, again and item.joins)
-            _count(figures, sample, place, again and item.joins)
-            if again and not item.joins:
-                figures.adjacent += 1
-                figures.shown += [place] if len(figures.shown) < SHOWN else []
+            joined = again and item.joins
+            if item.weights and joined:
+                weights[-1] += sample.weight
+            elif item.weights:
+                weights.append(sample.weight)
+                records.append(figures.records)
+            figures.first = figures.first or place
+            figures.samples += not joined
+            figures.records += 1
+            figures.bytes += sample.size
+            if again and not joined and len(figures.shown) < SHOWN:
+                figures.shown.append(place)
             last = place
-            pieces.append(_ordered(sample, group, again and item.joins).pack(item.span))
+            ordered = OrderedSample(joined, group, len(sample.key), sample.offset, sample.size, sample.digest)
+            pieces.append(ordered.pack(item.span))
             waiting += len(pieces[-1])
             if waiting > GATHERED:
                 sink.write(b"".join(pieces))
                 pieces, waiting = [], 0
         sink.write(b"".join(pieces))
     figures.last = last
-    if item.sizes:
-        joined = figures.records > figures.samples
-        figures.sizes = spill.put(sizes_name(item.span), sizes.pack(item.weighs, joined))
+    if item.weights:
+        columns = weights.tobytes() + (records.tobytes() if figures.records > figures.samples else b"")
+        figures.weights = spill.put(weights_name(item.span), columns)
     return figures
-
-
-def _count(figures: SpanFigures, sample: ListedSample, place: KeyPlace, joined: bool) -> None:
-    figures.first = figures.first or place
-    figures.samples += not joined
-    figures.records += 1
-    figures.bytes += sample.size
-
-
-def _ordered(sample: ListedSample, group: int, joined: bool) -> OrderedSample:
-    return OrderedSample(joined, group, len(sample.key), sample.offset, sample.size, sample.content, sample.digest)
 
 
 class KeysItem(NamedTuple):

@@ -7,7 +7,7 @@
   then one section for each span; then the keys, a section for each key part. At the end is a table of the sections.
 - `groups`: of each group, where its table of sections begins, and whether it has strays.
 - `order-N`, of each span: records of fixed length for its samples in their order, with the places of their bytes.
-- `sizes-N`, of each span: the sizes of its samples, where shards are cut by them.
+- `weights-N`, of each span: the weights of its samples, where shards are cut by them: lengths in a tar, or payload.
 - `claim-N`, of each task of write: it has begun to write its shards, and may replace those of these names.
 - `piece-N`, of each task of write: its part of an output that is one archive.
 
@@ -28,9 +28,9 @@ from tarkit.streams.sink import Sink
 DIGEST = 16  # bytes of SHA-256 that are kept
 KEY_SIZE = Struct("<I")  # before each sample in a data file
 _SECTION = Struct("<QQQI")  # offset, length, count and CRC-32 of a section
-_LISTED = Struct("<IIIQQQQ16s")  # lengths of rank and key; input, start, offset, size, content, digest
+_LISTED = Struct("<IIIQQQQ16s")  # lengths of rank and key; input, start, offset, size, weight, digest
 _KEYED = Struct("<IIQ")  # length of the key; input, start
-_ORDERED = Struct("<?IIQQQ16s")
+_ORDERED = Struct("<?IIQQ16s")
 _CHECK = Struct("<I")
 
 SECTION_SIZE = _SECTION.size + _CHECK.size
@@ -53,9 +53,9 @@ def order_name(span: int) -> str:
     return f"order-{span:07d}"
 
 
-def sizes_name(span: int) -> str:
-    """Return the name of the file with the sizes of the samples of a span."""
-    return f"sizes-{span:07d}"
+def weights_name(span: int) -> str:
+    """Return the name of the file with the weights of the samples of a span."""
+    return f"weights-{span:07d}"
 
 
 def claim_name(number: int) -> str:
@@ -85,7 +85,7 @@ class ListedSample(NamedTuple):
         rank, key: bytes that say where it stands in the order; its key.
         input, start: the number of its input, and where it begins there.
         offset, size, digest: of its bytes in the data file; `offset` is that of the length of its key.
-        content: bytes of payload.
+        weight: bytes by which shards are cut: its size, or its payload.
     """
 
     rank: bytes
@@ -94,7 +94,7 @@ class ListedSample(NamedTuple):
     start: int
     offset: int
     size: int
-    content: int
+    weight: int
     digest: bytes
 
     def pack(self) -> bytes:
@@ -133,7 +133,6 @@ class OrderedSample(NamedTuple):
         joined: whether it is joined to the one before it.
         group: the group of inputs whose data file has its bytes.
         key_size, offset, size, digest: of these bytes.
-        content: bytes of payload.
     """
 
     joined: bool
@@ -141,7 +140,6 @@ class OrderedSample(NamedTuple):
     key_size: int
     offset: int
     size: int
-    content: int
     digest: bytes
 
     def pack(self, span: int) -> bytes:

@@ -4,12 +4,13 @@
 2. scatter: sort each group of inputs, so that the samples of each span are neighbours in its file
    (`scatter.scatter_group`).
 3. order: merge the lists of all groups for each span (`merge.order_span`); compare keys (`merge.compare_keys`).
-4. cut: find where shards begin (`cut.cut_span`); without tasks where the numbers of samples say it.
-5. write: read the blocks of some shards, and write these (`write.write_samples`).
+4. write: read the blocks of some shards, and write these (`write.write_samples`). Where shards begin, the client finds
+   before (`cut.find_starts`).
 
 The order and the bytes are those of `sorting.order.Order` on one machine. Through the client go figures of inputs,
-groups, spans and shards, and none of samples. Only where the output is one archive, its bytes go through the client: it
-reads the pieces that tasks have written to the spill, and writes them one after the other.
+groups, spans and shards. Where shards are cut by their size, the sizes of samples do as well; where the output is one
+archive, its bytes: the client reads the pieces that tasks have written to the spill, and writes them one after the
+other.
 
 Words of this package:
 
@@ -138,11 +139,6 @@ class _OrderingRun:
         """The limits of shards; None for one archive."""
         return self.output.limits if isinstance(self.output, ShardsOutput) else None
 
-    @property
-    def _weighs(self) -> bool:
-        """Whether shards close by their bytes of payload."""
-        return self._limits is not None and self._limits.size is not None and self._limits.rule == "content"
-
     # ---- The passes
 
     def _scan(self) -> None:
@@ -183,7 +179,7 @@ class _OrderingRun:
                     firsts[stop] - firsts[start],
                     stored,
                     self.key_parts,
-                    self._weighs,
+                    self._limits is not None and self._limits.size is not None and self._limits.rule == "content",
                 )
 
         for found in self._timed("scatter", len(groups), self.runner.results(scatter_group, items())):
@@ -194,8 +190,8 @@ class _OrderingRun:
 
     def _order(self, group_table: Blob) -> None:
         joins, limits = self.ordering.joins, self._limits
-        sizes = joins or (limits is not None and limits.size is not None)
-        items = (OrderItem(span, group_table, joins, sizes, self._weighs) for span in range(self.span_count))
+        weights = joins or (limits is not None and limits.size is not None)
+        items = (OrderItem(span, group_table, joins, weights) for span in range(self.span_count))
         for found in self._timed("order", self.span_count, self.runner.results(order_span, items)):
             self.spans.append(found)
         records = sum(span.records for span in self.spans)
@@ -244,8 +240,7 @@ class _OrderingRun:
     def _write(self, group_table: Blob) -> None:
         limits = self._limits or self._pieces()
         samples = sum(span.samples for span in self.spans)
-        ahead = (self.strays.size, self.strays.content)
-        starts = find_starts(self.runner, self.spans, limits, ahead)
+        starts = find_starts(self.spill, self.spans, limits, self.strays.weight)
         target = self._series(len(starts)) if isinstance(self.output, ShardsOutput) else None
         items = list(self._write_items(starts, samples, group_table, target))
         if isinstance(self.output, ShardsOutput):

@@ -49,7 +49,7 @@ class ScatterItem(NamedTuple):
         start, samples: how many samples all groups before have, and how many this one has.
         bounds: the first ranks of all spans but the first.
         key_parts: into how many the keys are divided; 0 where they are not compared.
-        weighs: whether the bytes of payload are counted, for shards that close by them: headers are read again for it.
+        payload: whether the weight of a sample is its payload, for which headers are read again; else its size.
     """
 
     group: int
@@ -63,7 +63,7 @@ class ScatterItem(NamedTuple):
     samples: int
     bounds: Blob
     key_parts: int
-    weighs: bool
+    payload: bool
 
     def __repr__(self) -> str:
         return f"group {self.group}, {describe(self.locations)}"
@@ -73,26 +73,26 @@ class ScatterItem(NamedTuple):
 class SampleSums:
     """Sums over samples that must be the same wherever the samples are: their number, bytes and fingerprint.
 
-    `content` counts bytes of payload; it is no part of the comparison.
+    `weight` is that by which shards are cut; it is no part of the comparison.
     """
 
     samples: int = 0
     size: int = 0
-    content: int = 0
+    weight: int = 0
     fingerprint: int = 0
 
-    def add(self, size: int, content: int, digest: bytes) -> None:
+    def add(self, size: int, weight: int, digest: bytes) -> None:
         """Add a sample."""
         self.samples += 1
         self.size += size
-        self.content += content
+        self.weight += weight
         self.fingerprint = add_digest(self.fingerprint, digest)
 
     def merge(self, other: SampleSums) -> None:
         """Add the sums of other samples."""
         self.samples += other.samples
         self.size += other.size
-        self.content += other.content
+        self.weight += other.weight
         self.fingerprint = add_digest(self.fingerprint, other.fingerprint.to_bytes(16, "big"))
 
     def same(self, other: SampleSums) -> bool:
@@ -247,16 +247,17 @@ class _Scattering:
         return GroupFigures(sums, strays, sorter.joined, sorter.left_out, dropped, self.sections.length)
 
     def _add(self, sample: TarSample, sums: SampleSums, strays: SampleSums) -> None:
-        content = sample.content if self.item.weighs else 0
+        content = sample.content if self.item.payload else None
         offset, size, digest = self.file.add(sample)
+        weight = size if content is None else content
         if sample.key is None:
-            strays.add(size, content, digest)
-            self.sections.add(0, ListedSample(b"", b"", 0, sample.start, offset, size, content, digest).pack())
+            strays.add(size, weight, digest)
+            self.sections.add(0, ListedSample(b"", b"", 0, sample.start, offset, size, weight, digest).pack())
             return
         assert self.order.sorted is not None
         rank, number = self.order.sorted.current_rank, self.inputs[sample.source.name]
-        sums.add(size, content, digest)
-        record = ListedSample(rank, sample.key, number, sample.start, offset, size, content, digest)
+        sums.add(size, weight, digest)
+        record = ListedSample(rank, sample.key, number, sample.start, offset, size, weight, digest)
         self.sections.add(1 + bisect_right(self.bounds, rank), record.pack())
         self._add_key(sample)
 

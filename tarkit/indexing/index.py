@@ -213,7 +213,7 @@ class ShardIndexes:
 
     def _sent(self, tasks: list[IndexTask]) -> list[IndexTask]:
         """Return the tasks as those find their files that do them."""
-        if self.run.tasks is None:
+        if self.run.executor is None:
             return tasks
         return [
             task._replace(location=self.run.sent(task.location), files=[file.sent() for file in task.files])

@@ -7,6 +7,7 @@ business, as on one machine.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import queue
@@ -15,27 +16,27 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count, islice
 from typing import Any, NamedTuple
 
+from tarkit import errors
 from tarkit.errors import MissingLibrary, TarkitError, Usage, printable, show, spell
+from tarkit.jobs.calls import PickledCall
 from tarkit.jobs.dask_worker import (
     DRAIN,
-    PYTHON_VERSION,
     TARKIT_VERSION,
     WorkerMismatch,
-    mismatch,
-    no_directory,
-    other_python,
     pickled,
     run_on_worker,
     wait_for_end,
 )
-from tarkit.jobs.job import JobOutcome, PickledCall, Relay, ValueJob
+from tarkit.jobs.job import JobOutcome, Relay, ValueJob
 from tarkit.pipeline.arguments import parse_processes
 from tarkit.streams.command import DEVNULL
+from tarkit.streams.location import Location
 from tarkit.streams.process import Program
 from tarkit.streams.tempfile import TemporaryFile
 
@@ -50,11 +51,6 @@ WINDOW = 16  # tasks for each thread that are submitted, or done before their tu
 # Text in place of a function of tarkit: a worker without tarkit would end when it is sent one, and the scheduler need
 # not have tarkit.
 RUN = "__import__('importlib').import_module('tarkit.jobs.dask_worker').run_pickled(data)"
-LOOK = (
-    "(__import__('tarkit').__version__, '.'.join(__import__('platform').python_version_tuple()[:2]),"
-    " __import__('os').path.isdir(directory))"
-)
-
 Resources = Mapping[str, float]
 """What a job takes of a worker, such as `{"GPU": 1}`."""
 
@@ -73,11 +69,18 @@ def parse_resources(words: Iterable[str]) -> dict[str, float]:
     return found
 
 
-def connect_cluster(address: Any, *, jobs: int = 0, warn: Callable[[str], None] = lambda text: None) -> Cluster:
+def connect_cluster(
+    address: Any,
+    resources: Resources | None = None,
+    *,
+    jobs: int = 0,
+    warn: Callable[[str], None] = lambda text: None,
+) -> Cluster:
     """Connect to a cluster.
 
     Args:
         address: of a scheduler, such as `tcp://host:8786`; `"local"` starts workers here; or a `distributed.Client`.
+        resources: what a job takes of a worker.
         jobs: how many workers are started here; 0 is one per CPU.
         warn: called with a text while there are no workers.
 
@@ -94,9 +97,9 @@ def connect_cluster(address: Any, *, jobs: int = 0, warn: Callable[[str], None] 
     if isinstance(address, Client):
         if address.asynchronous:
             raise Usage("dask=Client(asynchronous=True): expected a client that is not asynchronous")
-        return Cluster(address, str(address.scheduler_info(n_workers=1)["address"]), warn=warn).checked()
+        return Cluster(address, str(address.scheduler_info(n_workers=1)["address"]), resources, warn=warn)
     if address == "local":
-        return _start_here(parse_processes(jobs), warn)
+        return _start_here(parse_processes(jobs), resources, warn)
     if not isinstance(address, str) or not address.strip():
         raise Usage(f"{spell('dask')} {address!r}: expected the address of a scheduler", "tcp://HOST:8786, or local")
     try:
@@ -106,10 +109,10 @@ def connect_cluster(address: Any, *, jobs: int = 0, warn: Callable[[str], None] 
         said = str(error) if not isinstance(error, OSError) else f"no scheduler answers within {limit}"
         hint = "dask scheduler prints its address, such as tcp://HOST:8786"
         raise TarkitError(f"{spell('dask')} {address}: {said}", hint) from error
-    return Cluster(client, address, [], warn).checked()
+    return Cluster(client, address, resources, [], warn)
 
 
-def _start_here(workers: int, warn: Callable[[str], None]) -> Cluster:
+def _start_here(workers: int, resources: Resources | None, warn: Callable[[str], None]) -> Cluster:
     """Start a scheduler in this process, and workers as a program: they do not import the caller's script again."""
     from distributed import Client, LocalCluster
 
@@ -118,7 +121,8 @@ def _start_here(workers: int, warn: Callable[[str], None]) -> Cluster:
     main = f"import sys; sys.path[:] = {sys.path!r}; from dask.__main__ import main; main()"
     words = (sys.executable, "-P", "-c", main, "worker", local.scheduler_address, *options)
     program = Program(words, stdout=DEVNULL, stderr=DEVNULL)
-    cluster = Cluster(Client(local, set_as_default=False), "local", [program.end, local.close], warn)
+    client = Client(local, set_as_default=False)
+    cluster = Cluster(client, "local", resources, [program.end, local.close], warn)
     try:
         cluster.client.wait_for_workers(workers, timeout=START)
     except BaseException as error:
@@ -126,7 +130,7 @@ def _start_here(workers: int, warn: Callable[[str], None]) -> Cluster:
         if isinstance(error, TimeoutError):
             raise TarkitError(f"{spell('dask', 'local')}: the workers do not start within {START} s") from None
         raise
-    return cluster.checked()
+    return cluster
 
 
 class Cluster:
@@ -135,6 +139,7 @@ class Cluster:
     Args:
         client: the client of Dask.
         address: for messages.
+        resources: what a job takes of a worker.
         owned: is called after the client has been closed; None: the client belongs to the caller.
         warn: called with a text while there are no workers.
     """
@@ -143,11 +148,13 @@ class Cluster:
         self,
         client: Any,
         address: str,
+        resources: Resources | None = None,
         owned: Sequence[Callable[[], object]] | None = None,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.client = client
         self.address = address
+        self.resources = dict(resources or {})
         self._owned = owned
         self._warn = warn
         self._alone: float | None = None  # since when there are no workers
@@ -165,38 +172,7 @@ class Cluster:
             for end in self._owned:
                 end()
 
-    def checked(self) -> Cluster:
-        """Return this cluster if all workers that it has now have this version of tarkit; else close it and raise."""
-        try:
-            self.check()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def check(self, directory: str | None = None, calls: bool = False) -> None:
-        """Raise WorkerMismatch if a worker, of those that there are now, cannot do the work.
-
-        Args:
-            directory: each must have this directory.
-            calls: whether they are sent functions of the caller, which other versions of Python cannot read.
-        """
-        with self.explaining_loss():
-            looks = self.client.run(eval, LOOK, {"directory": directory or "/"}, on_error="return")
-        for address, found in looks.items():
-            place = f"the worker {address}"
-            if isinstance(found, ImportError):
-                raise WorkerMismatch(f"{place} has no tarkit: {found}", f"there: pip install tarkit=={TARKIT_VERSION}")
-            if isinstance(found, Exception):
-                continue  # it is gone
-            if found[0] != TARKIT_VERSION:
-                raise WorkerMismatch(*mismatch(place, found[0], TARKIT_VERSION))
-            if calls and found[1] != PYTHON_VERSION:
-                raise WorkerMismatch(*other_python(place, found[1], PYTHON_VERSION))
-            if not found[2]:
-                raise WorkerMismatch(*no_directory(place, directory or "/"))
-
-    def slots(self, resources: Resources | None = None) -> int:
+    def slots(self) -> int:
         """Return how many jobs the workers that there are now do at a time.
 
         Raises:
@@ -204,13 +180,13 @@ class Cluster:
         """
         with self.explaining_loss():
             workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        needed = dict(resources or {})
         total = 0
-        for each in workers:
-            offers = each.get("resources") or {}
-            total += int(min([each["nthreads"], *(offers.get(name, 0) // need for name, need in needed.items())]))
-        if workers and not total and needed:
-            wanted = ",".join(f"{name}={need:g}" for name, need in needed.items())
+        for worker in workers:
+            offers = worker.get("resources") or {}
+            shares = (offers.get(name, 0) // need for name, need in self.resources.items())
+            total += int(min([worker["nthreads"], *shares]))
+        if workers and not total and self.resources:
+            wanted = ",".join(f"{name}={need:g}" for name, need in self.resources.items())
             raise Usage(
                 f"{spell('dask_resources')} {wanted}: no worker of {self.address} has this",
                 f"workers are started with what they have: dask worker ADDRESS --resources {wanted}",
@@ -229,106 +205,79 @@ class Cluster:
             self._alone = float("inf")
             self._warn(f"{self.address} has no workers: the work waits for them")
 
-    def submit(
-        self,
-        function: Callable[..., Any],
-        arguments: Sequence[Any],
-        key: str,
-        resources: Resources | None = None,
-        calls: bool = False,
-    ) -> Any:
+    def submit(self, function: Callable[..., Any], arguments: Sequence[Any], key: str, calls: bool) -> Any:
         """Submit one call of a function of tarkit, and return its future.
 
         Args:
             function: the function.
             arguments: its arguments.
             key: the name of the task.
-            resources: what it takes of a worker.
             calls: whether a function of the caller is in the arguments.
         """
-        given = {"data": pickled(pickle.dumps((function, tuple(arguments))), calls)}
+        sent = {"data": pickled(pickle.dumps((function, tuple(arguments))), calls)}
         with self.explaining_loss():
-            return self.client.submit(eval, RUN, given, key=key, pure=False, resources=dict(resources or {}) or None)
+            return self.client.submit(eval, RUN, sent, key=key, pure=False, resources=self.resources or None)
 
-    def run_tasks(
-        self,
-        function: Callable[[Any], Any],
-        items: Iterable[Any],
-        *,
-        retries: int = 0,
-        resources: Resources | None = None,
-    ) -> Iterator[Any]:
-        """Call a function for each item, on the workers, and yield the results in the order of the items.
+    def in_order(self, work: Callable[[Any], Iterator[Any]], jobs: Iterable[Any], /) -> Iterator[Iterator[Any]]:
+        """Yield an iterator over the results of `work` for each job, in order; see `parallel.OrderedExecutor`.
 
-        A task runs in a thread of a worker, in the directory of the worker: paths in items are absolute. One that runs
-        is not ended when this process ends. Only a few tasks for each thread are submitted at a time, and what is done
-        is released.
+        A job runs in a thread of a worker, in the directory of the worker: its paths are absolute. One that runs is not
+        ended when this process ends. Only a few jobs for each thread are submitted at a time, and what is done is
+        released.
 
         Args:
-            function: a function at the top of a module that the workers have, or another that cloudpickle takes.
-            items: are taken when there is room.
-            retries: how often a task that raised is tried again; lost workers do not count.
-            resources: what a task takes of a worker.
+            work: a function at the top of a module that the workers have, or another that cloudpickle takes.
+            jobs: are taken when there is room.
 
         Raises:
-            TarkitError: a task raised; an error that is no TarkitError is told with the item.
+            TarkitError: an error of a job that is neither TarkitError nor OSError, told with the name of the job.
         """
-        run, numbers, todo = uuid.uuid4().hex, count(), iter(items)
-        pending: deque[tuple[Any, Any]] = deque()  # items and their futures
+        run, numbers, todo = uuid.uuid4().hex, count(), iter(jobs)
+        pending: deque[tuple[str, Any]] = deque()  # names of jobs and their futures
         looked, room = -REFRESH, 0
-        settings = {"retries": retries, "resources": dict(resources or {}) or None}
-        packed = _packed(function)
+        packed = _packed(partial(_do_job, work, errors.command_line))
         try:
             while True:
                 if time.monotonic() - looked >= REFRESH:
-                    looked, room = time.monotonic(), WINDOW * (self.slots(resources) or FEWEST)
+                    looked, room = time.monotonic(), WINDOW * (self.slots() or FEWEST)
                 if 2 * len(pending) <= room and (batch := list(islice(todo, room - len(pending)))):
                     keys = [f"tarkit-task-{run}-{next(numbers)}" for _ in batch]
-                    data = [{"data": pickled(pickle.dumps((_call, (packed, item))))} for item in batch]
+                    data = [{"data": pickled(pickle.dumps((_call, (packed, job))))} for job in batch]
+                    how = {"pure": False, "resources": self.resources or None}
                     with self.explaining_loss():
-                        futures = self.client.map(eval, [RUN] * len(batch), data, key=keys, pure=False, **settings)
-                    pending.extend(zip(batch, futures, strict=True))
+                        futures = self.client.map(eval, [RUN] * len(batch), data, key=keys, **how)
+                    pending.extend(zip(map(_name_of, batch), futures, strict=True))
                 if not pending:
                     return
                 try:
                     pending[0][1].exception(timeout=REFRESH)  # or None, once it is over
                 except TimeoutError:
                     continue
-                yield from self._results(pending)
+                yield from map(_until_error, self._results(pending))
         finally:
             if pending and self.client.status == "running":
                 self.client.cancel([future for _, future in pending])
 
-    def _results(self, pending: deque[tuple[Any, Any]]) -> list[Any]:
+    def _results(self, pending: deque[tuple[str, Any]]) -> list[Any]:
         """Take the first tasks, which are done, and return their results."""
         ready = [pending.popleft()]
         while pending and pending[0][1].status == "finished":
             ready.append(pending.popleft())
-        items = {future.key: item for item, future in ready}
-        return self.gather([future for _, future in ready], lambda future: self._result(items[future.key], future))
+        if ready[0][1].status == "finished":
+            with suppress(Exception):  # a worker was lost together with a result
+                results: list[Any] = self.client.gather([future for _, future in ready])
+                return results
+        return [self._result(name, future) for name, future in ready]
 
-    def gather(self, futures: Sequence[Any], single: Callable[[Any], Any]) -> list[Any]:
-        """Return the results of futures that are done, together; if one has none, that of each future by `single`."""
-        if futures and all(future.status == "finished" for future in futures):
-            try:
-                found: list[Any] = self.client.gather(futures)
-                return found
-            except Exception:
-                pass  # a worker was lost together with a result
-        return [single(future) for future in futures]
-
-    def _result(self, item: Any, future: Any) -> Any:
+    def _result(self, name: str, future: Any) -> Any:
         from distributed import CancelledError
 
         try:
             return future.result()
-        except (TarkitError, CancelledError) as error:
-            if isinstance(error, TarkitError):
-                error.add_note(f"item: {item}")
-                raise
+        except CancelledError as error:
             raise self.lost() from error
         except Exception as error:
-            raise self.explained(error) or TarkitError(f"{item}: {type(error).__name__}: {error}") from error
+            raise self.explained(error) or TarkitError(f"{name}: {type(error).__name__}: {error}") from error
 
     def lost(self) -> TarkitError:
         """Return the error for a connection that was lost."""
@@ -351,12 +300,8 @@ class Cluster:
         if isinstance(error, WorkerMismatch):
             return error
         if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "tarkit":
-            try:
-                self.check()
-            except TarkitError as found:
-                return found
             hint = f"there: pip install tarkit=={TARKIT_VERSION}"
-            return TarkitError(f"a worker of {self.address} has no tarkit", hint)
+            return TarkitError(f"a worker of {self.address} has no tarkit: {error}", hint)
         return None
 
 
@@ -371,8 +316,35 @@ def _packed(function: Callable[..., Any]) -> bytes:
     return data
 
 
-def _call(function: bytes, item: Any) -> Any:
-    return pickle.loads(function)(item)
+def _call(function: bytes, job: Any) -> Any:
+    return pickle.loads(function)(job)
+
+
+def _name_of(job: Any) -> str:
+    """Return the name of a job for messages: that of its input, without secrets."""
+    parts = (job,) if isinstance(job, Location) or not isinstance(job, tuple) else job
+    return next((part.name for part in parts if isinstance(part, Location)), str(job))
+
+
+def _do_job(
+    work: Callable[[Any], Iterator[Any]], command_line: bool, job: Any
+) -> tuple[list[Any], TarkitError | OSError | None]:
+    """Do a job on a worker; return its results, and the error that ended it."""
+    errors.command_line = command_line
+    results: list[Any] = []
+    try:
+        results.extend(work(job))
+    except (TarkitError, OSError) as error:
+        return results, error
+    return results, None
+
+
+def _until_error(found: tuple[list[Any], TarkitError | OSError | None]) -> Iterator[Any]:
+    """Yield the results of a job; raise the error that ended it."""
+    results, error = found
+    yield from results
+    if error is not None:
+        raise error
 
 
 class _Submitted(NamedTuple):
@@ -388,7 +360,6 @@ class DaskExecutor:
         cluster: the cluster.
         jobs: how many are submitted at a time; 0 is two for each thread of the workers.
         timeout: seconds after which a job is ended.
-        resources: what a job takes of a worker.
         relay: called with each line that a job has written to stderr, when it has ended.
         tmpdir: directory of temporary files here.
 
@@ -400,23 +371,20 @@ class DaskExecutor:
         self,
         cluster: Cluster,
         *,
-        jobs: int = 0,
+        jobs: int,
         timeout: float | None = None,
-        resources: Resources | None = None,
-        relay: Relay | None = None,
-        tmpdir: str | None = None,
+        relay: Relay,
+        tmpdir: str | None,
     ) -> None:
         self._cluster = cluster
         self._jobs = 0 if cluster.address == "local" else jobs  # there are as many workers
         self._timeout = timeout
-        self._resources = resources
-        self._relay = relay or (lambda job, line: None)
+        self._relay = relay
         self._tmpdir = tmpdir
         self._run = uuid.uuid4().hex
         self._directory = os.getcwd()
         self._futures: dict[Any, _Submitted] = {}
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._checked: set[bool] = set()
         self._numbers = count()
         try:
             self._look()
@@ -427,19 +395,15 @@ class DaskExecutor:
     def _look(self) -> None:
         """Look how many workers there are."""
         self._looked = time.monotonic()
-        threads = self._cluster.slots(self._resources)
+        threads = self._cluster.slots()
         self.slots = self._jobs or AHEAD * (threads or FEWEST)
 
     def submit(self, job: ValueJob, attempt: int) -> None:
         """Submit a job. A call is pickled."""
-        calls = job.call is not None
-        if calls not in self._checked:
-            self._cluster.check(self._directory, calls)
-            self._checked.add(calls)
         sent = replace(job, reads=None, call=None if job.call is None else PickledCall(_packed(job.call)))
         key = f"tarkit-job-{self._run}-{next(self._numbers)}"
         arguments = (self._run, sent, self._timeout, attempt, self._directory)
-        future = self._cluster.submit(run_on_worker, arguments, key, self._resources, calls)
+        future = self._cluster.submit(run_on_worker, arguments, key, job.call is not None)
         self._futures[future.key] = _Submitted(future, job, attempt)
         future.add_done_callback(self._done.put)
 
@@ -448,30 +412,26 @@ class DaskExecutor:
         if time.monotonic() - self._looked >= REFRESH:
             self._look()
         futures = []
-        try:
+        with suppress(queue.Empty):
             futures.append(self._done.get(timeout=seconds))
             while True:
                 futures.append(self._done.get_nowait())
-        except queue.Empty:
-            pass
-        known = [future for future in futures if future.key in self._futures]
-        results = self._cluster.gather(known, _returned_or_raised)
-        return [self._ended(future, result) for future, result in zip(known, results, strict=True)]
+        return [self._ended(future) for future in futures if future.key in self._futures]
 
-    def _ended(self, future: Any, result: Any) -> tuple[ValueJob, JobOutcome]:
+    def _ended(self, future: Any) -> tuple[ValueJob, JobOutcome]:
         from distributed import CancelledError
 
         _, job, attempt = self._futures.pop(future.key)
+        try:
+            outcome, said = future.result()
+        except (CancelledError, asyncio.CancelledError) as error:
+            raise self._cluster.lost() from error
+        except Exception as error:
+            if explained := self._cluster.explained(error):
+                raise explained from error
+            tail = _tail(error)
+            outcome, said = JobOutcome(1, attempt=attempt, host="", tail=tail), tail.encode().splitlines()
         future.release()
-        if isinstance(result, CancelledError):
-            raise self._cluster.lost()
-        if isinstance(result, Exception):
-            if error := self._cluster.explained(result):
-                raise error from result
-            tail = _tail(result)
-            self._relay(job, tail.encode("utf-8", "backslashreplace"))
-            return job, JobOutcome(1, attempt=attempt, host="", tail=tail)
-        outcome, said = result
         for line in said:
             self._relay(job, line)
         if isinstance(outcome.output, bytes) and len(outcome.output) > SMALL:
@@ -498,18 +458,6 @@ class DaskExecutor:
         """End all jobs that run, and the connection."""
         self.cancel()
         self._cluster.close()
-
-
-def _returned_or_raised(future: Any) -> Any:
-    """Return what a job has returned, or raised."""
-    try:
-        return future.result()
-    except Exception as error:
-        return error
-    except BaseException as error:
-        if type(error).__name__ == "CancelledError":  # of concurrent.futures, or of asyncio
-            return error
-        raise
 
 
 def _tail(error: Exception) -> str:

@@ -19,8 +19,11 @@ from typing import Any
 
 from tarkit.errors import TarkitError
 from tarkit.jobs.guard import ProcessGuard
-from tarkit.jobs.job import JobOutcome, RunningJob, ValueJob, run_job
+from tarkit.jobs.job import JobOutcome, ValueJob
+from tarkit.jobs.process import run_job
+from tarkit.streams.tempfile import TemporaryFile
 
+STDOUT_LIMIT = 1 << 26  # bytes of a job's stdout that are sent to the client
 SAID = 1 << 20  # bytes of a job's stderr that are sent to the client
 DRAIN = 5.0  # seconds that jobs have to end
 PYTHON_VERSION = ".".join(platform.python_version_tuple()[:2])
@@ -48,9 +51,11 @@ def run_pickled(data: bytes) -> Any:
     """
     version, python, task = pickle.loads(data)
     if version != TARKIT_VERSION:
-        raise WorkerMismatch(*mismatch(_place(), TARKIT_VERSION, version))
+        what = f"{_place()} has tarkit {TARKIT_VERSION}, and this is {version}"
+        raise WorkerMismatch(what, f"there: pip install tarkit=={version}")
     if python not in (None, PYTHON_VERSION):
-        raise WorkerMismatch(*other_python(_place(), PYTHON_VERSION, python))
+        what = f"{_place()} has Python {PYTHON_VERSION}, and this is {python}: it cannot read the function"
+        raise WorkerMismatch(what, "the same Python there and here, or command lines in place of a function")
     function, arguments = pickle.loads(task)
     return function(*arguments)
 
@@ -63,19 +68,6 @@ def pickled(task: bytes, calls: bool = False) -> bytes:
         calls: whether there are functions of the caller in it, which another version of Python cannot read.
     """
     return pickle.dumps((TARKIT_VERSION, PYTHON_VERSION if calls else None, task))
-
-
-def mismatch(place: str, found: str, wanted: str) -> tuple[str, str]:
-    """Return the message and the hint for a worker that has another version of tarkit."""
-    return f"{place} has tarkit {found}, and this is {wanted}", f"there: pip install tarkit=={wanted}"
-
-
-def other_python(place: str, found: str, wanted: str) -> tuple[str, str]:
-    """Return the message and the hint for a worker that has another version of Python."""
-    return (
-        f"{place} has Python {found}, and this is {wanted}: it cannot read the function",
-        "the same Python there and here, or command lines in place of a function",
-    )
 
 
 def _place() -> str:
@@ -102,18 +94,21 @@ def run_on_worker(
     from distributed import get_worker
 
     if not os.path.isdir(directory):
-        raise WorkerMismatch(*no_directory(_place(), directory))
+        raise WorkerMismatch(
+            f"{_place()} has no directory {directory}, where the jobs work",
+            "share it, or start in a directory that all have: cd / if jobs read and write URLs alone",
+        )
     worker = get_worker()
     key = worker.get_current_task()
     said = _Said()
     pids: list[int] = []
     guard = _guard()
 
-    def began(pid: int) -> None:  # is called here: a worker has threads
+    def began(pid: int) -> None:
         pids.append(pid)
         guard.began(pid)
 
-    def watch(running: RunningJob) -> None:
+    def watch() -> None:
         task = worker.state.tasks.get(key)
         if task is None or task.state != "executing" or worker.status.name in ("closing", "closed", "failed"):
             raise _Unwanted(f"the job of {job.value.text} was cancelled")
@@ -121,28 +116,32 @@ def run_on_worker(
     with _lock:
         _running[run] += 1
     try:
-        outcome = run_job(job, timeout, attempt, said.take, worker.local_directory, directory, watch, began)
+        place = {"tmpdir": worker.local_directory, "directory": directory}
+        outcome = run_job(job, timeout, attempt, said.take, **place, watch=watch, began=began)
     finally:
         guard.ended(pids)
         with _lock:
             _running[run] -= 1
             if not _running[run]:
                 del _running[run]
+    _read_output(job, outcome, said)
     return outcome, said.lines()
 
 
-def no_directory(place: str, directory: str) -> tuple[str, str]:
-    """Return the message and the hint for a worker that does not have the working directory of the client."""
-    return (
-        f"{place} has no directory {directory}, where the jobs work",
-        "share it, or start in a directory that all have: cd / if jobs read and write URLs alone",
-    )
+def _read_output(job: ValueJob, outcome: JobOutcome, said: _Said) -> None:
+    """Read what a job printed, to be sent; fail if it is too much."""
+    if isinstance(outcome.output, TemporaryFile):
+        outcome.output = outcome.output.read(0, STDOUT_LIMIT + 1)
+        if len(outcome.output) > STDOUT_LIMIT:
+            outcome.status, outcome.output = 1, None
+            outcome.tail = f"tarkit: the job wrote more than {STDOUT_LIMIT >> 20} MiB to stdout: let it write a file"
+            said.take(job, outcome.tail.encode())
 
 
 def _guard() -> ProcessGuard:
     with _lock:
         if not _guards:
-            _guards.append(ProcessGuard(copy=False))
+            _guards.append(ProcessGuard())
         return _guards[0]
 
 

@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from importlib.resources import files
+from string import Template
 
 from tarkit.errors import Usage, show, spell
 from tarkit.jobs.job import ValueJob
@@ -25,7 +27,6 @@ ENGINES = ("slurm", "k8s", "make")
 ELEMENTS = 1000  # MaxArraySize of Slurm is 1001 where it is not set: the highest number is 1000
 WORDS = 1 << 20  # bytes of a command line; etcd keeps objects of up to 1.5 MiB, and Linux starts programs with 2 MiB
 SERIES = ("extract", "split", "shard")  # commands that write more than one file
-TRIES = 2  # more attempts of an element that Kubernetes makes
 
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # which JSON has as they are
 _NO_FILE = re.compile(r"[;\\\x00-\x1f\x7f]|^~|[ &]$|\(.*\)$")  # names that GNU make 4.3 cannot be told of
@@ -75,14 +76,22 @@ class JobArray:
             spelled: returns a piece of a word for the engine.
         """
         start, suffix = os.path.splitext(self.journal or f"{self.name}.jsonl")
-        words = [("--shard-index",), ("", f"/{self.parts}"), ("--journal",), (f"{start}-", suffix), ("--resume",)]
-        return [number.join(spelled(piece) if piece else "" for piece in word) for word in words]
+        part, journal = f"{number}{spelled(f'/{self.parts}')}", f"{spelled(f'{start}-')}{number}{spelled(suffix)}"
+        return ["--shard-index", part, "--journal", journal, "--resume"]
 
-    def about(self) -> str:
-        """Return a sentence on what each element does."""
+    def script(self, template: str, **others: object) -> str:
+        """Return a template with the facts about the array, and others, filled in."""
+        _check_words(self.words)
         least, most = self.total // self.parts, -(-self.total // self.parts)
         share = f"{most}" if least == most else f"{least} or {most}"
-        return f"{self.parts} parts of the work, each with {share} of {self.total} values"
+        about = f"{self.parts} parts of the work, each with {share} of {self.total} values"
+        return _template(template).substitute(
+            about=about, command=self.command, parts=self.parts, last=self.parts - 1, **others
+        )
+
+
+def _template(name: str) -> Template:
+    return Template((files("tarkit.jobs") / "templates" / name).read_text("utf-8"))
 
 
 def parse_engine(word: str) -> tuple[str, int]:
@@ -108,74 +117,31 @@ def _check_words(words: Sequence[str]) -> None:
         )
 
 
-# ---- Slurm
+# ---- Slurm and Kubernetes
 
 
 def slurm_script(array: JobArray) -> str:
     """Return a script for sbatch."""
-    _check_words(array.words)
-    own = " ".join(array.own_words('"$SLURM_ARRAY_TASK_ID"', shell_word))
-    cpus = f"#SBATCH --cpus-per-task={array.slots}\n" if array.slots else ""
-    return f"""\
-#!/usr/bin/env bash
-#SBATCH --job-name=tarkit-{array.command}
-#SBATCH --array=0-{array.parts - 1}
-{cpus}#SBATCH --requeue
-# {array.about()}.
-# sbatch FILE starts all, sbatch --array=K FILE starts part K again: it does what is left of it.
-# sbatch --array=0-{array.parts - 1}%16 FILE runs 16 at a time. For another number of parts, emit another script.
-#
-# Yours: options of the cluster above (#SBATCH --partition, --time, --mem), and here its PATH.
-
-cd -- {shell_word(array.directory)} || exit
-exec tarkit {array.command} {own} \\
-    {" ".join(map(shell_word, array.words))}
-"""
-
-
-# ---- Kubernetes
+    return array.script(
+        "slurm.sh",
+        cpus=f"#SBATCH --cpus-per-task={array.slots}\n" if array.slots else "",
+        directory=shell_word(array.directory),
+        own=" ".join(array.own_words('"$SLURM_ARRAY_TASK_ID"', lambda text: shell_word(text) if text else "")),
+        words=" ".join(map(shell_word, array.words)),
+    )
 
 
 def k8s_job(array: JobArray) -> str:
     """Return an indexed Job, as YAML."""
-    _check_words(array.words)
     own = array.own_words("$(JOB_COMPLETION_INDEX)", _k8s_word)
     words = ["tarkit", array.command, *own, *map(_k8s_word, array.words)]
-    command = "".join(f"            - {_yaml(word)}\n" for word in words)
-    directory = _yaml(array.directory)
-    return f"""\
-# {array.about()}.
-# kubectl create -f FILE starts them. What is started again does what is left of its part.
-# For another number of parts, emit another Job: completions alone must not be changed.
-apiVersion: batch/v1
-kind: Job
-metadata:
-  name: {_yaml(array.name)}
-spec:
-  completionMode: Indexed
-  completions: {array.parts}
-  parallelism: {array.parts} # pods at a time
-  backoffLimitPerIndex: {TRIES} # more attempts of each part
-  template:
-    spec:
-      restartPolicy: Never
-      containers:
-        - name: tarkit
-          workingDir: {directory}
-          command:
-{command}          resources:
-            requests:
-              cpu: {array.slots or 1}
-          # Yours from here on: an image that has tarkit, and the volume with the files and the journals.
-          image: REPLACE-image-with-tarkit
-          volumeMounts:
-            - name: data
-              mountPath: {directory}
-      volumes:
-        - name: data
-          persistentVolumeClaim:
-            claimName: REPLACE-claim
-"""
+    return array.script(
+        "k8s.yaml",
+        name=_yaml(array.name),
+        directory=_yaml(array.directory),
+        words="".join(f"            - {_yaml(word)}\n" for word in words),
+        cpus=array.slots or 1,
+    )
 
 
 def _k8s_word(word: str) -> str:
@@ -211,20 +177,8 @@ def makefile(command: str, jobs: Iterable[ValueJob], retries: int, timeout: floa
     """
     options = ["--job-retries", str(retries)] if retries else []
     options += ["--job-timeout", f"{timeout:g}"] if timeout else []
-    return _MAKEFILE.format(command=command) + "".join(dict.fromkeys(_rule(command, job, options) for job in jobs))
-
-
-_MAKEFILE = """\
-# The jobs of tarkit {command}, for GNU make.
-# make -j 2 -f FILE does what is left; make -n -f FILE prints the command lines; make -k -f FILE goes on after failures.
-SHELL := bash
-EQUALS := =
-MAKEFLAGS += --no-builtin-rules
-.SUFFIXES:
-.DELETE_ON_ERROR:
-.PHONY: tarkit-jobs
-tarkit-jobs:
-"""
+    rules = dict.fromkeys(_rule(command, job, options) for job in jobs)
+    return _template("make.mk").substitute(command=command) + "".join(rules)
 
 
 def _rule(command: str, job: ValueJob, options: Sequence[str]) -> str:
@@ -233,7 +187,7 @@ def _rule(command: str, job: ValueJob, options: Sequence[str]) -> str:
     _check_words([job.value.text, *job.common, *job.outputs, *(word for step in job.steps for word in step)])
     directories = dict.fromkeys([*job.directories, *([] if target else [os.path.dirname(made)])])
     lines = [f"@mkdir -p -- {' '.join(map(shell_word, directories))}"] if directories else []
-    lines += [_plain_line(job) if _is_plain(job) and not options else _each_line(job, options)]
+    lines += [_line(job, options)]
     lines += [] if target else ["@touch $@"]
     needed = "".join(f" {_make_name(name)}" for name in _prerequisites(job))
     rule = f"{_make_name(made, target=True)}:{needed}\n"
@@ -262,17 +216,15 @@ def _prerequisites(job: ValueJob) -> Iterator[str]:
             yield name
 
 
-def _plain_line(job: ValueJob) -> str:
-    [(program, *words)] = job.steps
-    return _recipe([program, *job.common, *words]) + ("" if job.inputs else " </dev/null")
-
-
-def _each_line(job: ValueJob, options: Sequence[str]) -> str:
+def _line(job: ValueJob, options: Sequence[str]) -> str:
+    """Return the command line of a job: as it is, or as that of `tarkit each`."""
+    steps = [[*step[:1], *job.common, *step[1:]] if step[0] == "tarkit" else step for step in job.steps]
+    if _is_plain(job) and not options:
+        return _recipe(steps[0]) + ("" if job.inputs else " </dev/null")
     text = job.value.text
     words = ["tarkit", "each", text if _PLAIN.fullmatch(text) else str(job.value.index), *options]
-    for number, step in enumerate(job.steps):
-        whole = [*step[:1], *job.common, *step[1:]] if step[0] == "tarkit" else step
-        words += ["+" if number else "--", *(word.replace("{", "{{").replace("}", "}}") for word in whole)]
+    for number, step in enumerate(steps):
+        words += ["+" if number else "--", *(word.replace("{", "{{").replace("}", "}}") for word in step)]
     return _recipe(words)
 
 

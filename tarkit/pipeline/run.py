@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -19,7 +19,7 @@ from tarkit.streams.location import Location, portable_location
 from tarkit.streams.text import file_label, parse_file
 
 if TYPE_CHECKING:
-    from tarkit.parallel import Tasks
+    from tarkit.parallel import OrderedExecutor
     from tarkit.stores.store import StoreOptions
 
 Item = TypeVar("Item")
@@ -65,14 +65,14 @@ class Run:
         verbose: whether every detail is reported.
         report: the file of `--report`.
         part_of_many: it is one of several jobs, and says nothing about all of them.
-        tasks: the cluster on which jobs run, one for each input; None for processes of this machine.
+        executor: the cluster that does jobs, one for each input; None for processes of this machine.
     """
 
     shows_progress = False
     verbose = False
     report: str | None = None
     part_of_many = False
-    tasks: Tasks | None = None
+    executor: OrderedExecutor | None = None
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Run:
 
         None stands for the system's; workers of a cluster have directories of their own.
         """
-        if self.tasks is not None:
+        if self.executor is not None:
             return self.tmpdir
         return self.tmpdir or os.environ.get("TMPDIR") or directory
 
@@ -175,22 +175,21 @@ class Run:
 
     def sent(self, location: Location) -> Location:
         """Return an input as those find it that do the jobs. Raises Usage for one that another machine cannot read."""
-        return location if self.tasks is None else portable_location(location)
+        return location if self.executor is None else portable_location(location)
 
     def in_order(
-        self, work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], processes: int, tmpdir: str | None = None
+        self, work: Callable[[Job], Iterator[Item]], jobs: Iterable[Job], processes: int, tmpdir: str | None = None
     ) -> Iterator[Iterator[Item]]:
         """Yield an iterator over the results of `work` for each job, in order; read each to its end before the next.
 
-        The jobs run in processes, or with `tasks` on a cluster: then `work` is a function of a module, or a `partial`
-        of one, and the jobs can be pickled, with inputs as `sent` returns them.
+        The jobs run in processes, or by the `executor`: then `work` is a function of a module, or a `partial` of one,
+        and the jobs can be pickled, with inputs as `sent` returns them.
 
         Raises:
             Exception: a TarkitError or OSError of a job, after the results that precede it.
         """
-        if self.tasks is not None:
-            named = (_NamedJob(job) for job in jobs)
-            return map(_raise_at_end, self.tasks.run_tasks(partial(_call_job, work, errors.command_line), named))
+        if self.executor is not None:
+            return self.executor.in_order(work, jobs)
         if processes > 1:
             from tarkit.parallel import in_order  # not loaded for one process
 
@@ -198,7 +197,7 @@ class Run:
         return map(work, jobs)
 
     def do_in_order(
-        self, work: Callable[[Job, Policy], Result], jobs: Sequence[Job], processes: int
+        self, work: Callable[[Job, Policy], Result], jobs: Iterable[Job], processes: int = 1
     ) -> Iterator[Result]:
         """Yield `work(job, policy)` for each job, in order. The problems that the policy counts are those of the run.
 
@@ -210,7 +209,7 @@ class Run:
         Raises:
             Exception: a TarkitError or OSError of a job, after its warnings.
         """
-        if self.tasks is not None and self.policy.maxerr:
+        if self.executor is not None and self.policy.maxerr:
             raise Usage(f"{spell('maxerr')} cannot be used with {spell('dask')}: it holds for all jobs together")
         judged: Callable[[Job], Iterator[Any]] = partial(_judged, work, self.policy.fork())
         if self.policy.maxerr:  # what is left of it for each job is known when the one before has ended
@@ -243,37 +242,6 @@ def _judged(work: Callable[[Job, Policy], Result], policy: Policy, job: Job) -> 
     if error is not None:
         raise error
     yield result
-
-
-class _NamedJob(NamedTuple):
-    """A job for a cluster, whose representation is the name of its input: messages have it, and no secrets."""
-
-    job: Any
-
-    def __repr__(self) -> str:
-        parts = (self.job,) if isinstance(self.job, Location) else self.job
-        return next((part.name for part in parts if isinstance(part, Location)), type(self.job).__name__)
-
-
-def _call_job(
-    work: Callable[[Any], Iterator[Item]], command_line: bool, named: _NamedJob
-) -> tuple[list[Item], Exception | None]:
-    """Do a job on a worker of a cluster; return its results, and the error that ended it."""
-    errors.command_line = command_line
-    results: list[Item] = []
-    try:
-        results.extend(work(named.job))
-    except (TarkitError, OSError) as error:
-        return results, error
-    return results, None
-
-
-def _raise_at_end(found: tuple[list[Item], Exception | None]) -> Iterator[Item]:
-    """Yield the results of a job; raise the error that ended it."""
-    results, error = found
-    yield from results
-    if error is not None:
-        raise error
 
 
 def new_run(

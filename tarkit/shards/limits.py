@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from tarkit.errors import spell
 from tarkit.sizes import parse_size as parse_size
+from tarkit.tar.block import BLOCK, RECORD
 
 SizeRule = Literal["tar", "content"]
 Even = Literal["count", "size"]  # what is equal in equal shards
@@ -23,6 +26,26 @@ class Limits:
     size: int | None = None
     rule: SizeRule = "tar"
     shards: int | None = None
+
+    def end(self, sums: Sequence[int], first: int, samples: int, weight: int) -> int:
+        """Return the number of the first sample that a shard does not take; the shard takes one sample at least.
+
+        Args:
+            sums: the sum of the weights of all samples before each, and of all. The weight of a sample is its payload
+                with the `rule` content, else its length in a tar.
+            first: the number of the next sample of the shard.
+            samples: how many samples the shard has.
+            weight: their weight.
+        """
+        ends = [len(sums)]
+        if self.count is not None:
+            ends.append(first + self.count - samples)
+        if self.size is not None and self.rule == "content":
+            ends.append(bisect_left(sums, self.size - weight + sums[first]))
+        elif self.size is not None:
+            longest = self.size // RECORD * RECORD - 2 * BLOCK  # of the entries of a tar that is as long as allowed
+            ends.append(bisect_right(sums, longest - weight + sums[first]) - 1)
+        return max(min(ends), first + (not samples))
 
 
 def no_limit() -> str:

@@ -166,7 +166,7 @@ def count_dataset(
         raise Usage("classes are the names of the values of a field", "name the field: by='cls'")
     if data.unchanged:
         shards = _count_archives(data.locations, run, balance, processes)
-    elif run.tasks is not None:
+    elif run.executor is not None:
         raise Usage(f"samples are selected: {spell('dask')} counts whole archives", f"run it without {spell('dask')}")
     else:
         shards = _count_samples(data, run, balance)

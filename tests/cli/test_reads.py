@@ -13,7 +13,7 @@ import click
 
 from tarkit.cli.app import group
 from tarkit.cli.command import Command
-from tarkit.cli.reads import READ
+from tarkit.cli.lines import READ
 from tests._tools import each_row, tarkit
 from tests.conftest import tar
 

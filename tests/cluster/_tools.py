@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tarkit.cluster.api import write_ordered
-from tarkit.cluster.call import call_task
+from tarkit.cluster.call import TaskContext, call_task
 from tarkit.cluster.plan import TaskDivision
 from tarkit.cluster.run import ClusterOutcome
-from tarkit.parallel import LocalTasks, Tasks
+from tarkit.parallel import OrderedExecutor
 from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import archive_output, archives_output
 from tarkit.pipeline.run import Run
@@ -26,7 +26,15 @@ from tests.conftest import tar
 SMALL = TaskDivision(task_size=8000, span=5, scans=4)
 
 
-class Between(LocalTasks):
+def task_of(work: partial[Any]) -> tuple[Callable[..., Any], TaskContext]:
+    """Return the function of a pass, and what its tasks have in common, of the work of an executor."""
+    task = work.args[0]
+    assert task.func is call_task
+    function, context = task.args
+    return function, context
+
+
+class Between:
     """Tasks of this process; before the pass of `function` begins, `event` is called with the files of the spill.
 
     Each task runs as often as `times` says, as one does of a worker that was lost.
@@ -35,23 +43,20 @@ class Between(LocalTasks):
     def __init__(
         self, function: Callable[..., Any] | None = None, event: Callable[[Path], None] | None = None, times: int = 1
     ) -> None:
-        super().__init__()
         self.function, self.event, self.times = function, event, times
         self.counts: dict[str, int] = {}
 
-    def run_tasks(self, function: Any, items: Iterable[Any], /) -> Iterator[Any]:
+    def in_order(self, work: Any, items: Iterable[Any], /) -> Iterator[Iterator[Any]]:
         """Yield the results in order."""
-        assert isinstance(function, partial)
-        assert function.func is call_task
-        which, context = function.args
+        which, context = task_of(work)
         if which is self.function and self.event is not None:
             event, self.event = self.event, None
             event(Path(context.spill.place))
         for item in items:
             self.counts[which.__name__] = self.counts.get(which.__name__, 0) + 1
             for _ in range(self.times):
-                result = function(item)
-            yield result
+                results = list(work(item))
+            yield iter(results)
 
 
 def write_by_tasks(
@@ -59,7 +64,7 @@ def write_by_tasks(
     output: str,
     limits: Limits | None = None,
     *,
-    tasks: Tasks | None = None,
+    tasks: OrderedExecutor | None = None,
     division: TaskDivision = SMALL,
     memory: int = 1_000_000,
     force: bool = False,
@@ -75,9 +80,9 @@ def write_by_tasks(
         series = [SeriesSpec("", parse_template(output))]
         target = ShardsOutput(archives_output(output, None, False), series, limits, force=force)
     try:
-        return write_ordered(
-            data, target, run or data.new_run(), tasks or Between(), spill, memory=memory, division=division
-        )
+        run = run or data.new_run()
+        run.executor = tasks or Between()
+        return write_ordered(data, target, run, spill, memory=memory, division=division)
     finally:
         assert os.listdir(spill) == []
 

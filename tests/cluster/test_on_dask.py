@@ -210,20 +210,21 @@ BETWEEN = """
     import sys
     from pathlib import Path
     import tarkit
-    from tarkit.cluster.api import cluster_tasks
     from tarkit.cluster.write import write_samples
     from tarkit.cluster.plan import TaskDivision
+    from tarkit.jobs.dask import connect_cluster
     from tarkit.shards.limits import Limits
     from tests.cluster import test_run
-    from tests.cluster._tools import Between, write_by_tasks
+    from tests.cluster._tools import Between, task_of, write_by_tasks
 
     class OnCluster(Between):
-        def run_tasks(self, function, items):
-            if function.args[0] is write_samples:
-                getattr(test_run, sys.argv[2])(Path(function.args[1].spill.place) / "data-0000001")
-            return tasks.run_tasks(function, items)
+        def in_order(self, work, items):
+            function, context = task_of(work)
+            if function is write_samples:
+                getattr(test_run, sys.argv[2])(Path(context.spill.place) / "data-0000001")
+            return cluster.in_order(work, items)
 
-    with cluster_tasks(sys.argv[1]) as tasks:
+    with connect_cluster(sys.argv[1]) as cluster:
         try:
             how = {"tasks": OnCluster(), "division": TaskDivision(task_size=1_000_000)}
             write_by_tasks(tarkit.open("in-*.tar").shuffle(7), "b-%03d.tar", Limits(count=20), **how)

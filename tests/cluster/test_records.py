@@ -19,7 +19,7 @@ def test_orders_of_two_spans_that_are_swapped(here: Path) -> None:
     for span in (0, 1):
         with spill.create(order_name(span)) as sink:
             for number in range(3):
-                record = OrderedSample(False, 0, 1, 10 * span + number, 5, 2, bytes(16))
+                record = OrderedSample(False, 0, 1, 10 * span + number, 5, bytes(16))
                 sink.write(record.pack(span))
     found = [sample.offset for sample in read_order(spill, 1, 0, 3)]
     assert found == [10, 11, 12]

@@ -14,19 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tarkit
-from tarkit.cluster.cut import cut_span
 from tarkit.cluster.merge import compare_keys, order_span
 from tarkit.cluster.plan import TaskDivision, plan_ordering
 from tarkit.cluster.scan import scan_inputs
 from tarkit.cluster.scatter import scatter_group
 from tarkit.cluster.write import write_samples
 from tarkit.errors import Problem, TarkitError, Usage
-from tarkit.parallel import LocalTasks
+from tarkit.parallel import in_order
 from tarkit.pipeline.run import Run
 from tarkit.problems import Policy
 from tarkit.shards.limits import Limits
 from tests._tools import each_row
-from tests.cluster._tools import SMALL, Between, contents, inputs, write_by_tasks
+from tests.cluster._tools import SMALL, Between, contents, inputs, task_of, write_by_tasks
 from tests.conftest import tar
 
 Dataset = tarkit.Dataset
@@ -398,8 +397,13 @@ def test_tasks_may_run_twice(here: Path) -> None:
 @pytest.mark.forks
 def test_tasks_in_processes(here: Path) -> None:
     inputs(6)
+
+    class Processes:
+        def in_order(self, work: Any, items: Any, /) -> Any:
+            return in_order(items, work, 2, share=1)
+
     data = tarkit.open("in-*.tar").shuffle(1)
-    assert shards_by_tasks(data, Limits(count=4), tasks=LocalTasks(2)) == shards_here(data, Limits(count=4))
+    assert shards_by_tasks(data, Limits(count=4), tasks=Processes()) == shards_here(data, Limits(count=4))
 
 
 def deleted(path: Path) -> None:
@@ -434,7 +438,7 @@ def emptied(path: Path) -> None:
 BLOCKS = [
     (order_span, "list-0000001"),
     (compare_keys, "list-0000002"),
-    (cut_span, "sizes-0000001"),
+    (compare_keys, "weights-0000001"),
     (write_samples, "order-0000001"),
     (write_samples, "data-0000001"),
     (scatter_group, "bounds"),
@@ -472,10 +476,11 @@ def test_damage_to_a_piece_of_an_archive(here: Path, event: Callable[[Path], Non
     inputs(6)
 
     class Pieces(Between):
-        def run_tasks(self, function: Any, items: Any, /) -> Any:
-            found = list(super().run_tasks(function, items))
-            if function.args[0] is write_samples:
-                event(Path(function.args[1].spill.place) / "piece-0000001")
+        def in_order(self, work: Any, items: Any, /) -> Any:
+            found = list(super().in_order(work, items))
+            function, context = task_of(work)
+            if function is write_samples:
+                event(Path(context.spill.place) / "piece-0000001")
             return iter(found)
 
     with pytest.raises(TarkitError, match="piece-0000001"):
@@ -498,9 +503,9 @@ def test_an_error_in_the_middle_leaves_nothing(here: Path) -> None:
     inputs(6)
 
     class Ends(Between):
-        def run_tasks(self, function: Any, items: Any, /) -> Any:
-            for number, found in enumerate(super().run_tasks(function, items)):
-                if function.args[0] is write_samples and number == 2:
+        def in_order(self, work: Any, items: Any, /) -> Any:
+            for number, found in enumerate(super().in_order(work, items)):
+                if task_of(work)[0] is write_samples and number == 2:
                     raise KeyboardInterrupt
                 yield found
 

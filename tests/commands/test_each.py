@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tarkit.jobs.job import LINE
+from tarkit.jobs.process import LINE
 from tests._tools import PATIENT, each_row, gone, happens, pid_in, process, tarkit
 from tests.conftest import keys, tar
 

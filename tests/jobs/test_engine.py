@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tarkit.jobs.calls import call_here
 from tarkit.jobs.engine import JobSummary, run_jobs
-from tarkit.jobs.job import Counts, JobOutcome, JobStdout, ValueJob, run_job
+from tarkit.jobs.job import Counts, JobOutcome, JobStdout, ValueJob
 from tarkit.jobs.journal import JobJournal
 from tarkit.jobs.values import Value
 from tests._tools import each_row
@@ -39,7 +40,7 @@ class HereExecutor:
 
     def run(self, job: ValueJob, attempt: int) -> JobOutcome:
         """Run a job."""
-        outcome = run_job(job, attempt=attempt)
+        outcome = call_here(job, attempt, lambda job, line: None)
         if self.prints and job.value.index % self.prints == 0:
             outcome.output = b"%d" % job.value.index
         return outcome

@@ -7,27 +7,28 @@ import signal
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tarkit.jobs.guard import ProcessGuard
-from tarkit.jobs.job import ValueJob, run_job
+from tarkit.jobs.job import ValueJob
+from tarkit.jobs.process import run_job
 from tarkit.jobs.values import Value
+from tarkit.streams.tempfile import TemporaryFile
 from tests._tools import gone
 
-pytestmark = pytest.mark.forks
 VALUE = Value("v", 0, "v", "v", "")
 
 
 def test_jobs_run_without_it(here: Path) -> None:
     """Programs and pipelines are run as before when the guard has been killed."""
     guard = ProcessGuard()
-    os.kill(guard._child.pid, signal.SIGKILL)
-    assert guard._child.wait() == -signal.SIGKILL
+    os.kill(guard._program.pid, signal.SIGKILL)
+    assert guard._program.wait() == -signal.SIGKILL
     steps = (("bash", "-c", ":>first; echo done"), ("cat",))
     outcome = run_job(ValueJob(VALUE, steps), began=guard.began)
-    assert (outcome.status, outcome.output) == (0, b"done\n")
+    assert outcome.status == 0
+    assert isinstance(outcome.output, TemporaryFile)
+    assert outcome.output.read(0, 99) == b"done\n"
     assert Path("first").exists()
-    os.close(guard.fd)
+    guard.close()
 
 
 def test_programs_that_are_missing() -> None:

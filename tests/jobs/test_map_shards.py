@@ -16,10 +16,11 @@ import pytest
 
 import tarkit
 from tarkit.dataset import Dataset
-from tarkit.jobs.job import RunningJob, ValueJob, run_job
-from tarkit.jobs.local import LocalExecutor
+from tarkit.jobs.job import ValueJob
+from tarkit.jobs.process import run_job
 from tarkit.jobs.values import Value
-from tests._tools import each_row
+from tarkit.streams.tempfile import TemporaryFile
+from tests._tools import each_row, gone, pid_in
 from tests.conftest import keys, tar
 
 
@@ -115,23 +116,6 @@ def test_errors_with_threads(shards: list[str], with_thread: None, capfd: pytest
     assert all(line.startswith("in-") for line in said)
 
 
-def test_no_timeout_with_threads(shards: list[str], with_thread: None) -> None:
-    """A call in this process cannot be ended, so a timeout is refused before it begins."""
-    called: list[int] = []
-
-    def call() -> tuple[int, int]:
-        called.append(1)
-        return 0, 0
-
-    executor = LocalExecutor(1, timeout=5)
-    try:
-        with pytest.raises(tarkit.TarkitError, match="in a process with threads cannot be ended after a timeout"):
-            executor.submit(ValueJob(Value("v", 0, "v", "v", "."), call=call, name="f"), 1)
-    finally:
-        executor.close()
-    assert not called
-
-
 @each_row(
     "output,expected",
     [
@@ -156,25 +140,60 @@ def test_run_job(here: Path) -> None:
     value = Value("in.tar", 0, "in", "in.tar", ".")
     job = ValueJob(value, (("tarkit", "sort", "in.tar"), ("tarkit", "tsv", "-f", "txt")))
     outcome = run_job(pickle.loads(pickle.dumps(job)), timeout=60)
-    assert (outcome.status, outcome.output, outcome.samples) == (0, b"__key__\ttxt\na\t1\nb\t2\n", 2)
-    pickle.dumps(outcome)
+    assert (outcome.status, outcome.samples) == (0, 2)
+    assert isinstance(outcome.output, TemporaryFile)
+    assert outcome.output.read(0, 99) == b"__key__\ttxt\na\t1\nb\t2\n"
     failed = run_job(ValueJob(value, (("bash", "-c", "echo x >&2; sleep 600"),)), timeout=0.3)
     assert (failed.status, failed.words(), failed.tail) == (124, "timed out", "x\ntarkit: timed out")
 
 
-def test_run_job_is_ended_by_an_exception(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_job_is_ended_by_an_exception(here: Path) -> None:
     """When `run_job` is interrupted, what it started ends."""
     started: list[int] = []
 
-    def interrupted(running: RunningJob) -> None:
-        started.extend(running.pids)
+    def interrupt() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RunningJob, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_job(ValueJob(Value("v", 0, "v", "v", "."), (("sleep", "600"),)))
+        run_job(ValueJob(Value("v", 0, "v", "v", "."), (("sleep", "600"),)), began=started.append, watch=interrupt)
     with pytest.raises(ProcessLookupError):
         os.kill(started[0], 0)
+
+
+@pytest.mark.forks
+def test_a_call_that_is_killed(shards: list[str]) -> None:
+    """A copy of this process that is killed, or ends itself, fails its job; what it wrote to stderr is recorded."""
+
+    def end(data: Dataset) -> Dataset:
+        os.write(2, b"before\n")
+        if next(iter(data)).key.startswith("0"):
+            os._exit(3)
+        os.kill(os.getpid(), 9)
+        return data
+
+    with pytest.raises(tarkit.TarkitError, match=r"4 of 4 jobs failed; in-.\.tar: before"):
+        tarkit.map_shards(shards, "out-{index}.tar", end, journal="j", halt="never", jobs=2)
+    records = [json.loads(line) for line in Path("j").read_text().splitlines()]
+    assert sorted((each["value"], each["status"], each["stderr"]) for each in records) == [
+        ("in-0.tar", 3, "before"),
+        *((f"in-{number}.tar", -9, "before") for number in (1, 2, 3)),
+    ]
+
+
+@pytest.mark.forks
+def test_halt_now_ends_calls(shards: list[str]) -> None:
+    """Calls that run are ended, with what they started in sessions of their own."""
+
+    def wait(data: Dataset) -> Dataset:
+        if next(iter(data)).key.startswith("0"):
+            pid_in("pid")
+            raise ValueError("no")
+        subprocess.run(["bash", "-c", "echo $$ > pid; exec sleep 600"], start_new_session=True, check=False)
+        return data
+
+    with pytest.raises(tarkit.TarkitError, match=r"1 of 4 jobs failed; in-0\.tar: ValueError: no"):
+        tarkit.map_shards(shards, "out-{index}.tar", wait, halt="now", jobs=2)
+    assert gone(pid_in("pid"))
 
 
 def test_a_script_at_its_end(here: Path) -> None:

@@ -30,15 +30,19 @@ def test_native_threads_are_known() -> None:
     """A process that has those of obstore is not copied; the count of Python's threads stays right."""
     program = """
 import threading
-from tarkit.parallel import results_in_order
+from tarkit.parallel import in_order
 from tarkit.stores import connect
 from tarkit.stores.store import StoreOptions
 from tarkit.threads import has_threads
 import os
-print(has_threads(), set(results_in_order(lambda job: os.getpid(), range(9), 2)) == {os.getpid()})
+
+def processes():
+    return {pid for pids in in_order(range(9), lambda job: iter([os.getpid()]), 2) for pid in pids}
+
+print(has_threads(), processes() == {os.getpid()})
 store = connect.store_of("s3://bucket/a", StoreOptions(anonymous=True))
 store._bucket_of("s3://bucket/a")
-print(has_threads(), set(results_in_order(lambda job: os.getpid(), range(9), 2)) == {os.getpid()})
+print(has_threads(), processes() == {os.getpid()})
 print(threading.active_count())
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
