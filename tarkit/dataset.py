@@ -637,7 +637,7 @@ class Dataset(Chain):
         >>> tarkit.open("train-*.tar").get("b/0")["jpg"]
         b'two'
         """
-        from tarkit.indexing.indexed import get
+        from tarkit.indexing.get import get
 
         return get(self, key, self._view)
 

@@ -276,7 +276,7 @@ WORLD = {
 
 
 ENVIRONMENT = (  # besides four directories
-    "tarkit.indexing.indexed",
+    "tarkit.indexing.get",
     "tarkit.jobs.strays",
     "tarkit.media.limits",
     "tarkit.pipeline.run",

@@ -274,13 +274,11 @@ class ShardsCheck:
 
     def _compared(self, sameness: Sameness) -> Iterator[Finding | ShardReport]:
         reports: tuple[list[ShardReport], list[ShardReport]] = ([], [])
-        jobs = [
-            (which, index, location)
-            for which, locations in enumerate((self.locations, self._others))
-            for index, location in enumerate(map(self.run.sent, locations))
-        ]
-        results = self.run.in_order(partial(_compare_one, self._asked), jobs, self._processes, self._asked.tmpdir)
-        for (which, index, _), items in zip(jobs, results, strict=True):
+        sets = [list(enumerate(map(self.run.sent, locations))) for locations in (self.locations, self._others)]
+        jobs = [job for jobs in sets for job in jobs]
+        results = self.run.in_order(partial(_check_one, self._asked), jobs, self._processes, self._asked.tmpdir)
+        for number, ((index, _), items) in enumerate(zip(jobs, results, strict=True)):
+            which = int(number >= len(sets[0]))
             for item in items:
                 if isinstance(item, Finding):
                     yield item
@@ -300,7 +298,3 @@ def _check_one(asked: Asked, job: tuple[int, Location]) -> Iterator[Item]:
 
 def _fix_one(asked: Asked, fix: Fix, job: tuple[int, Location]) -> Iterator[Item]:
     return fix.read(job[1], job[0], asked)
-
-
-def _compare_one(asked: Asked, job: tuple[int, int, Location]) -> Iterator[Item]:
-    return check_shard(job[2], job[1], asked)

@@ -13,7 +13,7 @@ from tarkit.cli.command import Command, InputArgument, option
 from tarkit.cli.console import current
 from tarkit.dataset import for_run
 from tarkit.errors import MissingKey, TarkitError, Usage, show
-from tarkit.indexing.indexed import write_found
+from tarkit.indexing.get import write_found
 from tarkit.pipeline.output import BY_NAME, Output, any_output
 from tarkit.pipeline.template import refuse_template
 from tarkit.problems import Policy

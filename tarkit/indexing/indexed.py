@@ -1,50 +1,27 @@
-"""Access to samples: by number and key once all headers are read, or one sample by its key.
-
-An index next to a shard is used to find one sample, if it is believed (see `tarkit.indexing.lookup`).
-"""
+"""Access to samples by number and by key, once all headers are read."""
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from operator import index as as_index
 from typing import TYPE_CHECKING, NoReturn, overload
 
-from tarkit.errors import MissingKey, Problem, TarkitError, Unsupported, show
+from tarkit.errors import MissingKey, Unsupported, show
 from tarkit.indexing import lookup
 from tarkit.indexing.files import IndexFile
-from tarkit.indexing.search import KeySearch
-from tarkit.pipeline.chain import Chain
-from tarkit.pipeline.output import Output, refuse_overwrite
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import WHOLE, DecodedSample, Sample
-from tarkit.pipeline.steps import Flow
 from tarkit.problems import Policy
-from tarkit.samples.dataset import DatasetReader, open_source
-from tarkit.samples.fields import missing_field
-from tarkit.samples.names import composed, fold, form_words, other_form
+from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import TarSample, key_of
-from tarkit.sizes import plural
+from tarkit.samples.sample import TarSample
 from tarkit.streams.location import Location
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block, pax
-from tarkit.tar.reader import Entry
-from tarkit.tar.writer import EntryWriter
 
-NAMED = 5  # keys in the message about a missing one
 END = block.RECORD + 2 * block.BLOCK  # bytes of the longest end of an archive, as most programs write it
 RENEW = "tarkit index makes a new index"
-SHOWN = 1 << 20  # maximum size of a field that is written to a terminal, in bytes
-
-_NO_CONTENT = {
-    block.HARD_LINK: "a hard link to {}: get that instead",
-    block.SYMLINK: "a symbolic link to {}",
-    block.CHAR: "a device",
-    block.BLOCK_DEVICE: "a device",
-    block.FIFO: "a FIFO",
-}
 
 
 class IndexedDataset(Sequence[Sample]):
@@ -250,165 +227,3 @@ def _refuse_globals(sample: TarSample) -> None:
             if pax.Overrides.of(pax.parse_decisive(payload)).any:
                 what = f"{sample.source.name}: at {raw[1]}: a global PAX header changes the entries that follow it"
                 raise Unsupported(what, "iterate over the dataset")
-
-
-# ---- One sample by its key
-
-
-def get(data: Chain, key: str, view: Callable[[TarSample, bytes | None], Sample] = Sample) -> Sample:
-    """Return the first sample with a key; see `Dataset.get`. `view` makes a sample of one and its bytes."""
-    if not isinstance(key, str):
-        raise TypeError(f"a key is a str, not {type(key).__name__}")
-    samples, flow, search, others = _find(data, key.encode("utf-8", "surrogateescape"), data.new_run(), moves=False)
-    with flow:
-        sample = next(samples, None)
-        if sample is None:
-            hint = f"the first keys are {', '.join(map(show, others))}" if others else None
-            hint = _in_other_form(key.encode("utf-8", "surrogateescape"), others) or hint
-            raise MissingKey(_no_sample(key, data, search), hint)
-        sample.complete()
-        source = sample.source
-        held = sample.stop - sample.start <= WHOLE or not source.seekable
-        read = source.recent if isinstance(source, WindowSource) else source.read
-        content = read(sample.start, sample.stop) if held else None
-        source.unchanged()
-        return view(sample, content)
-
-
-def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields: Sequence[bytes] = ()) -> None:
-    """Write the sample with a key as an archive, or the content of its first field of `fields`.
-
-    Without a key it is the first sample with such a field. Contents are not held in memory.
-
-    Raises:
-        MissingKey: no sample has the key.
-        TarkitError: there is no such field, or it has no content.
-        Usage: the output is an input, or a terminal and no text.
-    """
-    refuse_overwrite(output.status(), data.locations)
-    samples, flow, search, others = _find(data, key, run, moves=not fields, directory=output.directory)
-    lacking: TarSample | None = None
-    with flow:
-        for sample in samples:
-            if not fields:
-                output.refuse_terminal()
-                with EntryWriter(output.open(data.locations)) as writer:
-                    sample.write(writer)
-                    writer.finish()
-                run.bytes = writer.position
-                break
-            entry = _entry(sample, fields)
-            if entry is not None:
-                _write_content(sample, entry, output._replace(codec=("none", None)), data.locations)
-                run.bytes = entry.size
-                break
-            lacking = lacking or sample
-        else:
-            if lacking is None and key is not None:
-                raise MissingKey(_no_sample(key, data, search), _in_other_form(key, others))
-            raise _not_found(data, key, fields, lacking)
-        run.samples = 1
-        for final in flow.at_end:  # what the search left out is not counted
-            final()
-
-
-def _find(
-    data: Chain, key: bytes | None, run: Run, *, moves: bool, directory: str | None = None
-) -> tuple[Iterator[TarSample], Flow, KeySearch | None, list[bytes]]:
-    """Return the samples with a key, or all without one, the state of the run, and the first keys of other samples.
-
-    An index next to a shard is used if it lists the key, else the shard is read: see `KeySearch`.
-    """
-    samples, flow = data.samples(run, moves=moves, contents=False, directory=directory)
-    others: list[bytes] = []
-    form = None if key is None or key.isascii() else composed(key)
-    search = None
-    if key is not None and data.unchanged and isinstance(flow.inputs, DatasetReader) and flow.inputs.interleave == 1:
-        cache, tmpdir = os.environ.get("WDS_CACHE"), flow.inputs.tmpdir
-        search = KeySearch(key, run.policy, moves=moves, tmpdir=tmpdir, cache=cache, note=run.note)
-        flow.inputs.search = search
-        samples = iter(flow.inputs)
-
-    def chosen() -> Iterator[TarSample]:
-        for sample in samples:
-            if sample.key is not None and key in (None, sample.key):
-                yield sample
-            elif sample.key is not None and (len(others) < NAMED or (form and composed(sample.key) == form)):
-                others.append(sample.key)
-
-    return chosen(), flow, search, others
-
-
-def _entry(sample: TarSample, fields: Sequence[bytes]) -> Entry | None:
-    """Return the entry of the first field present in the sample, by the rule of `names.spelled`.
-
-    A sample whose end is not known is read until no later entry can have precedence over the one found.
-    """
-    assert sample.key is not None
-    ranks: dict[bytes, int] = {}
-    folded: dict[bytes, int] = {}
-    for number, field in enumerate(fields):
-        ranks.setdefault(field, 2 * number)
-        folded.setdefault(fold(field), 2 * number + 1)
-    cut, known, best, found = len(sample.key) + 1, 0, 2 * len(fields), None
-    while True:
-        for entry in sample.entries[known:]:
-            field = entry.name[cut:]
-            rank = min(ranks.get(field, best), folded.get(fold(field), best))
-            if rank < best and key_of(entry) is not None:
-                best, found = rank, entry
-        known = len(sample.entries)
-        if best == 0 or sample.more is None:
-            return found
-        sample.source.release(sample.stop if found is None else found.start)
-        sample.more()
-
-
-def _write_content(sample: TarSample, entry: Entry, output: Output, inputs: Sequence[Location]) -> None:
-    """Write the content of an entry; raise Usage when the output is one of the inputs."""
-    source = sample.source
-    if entry.sparse:
-        what = f"{show(entry.name)} is a sparse file, stored without its holes"
-        raise Problem("sparse-entry", source.name, entry.start, what, "extract it with tar, which fills the holes")
-    if entry.type in _NO_CONTENT:
-        what = _NO_CONTENT[entry.type].format(show(entry.link))
-        raise TarkitError(f"{source.name}: at {entry.start}: {show(entry.name)} has no content: it is {what}")
-    if output.is_terminal and not (entry.size <= SHOWN and _is_text(source.read(entry.data, entry.data + entry.size))):
-        output.refuse_terminal(show(entry.name))
-    with output.open(inputs) as sink:
-        source.send(entry.data, entry.data + entry.size, sink)
-        while sample.more is not None:  # later entries in a stream may reveal a problem of the sample
-            source.release(sample.stop)
-            sample.more()
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return False
-    return all(char.isprintable() or char in "\n\r\t" for char in text)
-
-
-def _no_sample(key: bytes | str, data: Chain, search: KeySearch | None) -> str:
-    by_index = "" if search is None or not search.passed_over else f", {search.passed_over} of them by an index"
-    return f"no sample {show(key)}: searched {plural(len(data.locations), 'input')}{by_index}"
-
-
-def _in_other_form(key: bytes, others: Sequence[bytes]) -> str | None:
-    same = other_form(others, key)
-    return None if same is None else f"{show(same)} is that key {form_words(same)}"
-
-
-def _not_found(data: Chain, key: bytes | None, fields: Sequence[bytes], lacking: TarSample | None) -> TarkitError:
-    """Return the error of a search; `lacking` is the first sample that has none of the fields."""
-    names, hint = " or ".join(map(show, fields)), None
-    if lacking is not None:
-        cut = len(lacking.key or b"") + 1
-        have = ", ".join(show(entry.name[cut:]) for entry in lacking.entries if key_of(entry) is not None)
-        if key is not None:
-            problem = missing_field(lacking, tuple(fields))
-            problem.hint = "tarkit show lists fields"
-            return problem
-        hint = f"{show(lacking.key or b'')} has {have}"
-    return TarkitError(f"no selected sample has a field {names}: searched {plural(len(data.locations), 'input')}", hint)

@@ -1,0 +1,203 @@
+"""Get one sample by its key, or the content of one field: the first in the order of the inputs.
+
+An index next to a shard is used to find the sample, if it is believed (see `tarkit.indexing.lookup`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+from tarkit.errors import MissingKey, Problem, TarkitError, show
+from tarkit.indexing.search import KeySearch
+from tarkit.pipeline.chain import Chain
+from tarkit.pipeline.output import Output, refuse_overwrite
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.sample import WHOLE, Sample
+from tarkit.samples.dataset import DatasetReader
+from tarkit.samples.fields import missing_field
+from tarkit.samples.names import composed, fold, form_words, other_form
+from tarkit.samples.sample import TarSample, key_of
+from tarkit.sizes import plural
+from tarkit.streams.location import Location
+from tarkit.streams.source import WindowSource
+from tarkit.tar import block
+from tarkit.tar.reader import Entry
+from tarkit.tar.writer import EntryWriter
+
+NAMED = 5  # keys in the message about a missing one
+SHOWN = 1 << 20  # maximum size of a field that is written to a terminal, in bytes
+
+_NO_CONTENT = {
+    block.HARD_LINK: "a hard link to {}: get that instead",
+    block.SYMLINK: "a symbolic link to {}",
+    block.CHAR: "a device",
+    block.BLOCK_DEVICE: "a device",
+    block.FIFO: "a FIFO",
+}
+
+
+class _KeySamples:
+    """The samples of a dataset with a key, or all samples with keys without one.
+
+    Attributes:
+        flow: the state of the run.
+        others: the first keys of other samples.
+    """
+
+    def __init__(self, data: Chain, key: bytes | None, run: Run, *, moves: bool, directory: str | None = None) -> None:
+        self.data = data
+        self.key = key
+        self.others: list[bytes] = []
+        self._search: KeySearch | None = None
+        self._samples, self.flow = data.samples(run, moves=moves, contents=False, directory=directory)
+        inputs = self.flow.inputs
+        if key is not None and data.unchanged and isinstance(inputs, DatasetReader) and inputs.interleave == 1:
+            cache = os.environ.get("WDS_CACHE")
+            search = KeySearch(key, run.policy, moves=moves, tmpdir=inputs.tmpdir, cache=cache, note=run.note)
+            inputs.search = self._search = search
+            self._samples = iter(inputs)
+
+    def __iter__(self) -> Iterator[TarSample]:
+        key, others = self.key, self.others
+        form = None if key is None or key.isascii() else composed(key)
+        for sample in self._samples:
+            if sample.key is not None and key in (None, sample.key):
+                yield sample
+            elif sample.key is not None and (len(others) < NAMED or (form and composed(sample.key) == form)):
+                others.append(sample.key)
+
+    def missing(self, hint: str | None = None) -> MissingKey:
+        """Return the error for a key that no sample has."""
+        assert self.key is not None
+        by_index = self._search.passed_over if self._search is not None else 0
+        what = f"no sample {show(self.key)}: {self.searched}" + (
+            f", {by_index} of them by an index" if by_index else ""
+        )
+        if (same := other_form(self.others, self.key)) is not None:
+            hint = f"{show(same)} is that key {form_words(same)}"
+        return MissingKey(what, hint)
+
+    @property
+    def searched(self) -> str:
+        """Words for the inputs that were searched."""
+        return f"searched {plural(len(self.data.locations), 'input')}"
+
+
+def get(data: Chain, key: str, view: Callable[[TarSample, bytes | None], Sample] = Sample) -> Sample:
+    """Return the first sample with a key; see `Dataset.get`. `view` makes a sample of one and its bytes."""
+    if not isinstance(key, str):
+        raise TypeError(f"a key is a str, not {type(key).__name__}")
+    samples = _KeySamples(data, key.encode("utf-8", "surrogateescape"), data.new_run(), moves=False)
+    with samples.flow:
+        sample = next(iter(samples), None)
+        if sample is None:
+            first = ", ".join(map(show, samples.others))
+            raise samples.missing(f"the first keys are {first}" if first else None)
+        sample.complete()
+        source = sample.source
+        held = sample.stop - sample.start <= WHOLE or not source.seekable
+        read = source.recent if isinstance(source, WindowSource) else source.read
+        content = read(sample.start, sample.stop) if held else None
+        source.unchanged()
+        return view(sample, content)
+
+
+def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields: Sequence[bytes] = ()) -> None:
+    """Write the sample with a key as an archive, or the content of its first field of `fields`.
+
+    Without a key it is the first sample with such a field. Contents are not held in memory.
+
+    Raises:
+        MissingKey: no sample has the key.
+        TarkitError: there is no such field, or it has no content.
+        Usage: the output is an input, or a terminal and no text.
+    """
+    refuse_overwrite(output.status(), data.locations)
+    samples = _KeySamples(data, key, run, moves=not fields, directory=output.directory)
+    lacking: TarSample | None = None
+    with samples.flow:
+        for sample in samples:
+            if not fields:
+                output.refuse_terminal()
+                with EntryWriter(output.open(data.locations)) as writer:
+                    sample.write(writer)
+                    writer.finish()
+                run.bytes = writer.position
+                break
+            entry = _entry(sample, fields)
+            if entry is not None:
+                _write_content(sample, entry, output._replace(codec=("none", None)), data.locations)
+                run.bytes = entry.size
+                break
+            lacking = lacking or sample
+        else:
+            raise samples.missing() if lacking is None and key is not None else _no_field(samples, fields, lacking)
+        run.samples = 1
+        for final in samples.flow.at_end:  # what the search left out is not counted
+            final()
+
+
+def _no_field(samples: _KeySamples, fields: Sequence[bytes], lacking: TarSample | None) -> TarkitError:
+    """Return the error of a search; `lacking` is the first sample that has none of the fields."""
+    hint = None
+    if lacking is not None:
+        if samples.key is not None:
+            problem = missing_field(lacking, tuple(fields))
+            problem.hint = "tarkit show lists fields"
+            return problem
+        cut = len(lacking.key or b"") + 1
+        have = ", ".join(show(entry.name[cut:]) for entry in lacking.entries if key_of(entry) is not None)
+        hint = f"{show(lacking.key or b'')} has {have}"
+    return TarkitError(f"no selected sample has a field {' or '.join(map(show, fields))}: {samples.searched}", hint)
+
+
+def _entry(sample: TarSample, fields: Sequence[bytes]) -> Entry | None:
+    """Return the entry of the first field present in the sample, by the rule of `names.spelled`.
+
+    A sample whose end is not known is read until no later entry can have precedence over the one found.
+    """
+    assert sample.key is not None
+    ranks: dict[bytes, int] = {}
+    folded: dict[bytes, int] = {}
+    for number, field in enumerate(fields):
+        ranks.setdefault(field, 2 * number)
+        folded.setdefault(fold(field), 2 * number + 1)
+    cut, known, best, found = len(sample.key) + 1, 0, 2 * len(fields), None
+    while True:
+        for entry in sample.entries[known:]:
+            field = entry.name[cut:]
+            rank = min(ranks.get(field, best), folded.get(fold(field), best))
+            if rank < best and key_of(entry) is not None:
+                best, found = rank, entry
+        known = len(sample.entries)
+        if best == 0 or sample.more is None:
+            return found
+        sample.source.release(sample.stop if found is None else found.start)
+        sample.more()
+
+
+def _write_content(sample: TarSample, entry: Entry, output: Output, inputs: Sequence[Location]) -> None:
+    """Write the content of an entry; raise Usage when the output is one of the inputs."""
+    source = sample.source
+    if entry.sparse:
+        what = f"{show(entry.name)} is a sparse file, stored without its holes"
+        raise Problem("sparse-entry", source.name, entry.start, what, "extract it with tar, which fills the holes")
+    if entry.type in _NO_CONTENT:
+        what = _NO_CONTENT[entry.type].format(show(entry.link))
+        raise TarkitError(f"{source.name}: at {entry.start}: {show(entry.name)} has no content: it is {what}")
+    if output.is_terminal and not (entry.size <= SHOWN and _is_text(source.read(entry.data, entry.data + entry.size))):
+        output.refuse_terminal(show(entry.name))
+    with output.open(inputs) as sink:
+        source.send(entry.data, entry.data + entry.size, sink)
+        while sample.more is not None:  # later entries in a stream may reveal a problem of the sample
+            source.release(sample.stop)
+            sample.more()
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return False
+    return all(char.isprintable() or char in "\n\r\t" for char in text)
