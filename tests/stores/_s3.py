@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import formatdate
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler
 from threading import RLock, Thread
@@ -14,7 +16,6 @@ from xml.sax.saxutils import escape
 
 from tests.stores._http import QuietServer
 
-DATE = "Mon, 01 Jan 2024 00:00:00 GMT"
 ERROR = b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>We encountered an error</Message></Error>"
 
 
@@ -44,6 +45,7 @@ class S3Server:
         conditional: heed `If-None-Match: *` of `put` and `complete`.
         metadata: keep metadata.
         page: names on a page of a list.
+        date: when all objects were written, in seconds since 1970.
         users: who may read and write; None for all.
     """
 
@@ -54,6 +56,7 @@ class S3Server:
     conditional: bool = True
     metadata: bool = True
     page: int = 1000
+    date: int = 1_704_067_200
     users: set[str] | None = None
     url: str = ""
     lock: RLock = field(default_factory=RLock)
@@ -199,14 +202,23 @@ class _Handler(BaseHTTPRequestHandler):
         if found is None:
             return 404, {}, b""
         marks = {f"x-amz-meta-{name}": value for name, value in found[2].items()}
-        return 200, {"Content-Length": str(len(found[0])), "ETag": found[1], "Last-Modified": DATE, **marks}, b""
+        return (
+            200,
+            {
+                "Content-Length": str(len(found[0])),
+                "ETag": found[1],
+                "Last-Modified": formatdate(self.s3.date, usegmt=True),
+                **marks,
+            },
+            b"",
+        )
 
     def _get(self, request: Request) -> tuple[int, dict[str, str], bytes]:
         found = self.s3.objects.get(request.key)
         if found is None:
             return self._missing()
         data, etag, _ = found
-        headers = {"ETag": etag, "Last-Modified": DATE}
+        headers = {"ETag": etag, "Last-Modified": formatdate(self.s3.date, usegmt=True)}
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range", ""))
         if wanted is None:
             return 200, headers, data
@@ -228,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name in page:
             data, etag, _ = self.s3.objects[start + name]
             shown = quote(name) if url else "".join(c if c.isprintable() else f"&#{ord(c)};" for c in escape(name))
-            time = "<LastModified>2024-01-01T00:00:00.000Z</LastModified>"
+            time = f"<LastModified>{datetime.fromtimestamp(self.s3.date, UTC):%Y-%m-%dT%H:%M:%S.000Z}</LastModified>"
             rows.append(
                 f"<Contents><Key>{shown}</Key><Size>{len(data)}</Size>{time}<ETag>{escape(etag)}</ETag></Contents>"
             )

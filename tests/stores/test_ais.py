@@ -13,14 +13,13 @@ import pytest
 pytest.importorskip("urllib3")
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.stores import ais, connect, listing, reading, retry
+from tarkit.stores import ais, connect, reading, retry
 from tarkit.stores.ais import AisStore, split_url
 from tarkit.stores.reading import RemoteObject
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions, Unconfirmed
 from tarkit.stores.upload import RemoteUpload
-from tests._tools import archive, contents, each_row
-from tests.conftest import Run
+from tests._tools import each_row
 from tests.stores._ais import AisCluster, ais_cluster
 
 DATA = random.Random(7).randbytes(1_000_000)
@@ -79,18 +78,6 @@ def test_urls(url: str, expected: object) -> None:
     assert public_name(url) == url
 
 
-def test_what_is_written_is_read(cluster: AisCluster, store: AisStore) -> None:
-    """Whole, and in parts; also in a namespace, and with names that need escapes."""
-    for size in (0, 1, 149_999, 150_000, 150_001, 1_000_000):
-        for url in (f"ais://b/{size}", f"ais://@uuid#ns/b/d d/{size}#?%41"):
-            put(store, url, DATA[:size])
-            assert whole(store, url) == DATA[:size]
-            assert store.head(url).size == size
-    assert not cluster.uploads
-    assert ("ais", "@uuid#ns", "b", "d d/1#?%41") in cluster.objects
-    assert {role for role, method, path, _ in cluster.log if method == "GET"} == {"gateway", "target"}
-
-
 def test_agrees_with_the_client_library(cluster: AisCluster, store: AisStore) -> None:
     """What AIStore's own client writes is read, and the reverse: so the stub answers as it expects."""
     aistore = pytest.importorskip("aistore")
@@ -146,16 +133,6 @@ def test_tokens_go_to_the_gateway_alone(
     assert "wr0ng" not in f"{caught.value}{caught.value.hint}"
 
 
-def test_an_upload_is_seen_when_it_is_complete(cluster: AisCluster, store: AisStore) -> None:
-    for size in (1000, 900_000):
-        upload = store.put("ais://b/a", False)
-        upload.write(DATA[:size])
-        assert not cluster.objects
-        upload.abort()
-        assert not cluster.objects
-        assert not cluster.uploads
-
-
 @each_row("size", [1000, 900_000])
 def test_writes_that_fail(size: int, cluster: AisCluster, store: AisStore) -> None:
     """A busy target is asked again; one that fails for good leaves no object; one that loses bytes is an error."""
@@ -188,37 +165,6 @@ def test_a_part_that_fails_gives_up_the_upload(cluster: AisCluster, store: AisSt
     cluster.statuses = []
     upload.abort()
     assert not cluster.objects
-
-
-def test_fresh_replaces_nothing(cluster: AisCluster, store: AisStore) -> None:
-    put(store, "ais://b/a", b"one", fresh=True)
-    with pytest.raises(TarkitError, match="exists"):
-        put(store, "ais://b/a", b"two", fresh=True)
-    assert whole(store, "ais://b/a") == b"one"
-
-
-def test_removes(cluster: AisCluster, store: AisStore) -> None:
-    put(store, "ais://b/a", b"x")
-    store.delete("ais://b/a")
-    assert not cluster.objects
-    with pytest.raises(FileNotFoundError):
-        store.delete("ais://b/a")
-
-
-def test_lists(cluster: AisCluster, store: AisStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["a-1.tar", "a-10.tar", "a-2.tar", "a/b/c.tar", "a/d.tar", "a0.tar", "b.tar", "empty.tar"]
-    for name in names:
-        put(store, f"ais://b/{name}", b"" if name == "empty.tar" else name.encode())
-
-    def listed(url: str) -> list[str]:
-        return [info.url.removeprefix("ais://b/") for info in store.list(url)]
-
-    assert listed("ais://b/") == listed("ais://b") == names
-    assert listed("ais://b/a-") == names[:3]
-    assert listed("ais://b/none") == []
-    assert {info.size for info in store.list("ais://b/")} == {0, 5, 6, 7, 8, 9}
-    monkeypatch.setattr(connect, "_options", store.options)
-    assert [url[8:] for url in listing.matching("ais://b/a-?.tar")] == ["a-1.tar", "a-2.tar"]
 
 
 def test_errors(cluster: AisCluster, store: AisStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,15 +212,6 @@ def test_buckets_of_other_providers(cluster: AisCluster, monkeypatch: pytest.Mon
     with connect.open_object("s3://b/a/x").stream() as stream:
         assert stream.read(10) == DATA[:10]
     assert [info.url for info in connect.list_objects("s3://b/a")] == ["s3://b/a/x"]
-
-
-def test_commands_read_and_write(cluster: AisCluster, run: Run) -> None:
-    """Shards are written and read back through the command line."""
-    Path("in.tar").write_bytes(archive({f"{n}.txt": b"x" for n in range(5)}))
-    run("split", "-c", "2", "-o", "ais://b/out/s-%d.tar", "in.tar")
-    assert sorted(place[3] for place in cluster.objects) == [f"out/s-{n}.tar" for n in range(3)]
-    run("cat", "ais://b/out/s-*.tar", "-o", "all.tar")
-    assert [name for name, _ in contents(Path("all.tar").read_bytes())] == [f"{n}.txt" for n in range(5)]
 
 
 def test_versions_in_lists_are_those_of_replies(cluster: AisCluster, store: AisStore) -> None:

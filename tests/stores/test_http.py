@@ -198,13 +198,6 @@ def test_no_server_and_no_host() -> None:
             whole(url, StoreOptions(retries=1, timeout=2))
 
 
-def test_reads_a_range(server: HttpServer) -> None:
-    remote = opened(server.serve("/a", DATA, drop=10_000, drops=1))
-    assert remote.read(500_000, 700_000) == DATA[500_000:700_000]
-    assert remote.read(len(DATA) - 5, len(DATA) + 5) == DATA[-5:]
-    remote.close()
-
-
 @each_row(
     "how",
     [

@@ -13,13 +13,12 @@ pytest.importorskip("urllib3")
 
 import tarkit
 from tarkit.errors import TarkitError, Unsupported, Usage
-from tarkit.stores import connect, hub, listing, reading, retry
+from tarkit.stores import hub, reading, retry
 from tarkit.stores.hub import HubPath, HubStore, split_url
 from tarkit.stores.reading import RemoteObject
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions
-from tests._tools import archive, contents, each_row
-from tests.conftest import Run
+from tests._tools import each_row
 from tests.stores._hub import HubServer, Repository, hub_server
 
 DATA = random.Random(7).randbytes(1_000_000)
@@ -62,15 +61,6 @@ def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = Non
         while data := stream.read(70_000):
             parts.append(data)
     return b"".join(parts)
-
-
-@each_row("name", list(FILES))
-def test_reads_all(name: str, server: HubServer) -> None:
-    assert whole(ROOT + name) == FILES[name]
-    info = HubStore(StoreOptions()).head(ROOT + name)
-    assert info.size == len(FILES[name])
-    listed = {each.url: each for each in HubStore(StoreOptions()).list(ROOT)}
-    assert listed[ROOT + name][:3] == info[:3]
 
 
 @each_row(
@@ -202,40 +192,6 @@ def test_models_and_spaces(server: HubServer) -> None:
         assert [info.url for info in HubStore(StoreOptions()).list(root)] == [root + "a", root + "b"]
 
 
-def test_lists(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = HubStore(StoreOptions())
-
-    def listed(prefix: str, depth: int | None = None) -> list[str]:
-        return [info.url.removeprefix(ROOT) for info in store.list(ROOT + prefix, depth)]
-
-    assert listed("") == sorted(FILES)
-    assert listed("", depth=0) == ["README.md", "empty"]
-    assert listed("data/train-1") == ["data/train-1.tar", "data/train-10.tar"]
-    assert listed("none/") == listed("x") == []
-    monkeypatch.setattr(connect, "_options", StoreOptions(retries=0))
-    connect._store.cache_clear()
-    assert [url.removeprefix(ROOT) for url in listing.matching(f"{ROOT}data/train-?.tar")] == [
-        "data/train-0.tar",
-        "data/train-1.tar",
-    ]
-    assert len(list(listing.matching(f"{ROOT}**/*.tar"))) == 5
-    assert list(listing.children(f"{ROOT}data/sub/")) == [f"{ROOT}data/sub/train-2.tar"]
-    connect._store.cache_clear()
-
-
-def test_a_list_that_breaks_is_continued(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file once, also if pages fail in between."""
-    monkeypatch.setattr(connect, "_options", StoreOptions(retries=2))
-    connect._store.cache_clear()
-    found = []
-    for info in connect.list_objects(ROOT):
-        found.append(info.url.removeprefix(ROOT))
-        if len(found) in (2, 3, 5):
-            server.statuses = [(503, {"Retry-After": "0"})]
-    assert found == sorted(FILES)
-    connect._store.cache_clear()
-
-
 def test_an_address_that_expires_is_asked_for_again(server: HubServer) -> None:
     """The signed address of a file at the storage is valid for a while only."""
 
@@ -292,15 +248,6 @@ def test_bytes_that_differ_are_an_error(server: HubServer) -> None:
         whole(ROOT + "data/train-0.tar")
 
 
-def test_connections_that_break_are_taken_up(server: HubServer) -> None:
-    serve = server.storage.serve
-    server.storage.serve = lambda *args, **how: serve(*args, **how, drop=40_000)  # type: ignore[method-assign]
-    lines: list[str] = []
-    assert whole(ROOT + "data/train-0.tar", lines=lines) == DATA
-    assert len(lines) > 10
-    assert server.signatures == 1
-
-
 def test_an_endpoint_that_is_no_url(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "127.0.0.1:1")
     with pytest.raises(Usage, match="HF_ENDPOINT"):
@@ -311,21 +258,6 @@ def test_writing_is_refused_with_a_hint() -> None:
     with pytest.raises(Unsupported) as caught:
         HubStore(StoreOptions()).put(ROOT + "a.tar", False)
     assert "hf upload org/name DIRECTORY --repo-type dataset" in str(caught.value.hint)
-
-
-def test_commands_read_it(server: HubServer, run: Run) -> None:
-    """A glob of shards through a command."""
-    repository = server.repositories["datasets/org/name"]
-    shards = {f"s-{n}.tar": archive({f"{n}.txt": b"x"}) for n in range(3)}
-    repository.commit(shards)
-    repository.lfs |= set(shards)
-    connect._store.cache_clear()
-    run("cat", f"{ROOT}s-*.tar", "-o", "all.tar")
-    assert sum("/revision/" in path for _, path, _ in server.log) == 1
-    assert [name for name, _ in contents(Path("all.tar").read_bytes())] == ["0.txt", "1.txt", "2.txt"]
-    Path("s-0.tar").write_bytes(shards["s-0.tar"])
-    assert "hf upload org/name" in run("cat", "s-0.tar", "-o", f"{ROOT}x.tar", exit=1).stderr
-    connect._store.cache_clear()
 
 
 def test_a_repository_is_packed_like_a_directory(server: HubServer, here: Path) -> None:

@@ -6,8 +6,6 @@ import hashlib
 import os
 import random
 import threading
-import time
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,14 +13,14 @@ from typing import Any
 import pytest
 
 pytest.importorskip("obstore")
-boto3 = pytest.importorskip("boto3")
 
 import tarkit
 from tarkit.packing import tree_pack as pack
 from tarkit.stores import object_prefetch
 from tests.conftest import Run, entries
 from tests.stores._http import http_server
-from tests.stores._servers import KEYS, moto, rclone, refusing, tarkit_run
+from tests.stores._s3 import Bucket, Request, S3Server
+from tests.stores._servers import tarkit_run
 
 _numbers = count()
 RANDOM = random.Random(5)
@@ -43,48 +41,18 @@ FILES = {
 }
 
 
-class Bucket:
-    """A directory of a bucket, and the same files on the disk below `t`."""
-
-    def __init__(self, endpoint: str) -> None:
-        self.endpoint = endpoint
-        self.prefix = f"{next(_numbers)}/t/"
-        self.url = f"s3://bucket/{self.prefix}"
-        login = {"aws_access_key_id": "key", "aws_secret_access_key": "s3cret", "region_name": "us-east-1"}
-        self.client: Any = boto3.client("s3", endpoint_url=endpoint, **login)
-
-    def put(self, name: str, data: bytes) -> None:
-        self.client.put_object(Bucket="bucket", Key=self.prefix + name, Body=data)
-
-    def grow(self, files: dict[str, bytes] = FILES) -> None:
-        for name, data in files.items():
-            self.put(name, data)
-            path = Path("t", name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-
-    def get(self, name: str) -> bytes:
-        data: bytes = self.client.get_object(Bucket="bucket", Key=self.prefix + name)["Body"].read()
-        return data
-
-    def names(self) -> list[str]:
-        found = self.client.list_objects_v2(Bucket="bucket", Prefix=self.prefix).get("Contents", [])
-        return [each["Key"].removeprefix(self.prefix) for each in found]
-
-
-@pytest.fixture(scope="module", params=["moto", "rclone"])
-def endpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a server that has the bucket `bucket`."""
-    with moto() if request.param == "moto" else rclone(tmp_path_factory.mktemp("rclone")) as url:
-        yield url
-
-
 @pytest.fixture
-def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch, here: Path) -> Bucket:
-    monkeypatch.setenv("HOME", str(here))
-    for name, value in {**KEYS, "AWS_ENDPOINT_URL": endpoint}.items():
-        monkeypatch.setenv(name, value)
-    return Bucket(endpoint)
+def bucket(s3: S3Server) -> Bucket:
+    """A tree in a bucket, which `grow` makes here as well."""
+    return Bucket(s3, "t/")
+
+
+def grow(bucket: Bucket, files: dict[str, bytes] = FILES) -> None:
+    for name, data in files.items():
+        bucket.put(name, data)
+        path = Path("t", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 def shards(front: str) -> list[bytes]:
@@ -106,7 +74,7 @@ def shards(front: str) -> list[bytes]:
     ],
 )
 def test_a_bucket_is_packed_like_a_directory(words: str, bucket: Bucket) -> None:
-    bucket.grow({**FILES, **dict.fromkeys(("a/.DS_Store", "b/._1.jpg", "__MACOSX/a/._2.jpg", "README"), b"9")})
+    grow(bucket, {**FILES, **dict.fromkeys(("a/.DS_Store", "b/._1.jpg", "__MACOSX/a/._2.jpg", "README"), b"9")})
     local = tarkit_run("shard", "t", *words.split(), "-o", "l-%d.tar")
     remote = tarkit_run("shard", bucket.url, *words.split(), "-o", "r-%d.tar")
     assert shards("r") == shards("l") != []
@@ -116,7 +84,7 @@ def test_a_bucket_is_packed_like_a_directory(words: str, bucket: Bucket) -> None
 
 def test_shards_are_objects(bucket: Bucket) -> None:
     """With checksums; existing ones stay without --force, which leaves no others; --resume and --update keep them."""
-    bucket.grow()
+    grow(bucket)
     tarkit_run("shard", "t", "-c", "2", "-o", "l-%d.tar")
     expected, names = shards("l"), [f"out/x-{number}.tar" for number in range(len(shards("l")))]
     words = ("-o", f"{bucket.url}out/x-%d.tar")
@@ -129,7 +97,7 @@ def test_shards_are_objects(bucket: Bucket) -> None:
     refused = tarkit_run("shard", "t", "-c", "2", *words, exit=1).stderr
     assert "there are shards of this name" in refused
     assert "--force" in refused
-    bucket.client.delete_object(Bucket="bucket", Key=bucket.prefix + names[1])
+    bucket.delete(names[1])
     resumed = tarkit_run("shard", "t", "-c", "2", *words, "--resume", "-v", "--manifest", "m.tsv").stderr
     assert resumed.count("kept, it is as planned") == len(names) - 1
     assert [line.split("\t")[3] for line in Path("m.tsv").read_text().splitlines()[1:]] == [row[3] for row in rows]
@@ -152,14 +120,14 @@ def test_shards_are_objects(bucket: Bucket) -> None:
 
 
 def test_compressed_shards_are_not_overlooked(bucket: Bucket) -> None:
-    bucket.grow({"a.x": b"1"})
+    grow(bucket, {"a.x": b"1"})
     bucket.put("out/x-0.tar.gz", b"")
     words = ("shard", "t", "-c", "2", "-o", f"{bucket.url}out/x-%d.tar", "--update")
     assert "cannot read a shard that was compressed" in tarkit_run(*words, exit=1).stderr
 
 
 def test_a_category_is_a_series_of_objects(bucket: Bucket) -> None:
-    bucket.grow()
+    grow(bucket)
     words = ("--map", '{"a-%d.tar": ["^a"], "b-%d.tar": ["^b"]}', "--unmatched", "c-%d.tar")
     Path("l").mkdir()
     tarkit_run("shard", "t", "-c", "3", *words, "-o", "l/")
@@ -172,7 +140,7 @@ def test_a_category_is_a_series_of_objects(bucket: Bucket) -> None:
 
 def test_a_saved_plan(bucket: Bucket) -> None:
     """Its sources are URLs. A source may not be a shard; objects that changed, or are gone, are errors."""
-    bucket.grow()
+    grow(bucket)
     tarkit_run("shard", "t", "-c", "4", "-o", "l-%d.tar")
     tarkit_run("shard", bucket.url, "-c", "4", "-o", f"{bucket.url}out/x-%d.tar", "--plan", "p.tsv")
     assert f"\t{bucket.url}a/1.json\t2\n" in Path("p.tsv").read_text()
@@ -186,7 +154,7 @@ def test_a_saved_plan(bucket: Bucket) -> None:
     bucket.put("a/1.json", b"[1]")
     changed = tarkit_run("shard", "--from-plan", "p.tsv", "--force", exit=1).stderr
     assert f"{bucket.url}a/1.json has 3 bytes, and the plan says 2" in changed
-    bucket.client.delete_object(Bucket="bucket", Key=f"{bucket.prefix}a/1.json")
+    bucket.delete("a/1.json")
     assert bucket.get("out/x-0.tar") == shards("l")[0]
     gone = tarkit_run("shard", "--from-plan", "p.tsv", "--force", exit=1).stderr
     assert f"{bucket.url}a/1.json: No such file or directory" in gone
@@ -200,17 +168,16 @@ def test_a_saved_plan(bucket: Bucket) -> None:
 
 @pytest.mark.forks
 def test_an_object_of_another_version(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object of the same size that was written after the others were listed is an error."""
-    bucket.grow({"a.x": b"1", "b.x": b"2"})
+    """An object of the same size and version that was written after the others were listed is an error."""
+    grow(bucket, {"a.x": b"1", "b.x": b"2"})
     write = pack.pack
 
     def packed(*given: Any, **named: Any) -> Any:
-        time.sleep(1.1)  # times of modification are whole seconds
-        bucket.put("b.x", b"3")
+        bucket.server.date += 1
         return write(*given, **named)
 
     monkeypatch.setattr(pack, "pack", packed)
-    with pytest.raises(tarkit.TarkitError, match=r"b\.x was changed after it was listed"):
+    with pytest.raises(tarkit.TarkitError, match=r"a\.x was changed after it was listed"):
         tarkit.plan(bucket.url, count=9).write("s-%d.tar")
     assert not Path("s-0.tar").exists()
 
@@ -222,7 +189,7 @@ def test_an_object_that_is_replaced_in_the_same_second(
 ) -> None:
     """Neither its size nor its time shows it, but its ETag: of small and large ones, in any order, and renamed."""
     files = {"a.x": b"1", "b.x": bytes(6_000_000), "c/d/e.x": b"3", "f.x": b"4"}
-    bucket.grow(files)
+    grow(bucket, files)
     write = pack.pack
     name = ""
 
@@ -244,39 +211,44 @@ def test_an_object_that_is_replaced_in_the_same_second(
 def test_a_thousand_objects(bucket: Bucket) -> None:
     """In Python, from a bucket to a bucket, while the server is busy for a while."""
     files = {f"{number % 7}/{number:04d}.{field}": b"%d" % number for number in range(500) for field in ("x", "y")}
-    bucket.grow(files)
+    grow(bucket, files)
     expected = [shard.sha256 for shard in tarkit.plan("t", count=100).write("l-%d.tar")]
-    with pytest.MonkeyPatch.context() as patch, refusing(bucket.endpoint, "GET", 5) as (busy, refused):
-        patch.setenv("AWS_ENDPOINT_URL", busy)
-        written = tarkit.plan(bucket.url, count=100).write(f"{bucket.url}out/x-%d.tar", processes=2)
-        assert len(refused) == 5
+    refused: list[str] = []
+
+    def refuse(request: Request) -> str | None:
+        if request.what not in ("get", "list") or len(refused) == 5:
+            return None
+        refused.append(request.key)
+        return "503"
+
+    bucket.server.fault = refuse
+    written = tarkit.plan(bucket.url, count=100).write(f"{bucket.url}out/x-%d.tar", processes=2)
+    assert len(refused) == 5
     assert [shard.sha256 for shard in written] == expected
     assert [hashlib.sha256(bucket.get(f"out/x-{number}.tar")).hexdigest() for number in range(5)] == expected
 
 
 def test_a_server_that_stays_busy(bucket: Bucket) -> None:
-    bucket.grow({"a.x": b"1", "b.x": b"2"})
+    grow(bucket, {"a.x": b"1", "b.x": b"2"})
     tarkit_run("shard", bucket.url, "-c", "1", "-o", "s-%d.tar", "--plan", "p.tsv")
-    with pytest.MonkeyPatch.context() as patch, refusing(bucket.endpoint, "GET", 999) as (busy, _):
-        patch.setenv("AWS_ENDPOINT_URL", busy)
-        for words in (("--from-plan", "p.tsv"), (bucket.url, "-o", "s-%d.tar")):
-            failed = tarkit_run("shard", *words, "--net-retries", "1", exit=1).stderr
-            assert "503" in failed
-            assert "s3cret" not in failed
+    bucket.server.fault = lambda request: "503" if request.what in ("get", "list") else None
+    for words in (("--from-plan", "p.tsv"), (bucket.url, "-o", "s-%d.tar")):
+        failed = tarkit_run("shard", *words, "--net-retries", "1", exit=1).stderr
+        assert "503" in failed
+        assert "s3cret" not in failed
     assert shards("s") == []
 
 
 def test_times_and_modes(bucket: Bucket) -> None:
     """Of an object only the time of its modification is known, and used with --mtime source."""
-    bucket.grow({"a.x": b"1"})
+    grow(bucket, {"a.x": b"1"})
     tarkit_run("shard", bucket.url, "-c", "1", "-o", "s-%d.tar", "--mtime", "source")
-    modified = bucket.client.head_object(Bucket="bucket", Key=f"{bucket.prefix}a.x")["LastModified"].timestamp()
     with tarkit.open("s-0.tar") as data:
         assert len(list(data)) == 1
     import tarfile
 
     (info,) = tarfile.open("s-0.tar").getmembers()
-    assert (info.mtime, info.mode, info.uid, info.uname) == (int(modified), 0o644, 0, "")
+    assert (info.mtime, info.mode, info.uid, info.uname) == (bucket.server.date, 0o644, 0, "")
 
 
 def test_nothing_below(bucket: Bucket) -> None:
@@ -286,29 +258,25 @@ def test_nothing_below(bucket: Bucket) -> None:
     assert "cannot be listed" in tarkit_run("shard", "https://127.0.0.1:9/x/", "-o", "s-%d.tar", exit=2).stderr
 
 
-def test_objects_that_stand_for_directories(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
+def test_objects_that_stand_for_directories(bucket: Bucket) -> None:
     """Empty objects whose names end in a slash are no files; empty ones without it are."""
-    with moto() as endpoint:
-        for name, value in {**KEYS, "AWS_ENDPOINT_URL": endpoint, "HOME": str(here)}.items():
-            monkeypatch.setenv(name, value)
-        bucket = Bucket(endpoint)
-        bucket.grow({"a/1.x": b"", "b.x": b"1", "b": b""})
-        for name in ("", "a/", "empty/", "a/1.x/", "b.x/"):
-            bucket.put(name, b"")
-        tarkit_run("shard", bucket.url, "-c", "9", "-o", "s-%d.tar")
-        assert entries("s-0.tar") == [("a/1.x", b""), ("b", b""), ("b.x", b"1")]
-        bucket.put("full/", b"data")
-        assert tarkit_run("shard", bucket.url, "-c", "9", "-o", "t-%d.tar", exit=1).stderr
-        assert not Path("t-0.tar").exists()
-        bucket.put("b.x/", b"2")
-        ran = tarkit_run("shard", bucket.url, "-c", "9", "-o", "u-%d.tar", exit=1)
-        assert "b.x: there is an object of this name with a slash at its end" in ran.stderr
-        bucket.put("c.tar", Path("s-0.tar").read_bytes())
-        bucket.put("c.tar/", b"")
-        assert tarkit_run("stats", "--total", f"{bucket.url}c*.tar").stdout == "2\n"
-        bucket.put("c.tar/", b"2")
-        ran = tarkit_run("stats", "--total", f"{bucket.url}c*.tar", exit=1)
-        assert "c.tar: there is an object of this name with a slash at its end" in ran.stderr
+    grow(bucket, {"a/1.x": b"", "b.x": b"1", "b": b""})
+    for name in ("", "a/", "empty/", "a/1.x/", "b.x/"):
+        bucket.put(name, b"")
+    tarkit_run("shard", bucket.url, "-c", "9", "-o", "s-%d.tar")
+    assert entries("s-0.tar") == [("a/1.x", b""), ("b", b""), ("b.x", b"1")]
+    bucket.put("full/", b"data")
+    assert tarkit_run("shard", bucket.url, "-c", "9", "-o", "t-%d.tar", exit=1).stderr
+    assert not Path("t-0.tar").exists()
+    bucket.put("b.x/", b"2")
+    ran = tarkit_run("shard", bucket.url, "-c", "9", "-o", "u-%d.tar", exit=1)
+    assert "b.x: there is an object of this name with a slash at its end" in ran.stderr
+    bucket.put("c.tar", Path("s-0.tar").read_bytes())
+    bucket.put("c.tar/", b"")
+    assert tarkit_run("stats", "--total", f"{bucket.url}c*.tar").stdout == "2\n"
+    bucket.put("c.tar/", b"2")
+    ran = tarkit_run("stats", "--total", f"{bucket.url}c*.tar", exit=1)
+    assert "c.tar: there is an object of this name with a slash at its end" in ran.stderr
 
 
 # ---- Requests ahead

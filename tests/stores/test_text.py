@@ -3,64 +3,24 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("obstore")
-boto3 = pytest.importorskip("boto3")
 
 import tarkit
 from tarkit.streams.text import file_label, open_file, parse_file, split_column
-from tests._tools import TARKIT
-from tests.stores._servers import KEYS, moto, rclone
-
-_numbers = count()
-
-
-@pytest.fixture(scope="module", params=["moto", "rclone"])
-def endpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with moto() if request.param == "moto" else rclone(tmp_path_factory.mktemp("rclone")) as url:
-        yield url
-
-
-class Bucket:
-    """A directory of a bucket, and its objects."""
-
-    def __init__(self, endpoint: str) -> None:
-        self.client: Any = boto3.client("s3", endpoint_url=endpoint)
-        self.prefix = f"{next(_numbers)}/"
-        self.url = f"s3://bucket/{self.prefix}"
-
-    def put(self, name: str, text: str) -> str:
-        """Write an object; return its URL."""
-        self.client.put_object(Bucket="bucket", Key=self.prefix + name, Body=text.encode())
-        return self.url + name
-
-    def text(self, name: str) -> str:
-        body: bytes = self.client.get_object(Bucket="bucket", Key=self.prefix + name)["Body"].read()
-        return body.decode()
+from tests.stores._s3 import Bucket
+from tests.stores._servers import tarkit_run as run
 
 
 @pytest.fixture
-def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch, here: Path) -> Bucket:
-    monkeypatch.setenv("HOME", str(here))
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    (here / "recipe").write_text("".join(f"{n}.txt text:{n}\n" for n in range(4)))
+def bucket(bucket: Bucket) -> Bucket:
+    """A directory of a bucket, and an archive here."""
+    Path("recipe").write_text("".join(f"{n}.txt text:{n}\n" for n in range(4)))
     run("create", "recipe", "-o", "in.tar")
-    return Bucket(endpoint)
-
-
-def run(*words: str, exit: int = 0) -> subprocess.CompletedProcess[str]:
-    ran = subprocess.run([*TARKIT, *words], capture_output=True, text=True, check=False)
-    assert ran.returncode == exit, ran.stderr
-    return ran
+    return bucket
 
 
 def keys(*words: str) -> list[str]:
@@ -117,7 +77,7 @@ def test_manifests(bucket: Bucket) -> None:
     run("check", "--manifest", "z.tsv", f"{bucket.url}z-0.tgz", f"{bucket.url}z-1.tgz")
     changed = bytearray(Path("l-1.tar").read_bytes())
     changed[512] ^= 1
-    bucket.client.put_object(Bucket="bucket", Key=f"{bucket.prefix}s-1.tar", Body=bytes(changed) + bytes(512))
+    bucket.put("s-1.tar", bytes(changed) + bytes(512))
     said = run("check", "--manifest", manifest, exit=1).stdout
     assert said.count("[changed-shard]") == 2
     assert f"{bucket.url}s-1.tar: sha256: {rows[2][3]} in {manifest}, " in said
