@@ -10,19 +10,20 @@ from pathlib import Path
 
 import pytest
 
-if not all(map(importlib.util.find_spec, ("distributed", "obstore", "boto3", "moto"))):
-    pytest.skip("distributed, obstore, boto3 or moto is not installed", allow_module_level=True)
+if not all(map(importlib.util.find_spec, ("distributed", "obstore"))):
+    pytest.skip("distributed or obstore is not installed", allow_module_level=True)
 
 from tests._dask import Cluster
 from tests._tools import tarkit
 from tests.cluster._tools import inputs
-from tests.stores._servers import KEYS, Server, client, serving, tarkit_run
+from tests.stores._s3 import Bucket, S3Server, s3_server
+from tests.stores._servers import KEYS, tarkit_run
 
 
 @pytest.fixture
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server() -> Iterator[S3Server]:
     """A server that has the bucket `bucket`."""
-    with serving("moto", tmp_path_factory.mktemp("server")) as running:
+    with s3_server() as running:
         yield running
 
 
@@ -36,23 +37,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield made
 
 
-def test_a_shuffle_in_a_bucket(server: Server, cluster: Cluster, here: Path) -> None:
+def test_a_shuffle_in_a_bucket(server: S3Server, cluster: Cluster, here: Path) -> None:
     inputs(20, most=20)
     tarkit("shuffle", "in-*.tar", "--seed", "7", "-c", "9", "-o", "b-%03d.tar")
     tarkit("sort", "in-*.tar", "-o", "all.tar.gz")
-    store = client(server)
+    bucket = Bucket(server, "")
     for path in Path().glob("in-*.tar"):
-        store.put_object(Bucket="bucket", Key=path.name, Body=path.read_bytes())
-    how = ("--dask", cluster.address, "--spill", "s3://bucket/tmp", "--endpoint-url", server.endpoint)
+        bucket.put(path.name, path.read_bytes())
+    how = ("--dask", cluster.address, "--spill", "s3://bucket/tmp", "--endpoint-url", server.url)
     words = ("shuffle", "s3://bucket/in-*.tar", "--seed", "7", "-c", "9", "-o", "s3://bucket/b-%03d.tar")
     env = {**os.environ, **KEYS}
     tarkit_run(*words, *how, env=env)
     tarkit_run("sort", "s3://bucket/in-*.tar", "-o", "s3://bucket/all.tar.gz", *how, env=env)
-    there = {each["Key"] for each in store.list_objects_v2(Bucket="bucket")["Contents"]}
-    expected = {path.name for path in Path().glob("*.tar*")}
-    assert there == expected
-    for name in expected:
-        assert store.get_object(Bucket="bucket", Key=name)["Body"].read() == Path(name).read_bytes(), name
+    expected = {path.name: path.read_bytes() for path in Path().glob("*.tar*")}
+    assert {name: bucket.get(name) for name in bucket.names()} == expected
     ran = tarkit_run(*words, *how, env=env, exit=1)
     assert "there are shards of this name" in ran.stderr
-    assert {each["Key"] for each in store.list_objects_v2(Bucket="bucket")["Contents"]} == expected
+    assert set(bucket.names()) == set(expected)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import md5
-from http.server import BaseHTTPRequestHandler
-from threading import Lock, Thread
+from threading import Lock
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.stores._http import QuietServer
+from tests.stores._http import Handler, listening
 
 Place = tuple[str, str, str, str]  # provider, namespace, bucket, name
 
@@ -47,37 +46,23 @@ class AisCluster:
         self.change: Callable[[], None] = lambda: None
         self.number = 0
         self.lock = Lock()
-        self.servers: list[QuietServer] = []
-        self.target = self._serve("target")
-        self.url = self._serve("gateway")
-
-    def _serve(self, role: str) -> str:
-        handler = type("Handler", (_Handler,), {"cluster": self, "role": role})
-        server = QuietServer(("127.0.0.1", 0), handler)
-        self.servers.append(server)
-        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        return f"http://127.0.0.1:{server.server_address[1]}"
+        self.target = self.url = ""
 
 
 @contextmanager
 def ais_cluster() -> Iterator[AisCluster]:
     """Run the cluster for a test."""
     cluster = AisCluster()
-    try:
+    with (
+        listening(_Handler, cluster=cluster, role="target") as cluster.target,
+        listening(_Handler, cluster=cluster, role="gateway") as cluster.url,
+    ):
         yield cluster
-    finally:
-        for server in cluster.servers:
-            server.shutdown()
-            server.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Handler):
     cluster: AisCluster
     role: str
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Print nothing."""
 
     def do_GET(self) -> None:
         """Answer any request."""
@@ -90,18 +75,18 @@ class _Handler(BaseHTTPRequestHandler):
         bucket = (query.get("provider", "ais"), query.get("namespace", ""), words[0])
         # a gateway redirects a PUT that asks to close the connection before it has a body
         closing = self.role == "gateway" and self.headers.get("Connection") == "close"
-        body = b"" if closing else self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        body = b"" if closing else self.body()
         if self.role == "gateway" and cluster.token and self.headers.get("Authorization") != f"Bearer {cluster.token}":
             self._refuse(401, "token required")
         elif bucket not in cluster.buckets:
             self._refuse(404, f'bucket "{bucket[0]}://{bucket[2]}" does not exist')
         elif parts.path.startswith("/v1/buckets/") and self.command == "HEAD":
             known = {"type": "md5"} if cluster.read_range is None else {"enable_read_range": cluster.read_range}
-            self._reply(200, {"Ais-Bucket-Props": json.dumps({"provider": bucket[0], "checksum": known})})
+            self.answer(200, {"Ais-Bucket-Props": json.dumps({"provider": bucket[0], "checksum": known})})
         elif parts.path.startswith("/v1/buckets/"):
             self._list(bucket, json.loads(body)["value"])
         elif self.role == "gateway":
-            self._reply(307, {"Location": f"{cluster.target}{self.path}&pid=p1&vmd=s1gned"})
+            self.answer(307, {"Location": f"{cluster.target}{self.path}&pid=p1&vmd=s1gned"})
         elif query.get("vmd") != "s1gned":
             self._refuse(400, "this is not a redirect of a gateway")
         elif cluster.statuses:
@@ -122,19 +107,10 @@ class _Handler(BaseHTTPRequestHandler):
         data, version = self.cluster.objects[place]
         headers = {"Ais-Version": str(version), "Ais-Checksum-Type": "md5", "Ais-Present": "true"}
         headers["Ais-Checksum-Value"] = md5(data).hexdigest()
-        wanted = self.headers.get("Range")
-        if wanted is None or self.command == "HEAD":
-            self._reply(200, headers, data)
-            return
-        first, _, last = wanted.removeprefix("bytes=").partition("-")
-        start, stop = int(first), min(int(last or len(data)) + 1, len(data))
-        if start >= len(data):
-            self._refuse(416, "range", {"Content-Range": f"bytes */{len(data)}"})
-            return
-        if self.cluster.read_range:
-            headers["Ais-Checksum-Value"] = md5(data[start:stop]).hexdigest()
-        headers |= {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}", "Accept-Ranges": "bytes"}
-        self._reply(206, headers, data[start:stop])
+        part = self.wanted(len(data))
+        if part and self.cluster.read_range:
+            headers["Ais-Checksum-Value"] = md5(data[slice(*part)]).hexdigest()
+        self.send_part(data, {**headers, "Accept-Ranges": "bytes"})
 
     def _put(self, place: Place, query: dict[str, str], body: bytes) -> None:
         upload = query.get("uploadId")
@@ -145,18 +121,18 @@ class _Handler(BaseHTTPRequestHandler):
             return
         else:
             self.cluster.uploads[upload][int(query["partNumber"])] = body
-        self._reply(200, {})
+        self.answer(200, {})
 
     def _post(self, place: Place, query: dict[str, str], body: bytes) -> None:
         message = json.loads(body)
         if message["action"] == "mpt-upload":
             self.cluster.number += 1
             self.cluster.uploads[f"u{self.cluster.number}"] = {}
-            self._reply(200, {}, f"u{self.cluster.number}".encode())
+            self.answer(200, {}, f"u{self.cluster.number}".encode())
         elif message["action"] == "mpt-complete":
             parts = self.cluster.uploads.pop(query["uploadId"])
             self._store(place, b"".join(parts[each["part-number"]] for each in message["value"]))
-            self._reply(200, {})
+            self.answer(200, {})
         else:
             self._refuse(400, "invalid action")
 
@@ -166,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.cluster.objects.pop(place, None) is None:
             self._refuse(404, f"object {place[2]}/{place[3]} does not exist")
             return
-        self._reply(200, {})
+        self.answer(200, {})
 
     def _store(self, place: Place, data: bytes) -> None:
         version = self.cluster.objects.get(place, (b"", 0))[1] + 1
@@ -186,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
 
             packed = [{"n": name, "s": len(found[name][0]), "v": str(found[name][1])} for name in page]
             lists = {"UUID": "l1st", "ContinuationToken": token, "Flags": 0, "Entries": packed}
-            self._reply(200, {"Content-Type": "application/msgpack"}, msgspec.msgpack.encode(lists))
+            self.answer(200, {"Content-Type": "application/msgpack"}, msgspec.msgpack.encode(lists))
             return
         entries = [
             {"name": name, "version": str(found[name][1]), "checksum": md5(found[name][0]).hexdigest()}
@@ -194,21 +170,18 @@ class _Handler(BaseHTTPRequestHandler):
             for name in page
         ]
         answer = {"uuid": "l1st", "continuation_token": token, "entries": entries or None, "flags": 0}
-        self._reply(200, {"Content-Type": "application/json"}, json.dumps(answer).encode())
+        self.answer(200, {"Content-Type": "application/json"}, json.dumps(answer).encode())
 
     def _refuse(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         body = json.dumps({"status": status, "message": message, "method": self.command}).encode()
         said = {"Hdr-Error": body.decode()} if self.command == "HEAD" else {}
-        self._reply(status, {"Content-Type": "application/json", **said, **(headers or {})}, body)
+        self.answer(status, {"Content-Type": "application/json", **said, **(headers or {})}, body)
 
-    def _reply(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "HEAD":
+    def answer(self, status: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> None:
+        """Send a reply, or the start of one."""
+        drop = self.cluster.drop if self.role == "target" and self.command != "HEAD" else None
+        if drop is None:
+            super().answer(status, headers, body)
             return
-        drop, self.cluster.drop = (self.cluster.drop, None) if self.role == "target" else (None, self.cluster.drop)
-        self.wfile.write(body[:drop])
-        if drop is not None:
-            self.close_connection = True
+        self.cluster.drop, self.close_connection = None, True
+        super().answer(status, {"Content-Length": str(len(body)), **(headers or {})}, body[:drop])

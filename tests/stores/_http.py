@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -99,49 +99,92 @@ class QuietServer(ThreadingHTTPServer):
         """Print nothing when a client goes away."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """The base of handlers: HTTP/1.1, and replies with a length."""
+
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    served_by: HttpServer
 
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing."""
+
+    def body(self) -> bytes:
+        """Return the body of the request."""
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def answer(self, status: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> None:
+        """Send a reply."""
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def wanted(self, size: int) -> tuple[int, int] | None:
+        """Return the range [start, stop) of `size` bytes that is requested; None for all."""
+        found = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        return None if found is None else (int(found[1]), min(int(found[2] or size) + 1, size))
+
+    def send_part(self, data: bytes, headers: Mapping[str, str]) -> None:
+        """Send what is requested of `data`, all or a range."""
+        part = self.wanted(len(data))
+        if part is None or self.command == "HEAD":
+            self.answer(200, headers, data)
+        elif part[0] >= len(data):
+            self.answer(416, {**headers, "Content-Range": f"bytes */{len(data)}"})
+        else:
+            found = {**headers, "Content-Range": f"bytes {part[0]}-{part[1] - 1}/{len(data)}"}
+            self.answer(206, found, data[slice(*part)])
+
+
+@contextmanager
+def listening(handler: type[BaseHTTPRequestHandler], **attributes: object) -> Iterator[str]:
+    """Run a server whose handler has these attributes; yield its URL."""
+    server = QuietServer(("127.0.0.1", 0), type("Made", (handler,), attributes))
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class _Handler(Handler):
+    served_by: HttpServer
 
     def do_GET(self) -> None:
         """Send an object, or a part of it."""
         server = self.served_by
         path = self.path.partition("?")[0]
+        self.body()
         with server.lock:
             server.log.append((self.command, self.path, dict(self.headers)))
             served = server.objects.get(path)
             if served is None:
-                self._refuse(404)
+                self.answer(404)
                 return
             served.requests += 1
             served.change(served, served.requests)
             status = served.statuses.pop(0) if served.statuses else 200
         if served.raw is not None:
-            self.rfile.read(int(self.headers.get("Content-Length", "0")))
             head, line, body = served.raw.partition(b"\r\n\r\n")
             self.wfile.write(head + line + (b"" if self.command == "HEAD" else body))
             self.close_connection = True
             return
         if status != 200:
-            self._refuse(status, served.headers)
+            self.answer(status, served.headers)
             return
         self._send(served)
 
-    do_HEAD = do_GET
+    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
 
     def _send(self, served: Served) -> None:
-        start, stop = 0, len(served.data)
-        found = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        part = served.ranges and found is not None
-        if part and found is not None:
-            start = int(found[1])
-            stop = min(int(found[2]) + 1, stop) if found[2] else stop
+        part = self.wanted(len(served.data)) if served.ranges else None
+        start, stop = part or (0, len(served.data))
+        if part:
             if start >= len(served.data):
-                self._refuse(416, {"Content-Range": f"bytes */{len(served.data)}"})
+                self.answer(416, {"Content-Range": f"bytes */{len(served.data)}"})
                 return
             stop = stop if served.longest is None else min(stop, start + served.longest)
         headers = {"Content-Length": str(stop - start), **({"Accept-Ranges": "bytes"} if served.ranges else {})}
@@ -194,10 +237,3 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(SHUT_RDWR)
         except OSError:
             pass
-
-    def _refuse(self, status: int, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", "0")
-        self.end_headers()

@@ -7,12 +7,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from tests.stores._http import HttpServer, QuietServer, http_server
+from tests.stores._http import Handler, HttpServer, http_server, listening
 
 
 @dataclass
@@ -58,10 +56,7 @@ class HubServer:
         self.page = 2
         self.statuses: list[tuple[int, dict[str, str]]] = []
         self.signatures = 0
-        handler = type("Handler", (_Handler,), {"hub": self})
-        self.server = QuietServer(("127.0.0.1", 0), handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        self.url = ""
 
 
 @contextmanager
@@ -69,19 +64,12 @@ def hub_server() -> Iterator[HubServer]:
     """Run the server for a test."""
     with http_server() as storage:
         server = HubServer(storage)
-        try:
+        with listening(_Handler, hub=server) as server.url:
             yield server
-        finally:
-            server.server.shutdown()
-            server.server.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Handler):
     hub: HubServer
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Print nothing."""
 
     def do_HEAD(self) -> None:
         """Answer without a body."""
@@ -92,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub.log.append((self.command, self.path, dict(self.headers)))
         if self.hub.statuses:
             status, headers = self.hub.statuses.pop(0)
-            self._reply(status, headers)
+            self.answer(status, headers)
             return
         parts = urlsplit(self.path)
         words = [unquote(each) for each in parts.path.strip("/").split("/")]
@@ -163,24 +151,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.storage.serve(address, data, etag='"of the storage"')
             there = self.hub.storage.url.replace("127.0.0.1", "localhost") + address
             headers |= {"X-Linked-Size": str(len(data)), "X-Linked-ETag": f'"{_sha256(data)}"'}
-            self._reply(302, {**headers, "Location": f"{there}?X-Amz-Signature=s1gned"})
+            self.answer(302, {**headers, "Location": f"{there}?X-Amz-Signature=s1gned"})
         elif not cached:
             where = f"/api/resolve-cache/{name}/{sha}/{quote(path)}?etag=%22{_blob(data)}%22"
-            self._reply(307, {**headers, "Location": where, "X-Linked-ETag": f'"{_blob(data)}"'})
+            self.answer(307, {**headers, "Location": where, "X-Linked-ETag": f'"{_blob(data)}"'})
         else:
-            self._data(data, {**headers, "ETag": f'"{_blob(data)}"'})
-
-    def _data(self, data: bytes, headers: dict[str, str]) -> None:
-        wanted = self.headers.get("Range")
-        if wanted is None or self.command == "HEAD":
-            self._reply(200, headers, data)
-            return
-        first, _, last = wanted.removeprefix("bytes=").partition("-")
-        start, stop = int(first), min(int(last or len(data)) + 1, len(data))
-        if start >= len(data):
-            self._reply(416, {**headers, "Content-Range": f"bytes */{len(data)}"})
-            return
-        self._reply(206, {**headers, "Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"}, data[start:stop])
+            self.send_part(data, {**headers, "ETag": f'"{_blob(data)}"'})
 
     def _repository(self, name: str) -> Repository | None:
         """Return a repository that this request may read; answer with an error if there is none."""
@@ -201,18 +177,10 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _error(self, status: int, code: str | None, message: str) -> None:
-        self._reply(status, {**({"X-Error-Code": code} if code else {}), "X-Error-Message": message})
+        self.answer(status, {**({"X-Error-Code": code} if code else {}), "X-Error-Message": message})
 
     def _json(self, value: object, headers: dict[str, str] | None = None) -> None:
-        self._reply(200, {"Content-Type": "application/json", **(headers or {})}, json.dumps(value).encode())
-
-    def _reply(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.answer(200, {"Content-Type": "application/json", **(headers or {})}, json.dumps(value).encode())
 
 
 def _sha256(data: bytes) -> str:

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import formatdate
 from hashlib import md5
-from http.server import BaseHTTPRequestHandler
-from threading import RLock, Thread
+from threading import RLock
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from tests.stores._http import QuietServer
+from tests.stores._http import Handler, listening
 
 ERROR = b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>We encountered an error</Message></Error>"
 
@@ -70,28 +69,16 @@ class S3Server:
 def s3_server() -> Iterator[S3Server]:
     """Run the server for a test."""
     found = S3Server()
-    server = QuietServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"s3": found}))
-    server.request_queue_size = 64
-    found.url = f"http://127.0.0.1:{server.server_address[1]}"
-    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
+    with listening(_Handler, s3=found) as found.url:
         yield found
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class _Handler(Handler):
     s3: S3Server
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Print nothing."""
 
     def do_GET(self) -> None:
         """Answer any request."""
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.body()
         parts = urlsplit(self.path)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         key = unquote(parts.path.removeprefix("/"))
@@ -117,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None:
             self._go_wrong(fault.removeprefix("done "))
         else:
-            self._reply(status, sent, body)
+            self.answer(status, sent, body)
 
     do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
 
@@ -134,17 +121,9 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "close":
             self.close_connection = True
         elif fault == "error":
-            self._reply(200, {}, ERROR)
+            self.answer(200, {}, ERROR)
         else:
-            self._reply(int(fault), {}, b"" if self.command == "HEAD" else ERROR)
-
-    def _reply(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+            self.answer(int(fault), {}, b"" if self.command == "HEAD" else ERROR)
 
     def _missing(self, code: str = "NoSuchKey") -> tuple[int, dict[str, str], bytes]:
         return 404, {}, f"<Error><Code>{code}</Code></Error>".encode()

@@ -7,44 +7,38 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("obstore")
-boto3 = pytest.importorskip("boto3")
 
 import tarkit
 from tarkit.errors import TarkitError
+from tarkit.stores import connect
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.background_uploads import BackgroundUploads
 from tests._tools import TARKIT
-from tests.stores._servers import KEYS, moto, refusing
+from tests.stores._s3 import Bucket, Request
+from tests.stores._servers import tarkit_run
 
 REPORT = ".tar: 1 samples, "
 """In the line about a shard."""
 
-_numbers = count()
+WRITES = ("put", "part", "create", "complete")
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with moto() as url:
-        yield url
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
-    monkeypatch.setenv("HOME", str(here))
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    (here / "small").mkdir()
+@pytest.fixture
+def bucket(bucket: Bucket) -> Bucket:
+    """A bucket, and here a directory and an archive with nine small samples."""
+    Path("small").mkdir()
     for n in range(9):
-        (here / "small" / f"{n}.txt").write_text(str(n))
-    assert tarkit_run("shard", "small", "-o", "small-%d.tar").returncode == 0
+        Path("small", f"{n}.txt").write_text(str(n))
+    tarkit_run("shard", "small", "-o", "small-%d.tar")
+    return bucket
 
 
 @pytest.fixture(params=["split", "shard"])
@@ -58,210 +52,165 @@ def source(command: str, name: str = "small") -> list[str]:
     return [command, f"{name}-0.tar" if command == "split" else name]
 
 
-def tarkit_run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*TARKIT, *words], capture_output=True, text=True, check=False)
+def slow(bucket: Bucket, delay: float, refused: Callable[[Request], bool] = lambda request: False) -> None:
+    """Have each request that writes take so long, and some be refused."""
+
+    def fault(request: Request) -> str | None:
+        if request.what in WRITES:
+            time.sleep(delay)
+        return "503" if refused(request) else None
+
+    bucket.server.fault = fault
 
 
-def directory() -> str:
-    return f"s3://bucket/{next(_numbers)}/"
+def puts(name: str) -> Callable[[Request], bool]:
+    return lambda request: request.what in ("put", "part") and request.key.endswith(name)
 
 
-def listed(endpoint: str, directory: str) -> list[str]:
-    """The names of the objects in a directory; there are no unfinished uploads."""
-    client = boto3.client("s3", endpoint_url=endpoint)
-    assert "Uploads" not in client.list_multipart_uploads(Bucket="bucket")
-    prefix = directory.removeprefix("s3://bucket/")
-    found = client.list_objects_v2(Bucket="bucket", Prefix=prefix).get("Contents", [])
-    return [each["Key"].removeprefix(prefix) for each in found]
+def listed(bucket: Bucket) -> list[str]:
+    """The names of the objects; there are no unfinished uploads."""
+    assert not bucket.server.uploads
+    return bucket.names()
 
 
-def write_large(here: Path) -> None:
+def write_large() -> None:
     """Write the files and the archive `large`: samples of which each is sent in parts."""
-    (here / "large").mkdir()
+    Path("large").mkdir()
     for n in range(4):
-        (here / "large" / f"{n}.bin").write_bytes(bytes(17 << 20))
-    assert tarkit_run("shard", "large", "-o", "large-%d.tar").returncode == 0
+        Path("large", f"{n}.bin").write_bytes(bytes(17 << 20))
+    tarkit_run("shard", "large", "-o", "large-%d.tar")
 
 
-def test_reports_are_in_order(command: str, endpoint: str, here: Path) -> None:
+@pytest.mark.parametrize("command", ["split", "shard", "shard -p 2"])
+def test_reports_are_in_order(command: str, bucket: Bucket) -> None:
     """Those of shards, those of the manifest, and --post, which finds each shard."""
-    into = directory()
-    with refusing(endpoint, "PUT", 0, delay=0.1) as (slow, _):
-        post = f"{shlex.join(TARKIT)} stats --total --endpoint-url {endpoint} {{}} >> seen && echo {{}} >> seen"
-        words = ("-c", "1", "-o", f"{into}s-%d.tar", "--endpoint-url", slow)
-        ran = tarkit_run(*source(command), *words, "--manifest", "m", "--post", post, "-v")
-        assert ran.returncode == 0, ran.stderr
-    names = [f"{into}s-{n}.tar" for n in range(9)]
-    assert (here / "seen").read_text().split() == [word for name in names for word in ("1", name)]
-    assert [line.split("\t")[0] for line in (here / "m").read_text().splitlines()[1:]] == names
+    slow(bucket, 0.05)
+    post = f"{shlex.join(TARKIT)} stats --total {{}} >> seen && echo {{}} >> seen"
+    name, *more = command.split()
+    words = ("-c", "1", "-o", f"{bucket.url}s-%d.tar", "--manifest", "m", "-v", *more)
+    ran = tarkit_run(*source(name), *words, *(() if more else ("--post", post)))
+    names = [f"{bucket.url}s-{n}.tar" for n in range(9)]
+    if not more:
+        assert Path("seen").read_text().split() == [word for name in names for word in ("1", name)]
+    assert [line.split("\t")[0] for line in Path("m").read_text().splitlines()[1:]] == names
     notes = [line for line in ran.stderr.splitlines() if REPORT in line]
     assert [line.split()[1].removesuffix(":") for line in notes] == names
+    assert len(listed(bucket)) == 9
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_nothing_is_behind_a_shard_that_failed(command: str, large: bool, endpoint: str, here: Path) -> None:
+def test_nothing_is_behind_a_shard_that_failed(command: str, large: bool, bucket: Bucket) -> None:
     """Those before it stay, and --append continues after them, --resume keeps them."""
     if large:
-        write_large(here)
+        write_large()
     name, total = ("large", 4) if large else ("small", 9)
-    into = directory()
-    words = (*source(command, name), "-c", "1", "-o", f"{into}s-%d.tar", "--net-retries", "0")
-    method = "POST" if large else "PUT"
-    path = "s-2.tar?uploadId" if large else "s-2.tar"
-    with refusing(endpoint, method, 99, path=path, delay=0.05) as (slow, refused):
-        ran = tarkit_run(*words, "--endpoint-url", slow)
-        assert ran.returncode == 1
-        assert f"tarkit: {into}s-2.tar: the server answers 503" in ran.stderr
-        assert "panic" not in ran.stderr
-        assert "Traceback" not in ran.stderr
-        assert refused
-    assert listed(endpoint, into) == ["s-0.tar", "s-1.tar"]
-    rest = tarkit_run(*words, "--endpoint-url", endpoint, "--append" if command == "split" else "--resume")
-    assert rest.returncode == 0, rest.stderr
-    assert len(listed(endpoint, into)) == total + (2 if command == "split" else 0)
+    words = (*source(command, name), "-c", "1", "-o", f"{bucket.url}s-%d.tar", "--net-retries", "0")
+    slow(bucket, 0.05, lambda request: request.what in ("put", "complete") and request.key.endswith("s-2.tar"))
+    said = tarkit_run(*words, exit=1).stderr
+    assert f"tarkit: {bucket.url}s-2.tar: the server answers 503" in said
+    assert "panic" not in said
+    assert "Traceback" not in said
+    assert listed(bucket) == ["s-0.tar", "s-1.tar"]
+    slow(bucket, 0)
+    tarkit_run(*words, "--append" if command == "split" else "--resume")
+    assert len(listed(bucket)) == total + (2 if command == "split" else 0)
 
 
-def test_with_force_complete_shards_stay(command: str, endpoint: str) -> None:
+def test_with_force_complete_shards_stay(command: str, bucket: Bucket) -> None:
     """They have replaced others, which cannot be brought back."""
-    into = directory()
-    words = (*source(command), "-o", f"{into}s-%d.tar", "-c")
-    assert tarkit_run(*words, "1", "--endpoint-url", endpoint).returncode == 0
-    with refusing(endpoint, "PUT", 99, path="s-0.tar", delay=0.1) as (slow, _):
-        ran = tarkit_run(*words, "2", "--force", "--net-retries", "0", "--endpoint-url", slow)
-        assert ran.returncode == 1
-    assert len(listed(endpoint, into)) == 9
+    words = (*source(command), "-o", f"{bucket.url}s-%d.tar", "-c")
+    tarkit_run(*words, "1")
+    slow(bucket, 0.05, puts("s-0.tar"))
+    tarkit_run(*words, "2", "--force", "--net-retries", "0", exit=1)
+    assert len(listed(bucket)) == 9
 
 
-def test_a_command_that_fails_ends_the_run(command: str, endpoint: str) -> None:
-    into = directory()
-    with refusing(endpoint, "PUT", 0, delay=0.1) as (slow, _):
-        words = (
-            "-c",
-            "1",
-            "-o",
-            f"{into}s-%d.tar",
-            "--endpoint-url",
-            slow,
-            "--post",
-            "case {} in *1.tar*) exit 3; esac",
-        )
-        ran = tarkit_run(*source(command), *words)
-    assert ran.returncode == 1
-    assert f"hint: the shard {into}s-1.tar is complete; for those after it the command was not run" in ran.stderr
-    assert listed(endpoint, into) == ["s-0.tar", "s-1.tar"]
+def test_a_command_that_fails_ends_the_run(command: str, bucket: Bucket) -> None:
+    slow(bucket, 0.05)
+    words = ("-c", "1", "-o", f"{bucket.url}s-%d.tar", "--post", "case {} in *1.tar*) exit 3; esac")
+    said = tarkit_run(*source(command), *words, exit=1).stderr
+    assert f"hint: the shard {bucket.url}s-1.tar is complete; for those after it the command was not run" in said
+    assert listed(bucket) == ["s-0.tar", "s-1.tar"]
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("large", [False, True])
-def test_a_signal_leaves_the_first_shards(
-    command: str, sign: signal.Signals, large: bool, endpoint: str, here: Path
-) -> None:
+def test_a_signal_leaves_the_first_shards(command: str, sign: signal.Signals, large: bool, bucket: Bucket) -> None:
     """Those that were reported, and no parts of others."""
     if large:
-        write_large(here)
-    into = directory()
-    with refusing(endpoint, "PUT", 0, delay=0.3) as (slow, _):
-        name = "large" if large else "small"
-        words = [*source(command, name), "-c", "1", "-o", f"{into}s-%d.tar", "--endpoint-url", slow, "-v"]
-        with subprocess.Popen([*TARKIT, *words], stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None
-            lines = [next(process.stderr)]
-            while REPORT not in lines[-1]:
-                lines.append(next(process.stderr))
-            process.send_signal(sign)
-            lines += process.stderr
-        assert process.returncode == -sign
+        write_large()
+    slow(bucket, 0.2)
+    words = [*source(command, "large" if large else "small"), "-c", "1", "-o", f"{bucket.url}s-%d.tar", "-v"]
+    with subprocess.Popen([*TARKIT, *words], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = [next(process.stderr)]
+        while REPORT not in lines[-1]:
+            lines.append(next(process.stderr))
+        process.send_signal(sign)
+        lines += process.stderr
+    assert process.returncode == -sign
     reported = sum(REPORT in line for line in lines)
     assert 1 <= reported < 9
-    assert listed(endpoint, into) == [f"s-{n}.tar" for n in range(reported)]
+    assert listed(bucket) == [f"s-{n}.tar" for n in range(reported)]
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_several_processes_leaves_no_parts(sign: signal.Signals, endpoint: str, here: Path) -> None:
+def test_a_signal_to_several_processes_leaves_no_parts(sign: signal.Signals, bucket: Bucket) -> None:
     """Nor does an error of one of them: each removes what it has begun."""
-    write_large(here)
-    into = directory()
-    client = boto3.client("s3", endpoint_url=endpoint)
-    words = ["shard", "large", "-c", "1", "-o", f"{into}s-%d.tar", "-p", "2", "--net-retries", "0", "--endpoint-url"]
-    with (
-        refusing(endpoint, "PUT", 0, delay=0.3) as (slow, _),
-        subprocess.Popen([*TARKIT, *words, slow], stderr=subprocess.PIPE) as process,
-    ):
-        while "Uploads" not in client.list_multipart_uploads(Bucket="bucket"):
+    write_large()
+    slow(bucket, 0.2)
+    words = ["shard", "large", "-c", "1", "-o", f"{bucket.url}s-%d.tar", "-p", "2", "--net-retries", "0"]
+    with subprocess.Popen([*TARKIT, *words], stderr=subprocess.PIPE) as process:
+        while not bucket.server.uploads:
             assert process.poll() is None
+            time.sleep(0.01)
         process.send_signal(sign)
         process.communicate()
     assert process.returncode == -sign
-    assert len(listed(endpoint, into)) < 4
-    into = directory()
-    with refusing(endpoint, "PUT", 99, path="partNumber=2", delay=0.1) as (slow, refused):
-        failed = tarkit_run(*words, slow)
-        assert refused
-        assert (failed.returncode, "503" in failed.stderr) == (1, True)
-    assert listed(endpoint, into) == []
-
-
-def test_processes_complete_several_shards_at_a_time(endpoint: str, here: Path) -> None:
-    """And report them in order."""
-    into = directory()
-    with refusing(endpoint, "PUT", 0, delay=0.1) as (slow, _):
-        words = ("-c", "1", "-o", f"{into}s-%d.tar", "--endpoint-url", slow, "-p", "2", "--manifest", "m", "-v")
-        ran = tarkit_run("shard", "small", *words)
-        assert ran.returncode == 0, ran.stderr
-    names = [f"{into}s-{n}.tar" for n in range(9)]
-    assert [line.split("\t")[0] for line in (here / "m").read_text().splitlines()[1:]] == names
-    assert [line.split()[1].removesuffix(":") for line in ran.stderr.splitlines() if REPORT in line] == names
-    assert len(listed(endpoint, into)) == 9
+    assert len(listed(bucket)) < 4
+    bucket.server.objects.clear()
+    slow(bucket, 0.05, lambda request: request.query.get("partNumber") == "2")
+    assert "503" in tarkit_run(*words, exit=1).stderr
+    assert listed(bucket) == []
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_shards_that_are_kept_are_reported_in_order(force: bool, endpoint: str, here: Path) -> None:
+def test_shards_that_are_kept_are_reported_in_order(force: bool, bucket: Bucket) -> None:
     """Those that are there stay when a later one fails; with --force a shard that differs is replaced."""
-    into = directory()
-    words = ["shard", "small", "-c", "1", "-o", f"{into}s-%d.tar", "--manifest", "m", "-v", "--endpoint-url"]
-    assert tarkit_run(*words, endpoint).returncode == 0
-    manifest = (here / "m").read_text()
-    client = boto3.client("s3", endpoint_url=endpoint)
-    prefix = into.removeprefix("s3://bucket/")
+    words = ["shard", "small", "-c", "1", "-o", f"{bucket.url}s-%d.tar", "--manifest", "m", "-v"]
+    tarkit_run(*words)
+    manifest = Path("m").read_text()
     for number in (1, 4, 7):
-        client.delete_object(Bucket="bucket", Key=f"{prefix}s-{number}.tar")
+        bucket.delete(f"s-{number}.tar")
     if force:
-        client.put_object(Bucket="bucket", Key=f"{prefix}s-5.tar", Body=b"other")
+        bucket.put("s-5.tar", b"other")
     more = ("--resume", "--force") if force else ("--resume",)
-    with refusing(endpoint, "PUT", 99, path="s-7.tar", delay=0.1) as (slow, _):
-        assert tarkit_run(*words, slow, *more, "--net-retries", "0").returncode == 1
-    assert listed(endpoint, into) == [f"s-{n}.tar" for n in range(9) if n != 7]
-    ran = tarkit_run(*words, endpoint, *more)
-    assert ran.returncode == 0, ran.stderr
-    lines = [line for line in ran.stderr.splitlines() if line.split()[1].startswith(into)]
-    assert [line.split()[1].removesuffix(":") for line in lines] == [f"{into}s-{n}.tar" for n in range(9)]
+    slow(bucket, 0.05, puts("s-7.tar"))
+    tarkit_run(*words, *more, "--net-retries", "0", exit=1)
+    assert listed(bucket) == [f"s-{n}.tar" for n in range(9) if n != 7]
+    slow(bucket, 0)
+    lines = [line for line in tarkit_run(*words, *more).stderr.splitlines() if line.split()[1].startswith(bucket.url)]
+    assert [line.split()[1].removesuffix(":") for line in lines] == [f"{bucket.url}s-{n}.tar" for n in range(9)]
     assert sum("kept" in line for line in lines) == 8
-    assert (here / "m").read_text() == manifest
+    assert Path("m").read_text() == manifest
 
 
-def test_a_writer_in_python(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of a shard is raised by a later write, or by the end of the block."""
-    into = directory()
-    with refusing(endpoint, "PUT", 99, path="s-2.tar") as (slow, _):
-        monkeypatch.setenv("AWS_ENDPOINT_URL", slow)
-        monkeypatch.setattr("tarkit.stores.connect._options", tarkit.stores.store.StoreOptions(retries=0))
-        out = tarkit.ShardWriter(f"{into}s-%d.tar", count=1)
-        with pytest.raises(TarkitError, match="503"):
-            write_samples(out)
-    assert [shard.name for shard in out.shards] == [f"{into}s-{n}.tar" for n in range(2)]
-    assert listed(endpoint, into) == ["s-0.tar", "s-1.tar"]
+@pytest.mark.parametrize("own", [False, True])
+def test_a_writer_in_python(own: bool, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of a shard is raised by a later write, or by the end of the block.
 
-
-def test_an_abort_uses_the_options_of_the_call(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was not reported is removed from the server of `storage_options`, not from that of the environment."""
-    into = directory()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    with refusing(endpoint, "PUT", 99, path="s-2.tar", delay=0.1) as (slow, _):
-        how = {"endpoint_url": slow, "net_retries": 0}
-        out = tarkit.ShardWriter(f"{into}s-%d.tar", count=1, storage_options=how)
-        with pytest.raises(TarkitError, match="503"):
-            write_samples(out)
-    assert listed(endpoint, into) == ["s-0.tar", "s-1.tar"]
+    What was not reported is removed from the server of `storage_options`, not from that of the environment.
+    """
+    slow(bucket, 0.05, puts("s-2.tar"))
+    connect.configure(StoreOptions(retries=0))
+    how = {"endpoint_url": bucket.server.url, "net_retries": 0} if own else None
+    if own:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    out = tarkit.ShardWriter(f"{bucket.url}s-%d.tar", count=1, storage_options=how)
+    with pytest.raises(TarkitError, match="503"):
+        write_samples(out)
+    assert [shard.name for shard in out.shards] == [f"{bucket.url}s-{n}.tar" for n in range(2)]
+    assert listed(bucket) == ["s-0.tar", "s-1.tar"]
 
 
 def write_samples(out: tarkit.ShardWriter) -> None:

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("urllib3")
-boto3 = pytest.importorskip("boto3")
+pytest.importorskip("obstore")
 
 import tarkit
 from tarkit.errors import TarkitError, Usage
@@ -30,7 +30,7 @@ from tarkit.streams.location import expand_inputs
 from tarkit.streams.source import FileSource
 from tests._tools import TARKIT, archive, each_row, program
 from tests.stores._http import HttpServer, Served
-from tests.stores._servers import KEYS, moto
+from tests.stores._s3 import Bucket
 
 DATA = random.Random(7).randbytes(3_000_000)
 OTHER = random.Random(8).randbytes(3_000_000)
@@ -661,25 +661,20 @@ def test_commands(words: list[str], server: HttpServer, tmp_path: Path) -> None:
 # ---- S3
 
 
-def test_objects_in_a_bucket(configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {**KEYS, "HOME": str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)
-    with moto() as endpoint:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-        client = boto3.client("s3", endpoint_url=endpoint)
-        cache = tmp_path / "c"
-        for data in (shard("a"), shard("b")):
-            client.put_object(Bucket="bucket", Key="d/a.tar", Body=data)
-            running = [started("cat", "s3://bucket/d/a.tar", "--cache", str(cache), "-o", "-") for _ in range(3)]
-            for each in running:
-                out, err = each.communicate(timeout=60)
-                assert (each.returncode, out == data, err) == (0, True, b"")
-            assert files(cache) == ["a.tar"]
-        [path] = [path for path in (cache / "tarkit").iterdir() if path.name != "lock"]
-        before = path.stat()
-        configure(cache)
-        assert content("s3://bucket/d/a.tar") == data
-        assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-        client.delete_object(Bucket="bucket", Key="d/a.tar")
-        with pytest.raises(FileNotFoundError):
-            content("s3://bucket/d/a.tar")
+def test_objects_in_a_bucket(configure: Configure, bucket: Bucket, tmp_path: Path) -> None:
+    cache = tmp_path / "c"
+    for data in (shard("a"), shard("b")):
+        url = bucket.put("a.tar", data)
+        running = [started("cat", url, "--cache", str(cache), "-o", "-") for _ in range(3)]
+        for process in running:
+            out, err = process.communicate(timeout=60)
+            assert (process.returncode, out == data, err) == (0, True, b"")
+        assert files(cache) == ["a.tar"]
+    [path] = [path for path in (cache / "tarkit").iterdir() if path.name != "lock"]
+    before = path.stat()
+    configure(cache)
+    assert content(url) == data
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    bucket.delete("a.tar")
+    with pytest.raises(FileNotFoundError):
+        content(url)

@@ -97,6 +97,7 @@ def test_servers_that_cannot_be_reached(silent: str, closed: str, untrusted: str
                 assert f"({address})" in messages[0]
 
 
+@pytest.mark.stores
 def test_credentials(tmp_path: Path, here: Path) -> None:
     """None are set, wrong ones are, or --anonymous is given: the message says which, and how to give them."""
     with rclone(tmp_path) as endpoint:
@@ -120,6 +121,7 @@ def write(url: str, options: StoreOptions | None) -> object:
     return connect.create_object(url, options=options).close()
 
 
+@pytest.mark.stores
 def test_credentials_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of `storage_options` are named as such, and their values are not shown; without any, both ways are."""
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -145,6 +147,7 @@ def test_credentials_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert (raised.value.hint or "").startswith("check the profile of AWS_PROFILE in ~/.aws; ")
 
 
+@pytest.mark.stores
 def test_a_bucket_that_does_not_exist(tmp_path: Path, here: Path) -> None:
     (here / "recipe").write_text("a.txt text:a\n")
     with rclone(tmp_path) as endpoint:
@@ -285,7 +288,7 @@ def test_web_servers(server: HttpServer, here: Path) -> None:
     assert "the login was not accepted" in said("stats", url.replace("//", "//me:s3cret@"))
 
 
-def test_servers_that_send_no_parts(tmp_path: Path, here: Path, server: HttpServer) -> None:
+def test_servers_that_send_no_parts(here: Path, server: HttpServer) -> None:
     """With -v there is a line for each store, not for each object."""
     (here / "recipe").write_text("a.txt text:a\n")
     subprocess.run([*TARKIT, "create", "recipe", "-o", "a.tar"], check=True)
@@ -299,11 +302,6 @@ def test_servers_that_send_no_parts(tmp_path: Path, here: Path, server: HttpServ
     assert text.count("the server does not name version and length of objects") == text.count("the server") == 1
     for quiet in ([], ["-v", "-q"]):
         assert "the server" not in said("stats", *quiet, *urls, exit=0)
-    with rclone(tmp_path) as endpoint:
-        for name in ("1.tar", "2.tar"):
-            (tmp_path / "bucket" / name).write_bytes(data)
-        text = said("stats", "-v", "s3://bucket/*.tar", "--endpoint-url", endpoint, exit=0, **KEYS)
-        assert text.count(f"tarkit: s3://bucket: {line}\n") == 1
 
 
 def test_a_server_without_tls(server: HttpServer, here: Path) -> None:
@@ -334,11 +332,3 @@ def test_files_that_cannot_be_urls(words: str, here: Path) -> None:
     assert "s3://b/" in text
     assert "not a URL" in text or "writes files" in text
     assert "No such file" not in text
-
-
-def test_the_page_of_stats_may_be_an_object(tmp_path: Path, here: Path) -> None:
-    (here / "recipe").write_text("a.txt text:a\n")
-    subprocess.run([*TARKIT, "create", "recipe", "-o", "a.tar"], check=True)
-    with rclone(tmp_path) as endpoint:
-        said("stats", "a.tar", "--html", "s3://bucket/page.html", "--endpoint-url", endpoint, exit=0, **KEYS)
-    assert b"<html" in (tmp_path / "bucket" / "page.html").read_bytes()

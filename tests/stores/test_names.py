@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler
-from threading import Thread
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -16,7 +14,7 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.stores import connect
 from tarkit.stores.store import StoreOptions
 from tests._tools import each_row
-from tests.stores._http import QuietServer
+from tests.stores._http import Handler, listening
 
 OPTIONS = StoreOptions(retries=0, timeout=5)
 PARTS = ("a", ".a", "a.", "...", "..a", "a b", "%", "%2f", "é", "?", "#x", "%252e")
@@ -30,37 +28,23 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The paths of the requests to a server that has nothing."""
     paths: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Print nothing."""
-
+    class Nothing(Handler):
         def do_GET(self) -> None:
+            self.body()
             path = urlsplit(self.path).path
             known = b'{"sha": "%s"}' % (b"a" * 40) if "/revision/" in path else b""
             if not known:
                 paths.append(path)
-            self.send_response(200 if known else 404)
-            self.send_header("Content-Length", str(len(known)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(known)
+            self.answer(200 if known else 404, {}, known)
 
         do_HEAD = do_DELETE = do_PUT = do_GET
 
-    server = QuietServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    for name in ("AIS_ENDPOINT", "HF_ENDPOINT", "AWS_ENDPOINT_URL"):
-        monkeypatch.setenv(name, endpoint)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "HF_TOKEN"):
         monkeypatch.setenv(name, "x")
-    connect._store.cache_clear()  # which has endpoints of before
-    yield paths
-    connect._store.cache_clear()
-    server.shutdown()
-    server.server_close()
+    with listening(Nothing) as endpoint:
+        for name in ("AIS_ENDPOINT", "HF_ENDPOINT", "AWS_ENDPOINT_URL"):
+            monkeypatch.setenv(name, endpoint)
+        yield paths
 
 
 def calls(url: str) -> dict[str, Callable[[], object]]:

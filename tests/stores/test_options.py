@@ -19,7 +19,7 @@ from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.location import expand_inputs
 from tests._tools import each_row
 from tests.stores._http import HttpServer
-from tests.stores._servers import rclone
+from tests.stores._s3 import s3_server
 
 PROGRAM = """
 import sys, tarkit
@@ -30,11 +30,11 @@ two = {"endpoint_url": sys.argv[2], "access_key_id": "two", "secret_access_key":
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Two servers, each with its keys."""
-    path = tmp_path_factory.mktemp("servers")
-    with rclone(path / "1", "one,1secret") as one, rclone(path / "2", "two,2secret") as two:
-        yield one, two
+def servers() -> Iterator[tuple[str, str]]:
+    """Two servers, each with a user of its own."""
+    with s3_server() as one, s3_server() as two:
+        one.users, two.users = {"one"}, {"two"}
+        yield one.url, two.url
 
 
 def run(servers: tuple[str, str], program: str, **variables: str) -> str:
@@ -67,7 +67,7 @@ sources = [{"shards": "s3://bucket/d/s-{0,1}.tar"}, {"shards": "s3://bucket/b.ta
 print(len(list(tarkit.mix(sources, 7, until="all", storage_options=two))))
 mixed = tarkit.mix([tarkit.open("s3://bucket/a.tar", storage_options=one), both], 7, until="all")
 print(len(list(mixed)))
-for wrong in ({**one, "secret_access_key": "zzz"}, {**one, "access_key_id": "two"}, None):
+for wrong in ({**one, "access_key_id": "zzz"}, {**one, "access_key_id": "two"}, None):
     try:
         list(tarkit.open("s3://bucket/a.tar", storage_options=wrong))
         print("read")

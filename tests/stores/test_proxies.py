@@ -6,8 +6,7 @@ import random
 import socket
 from base64 import b64decode
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
-from threading import Thread
+from typing import ClassVar
 from urllib.parse import quote
 
 import pytest
@@ -16,10 +15,10 @@ pytest.importorskip("obstore")
 pytest.importorskip("urllib3")
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.stores import connect, retry
+from tarkit.stores import buckets, connect
 from tarkit.stores.store import StoreOptions
 from tests._tools import each_row, free_port
-from tests.stores._http import QuietServer
+from tests.stores._http import Handler, listening
 from tests.stores._servers import KEYS
 
 OPTIONS = StoreOptions(retries=0, timeout=5)
@@ -32,47 +31,34 @@ URLS = {
 }
 
 
-class Proxy:
+class Proxy(Handler):
     """A proxy that answers every request with a status. `log` has their logins."""
 
-    def __init__(self) -> None:
-        self.status = 404
-        self.log: list[str | None] = []
+    host = ""
+    status = 404
+    log: ClassVar[list[str | None]] = []
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    def do_GET(self) -> None:
+        """Answer any request."""
+        login = self.headers.get("Proxy-Authorization")
+        self.log.append(login and b64decode(login.removeprefix("Basic ")).decode())
+        self.answer(Proxy.status)
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Print nothing."""
-
-            def do_GET(handler) -> None:
-                login = handler.headers.get("Proxy-Authorization")
-                self.log.append(login and b64decode(login.removeprefix("Basic ")).decode())
-                handler.send_response(self.status)
-                handler.send_header("Content-Length", "0")
-                handler.end_headers()
-
-            do_CONNECT = do_HEAD = do_GET
-
-        self.server = QuietServer(("127.0.0.1", 0), Handler)
-        self.host = f"127.0.0.1:{self.server.server_address[1]}"
-        Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+    do_CONNECT = do_HEAD = do_GET
 
 
 @pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    made = Proxy()
-    monkeypatch.setattr(retry, "_PAUSE", 0.01)
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Proxy]]:
     for name in ("all_proxy", "http_proxy", "https_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
-    connect._store.cache_clear()
-    yield made
-    connect._store.cache_clear()
-    made.server.shutdown()
-    made.server.server_close()
+    Proxy.log.clear()
+    monkeypatch.setattr(Proxy, "status", 404)
+    with listening(Proxy) as url:
+        monkeypatch.setattr(Proxy, "host", url.removeprefix("http://"))
+        yield Proxy
 
 
 def use(patch: pytest.MonkeyPatch, host: str, secure: bool) -> None:
@@ -83,8 +69,6 @@ def use(patch: pytest.MonkeyPatch, host: str, secure: bool) -> None:
     for name in ("HF_ENDPOINT", "AIS_ENDPOINT", "AWS_ENDPOINT_URL"):
         patch.setenv(name, f"{start}://data.example")
     connect._store.cache_clear()
-    from tarkit.stores import buckets  # which keeps clients
-
     buckets._open.cache_clear()
 
 
@@ -98,7 +82,7 @@ def failure(url: str) -> str:
 
 @each_row("seed", range(12))
 @each_row("scheme", sorted(URLS))
-def test_the_login_is_sent(scheme: str, seed: int, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_login_is_sent(scheme: str, seed: int, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
     """In each request for http://, in the request for a tunnel for https://; with any characters."""
     pick = random.Random(seed)
     user, password = ("".join(pick.choices("aZ0 :@/?#%&é~+", k=pick.randrange(1, 9))) for _ in range(2))
@@ -113,7 +97,9 @@ def test_the_login_is_sent(scheme: str, seed: int, proxy: Proxy, monkeypatch: py
 
 @each_row("secure", [False, True])
 @each_row("scheme", sorted(URLS))
-def test_a_proxy_that_wants_a_login(scheme: str, secure: bool, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_wants_a_login(
+    scheme: str, secure: bool, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
     proxy.status = 407
     use(monkeypatch, f"me:s3cret@{proxy.host}", secure)
     said = failure(URLS[scheme])
@@ -123,7 +109,7 @@ def test_a_proxy_that_wants_a_login(scheme: str, secure: bool, proxy: Proxy, mon
 
 @each_row("secure", [False, True])
 @each_row("scheme", sorted(URLS))
-def test_a_proxy_that_is_down(scheme: str, secure: bool, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_is_down(scheme: str, secure: bool, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named, and its login is not."""
     host = f"127.0.0.1:{free_port()}"
     use(monkeypatch, f"me:s3cret@{host}", secure)
@@ -135,21 +121,21 @@ def test_a_proxy_that_is_down(scheme: str, secure: bool, proxy: Proxy, monkeypat
 
 
 @each_row("status", [403, 502, 503])
-def test_a_proxy_that_does_not_connect(status: int, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_does_not_connect(status: int, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
     proxy.status = status
     use(monkeypatch, proxy.host, secure=True)
     assert f"the proxy {proxy.host} answers {status}" in failure(URLS["https"])
     assert "the proxy does not connect to the server" in failure(URLS["s3"])
 
 
-def test_a_proxy_without_a_host(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_without_a_host(proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://me:s3/cr#et@[::")
     with pytest.raises(Usage, match="cannot be used") as raised:
         connect.head_object(URLS["http"], OPTIONS)
     assert "cr#et" not in str(raised.value)
 
 
-def test_hosts_without_a_proxy(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_without_a_proxy(proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, proxy.host, secure=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with socket.socket() as closed:

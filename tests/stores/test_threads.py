@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import random
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,13 +17,7 @@ from tests._tools import each_row
 from tests.api.test_pickle import FOUND, MEMBERS, work
 from tests.conftest import tar
 from tests.stores._http import http_server
-from tests.stores._servers import KEYS, moto
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a directory of the test."""
-    monkeypatch.chdir(tmp_path)
+from tests.stores._s3 import Bucket, S3Server
 
 
 def test_native_threads_are_known() -> None:
@@ -49,25 +43,29 @@ print(threading.active_count())
     assert (ran.stdout, ran.stderr) == ("False False\nTrue True\n1\n", "")
 
 
-@pytest.fixture(scope="module")
-def environment() -> Iterator[dict[str, str]]:
-    """Variables for a server with the object s3://bucket/in.tar."""
-    import urllib3
+@pytest.fixture
+def bucket(s3: S3Server) -> Bucket:
+    """A bucket with the object s3://bucket/in.tar."""
+    bucket = Bucket(s3, "")
+    bucket.put("in.tar", tar(MEMBERS))
+    return bucket
 
-    with moto() as url:
-        headers = {"authorization": "AWS4-HMAC-SHA256 Credential=key/1/us-east-1/s3/x"}
-        urllib3.request("PUT", f"{url}/bucket/in.tar", body=tar(MEMBERS), headers=headers)
-        yield {**os.environ, **KEYS, "AWS_ENDPOINT_URL": url}
+
+def printed(program: str, *words: str) -> list[str]:
+    """Run a program; return the lines that it prints, and the last one of its errors."""
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=120, check=False
+    )
+    return [*ran.stdout.splitlines(), *ran.stderr.splitlines()[-1:]]
 
 
 @each_row("method", ["spawn", "forkserver"])
-@pytest.mark.usefixtures("here")
-def test_other_processes_read_the_same_objects(method: str, environment: dict[str, str]) -> None:
+def test_other_processes_read_the_same_objects(method: str, bucket: Bucket) -> None:
     """A program that has used a store gives its datasets to processes that it starts anew."""
-    assert work("s3://bucket/in.tar", method, env=environment) == FOUND
+    assert work("s3://bucket/in.tar", method, env=os.environ) == FOUND
 
 
-def test_a_copy_of_a_process_that_used_a_store_is_refused(environment: dict[str, str]) -> None:
+def test_a_copy_of_a_process_that_used_a_store_is_refused(bucket: Bucket) -> None:
     """At once, where it would wait for threads that it does not have; other stores can be used in it."""
     program = """
 import os
@@ -90,22 +88,11 @@ for read in (lambda: len(list(data)), lambda: indexed[3], write, lambda: len(lis
 print(len(list(data)))
 """
     with http_server() as server:
-        url = server.serve("/in.tar", tar(MEMBERS))
-        ran = subprocess.run(
-            [sys.executable, "-c", program, url],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    lines = ran.stdout.splitlines()
-    assert (lines[0], lines[-2:]) == ("6 6", ["6", "6"]), ran
+        lines = printed(program, server.serve("/in.tar", tar(MEMBERS)))
+    assert (lines[0], lines[-2:]) == ("6 6", ["6", "6"]), lines
     assert len(lines) == 6
-    assert all(
-        "cannot be used in this process: it is a copy (fork) of one that used them" in each for each in lines[1:4]
-    )
-    assert all("'spawn' or 'forkserver'" in each for each in lines[1:4])
+    refused = "cannot be used in this process: it is a copy (fork) of one that used them"
+    assert all(refused in line and "'spawn' or 'forkserver'" in line for line in lines[1:4])
 
 
 def test_a_copy_has_connections_of_its_own() -> None:
@@ -128,10 +115,7 @@ good = [dict(sample) for sample in data] == right
 print(good, [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
 """
     with http_server() as server:
-        url = server.serve("/in.tar", tar(MEMBERS))
-        words = [sys.executable, "-c", program, url]
-        ran = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    assert (ran.stdout, ran.stderr) == ("True [0, 0, 0]\n", "")
+        assert printed(program, server.serve("/in.tar", tar(MEMBERS))) == ["True [0, 0, 0]"]
 
 
 FORKED = """
@@ -175,30 +159,17 @@ except tarkit.Problem as error:
 
 
 @pytest.mark.parametrize("words", [[], ["thread"]], ids=str)
-def test_a_loader_that_counts_samples_of_a_store_before_it_is_copied(
-    words: list[str], environment: dict[str, str]
-) -> None:
+def test_a_loader_that_counts_samples_of_a_store_before_it_is_copied(words: list[str], bucket: Bucket) -> None:
     """What it reads for that is read in a process of its own, so that workers can be forked; errors come out."""
-    import urllib3
-
-    headers = {"authorization": "AWS4-HMAC-SHA256 Credential=key/1/us-east-1/s3/x"}
-    objects = {f"p{n}.tar": tar({f"{n}{k}.cls": b"1" for k in range(4)}) for n in range(2)}
-    for name, data in {**objects, "broken.tar": objects["p0.tar"][:700]}.items():
-        urllib3.request("PUT", f"{environment['AWS_ENDPOINT_URL']}/bucket/{name}", body=data, headers=headers)
-    ran = subprocess.run(
-        [sys.executable, "-c", FORKED, *words],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    for n in range(2):
+        bucket.put(f"p{n}.tar", tar({f"{n}{k}.cls": b"1" for k in range(4)}))
+    bucket.put("broken.tar", bucket.get("p0.tar")[:700])
     every = " ".join(f"{n}{k}" for n in range(2) for k in range(4))
-    assert ran.stdout.splitlines() == [
+    assert printed(FORKED, *words) == [
         *(f"{how} {every}" for how in ("drop 0", "repeat 5", "drop full", "None full", "None 0")),
         "8",
         "truncated s3://bucket/broken.tar",
-    ], ran.stderr
+    ]
 
 
 COPIED = """
@@ -226,34 +197,15 @@ print(len(got) + len(list(samples)))
 """
 
 
-@each_row("how", ["plain", "prefetch", "shuffle"])
+@pytest.mark.parametrize("how", ["plain", "prefetch", "shuffle"])
 @pytest.mark.parametrize("store", ["http", "s3"])
 @pytest.mark.parametrize("name", ["big.tar", "big.tar.gz"])
-def test_a_copy_of_a_process_that_reads_an_object(how: str, store: str, name: str, environment: dict[str, str]) -> None:
+def test_a_copy_of_a_process_that_reads_an_object(how: str, store: str, name: str, bucket: Bucket) -> None:
     """The copy gets an error, at once, and its end leaves the connection of the other; it can begin to read anew."""
-    import gzip
-    import random
-
-    import urllib3
-
     content = random.Random(1)
     data = tar({f"{n:02}.bin": content.randbytes(300_000) for n in range(40)})
     data = gzip.compress(data, 1) if name.endswith(".gz") else data
     with http_server() as server:
-        url = server.serve(f"/{name}", data)
-        if store == "s3":
-            headers = {"authorization": "AWS4-HMAC-SHA256 Credential=key/1/us-east-1/s3/x"}
-            urllib3.request("PUT", f"{environment['AWS_ENDPOINT_URL']}/bucket/{name}", body=data, headers=headers)
-            url = f"s3://bucket/{name}"
-        ran = subprocess.run(
-            [sys.executable, "-c", COPIED, url, how],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-    lines = ran.stdout.splitlines()
-    assert len(lines) == 4, ran
+        lines = printed(COPIED, server.serve(f"/{name}", data) if store == "http" else bucket.put(name, data), how)
     assert "is a copy (fork) of one" in lines[0]
-    assert lines[1:] == ["80" if store == "http" else "-", "0", "80"], ran
+    assert lines[1:] == ["80" if store == "http" else "-", "0", "80"]

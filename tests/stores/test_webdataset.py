@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 from ast import literal_eval
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,11 @@ pytest.importorskip("boto3")
 webdataset = pytest.importorskip("webdataset")
 
 from tests._tools import TARKIT, program
-from tests.stores._servers import Server, serving, tarkit_run
+from tests.stores._s3 import Bucket
+from tests.stores._servers import tarkit_run
 
 SAMPLES = {f"{n:03d}": {"txt": f"text {n}".encode(), "cls": b"%d" % (n % 3)} for n in range(25)}
-SHARDS = "s3://bucket/train-{000000..000002}.tar"
+SHARDS = "s3://bucket/d/train-{000000..000002}.tar"
 
 BOTO3 = """
 import boto3, os, sys
@@ -28,22 +28,15 @@ client.download_fileobj("bucket", sys.argv[1], sys.stdout.buffer)
 """
 
 
-@pytest.fixture(scope="module", params=["moto", "rclone"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of S3 with three shards in `bucket`, made by two commands and a pipe."""
-    directory = tmp_path_factory.mktemp("shards")
-    (directory / "recipe").write_text(
-        "".join(
-            f"{key}.{field}\ttext:{value.decode()}\n" for key, one in SAMPLES.items() for field, value in one.items()
-        )
-    )
-    with serving(request.param, tmp_path_factory.mktemp("server")) as running, pytest.MonkeyPatch.context() as patch:
-        for name, value in {**running.environ, running.named: running.endpoint}.items():
-            patch.setenv(name, value)
-        words = shlex.join(TARKIT)
-        line = f"{words} create recipe -o - | {words} split - -o 's3://bucket/train-%06d.tar' -c 10"
-        subprocess.run(["bash", "-c", f"set -o pipefail; {line}"], cwd=directory, check=True, capture_output=True)
-        yield running
+@pytest.fixture
+def bucket(bucket: Bucket) -> Bucket:
+    """Three shards in a bucket, made by two commands and a pipe."""
+    rows = [f"{key}.{name}\ttext:{value.decode()}\n" for key, one in SAMPLES.items() for name, value in one.items()]
+    Path("recipe").write_text("".join(rows))
+    words = shlex.join(TARKIT)
+    line = f"{words} create recipe -o - | {words} split - -o 's3://bucket/d/train-%06d.tar' -c 10"
+    subprocess.run(["bash", "-c", f"set -o pipefail; {line}"], check=True, capture_output=True)
+    return bucket
 
 
 def by_webdataset(urls: str) -> dict[str, dict[str, bytes]]:
@@ -55,25 +48,27 @@ def by_webdataset(urls: str) -> dict[str, dict[str, bytes]]:
     }
 
 
-@pytest.mark.usefixtures("server")
+@pytest.mark.usefixtures("bucket")
 def test_webdataset_reads_through_tarkit() -> None:
     assert by_webdataset(f"pipe:{shlex.join(TARKIT)} cat {SHARDS} -o -") == SAMPLES
 
 
-@pytest.mark.usefixtures("server")
+@pytest.mark.usefixtures("bucket")
 def test_webdataset_reads_through_boto3(here: Path) -> None:
     (here / "get.py").write_text(BOTO3)
     urls = SHARDS.removeprefix("s3://bucket/")
     assert by_webdataset(f"pipe:{shlex.quote(sys.executable)} get.py {urls}") == SAMPLES
 
 
-def test_webdataset_reads_through_curl(server: Server) -> None:
+def test_webdataset_reads_through_curl(bucket: Bucket) -> None:
     signed = "--aws-sigv4 aws:amz:us-east-1:s3 --user key:s3cret"
-    assert by_webdataset(f"pipe:{program('curl')} -fsSL {signed} {SHARDS.replace('s3:/', server.endpoint)}") == SAMPLES
+    assert (
+        by_webdataset(f"pipe:{program('curl')} -fsSL {signed} {SHARDS.replace('s3:/', bucket.server.url)}") == SAMPLES
+    )
 
 
-@pytest.mark.usefixtures("server")
-@pytest.mark.parametrize("words", [SHARDS, "s3://bucket/train-*.tar", "s3://bucket/"])
+@pytest.mark.usefixtures("bucket")
+@pytest.mark.parametrize("words", [SHARDS, "s3://bucket/d/train-*.tar", "s3://bucket/d/"])
 def test_tarkit_reads(words: str) -> None:
     opened = "import sys, tarkit; print({one.key: dict(one) for one in tarkit.open(sys.argv[1])})"
     ran = subprocess.run([sys.executable, "-c", opened, words], capture_output=True, text=True, check=True)
