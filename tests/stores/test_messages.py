@@ -206,32 +206,16 @@ def test_buckets_that_cannot_be(bucket: str) -> None:
             call(f"s3://{bucket}/k")
 
 
+ENDPOINTS = [
+    "", "http://", "http://h:99999", "http://h:0", "http://h:-1", "http://h:port", "http://[::1", "http://h h/",
+    "http:///x", "http://é", "http://127.0.0.1:9\n", "http://127.0.0.1:9/?a=b", "http://127.0.0.1:9/#a",
+    "http://:9", "http://%zz", "http://..", "http://xn--zzzzzzzz--", "http://me:s3cret@[::", "ftp://127.0.0.1:9",
+    "127.0.0.1:9",
+]  # fmt: skip
+
+
 @each_row("scheme", ["s3", "gs", "az"])
-@each_row(
-    "endpoint",
-    [
-        "",
-        "http://",
-        "http://h:99999",
-        "http://h:0",
-        "http://h:-1",
-        "http://h:port",
-        "http://[::1",
-        "http://h h/",
-        "http:///x",
-        "http://é",
-        "http://127.0.0.1:9\n",
-        "http://127.0.0.1:9/?a=b",
-        "http://127.0.0.1:9/#a",
-        "http://:9",
-        "http://%zz",
-        "http://..",
-        "http://xn--zzzzzzzz--",
-        "http://me:s3cret@[::",
-        "ftp://127.0.0.1:9",
-        "127.0.0.1:9",
-    ],
-)
+@each_row("endpoint", ENDPOINTS)
 def test_endpoints_that_cannot_be(
     scheme: str, endpoint: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
