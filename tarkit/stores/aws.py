@@ -38,7 +38,7 @@ def profile_of(options: StoreOptions) -> dict[str, str]:
     from configparser import ConfigParser, Error
 
     name = _profile_name() or "default"
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for variable, path, section in (
         ("AWS_CONFIG_FILE", "~/.aws/config", name if name == "default" else f"profile {name}"),
         ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", name),
@@ -49,10 +49,10 @@ def profile_of(options: StoreOptions) -> dict[str, str]:
         except (Error, UnicodeDecodeError) as error:
             raise Usage(f"{path}: {str(error).partition(chr(10))[0]}") from error
         if parser.has_section(section):
-            found |= dict(parser.items(section))
-    if not found and os.environ.get("AWS_PROFILE"):
+            settings |= dict(parser.items(section))
+    if not settings and os.environ.get("AWS_PROFILE"):
         raise Usage(f"no profile {name} in ~/.aws/config and ~/.aws/credentials", "AWS_PROFILE names it")
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in settings.items() if value}
 
 
 def credential_provider(options: StoreOptions) -> Callable[[], Credentials] | None:
@@ -90,8 +90,8 @@ def _of_boto3(source: str) -> Callable[[], Credentials]:
 
     def fresh() -> Credentials:
         try:
-            found = session.get_credentials()
-            frozen = None if found is None else found.get_frozen_credentials()
+            credentials = session.get_credentials()
+            frozen = None if credentials is None else credentials.get_frozen_credentials()
         except Exception as error:  # of many classes, of botocore and of the command
             raise TarkitError(f"{what}: {str(error).partition(chr(10))[0]}", "aws sts get-caller-identity") from None
         if frozen is None:

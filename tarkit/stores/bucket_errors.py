@@ -56,8 +56,8 @@ _SYSTEM = {104: "the connection was reset", 111: "connection refused", 32: "the 
 
 def status_of(text: str) -> int | None:
     """Return the status of the reply that the text of an error names; None if there was none."""
-    found = _STATUS.search(text)
-    return int(found[1]) if found else None
+    match = _STATUS.search(text)
+    return int(match[1]) if match else None
 
 
 def first_line(error: BaseException | str) -> str:
@@ -67,8 +67,8 @@ def first_line(error: BaseException | str) -> str:
 
 def aborting(error: BaseException) -> bool:
     """Whether an error is that of the request that gives an upload of parts up."""
-    found = _REQUEST.search(str(error))
-    return found is not None and found[1] == "DELETE"
+    match = _REQUEST.search(str(error))
+    return match is not None and match[1] == "DELETE"
 
 
 def is_lost(error: BaseException) -> bool:
@@ -134,8 +134,8 @@ def _useless(name: str, text: str, options: StoreOptions) -> TarkitError | None:
         return proxy_login_error(name)
     if _NOT_TLS.search(tree):
         return TarkitError(f"{name}: TLS error: the server answers without TLS: is it http://?", server)
-    if found := _TLS.search(tree):
-        return TarkitError(f"{name}: TLS error: {found[1]}", f"is the certificate valid? {server}")
+    if match := _TLS.search(tree):
+        return TarkitError(f"{name}: TLS error: {match[1]}", f"is the certificate valid? {server}")
     if "kind: Builder" in tree:
         return TarkitError(f"{name}: the endpoint is not a valid URL", server)
     return None
@@ -157,8 +157,8 @@ def _cause(text: str) -> str:
     for pattern, words in _CAUSES:
         if pattern.search(tree):
             return words + (server if "kind: Timeout" in tree else "")
-    if found := _OS.search(tree):
-        number = int(found[1])
+    if match := _OS.search(tree):
+        number = int(match[1])
         return f"{_SYSTEM.get(number) or os.strerror(number)}{server}"
     return "the connection failed" if " - HTTP error: " in line else first_line(text)
 
@@ -168,8 +168,8 @@ def _denied_error(
 ) -> TarkitError | None:
     """Return the exception for credentials that are missing or not accepted, None for another error."""
     name, scheme = public_name(url), scheme_of(url) or ""
-    if found := _PROVIDER.search(str(error).partition("\n")[0]):
-        return TarkitError(f"{name}: {found[1]}", "does `aws sts get-caller-identity` find credentials?")
+    if match := _PROVIDER.search(str(error).partition("\n")[0]):
+        return TarkitError(f"{name}: {match[1]}", "does `aws sts get-caller-identity` find credentials?")
     unsent = bool(_ROLE.search(str(error).partition("\n")[0])) and status not in PASSING
     login = login_hint(scheme, options, sent=not unsent)
     hint = f"{login}; {spell('anonymous')} reads a public bucket"

@@ -131,10 +131,10 @@ def endpoint_of(scheme: str, options: StoreOptions) -> str | None:
 
 def bucket_address(bucket: str, options: StoreOptions) -> str:
     """Return the URL of a bucket of s3:// at its server."""
-    given = {name: str(value) for _, name, value in _given("s3", options)}
-    region = given.get("region") or profile_of(options).get("region") or "us-east-1"
+    values = {name: str(value) for _, name, value in _given("s3", options)}
+    region = values.get("region") or profile_of(options).get("region") or "us-east-1"
     endpoint = (endpoint_of("s3", options) or f"https://s3.{region}.amazonaws.com").rstrip("/")
-    own = given.get("virtual_hosted_style_request", "").lower() in ("1", "true", "on", "yes", "y")
+    own = values.get("virtual_hosted_style_request", "").lower() in ("1", "true", "on", "yes", "y")
     return endpoint if own and endpoint_of("s3", options) else f"{endpoint}/{bucket}"
 
 
@@ -145,19 +145,19 @@ def open_at(bucket: str, options: StoreOptions, address: str) -> Any:
 
 def server_of(scheme: str, options: StoreOptions) -> list[str]:
     """Return what tells the servers and accounts apart that may have objects of equal URLs."""
-    given = {name: str(value) for _, name, value in _given(scheme, options)}
+    values = {name: str(value) for _, name, value in _given(scheme, options)}
     endpoint = endpoint_of(scheme, options)
-    found = [endpoint or "", *(given.get(name, "") for name in _ACCOUNTS[scheme].split())]
+    names = [endpoint or "", *(values.get(name, "") for name in _ACCOUNTS[scheme].split())]
     if scheme == "s3":
         profile = profile_of(options)
-        found.append(profile.get("region", ""))
+        names.append(profile.get("region", ""))
         if endpoint is not None:  # a server where each account has buckets of its own
-            found += [given.get("access_key_id", ""), profile.get("aws_access_key_id", "")]
+            names += [values.get("access_key_id", ""), profile.get("aws_access_key_id", "")]
     if scheme == "gs":  # the key may name a server
-        for path in (given.get("service_account"), os.environ.get("GOOGLE_SERVICE_ACCOUNT_PATH")):
+        for path in (values.get("service_account"), os.environ.get("GOOGLE_SERVICE_ACCOUNT_PATH")):
             with suppress(OSError, ValueError), open(path or "", encoding="utf-8") as file:
-                found.append(file.read())
-    return found
+                names.append(file.read())
+    return names
 
 
 def _given(scheme: str, options: StoreOptions) -> Iterator[tuple[str, str, object]]:
@@ -192,11 +192,11 @@ def _check_endpoint(endpoint: str, origin: str) -> None:
 
 
 def _is_endpoint(text: str) -> bool:
-    found = _ENDPOINT.fullmatch(text)
-    if found is None or not 0 < int(found["port"] or 80) < 1 << 16:
+    match = _ENDPOINT.fullmatch(text)
+    if match is None or not 0 < int(match["port"] or 80) < 1 << 16:
         return False
     try:
-        return "xn--" not in text or bool(found["host"].encode().decode("idna"))
+        return "xn--" not in text or bool(match["host"].encode().decode("idna"))
     except UnicodeError:
         return False
 

@@ -83,14 +83,14 @@ class ObjectCache:
         path = os.path.join(self.folder, _file_name(remote))
         try:
             self._own_folder()
-            found = _complete(path, info.size)
-            while found is None and not self._failed:
+            cached = _complete(path, info.size)
+            while cached is None and not self._failed:
                 fd = _begin(path + PART)
                 if fd is not None:
                     return self._fetch(remote, info.size, fd, path)
                 sleep(_WAIT)  # another process fetches it
-                found = _complete(path, info.size)
-            return found
+                cached = _complete(path, info.size)
+            return cached
         except _StoreError as error:
             raise error.error from None
         except OSError as error:
@@ -116,13 +116,13 @@ class ObjectCache:
     def _fetch(self, remote: RemoteObject, size: int, fd: int, path: str) -> CachedFile | None:
         """Return the file, after fetching it to the locked `fd`, unless another process has done so meanwhile."""
         try:
-            found = _complete(path, size)
-            if found is None and self._reserve(fd, size, path):
+            cached = _complete(path, size)
+            if cached is None and self._reserve(fd, size, path):
                 _fill(fd, remote, size)
                 os.rename(path + PART, path)
                 fcntl.flock(fd, fcntl.LOCK_SH)
-                found = CachedFile(os.dup(fd), path)
-            return found
+                cached = CachedFile(os.dup(fd), path)
+            return cached
         finally:
             with suppress(OSError):
                 if _is_at(fd, path + PART):
@@ -154,7 +154,7 @@ class ObjectCache:
 
         Of no use are other versions of the object that will be at `path`, and what killed processes have left.
         """
-        total, found = 0, []
+        total, files = 0, []
         url = os.path.basename(path)[:33]
         with os.scandir(self.folder) as entries:
             for entry in entries:
@@ -164,11 +164,11 @@ class ObjectCache:
                     status = entry.stat(follow_symlinks=False)
                     total += status.st_size
                     useful = not entry.name.endswith(PART) and not entry.name.startswith(url)
-                    found.append((useful, status.st_atime_ns, status.st_size, entry.path))
-        for useful, _, length, each in sorted(found):
+                    files.append((useful, status.st_atime_ns, status.st_size, entry.path))
+        for useful, _, length, file in sorted(files):
             if useful and (self.size is None or total + size <= self.size):
                 break
-            if _remove_unused(each):
+            if _remove_unused(file):
                 total -= length
         return total
 

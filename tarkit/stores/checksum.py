@@ -88,5 +88,5 @@ class ChecksumCheck:
 
     def matches(self) -> bool:
         """Return whether the bytes so far have the checksum."""
-        found = self._crc.to_bytes(4, "big") if self._hash is None else self._hash.digest()
-        return found == self._expected.value
+        digest = self._crc.to_bytes(4, "big") if self._hash is None else self._hash.digest()
+        return digest == self._expected.value

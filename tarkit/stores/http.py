@@ -150,10 +150,10 @@ class HttpReply(Reply):
     def _range(self, reply: BaseHTTPResponse, start: int, stop: int | None) -> tuple[int, int | None]:
         """Return the end of the range that a reply has, and the length of the object, if the reply says it."""
         text = reply.headers.get("Content-Range", "no Content-Range")
-        found = _CONTENT_RANGE.fullmatch(text)
-        if found is not None:
-            first, last = int(found[1]), int(found[2])
-            size = None if found[3] == "*" else int(found[3])
+        match = _CONTENT_RANGE.fullmatch(text)
+        if match is not None:
+            first, last = int(match[1]), int(match[2])
+            size = None if match[3] == "*" else int(match[3])
             ends = [end for end in (stop, size) if end is not None]
             if first == start and first <= last < min(ends, default=last + 1):
                 if not ends:
@@ -250,12 +250,12 @@ def linked_address(address: str, link: str, name: str) -> str:
         TarkitError: it cannot be requested; `name` is the URL for the message.
     """
     try:
-        found = urljoin(address, link)
+        target = urljoin(address, link)
     except ValueError:
-        found = ""
-    if not is_address(found):
+        target = ""
+    if not is_address(target):
         raise _address_error(name)
-    return found
+    return target
 
 
 def _address_error(name: str) -> TarkitError:
@@ -284,9 +284,9 @@ def content_length(reply: BaseHTTPResponse, name: str) -> int | None:
         raise TarkitError(f"{public_name(name)}: the server sends a coding that was not requested: {_shown(coding)}")
     if length is None or coding == "chunked":
         return None
-    if (found := number(length.strip())) is None:
+    if (size := number(length.strip())) is None:
         raise TarkitError(f"{public_name(name)}: the server sends an invalid Content-Length: {_shown(length)}")
-    return found
+    return size
 
 
 def succeeded(reply: BaseHTTPResponse) -> bool:
@@ -377,7 +377,7 @@ def _error_for(name: str, error: HTTPError) -> Exception:
     pool = error.pool if isinstance(error, MaxRetryError) else None
     host = getattr(pool, "host", None)  # after redirects another one than that of the URL
     if isinstance(cause, SSLError):
-        if _NO_TLS.intersection(getattr(each, "reason", None) or "" for each in cause.args):
+        if _NO_TLS.intersection(getattr(part, "reason", None) or "" for part in cause.args):
             what = f"the server at {host}:{getattr(pool, 'port', None)} speaks plain HTTP: use http://"
             return TarkitError(f"{public_name(name)}: {what}")
         return TarkitError(
@@ -419,13 +419,13 @@ def _reason(error: BaseException) -> str:
     inner = error.args[1] if len(error.args) > 1 and isinstance(error.args[1], BaseException) else error.__cause__
     if isinstance(inner, NewConnectionError):  # which is a TimeoutError for urllib3, whatever it is
         return _reason(inner)
-    for each in (inner, error):
-        if isinstance(each, (urllib3.exceptions.TimeoutError, TimeoutError)):
+    for failure in (inner, error):
+        if isinstance(failure, (urllib3.exceptions.TimeoutError, TimeoutError)):
             return "no byte came within the time-out"
-        if isinstance(each, urllib3.exceptions.IncompleteRead):
+        if isinstance(failure, urllib3.exceptions.IncompleteRead):
             return "the reply ended early"
-        if isinstance(each, OSError) and each.strerror:
-            return each.strerror
+        if isinstance(failure, OSError) and failure.strerror:
+            return failure.strerror
     return _shown(str(inner or error))
 
 

@@ -126,19 +126,19 @@ class HubStore(Store):
 
     def put(self, url: str, fresh: bool) -> Upload:
         """Raise Unsupported: a change of a repository is a commit of all its files."""
-        found = split_url(url)
-        kind = found.kind.removesuffix("s")
+        parsed = split_url(url)
+        kind = parsed.kind.removesuffix("s")
         raise Unsupported(
             f"{public_name(url)}: writing to hf:// is not supported",
-            f"write files, then upload them in one commit: hf upload {found.repository} DIRECTORY --repo-type {kind}",
+            f"write files, then upload them in one commit: hf upload {parsed.repository} DIRECTORY --repo-type {kind}",
         )
 
     def list(self, url: str, depth: int | None = None) -> Iterator[Info]:
         """Yield the files whose URL begins with `url`, in the order of the Hub."""
-        found = split_url(url)
-        directory = found.path.rpartition("/")[0]
-        commit = request_again(partial(self._commit, url, found), public_name(url), self.options)
-        address = f"{self.endpoint}/api/{found.kind}/{found.repository}/tree/{commit}"
+        parsed = split_url(url)
+        directory = parsed.path.rpartition("/")[0]
+        commit = request_again(partial(self._commit, url, parsed), public_name(url), self.options)
+        address = f"{self.endpoint}/api/{parsed.kind}/{parsed.repository}/tree/{commit}"
         if directory:
             address += f"/{quote(directory, safe='', errors='surrogateescape')}"
         page: str | None = f"{address}?recursive={'false' if depth == 0 else 'true'}&expand=false"
@@ -150,8 +150,8 @@ class HubStore(Store):
             entries, page = request_again(partial(self._page, url, page), public_name(url), self.options)
             for entry in entries:
                 path, size, version = _file(url, entry)
-                if path is not None and path.startswith(found.path):
-                    yield Info(found.root + path, size, version)
+                if path is not None and path.startswith(parsed.path):
+                    yield Info(parsed.root + path, size, version)
 
     def server(self, url: str) -> tuple[str, ...]:
         return (self.endpoint,)
@@ -168,31 +168,31 @@ class HubStore(Store):
         following = _NEXT.search(reply.headers.get("Link", ""))
         return entries, linked_address(page, following[1], url) if following else None
 
-    def _commit(self, url: str, found: HubPath) -> str:
+    def _commit(self, url: str, parsed: HubPath) -> str:
         """Return the commit of a revision, the same for all files of this process."""
-        if _COMMIT.fullmatch(found.revision):
-            return found.revision
+        if _COMMIT.fullmatch(parsed.revision):
+            return parsed.revision
         with _lookup:
-            key = (self.endpoint, f"{found.kind}/{found.repository}@{found.revision}")
+            key = (self.endpoint, f"{parsed.kind}/{parsed.repository}@{parsed.revision}")
             if key not in _commits:
-                revision = quote(found.revision, safe="", errors="surrogateescape")
-                address = f"{self.endpoint}/api/{found.kind}/{found.repository}/revision/{revision}"
+                revision = quote(parsed.revision, safe="", errors="surrogateescape")
+                address = f"{self.endpoint}/api/{parsed.kind}/{parsed.repository}/revision/{revision}"
                 described = self._json(url, self._send("GET", address, url))
                 commit = described.get("sha") if isinstance(described, dict) else None
                 if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
-                    raise TarkitError(f"{public_name(url)}: the Hub names no commit for {found.revision}")
+                    raise TarkitError(f"{public_name(url)}: the Hub names no commit for {parsed.revision}")
                 _commits[key] = commit
             return _commits[key]
 
     def _locate(self, url: str) -> Located:
         """Ask the Hub where the bytes of a file are. Redirects are followed while they lead to the Hub itself."""
-        found = split_url(url, whole=True)
-        if not found.path or found.path.endswith("/"):
+        parsed = split_url(url, whole=True)
+        if not parsed.path or parsed.path.endswith("/"):
             raise Usage(f"{public_name(url)}: the name of the file is missing", _FORM)
-        prefix = "" if found.kind == "models" else f"{found.kind}/"
-        commit = self._commit(url, found)
-        path = quote(found.path, errors="surrogateescape")
-        address = f"{self.endpoint}/{prefix}{found.repository}/resolve/{commit}/{path}"
+        prefix = "" if parsed.kind == "models" else f"{parsed.kind}/"
+        commit = self._commit(url, parsed)
+        path = quote(parsed.path, errors="surrogateescape")
+        address = f"{self.endpoint}/{prefix}{parsed.repository}/resolve/{commit}/{path}"
         for _ in range(_REDIRECTS):
             reply = self._send("HEAD", address, url)
             reply.close()
@@ -229,16 +229,16 @@ class HubStore(Store):
 
     def _error_for(self, url: str, reply: BaseHTTPResponse) -> Exception:
         """Return the exception for a reply of the Hub; `X-Error-Code` says what is missing."""
-        name, found, code = public_name(url), split_url(url), reply.headers.get("X-Error-Code")
+        name, parsed, code = public_name(url), split_url(url), reply.headers.get("X-Error-Code")
         login = token_hint(bool(self._login), self.options.anonymous, "HF_TOKEN, or hf auth login")
         if code == "EntryNotFound" or (code is None and reply.status == 404):
             return not_found_error(name)
         if code == "RevisionNotFound":
-            return TarkitError(f"{name}: {found.repository} has no revision {found.revision}")
+            return TarkitError(f"{name}: {parsed.repository} has no revision {parsed.revision}")
         if code == "GatedRepo":
             return denied_error(name, "access must be requested", f"{login}; ask for access on the repository's page")
         if code == "RepoNotFound" or (reply.status == 401 and not self._login):
-            what = f"there is no repository {found.repository} among {found.kind}, or it is private"
+            what = f"there is no repository {parsed.repository} among {parsed.kind}, or it is private"
             return TarkitError(f"{name}: {what}", login)
         if reply.status in (401, 403):
             return denied_error(name, f"the Hub answers {reply.status} {reply.reason or ''}".strip(), login)
@@ -249,15 +249,15 @@ class HubStore(Store):
 
 def split_url(url: str, whole: bool = False) -> HubPath:
     """Return the parts of a URL, whose path is that of a file if `whole`, else how paths begin."""
-    found = _URL.fullmatch(url)
-    if found is None:
+    match = _URL.fullmatch(url)
+    if match is None:
         raise Usage(f"{public_name(url)}: this is not the URL of a file on the Hub", _FORM)
-    kind, repository, revision, path = found.groups()
+    kind, repository, revision, path = match.groups()
     revision = unquote(revision or "main")
     check_name(url, repository)
     check_name(url, revision)
     check_name(url, path, whole)
-    return HubPath(url[: found.start(4)], kind or "models", repository, revision, path)
+    return HubPath(url[: match.start(4)], kind or "models", repository, revision, path)
 
 
 def _token() -> str | None:

@@ -77,16 +77,16 @@ def children(directory: str, options: StoreOptions | None = None) -> Iterator[st
 
 
 def _literal(text: str) -> str:
-    return _SPECIAL.sub(lambda found: f"[{found[0]}]", text)
+    return _SPECIAL.sub(lambda match: f"[{match[0]}]", text)
 
 
 def _translate(pattern: str) -> str:
     """Return the regular expression of a pattern."""
     parts, at = [], 0
-    for found in _PIECES.finditer(pattern):
-        begins = pattern[: found.start()].endswith("/")  # a component begins here
-        parts.append(re.escape(pattern[at : found.start()]))
-        directories, anything, star, one, negated, choice = found.groups()
+    for match in _PIECES.finditer(pattern):
+        begins = pattern[: match.start()].endswith("/")  # a component begins here
+        parts.append(re.escape(pattern[at : match.start()]))
+        directories, anything, star, one, negated, choice = match.groups()
         if directories:
             parts.append(r"(?:(?!\.)[^/]+/)*")
         elif anything:
@@ -96,7 +96,7 @@ def _translate(pattern: str) -> str:
         else:
             chars = re.sub(r"([\\\[\]^&~|])", r"\\\1", choice)
             parts.append(f"[{'^/' if negated else ''}{chars}]")
-        at = found.end()
+        at = match.end()
     return "".join(parts) + re.escape(pattern[at:])
 
 
@@ -109,14 +109,14 @@ def in_child(url: str, work: Callable[[], Result]) -> Result:
     scheme = find_scheme(url)
     if scheme is None or not scheme.threads or has_native_threads():
         return work()  # and what it looked up, such as the commit of a revision, is still known
-    found, result = os.pipe()
+    source, result = os.pipe()
     started = has_threads()
     pid = _start(work, result) if started else os.fork()
     if not pid and not started:
         _answer(work, result)
     os.close(result)
     try:
-        with open(found, "rb") as pipe:
+        with open(source, "rb") as pipe:
             data = pipe.read()
     except BaseException:
         if pid:
@@ -181,5 +181,5 @@ def _answer(work: Callable[[], Any], result: int) -> None:
     except BaseException as failed:
         error = TarkitError(f"{type(failed).__name__}: {failed}")
     with open(result, "wb") as pipe:
-        pickle.dump((value, error, [str(each.message) for each in caught]), pipe)
+        pickle.dump((value, error, [str(warning.message) for warning in caught]), pipe)
     os._exit(0)

@@ -123,14 +123,14 @@ class ObjectStore(Store):
         """Yield the objects of a list; a warning says how many there are that cannot be named."""
         refused: list[str] = []
         for name, size, etag, modified in listed_by_name(bucket, prefix, last, self.options):
-            found = f"s3://{bucket}/{name.removesuffix('/')}"  # as obstore has them
+            named = f"s3://{bucket}/{name.removesuffix('/')}"  # as obstore has them
             try:
-                split_named(found)
+                split_named(named)
             except Usage:
                 refused.append(name)
                 continue
             meta = {"size": size, "e_tag": etag, "last_modified": modified}
-            yield _info(found, meta)._replace(version=etag)
+            yield _info(named, meta)._replace(version=etag)
         warn_of_names(url, refused, self.options)
 
     def server(self, url: str) -> tuple[str, ...]:
@@ -241,9 +241,9 @@ class ObjectUpload(Upload):
     def _accept(self, failure: Exception) -> None:
         """Accept the failure of the request that completes the object, if the object is there; else raise its error."""
         try:
-            found = ObjectStore(self._options).head(self._url)
-            unknown = found.mark is None and found.size == self._size  # some servers keep no marks
-            if found.mark == self.mark:
+            stored = ObjectStore(self._options).head(self._url)
+            unknown = stored.mark is None and stored.size == self._size  # some servers keep no marks
+            if stored.mark == self.mark:
                 return
         except FileNotFoundError:
             unknown = False

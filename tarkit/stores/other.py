@@ -78,15 +78,15 @@ class OtherStore(Store):
 
     def _walk(self, directory: str, prefix: str, depth: int | None) -> Iterator[Info]:
         connection, path = self._locate(directory)
-        entries = partial(connection.use, directory, partial(_entries, path))
-        found: list[tuple[str, dict[str, Any]]] = []
+        request = partial(connection.use, directory, partial(_entries, path))
+        entries: list[tuple[str, dict[str, Any]]] = []
         try:
-            for entry in request_again(entries, public_name(directory), self.options):
+            for entry in request_again(request, public_name(directory), self.options):
                 name = entry["name"].rstrip("/").rpartition("/")[2]
-                found.append((name + "/" if entry["type"] == "directory" else name, entry))
+                entries.append((name + "/" if entry["type"] == "directory" else name, entry))
         except (FileNotFoundError, NotADirectoryError):
             return
-        for name, entry in sorted(found, key=itemgetter(0)):
+        for name, entry in sorted(entries, key=itemgetter(0)):
             url = directory + name
             if not url.startswith(prefix):
                 continue
@@ -147,8 +147,8 @@ class Connection:
 
     def renames(self) -> bool:
         """Whether the file system can give a file another name, or copy it on the server."""
-        classes = [each for each in self._class.__mro__ if each.__module__ not in ("fsspec.spec", "fsspec.asyn")]
-        return any(name in vars(each) for each in classes for name in _MOVES)
+        classes = [kind for kind in self._class.__mro__ if kind.__module__ not in ("fsspec.spec", "fsspec.asyn")]
+        return any(name in vars(kind) for kind in classes for name in _MOVES)
 
     def _connect(self, url: str) -> Any:
         settings = {**self._class._get_kwargs_from_urls(url), **self._options.storage}
@@ -360,7 +360,7 @@ def _raise_for(url: str, error: Exception, options: StoreOptions) -> NoReturn:
     """Raise the exception for an error of a file system."""
     if isinstance(error, (TarkitError, TryAgain)):
         raise error
-    name, kinds = public_name(url), {each.__name__ for each in type(error).__mro__}
+    name, kinds = public_name(url), {kind.__name__ for kind in type(error).__mro__}
     login = url.partition("://")[2].partition("/")[0].rpartition("@")[0]
     text = str(error).partition("\n")[0]
     for secret in filter(None, (login, login.partition(":")[2])):

@@ -65,8 +65,8 @@ _COMMANDS = {"hdfs": ("hdfs dfs -cat", "hdfs dfs -put -")}  # that read to stdou
 
 def scheme_of(text: str) -> str | None:
     """Return the scheme of `text` in lower case if it begins with `SCHEME://` (RFC 3986, 3.1), else None."""
-    found = re.match(_SCHEME, text)
-    return found[1].lower() if found else None
+    match = re.match(_SCHEME, text)
+    return match[1].lower() if match else None
 
 
 def find_scheme(url: str) -> Scheme | None:
@@ -96,7 +96,7 @@ def is_listed(url: str) -> bool:
 def unknown_scheme_error(url: str, writing: bool = False) -> Usage:
     """Return the error for a URL with an unknown scheme; its hint is a `pipe:` to use instead."""
     name = scheme_of(url) or ""
-    known = ", ".join(f"{each}://" for each in sorted(SCHEMES))
+    known = ", ".join(f"{scheme}://" for scheme in sorted(SCHEMES))
     command = _COMMANDS.get(name, ("COMMAND", "COMMAND"))[writing]
     hint = f"use a command: 'pipe:{command} {public_name(url)}'"
     if name.startswith("z"):

@@ -55,7 +55,7 @@ class BackgroundUploads:
     def make_room(self, size: int) -> None:
         """Wait until an output of `size` bytes may be added."""
         most = MEMORY - min(size, EACH)
-        while self._queue and (len(self._queue) >= AT_ONCE or sum(each.held for each in self._queue) > most):
+        while self._queue and (len(self._queue) >= AT_ONCE or sum(closing.held for closing in self._queue) > most):
             self._report_first()
 
     def add(self, sink: Sink, close: Callable[[], None], size: int, report: Callable[[], None]) -> None:
@@ -80,24 +80,26 @@ class BackgroundUploads:
         """
         queue, self._queue = self._queue, deque()
         patience = time.monotonic() + PATIENCE
-        for each in queue:
-            while is_ending() and each.held < ONE_REQUEST and not each.request.done and time.monotonic() < patience:
+        for closing in queue:
+            while (
+                is_ending() and closing.held < ONE_REQUEST and not closing.request.done and time.monotonic() < patience
+            ):
                 time.sleep(0.01)
-            if not (is_ending() and each.held < ONE_REQUEST):
-                each.request.wait()
-        for each in queue:
-            if not each.request.done:
-                self._warn(f"{each.sink.name}: perhaps written, although the run ended before the server said so")
+            if not (is_ending() and closing.held < ONE_REQUEST):
+                closing.request.wait()
+        for closing in queue:
+            if not closing.request.done:
+                self._warn(f"{closing.sink.name}: perhaps written, although the run ended before the server said so")
                 continue
             try:
-                each.request.result()
+                closing.request.result()
             except Unconfirmed as error:
                 self._warn(str(error))
                 continue
             except Exception:  # nothing of it is there, and the reason for the abort is the error that is reported
                 continue
             if not self._replaces:
-                self._remove(each.sink)
+                self._remove(closing.sink)
 
     def _remove(self, sink: Sink) -> None:
         """Remove an output of this run; one that another run has written meanwhile stays."""
