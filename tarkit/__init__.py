@@ -49,14 +49,12 @@ if TYPE_CHECKING:
     from tarkit.shards.writer import Shard as Shard
     from tarkit.shards.writers import ShardWriter as ShardWriter
     from tarkit.shards.writers import TarWriter as TarWriter
-    from tarkit.sorting.audit import Audit as Audit
     from tarkit.sorting.keys import Disorder as Disorder
     from tarkit.views.census import Share as Share
     from tarkit.views.inspect import FieldStats as FieldStats
     from tarkit.views.inspect import Stats as Stats
 
 _MODULES = {
-    "Audit": "tarkit.sorting.audit",
     "Dataset": "tarkit.dataset",
     "DecodedDataset": "tarkit.dataset",
     "DecodedIndex": "tarkit.indexing.indexed",
@@ -98,7 +96,6 @@ _MODULES = {
 }
 
 __all__ = [
-    "Audit",
     "Dataset",
     "DecodedDataset",
     "DecodedIndex",

@@ -54,9 +54,7 @@ if TYPE_CHECKING:
     from tarkit.shards.limits import Even, Remainder, SizeRule
     from tarkit.shards.split import CategoryArguments
     from tarkit.shards.writer import Shard
-    from tarkit.sorting.audit import Audit
     from tarkit.sorting.keys import Disorder, SortType
-    from tarkit.sorting.order import ShuffleRng
     from tarkit.views.classes import ClassNames
     from tarkit.views.inspect import Stats
 
@@ -396,8 +394,7 @@ class Dataset(Chain):
         Scattered parts of a sample are joined.
 
         Args:
-            by: a field, a path into JSON (`"json.label"`), `"size"`, `"size.jpg"`, `"width.jpg"`; the path of the first
-                entry, `"__name__"`, or the MD5 of the key, `"__md5__"`; or several.
+            by: a field, a path into JSON (`"json.label"`), `"size"`, `"size.jpg"`, `"width.jpg"`; or several.
             type: how values are compared; `"auto"` compares numbers by value, and puts them before text.
             reverse: sort in descending order.
             order_file: in place of these, a file with the keys in order, one a line. Another key is an error.
@@ -415,31 +412,28 @@ class Dataset(Chain):
         return self.then(Order(order_key(by, type, reverse, order_file, self.storage), memory=memory, gathers=True))
 
     @ask_for_buffer
-    def shuffle(self, seed: int, *, epoch: int = 0, rng: ShuffleRng = "tarkit", memory: int | None = None) -> Self:
+    def shuffle(self, seed: int, *, epoch: int = 0, memory: int | None = None) -> Self:
         """Put all samples into a random order, the same for the same inputs, `seed` and `epoch`.
 
-        With `rng="pcg"` it is the order of AIStore's dSort. The argument of webdataset's `shuffle` is the size of a
-        buffer, for which there is `buffer_shuffle`: a round number such as `shuffle(1000)` warns, `shuffle(seed=1000)`
-        does not.
+        The argument of webdataset's `shuffle` is the size of a buffer, for which there is `buffer_shuffle`: a round
+        number such as `shuffle(1000)` warns, `shuffle(seed=1000)` does not.
 
         >>> import tarkit
         >>> tarkit.open("train-*.tar").shuffle(seed=7).write("shuffled.tar").samples
         3
         """
         from tarkit.sorting.memory import LEAST
-        from tarkit.sorting.order import Order, Random, ShuffleRng
+        from tarkit.sorting.order import Order, Random
 
-        check_choice("rng", rng, ShuffleRng)
         check_at_least(LEAST, memory=memory)
         check_whole(seed=seed, epoch=epoch)
-        return self.then(Order(random=Random(seed, epoch, rng), memory=memory))
+        return self.then(Order(random=Random(seed, epoch), memory=memory))
 
-    def buffer_shuffle(self, size: int, seed: int, *, initial: int | None = None) -> Self:
-        """Shuffle locally, through a buffer of `size` samples, in the order of webdataset's `shuffle`."""
+    def buffer_shuffle(self, size: int, seed: int) -> Self:
+        """Shuffle locally, through a buffer of `size` samples, in the order of webdataset's `shuffle(size)`."""
         check_at_least(1, size=size)
-        check_at_least(0, initial=initial)
         check_whole(seed=seed)
-        return self.then(BufferShuffle(size, size if initial is None else initial, seed))
+        return self.then(BufferShuffle(size, seed))
 
     # ---- Change contents
 
@@ -581,23 +575,6 @@ class Dataset(Chain):
         from tarkit.export.table import find_fields
 
         return find_fields(self, self.new_run())
-
-    def audit(self, by: str | None = None) -> Audit:
-        """Measure how well mixed the samples are: how many neighbours are also neighbours by their keys.
-
-        Args:
-            by: a field of classes, such as `"cls"`, for which neighbours of one class are counted too.
-
-        >>> import tarkit
-        >>> found = tarkit.open("train-*.tar").audit(by="cls")
-        >>> found.kept.found, found.kept.pairs, found.same.found
-        (2, 2, 0)
-        """
-        from tarkit.sorting.order import audit_order
-
-        if by is not None:
-            check_text(by=by)
-        return audit_order(self, by, self.new_run())
 
     def indexed(self) -> IndexedDataset:
         """Read all headers, for `len` and access by number and key.

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import tarkit
 from tarkit.pipeline.stages import ShuffleBuffer
 from tarkit.samples.sample import split_name
-from tarkit.sorting.shuffle import pcg_keys, random_keys
+from tarkit.sorting.shuffle import random_keys
 
 Data = tarkit.Dataset
 Seen = list[tuple[str, list[tuple[str, bytes]]]]
@@ -376,14 +376,13 @@ class Chain:
         self._then(word, lambda data: data.sort(by, reverse=reverse, memory=memory), items)
 
     def shuffle(self) -> None:
-        seed, rng = self.draw.randrange(99), self.draw.choice(("tarkit", "tarkit", "pcg" if self.rereads else "tarkit"))
-        ranks = random_keys(seed) if rng == "tarkit" else pcg_keys(len(self.items), seed)
-        pairs = sorted(zip(ranks, self.items, strict=False), key=lambda pair: pair[0])
-        self._then(f"shuffle({seed}, {rng})", lambda data: data.shuffle(seed, rng=rng), [item for _, item in pairs])  # type: ignore[arg-type]
+        seed = self.draw.randrange(99)
+        pairs = sorted(zip(random_keys(seed), self.items, strict=False), key=lambda pair: pair[0])
+        self._then(f"shuffle({seed})", lambda data: data.shuffle(seed), [item for _, item in pairs])
 
     def buffer_shuffle(self) -> None:
         seed, size = self.draw.randrange(99), self.draw.choice((1, 3, 100))
-        buffer = ShuffleBuffer[Item](size, size, random.Random(seed))
+        buffer = ShuffleBuffer[Item](size, 100, random.Random(seed))
         self._then(
             f"buffer_shuffle({size}, {seed})",
             lambda data: data.buffer_shuffle(size, seed),

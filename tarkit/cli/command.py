@@ -42,7 +42,8 @@ REMOVED: dict[str, dict[str, str]] = {
     "": {},
     "proc": _PROC | {"-S": _PROC["--subdirs"]},
     "shard": _TEMPLATE | _MAP,
-    "shuffle": _TEMPLATE,
+    "shuffle": _TEMPLATE
+    | {"--rng": "the order is that of --seed", "--initial": "--buffer N begins with 100 samples, as in webdataset"},
     "sort": _TEMPLATE,
     "split": _TEMPLATE | _MAP | {"--folds": "--parts K is K equal parts", "--salt": "--seed S changes the hash"},
 }

@@ -111,7 +111,7 @@ def write_on_cluster(
         The shards, or the one archive: name, samples, size of the tar in bytes, first and last key.
 
     Raises:
-        Usage: something cannot be done by tasks, such as `rng="pcg"`.
+        Usage: something cannot be done by tasks, such as `order_file`.
         TarkitError: a block of the spill is gone or damaged, or samples are missing; then no shard stays.
 
     >>> import tarkit

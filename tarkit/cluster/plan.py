@@ -135,8 +135,6 @@ def _check_steps(before: Sequence[Step], order: Order, after: Sequence[Step]) ->
             raise _not_there(f"the step {step.name!r} after the order")
     if any(isinstance(step, Change) and step.fields.numbers_keys for step in (*before, *after)):
         raise _not_there(f"{{index}} in {spell('rekey')}")
-    if order.rereads:
-        raise _not_there(f"{spell('rng', 'pcg')}, which draws one number after the other for all samples")
     if order.key is not None and not isinstance(order.key, SortKey):
         raise _not_there(f"{spell('order_file')}, a list of all keys")
 
@@ -157,7 +155,7 @@ def _by_key(order: Order) -> bool:
     if not isinstance(key, SortKey):
         return False
     fields = tuple(key.fields)
-    return fields == ("__md5__",) or (fields == ("__key__",) and key.type in ("auto", "str", "natural"))
+    return fields == ("__key__",) and key.type in ("auto", "str", "natural")
 
 
 def _not_there(what: str) -> Usage:

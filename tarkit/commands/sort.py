@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import Any
 
 import click
@@ -34,16 +33,6 @@ COST = (
 )
 
 
-class _By(click.Choice[str]):
-    """What samples are sorted by besides contents of fields."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word; raise Usage for the name of a field, which is for another option."""
-        if value not in self.choices:
-            raise Usage(f"--by {show(value)}: it is key, name or md5", f"-s sorts by a field: -s {quote(value)}")
-        return super().convert(value, param, ctx)
-
-
 @click.command(cls=MappedCommand, passes=True, examples=EXAMPLES, cost=COST)
 @options.inputs
 @option(
@@ -51,6 +40,7 @@ class _By(click.Choice[str]):
     "-s",
     "--sort-field",
     "--sortfield",
+    "--by",
     "sort_field",
     multiple=True,
     metavar="FIELDS",
@@ -68,14 +58,6 @@ class _By(click.Choice[str]):
     more="auto puts numbers, by value, before text.",
 )
 @option("Order", "-r", "--reverse", is_flag=True, help="Descending; equal samples keep their order.")
-@option(
-    "Order",
-    "--by",
-    type=_By(["key", "name", "md5"]),
-    metavar="key|name|md5",
-    help="Sort by key, first path or MD5 of the key.",
-    more="It takes the place of --sort-field.",
-)
 @option(
     "Order",
     "--order-file",
@@ -97,7 +79,6 @@ def sort(
     sort_field: tuple[str, ...],
     type_: Any,
     reverse: bool,
-    by: Any,
     order_file: str | None,
     check_only: bool,
     memory: int,
@@ -120,8 +101,8 @@ def sort(
     names = " ".join(sort_field).replace(",", " ").split()
     if sort_field and not names:
         raise Usage("--sort-field names no field")
-    if sum((bool(names), by is not None, order_file is not None)) > 1:
-        raise Usage("--sort-field, --by and --order-file cannot be used together")
+    if names and order_file is not None:
+        raise Usage("--sort-field and --order-file cannot be used together")
     random = RANDOM in names
     if random and (len(names) > 1 or check_only):
         raise Usage(f"-s {RANDOM} cannot be used with other fields or --check-only")
@@ -135,7 +116,7 @@ def sort(
             raise Usage("--order-file cannot be used with -r")
     spill.check()
     run = current()
-    order: SortKey | OrderFile = SortKey(names or [f"__{by or 'key'}__"], type_, reverse)
+    order: SortKey | OrderFile = SortKey(names or ["__key__"], type_, reverse)
     if order_file is not None:
         order = OrderFile(order_file)
     data = for_run(run, inputs, shard_slice).filter_samples(select)

@@ -316,7 +316,7 @@ class Laps:
         samples = (sample for _ in range(self._spec.nrepeats) for sample in self._pass())
         if self._spec.shuffle:
             size, seed = self._spec.shuffle, self._buffer.getrandbits(64)
-            return buffer_shuffle(samples, size, size, seed, self.reader.tmpdir)
+            return buffer_shuffle(samples, size, seed, self.reader.tmpdir)
         return samples
 
     @property

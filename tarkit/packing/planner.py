@@ -20,7 +20,7 @@ from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import CountedFiles, Tree
 from tarkit.shards.limits import Limits
 from tarkit.sizes import parse_count
-from tarkit.sorting.shuffle import pcg_keys
+from tarkit.sorting.shuffle import random_keys
 from tarkit.spill.records import SpilledList
 
 Watch = Callable[[Iterator[Batch]], Iterator[Batch]]
@@ -127,14 +127,8 @@ def _sorted(groups: Iterator[Group], transform: SampleTransform, cut: Cut, tmpdi
     sort, by_directory = cut.sort, cut.dirs != "pack"
     if sort.by == "none" and not by_directory and transform.map is None:
         return groups
-    orders, ranks = sort.by != "none" or by_directory, None
-    if sort.by == "shuffle":
-        records, samples = SpilledList[Group](tmpdir), 0
-        for group in groups:
-            records.append(group)
-            samples += is_sample(group[1])
-        ranks = pcg_keys(samples, sort.seed or 0)
-        groups = iter(records)
+    orders = sort.by != "none" or by_directory
+    ranks = random_keys(sort.seed or 0) if sort.by == "shuffle" else None
 
     def rank(group: Group) -> bytes:
         key = group[0]

@@ -139,7 +139,7 @@ def suggest_arguments(what: str, **names: str) -> Callable[[Callable[Given, Resu
 
 def ask_for_buffer(shuffle: Callable[Given, Result]) -> Callable[Given, Result]:
     """Decorate a method whose first argument is a seed: warn of one that looks like the size of a buffer."""
-    buffers = {"bufsize": "size", "buffer_size": "size", "initial": "initial"}
+    buffers = {"bufsize": "size", "buffer_size": "size"}
 
     @wraps(shuffle)
     def asking(*args: Given.args, **arguments: Given.kwargs) -> Result:

@@ -321,7 +321,7 @@ class Chain:
             run.scratch(directory),
             gather=_gathers(steps),
             stream=any(step.reads_in_order(origin.locations, run) for step in steps),
-            spool=spool or any(step.rereads for step in steps),
+            spool=spool,
         )
 
     def _apply_steps(self, flow: Flow, keep: bool, runs: bool) -> Iterator[Piece]:
@@ -329,7 +329,7 @@ class Chain:
 
         With `keep` they, too, can be read again.
 
-        Before each step, and at the end, `flow.reread` is set to what reads the samples in front again.
+        At the end, `flow.reread` is set to what reads the samples again.
         """
         steps, point = self._steps, RereadPoint(0, flow.inputs)
         inputs, takes_runs = flow.inputs, steps[0].takes_runs if steps else runs
@@ -339,11 +339,10 @@ class Chain:
         else:
             samples = iter(inputs)
         for number, step in enumerate(steps):
-            flow.reread = partial(self._reread, flow, point, number)
             flow.has_all = self._keeps_all(number)
             flow.by_headers = all(earlier.by_headers for earlier in steps[:number])
             samples = step.pieces(samples, flow) if runs and number == len(steps) - 1 else step(samples, flow)
-            if step.runs_code and (keep or any(later.rereads for later in steps[number + 1 :])):
+            if step.runs_code and keep:
                 from tarkit.pipeline.ranges import KeptSamples
 
                 point = RereadPoint(number + 1, KeptSamples(samples, flow.inputs.tmpdir))

@@ -184,16 +184,19 @@ def _problem(sample: TarSample) -> Problem:
     return Problem("joined-sample", sample.source.name, sample.start, what)
 
 
+INITIAL = 100  # samples in the buffer of webdataset's `shuffle` before the first comes out
+
+
 def buffer_shuffle(
-    samples: Iterator[TarSample], size: int, initial: int, seed: int, tmpdir: str | None = None
+    samples: Iterator[TarSample], size: int, seed: int, tmpdir: str | None = None
 ) -> Iterator[TarSample]:
-    """Shuffle through a buffer; see `ShuffleBuffer`. The order is that of `random.Random(seed)`.
+    """Shuffle through a buffer, in the order of webdataset's `shuffle(size, seed=seed)`; see `ShuffleBuffer`.
 
     Samples of streams are held in memory, large ones in a temporary file.
     """
     from random import Random
 
-    return ShuffleBuffer[TarSample](size, initial, Random(seed)).shuffle(map(keeper(tmpdir), samples))
+    return ShuffleBuffer[TarSample](size, INITIAL, Random(seed)).shuffle(map(keeper(tmpdir), samples))
 
 
 class ShuffleBuffer(Generic[Item]):

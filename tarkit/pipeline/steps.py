@@ -66,8 +66,8 @@ class Flow:
             each. None: not known, so that a check has to remember all keys.
         has_all: whether all samples of the inputs come to the current step, as they are.
         by_headers: whether samples of the inputs come to the current step as they are, and no contents were needed.
-        reread: iterates once more over the samples in front of the current step, by a policy of its own; for a step
-            that `rereads`, while it asks for no sample otherwise.
+        reread: iterates once more over the samples behind all steps, by a policy of its own, while no sample is asked
+            for otherwise.
         at_end: called after the last sample; they raise TarkitError or report.
         stack: the processes and outputs of steps; leaving a `with` block of the flow ends them, so that no process
             lives on with the traceback of an exception, and completes outputs.
@@ -118,16 +118,11 @@ class Step:
     @property
     def needs_all(self) -> bool:
         """Whether its results would differ if each archive went through it alone: it orders or counts samples."""
-        return self.counts or self.gathers or self.rereads
+        return self.counts or self.gathers
 
     @property
     def gathers(self) -> bool:
         """Whether it joins the parts of scattered samples."""
-        return False
-
-    @property
-    def rereads(self) -> bool:
-        """Whether it reads the samples in front of it twice."""
         return False
 
     @property
@@ -270,20 +265,19 @@ class Change(Step):
 
 
 class BufferShuffle(Step):
-    """Shuffle through a buffer of `size` samples, from which the first is taken once there are `initial`."""
+    """Shuffle through a buffer of `size` samples."""
 
     name = "buffer_shuffle"
     counts = True
     keeps_all = True
 
-    def __init__(self, size: int, initial: int, seed: int) -> None:
+    def __init__(self, size: int, seed: int) -> None:
         self.size = size
-        self.initial = initial
         self.seed = seed
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples, locally mixed."""
-        return buffer_shuffle(samples, self.size, self.initial, self.seed, flow.inputs.tmpdir)
+        return buffer_shuffle(samples, self.size, self.seed, flow.inputs.tmpdir)
 
 
 def digest(data: bytes) -> str:

@@ -1,8 +1,7 @@
 """Sort keys: the rank of a sample as bytes, from the fields that the user names.
 
-A field is what `values` knows: the content of a field, a path into its JSON, `size`, `size.FIELD` and so on. AIStore's
-dSort has more names: `__name__` (its "alphanumeric"), the path of the sample's first entry, and `__md5__`, that of the
-key.
+A field is what `values` knows: the content of a field, a path into its JSON, `size`, `size.FIELD` and so on; or
+`__key__`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from tarkit.errors import Problem, TarkitError, show, spell, spell_open, unreadable
 from tarkit.problems import Policy
-from tarkit.samples.sample import RunOfSamples, TarSample, key_of
+from tarkit.samples.sample import RunOfSamples, TarSample
 from tarkit.samples.values import MISFITS, Name, Number, View
 from tarkit.sorting import encoding
 from tarkit.stores.store import StoreOptions
@@ -66,7 +65,7 @@ class SortKey:
         self._plain = names == ["__key__"] and self.type in ("auto", "str")
         self._encode = _CODES[self.type]
         self._names = [Name(name) for name in names]
-        self._field = self._names[0].field if len(names) == 1 and names[0] not in _OWN else None
+        self._field = self._names[0].field if len(names) == 1 and names[0] != "__key__" else None
         self.run_field = self._field if self._names[0].is_field else None  # whose contents runs bring
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -147,16 +146,14 @@ class SortKey:
 
     def _code(self, name: Name, view: View) -> bytes:
         """Return the code of one value."""
-        type_, own = self.type, _OWN.get(name.text)
-        value = name.cell(view, CONTENT_LIMIT) if own is None else own(view.sample)
-        if name.text == "__md5__":
-            return encoding.text(value)
+        type_, of_key = self.type, name.text == "__key__"
+        value = view.sample.key or b"" if of_key else name.cell(view, CONTENT_LIMIT)
         if type(value) is int:
             value = Number(b"%d" % value)
         if type_ == "auto":
             if not isinstance(value, bytes):
                 return _code_of_json(value)
-            type_ = "float" if isinstance(value, Number) else "str" if own or name.is_name else "auto"
+            type_ = "float" if isinstance(value, Number) else "str" if of_key or name.is_name else "auto"
         raw = value if isinstance(value, bytes) else _as_text(value)
         code = _CODES[type_](raw)
         if code is None:
@@ -165,21 +162,6 @@ class SortKey:
             hint = f"{spell('type', 'auto')} takes all values: numbers first, by value, then text"
             raise TarkitError(f"{view.sample.source.name}: at {view.sample.start}: {what}", hint)
         return code
-
-
-def _md5(sample: TarSample) -> bytes:
-    from hashlib import md5
-
-    return md5(sample.key or b"", usedforsecurity=False).digest()
-
-
-_OWN: dict[str, Callable[[TarSample], bytes]] = {  # names that are not fields, and that only sort has
-    "__key__": lambda sample: sample.key or b"",
-    "__name__": lambda sample: next(
-        (entry.name for entry in sample.entries if key_of(entry) is not None), sample.key or b""
-    ),
-    "__md5__": _md5,
-}
 
 
 def _code_of_json(value: Any) -> bytes:

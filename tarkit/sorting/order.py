@@ -1,4 +1,4 @@
-"""The steps that sort and shuffle all samples, and measurements of the order that samples have."""
+"""The step that sorts or shuffles all samples, and the first sample that is out of order."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from tarkit.errors import Usage, spell
+from tarkit.errors import Usage
 from tarkit.pipeline.arguments import check_choice, list_words
 from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import total_size
@@ -19,12 +19,11 @@ from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import Piece, TarSample
 from tarkit.sorting.keys import Disorder, OrderFile, SortKey, SortType, check_order
 from tarkit.sorting.memory import in_place, parse_memory
-from tarkit.sorting.shuffle import pcg_keys, random_keys
+from tarkit.sorting.shuffle import random_keys
 from tarkit.sorting.sorter import Rank, RanksOfRun, Sorter
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
-    from tarkit.sorting.audit import Audit
     from tarkit.stores.store import StoreOptions
 
 
@@ -52,14 +51,9 @@ class Order(Step):
         """The method of `Dataset` that adds it."""
         return "shuffle" if self.key is None else "sort"
 
-    @property
-    def rereads(self) -> bool:
-        """Whether the samples are counted first."""
-        return self.random is not None and self.random.rng == "pcg"
-
     def reads_in_order(self, locations: Sequence[Location], run: Run) -> bool:
         """Return whether files exceed free memory: they are read in order, to avoid random access to the disk."""
-        return not self.rereads and not in_place(locations, run.note)
+        return not in_place(locations, run.note)
 
     @property
     def takes_runs(self) -> bool:
@@ -88,7 +82,7 @@ class Order(Step):
         of_run: RanksOfRun | None = None
         if key is None:
             assert self.random is not None
-            rank, of_run = self.random.ranks(flow)
+            rank, of_run = self.random.ranks()
         else:
             rank, of_run = key, key.of_run if isinstance(key, SortKey) else None
         sorter = Sorter(
@@ -122,29 +116,17 @@ class Order(Step):
             run.tell(f"{self.key.name}: {self.key.missing} of {len(self.key.places)} keys were not found")
 
 
-ShuffleRng = Literal["tarkit", "pcg"]
-
-
 @dataclass(eq=False, repr=False)
 class Random:
-    """A random order: tarkit's own, or with `rng` pcg that of AIStore's dSort, which counts the samples first.
-
-    `start` is how many samples of the whole are before the first of this run; for tarkit's own order.
-    """
+    """A random order. `start` is how many samples of the whole are before the first of this run."""
 
     seed: int
     epoch: int = 0
-    rng: ShuffleRng = "tarkit"
     start: int = 0
 
-    def ranks(self, flow: Flow) -> tuple[Rank, RanksOfRun]:
+    def ranks(self) -> tuple[Rank, RanksOfRun]:
         """Return the functions that give the rank of the next sample, and the ranks of the next ones."""
-        if self.rng == "tarkit":
-            keys = random_keys(self.seed, self.epoch, self.start)
-        else:
-            total = sum(sample.key is not None for sample in flow.reread(flow.run.policy.silent()))
-            flow.run.note(f"{total} samples for {spell('rng', 'pcg')}")
-            keys = pcg_keys(total, self.seed + self.epoch)
+        keys = random_keys(self.seed, self.epoch, self.start)
         return lambda sample, ordinal: next(keys), lambda run: list(islice(keys, len(run.keys)))
 
 
@@ -179,18 +161,6 @@ def find_disorder(data: Chain, key: SortKey | OrderFile, run: Run) -> Disorder |
     with flow:
         found = check_order(neighbours(counted(), run.policy), _ranked(key, run))
         flow.finish()
-    return found
-
-
-def audit_order(data: Chain, by: str | None, run: Run) -> Audit:
-    """Measure how well mixed samples are; `by` is the field of their classes."""
-    from tarkit.sorting.audit import measure
-
-    samples, flow = data.samples(run, moves=False, contents=False)
-    with flow:
-        found = measure(samples, None if by is None else _ranked(SortKey([by]), run))
-        flow.finish()
-    run.samples = found.samples
     return found
 
 

@@ -74,7 +74,6 @@ WRONG: dict[str, tuple[Call, type[Exception], str]] = {
     "order_file": (lambda data: data.sort("cls", order_file="x"), tarkit.Usage, "order_file cannot be used with by"),
     "no order_file": (lambda data: data.sort(order_file="x"), tarkit.TarkitError, "x: No such file or directory"),
     "find_disorder": (lambda data: data.find_disorder(type="x"), tarkit.Usage, "type='x': it is one of"),  # type: ignore[arg-type]
-    "audit": (lambda data: data.audit(by=3), TypeError, "by=3: a str is needed"),  # type: ignore[arg-type]
     "number of a sample": (lambda data: data.indexed()[10000], IndexError, "no sample 10000: the dataset has 10"),
     "negative number": (lambda data: data.indexed()[-11], IndexError, "no sample -11: the dataset has 10"),
     "field": (lambda data: data.head()[0]["jpg"], KeyError, "jpg: no such field; the sample 00 has txt, cls"),

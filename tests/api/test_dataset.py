@@ -56,7 +56,6 @@ ORDERS: dict[str, tuple[Change, list[str]]] = {
     "sort natural": (lambda data: data.sort(type="natural"), ["sort", "--type", "natural"]),
     "sort with little memory": (lambda data: data.sort(memory=1 << 20), ["sort", "--memory", "1M"]),
     "shuffle": (lambda data: data.shuffle(seed=3), ["shuffle", "--seed", "3"]),
-    "shuffle pcg": (lambda data: data.shuffle(3, rng="pcg"), ["shuffle", "--seed", "3", "--rng", "pcg"]),
     "buffer": (lambda data: data.buffer_shuffle(4, seed=3), ["shuffle", "--seed", "3", "--buffer", "4"]),
 }  # fmt: skip
 
@@ -150,7 +149,7 @@ def test_a_seed_that_looks_like_a_buffer(number: int, archive: Archive) -> None:
 def test_arguments_of_a_buffer(archive: Archive) -> None:
     """The arguments of webdataset's `shuffle` are an error that names the method."""
     data = tarkit.open(archive(MANY))
-    for options in ({"bufsize": 100}, {"initial": 10, "seed": 1}):
+    for options in ({"bufsize": 100}, {"buffer_size": 10, "seed": 1}):
         with pytest.raises(TypeError, match=r"a buffer is buffer_shuffle\(size, seed\)"):
             data.shuffle(**options)  # type: ignore[arg-type]
 
@@ -297,7 +296,6 @@ WRONG: dict[str, Callable[[tarkit.Dataset], object]] = {
     "sort type": lambda data: data.sort(type="nix"),  # type: ignore[arg-type]
     "columns": lambda data: data.table("t.tsv", "a:"),
     "compress": lambda data: data.write("x.tar", compress="nix"),
-    "rng": lambda data: data.shuffle(1, rng="nix"),  # type: ignore[arg-type]
     "on_missing": lambda data: data.require("x", on_missing="nix"),  # type: ignore[arg-type]
     "table on_missing": lambda data: data.table("t", on_missing="nix"),  # type: ignore[arg-type]
     "format": lambda data: data.table("t", format="nix"),  # type: ignore[arg-type]
@@ -313,7 +311,6 @@ WRONG: dict[str, Callable[[tarkit.Dataset], object]] = {
     "prefetch": lambda data: tarkit.open("in.tar", prefetch=-1),
     "maxerr": lambda data: tarkit.open("in.tar", maxerr=-1),
     "buffer": lambda data: data.buffer_shuffle(0, seed=1),
-    "initial": lambda data: data.buffer_shuffle(5, seed=1, initial=-1),
     "memory of a sort": lambda data: data.sort(memory=100),
     "memory of a shuffle": lambda data: data.shuffle(1, memory=-1),
     "total": lambda data: tarkit.mix([data], seed=1, total=-1),
@@ -574,15 +571,13 @@ def test_progress(archive: Archive, run: Run) -> None:
 
 
 def test_orders_as_the_command_does(archive: Archive, run: Run) -> None:
-    """By key, name, MD5 and a list of keys."""
+    """By key, a field, and a list of keys."""
     archive({f"{name}.{field}": b"1" for name in ("b", "a-1", "a", "B", "a1") for field in ("y", "x")}, "in.tar")
     Path("list").write_text("a1\nB\nb\na\na-1\nc\n")
     data = tarkit.open("in.tar")
     for given, words in (
-        ({"by": "__key__"}, "--by key"),
-        ({"by": "__name__"}, "--by name"),
-        ({"by": "__md5__"}, "--by md5"),
-        ({"by": "__name__", "type": "natural", "reverse": True}, "--by name -t natural -r"),
+        ({"by": "__key__"}, "--by __key__"),
+        ({"by": "__key__", "type": "natural", "reverse": True}, "--by __key__ -t natural -r"),
         ({"order_file": "list"}, "--order-file list"),
         ({"order_file": Path("list")}, "--order-file list"),
     ):
@@ -609,18 +604,6 @@ def test_disorder_behind_steps(archive: Archive) -> None:
     with pytest.raises(tarkit.Problem, match="missing-field"):
         data.find_disorder(by="x")
     assert tarkit.open("in.tar", allow="missing-field").slice(2).find_disorder(by="x") is None
-
-
-def test_audit_as_the_command_does(archive: Archive, run: Run) -> None:
-    """The numbers are those of its report."""
-    archive({f"{name}.cls": name[:1].encode() for name in ["a1", "a2", "b1", "c1", "b2", "a3"]}, "in.tar")
-    for by in (None, "cls"):
-        words = [] if by is None else ["--by", by]
-        run("shuffle", "in.tar", "--audit", "--report", "r.json", *words)
-        found = tarkit.open("in.tar").audit(by)
-        assert found.report() == json.loads(Path("r.json").read_text())["audit"]
-    assert isinstance(found, tarkit.Audit)
-    assert (found.samples, found.classes, found.same and found.same.found) == (6, 3, 1)
 
 
 def test_epochs_as_the_command_does(archive: Archive, run: Run) -> None:

@@ -46,7 +46,7 @@ def test_the_program_is_typed(tmp_path: Path) -> None:
     }
     types |= {"indexed[0]": "tarkit.Sample", "indexed[:2]": "list[tarkit.Sample]", "report": "tarkit.Report"}
     types |= {"jpg": "tarkit.FieldStats", "plan": "tarkit.Plan", "pets.map(strict)": "tarkit.Dataset"}
-    types |= {"audit": "tarkit.Audit", "pets.find_disorder()": "tarkit.Disorder | None"}
+    types |= {"pets.find_disorder()": "tarkit.Disorder | None"}
     program += "from typing import assert_type\n"
     program += "".join(f"assert_type({value}, {kind})\n" for value, kind in types.items())
     (tmp_path / "guide.py").write_text(program)

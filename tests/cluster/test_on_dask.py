@@ -148,12 +148,7 @@ def test_a_task_for_each_input(shared: Cluster, made: Path, here: Path, words: t
         (("shuffle", "in-*.tar", "-o", "b.tar", "--spill", "spill"), "--spill requires --dask"),
         (("sort", "in-*.tar", "-o", "b.tar", "--task-size", "4M"), "--task-size requires --dask"),
         (("sort", "in-*.tar", "--check-only", "--dask", "ADDRESS"), "--check-only reads samples in turn"),
-        (("shuffle", "in-*.tar", "--audit", "--dask", "ADDRESS"), "--audit reads samples in turn"),
         (("shuffle", "in-*.tar", "--buffer", "9", "-o", "b.tar", "--dask", "ADDRESS"), "--buffer reads samples"),
-        (
-            ("shuffle", "in-*.tar", "-o", "b.tar", "--rng", "pcg", "--seed", "1", "--dask", "ADDRESS", "--spill", "."),
-            "--rng pcg, which draws one number after the other for all samples: this cannot be done on a cluster",
-        ),
         (("sort", "in-*.tar", "-o", "b.tar", "--dask", "ADDRESS", "--spill", ".", "--task-size", "9"), "--task-size 9"),
         (("stats", "in-*.tar", "--match", "1", "--dask", "ADDRESS"), "samples are selected"),
         (("check", "in-*.tar", "--fix", "out.tar", "--dask", "ADDRESS"), "--fix OUT reads one input after the other"),

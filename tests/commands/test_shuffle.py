@@ -32,10 +32,10 @@ def by_seed(words: str, seed: int, epoch: int = 0) -> str:
     return " ".join(word for _, word in sorted(zip(random_keys(seed, epoch), words.split(), strict=False)))
 
 
-def like_webdataset(words: str, seed: int, size: int, initial: int = 100) -> str:
+def like_webdataset(words: str, seed: int, size: int) -> str:
     """Return the order of webdataset's own shuffle."""
     shuffle = pytest.importorskip("webdataset.filters", reason="webdataset is not installed")._shuffle
-    return " ".join(shuffle(iter(words.split()), size, initial, seed=seed))
+    return " ".join(shuffle(iter(words.split()), size, seed=seed))
 
 
 # ---- the order
@@ -88,29 +88,6 @@ def test_a_seed_is_drawn(run: Run, archive: Archive) -> None:
     assert (again.stdout, again.stderr) == (first.stdout, "")
 
 
-@each_row(
-    ("seed", "items", "expected"),
-    [
-        ("1010102", "abc def ghi klm", "klm abc def ghi"),
-        ("0", "a b c d e f g h", "f e h d c g a b"),
-        ("42", "a b c d e f g h", "e d h a c f g b"),
-    ],
-)
-def test_dsort(seed: str, items: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """--rng pcg is dSort's shuffle, applied to samples in the order of the input."""
-    members = {f"{key}.x": key.encode() for key in items.split()}
-    for feed in feeds:
-        word = feed(archive({"README": b"", **members}))
-        assert keys(run("shuffle", word, "--rng", "pcg", "--seed", seed, "--memory", "1M").stdout) == expected
-
-
-@each_row("seed", ["-1", str(1 << 63)])
-def test_seeds_of_dsort(seed: str, run: Run, archive: Archive) -> None:
-    """dSort's seeds have at most 63 bits, and are not negative."""
-    ran = run("shuffle", archive(TEN), "--rng", "pcg", "--seed", seed, exit=2)
-    assert ran.lines == [f"tarkit: --seed {seed}: with --rng pcg a seed is from 0 to 9223372036854775807"]
-
-
 @each_feed
 def test_sort_at_random(run: Run, archive: Archive, feed: Feed) -> None:
     """`-s __random__`, as in tarp, is the same shuffle."""
@@ -122,26 +99,15 @@ def test_sort_at_random(run: Run, archive: Archive, feed: Feed) -> None:
 # ---- through a buffer
 
 
-@each_row(
-    ("options", "seed", "size", "initial"),
-    [
-        (["--buffer", "4", "--initial", "2"], 0, 4, 2),
-        (["--buffer", "4"], 0, 4, 100),
-        (["--buffer", "1000"], 7, 1000, 100),
-        (["--buffer", "1"], 7, 1, 100),
-        (["--buffer", "3", "--initial", "9"], 7, 3, 9),
-    ],
-)
-def test_buffer(
-    options: list[str], seed: int, size: int, initial: int, run: Run, archive: Archive, feeds: list[Feed]
-) -> None:
-    """The order equals webdataset's, for each size of the buffer and its start."""
+@each_row(("seed", "size"), [(0, 4), (7, 1000), (7, 110), (7, 1), (7, 3)])
+def test_buffer(seed: int, size: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """The order equals webdataset's, for each size of the buffer."""
     numbers = " ".join(f"{number:03}" for number in range(120))
     members = {f"{key}.x": key.encode() for key in numbers.split()}
-    expected = tar(pick(members, like_webdataset(numbers, seed, size, initial)))
+    expected = tar(pick(members, like_webdataset(numbers, seed, size)))
     archive(members)
     for feed in feeds if size == 3 else feeds[1:2]:
-        ran = run("shuffle", feed("in.tar"), "--seed", str(seed), *options)
+        ran = run("shuffle", feed("in.tar"), "--seed", str(seed), "--buffer", str(size))
         assert ran.stdout == expected
         what = f"a buffer of {size} samples mixes locally only; without --buffer all are mixed with all"
         assert ran.lines == [f"tarkit: {what}"]
@@ -150,8 +116,8 @@ def test_buffer(
 def test_buffer_vector(run: Run, archive: Archive) -> None:
     """The order equals that of webdataset's shuffle buffer."""
     members = {f"{number:02}.x": b"" for number in range(12)}
-    out = run("shuffle", archive(members), "--seed", "0", "--buffer", "4", "--initial", "2").stdout
-    assert keys(out) == "01 02 00 04 07 08 06 10 09 11 05 03"
+    out = run("shuffle", archive(members), "--seed", "0", "--buffer", "4").stdout
+    assert keys(out) == "03 04 00 02 07 08 06 10 09 11 05 01"
 
 
 # ---- entries without key, equal keys, links
@@ -199,7 +165,7 @@ def test_repeated_keys(run: Run, archive: Archive, feed: Feed) -> None:
     rows = [f"{n:02}.x" for n in range(20)]
     one = feed(archive(dict.fromkeys(rows, b"1"), "1.tar"))
     two = feed(archive({"07.y": b"2", **dict.fromkeys([f"z{row}" for row in rows], b"3")}, "2.tar"))
-    for command in ("shuffle", "shuffle --rng pcg", "shuffle --buffer 30", "sort -s __random__"):
+    for command in ("shuffle", "shuffle --buffer 30", "sort -s __random__"):
         words = [*command.split(), one, two, "--seed", "1", "-q"]
         ran = run(*words, "-o", "out.tar", exit=1)
         assert ran.lines[0].endswith("the key '07' is already in the output [repeated-key]"), command
@@ -319,7 +285,7 @@ def test_damaged_samples_move_whole(run: Run, archive: Archive, feed: Feed) -> N
     assert set(entries(ran.stdout)) < set(TEN.items())
 
 
-@each_row("options", ["", "--memory 1M", "--rng pcg", "-p 2", "--buffer 9"])
+@each_row("options", ["", "--memory 1M", "-p 2", "--buffer 9"])
 def test_large_samples(
     options: str, run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,27 +335,26 @@ def test_shards(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_row(
-    ("rng", "feed"),
+    ("options", "feed"),
     [
-        ("tarkit", Feed("file")),
-        ("tarkit", Feed("gzip")),
-        ("pcg", Feed("file")),
-        ("pcg", Feed("pipe")),
-        ("buffer", Feed("pipe")),
+        ([], Feed("file")),
+        ([], Feed("gzip")),
+        ([], Feed("pipe")),
+        (["--buffer", "5"], Feed("pipe")),
     ],
 )
-def test_epochs(rng: str, run: Run, archive: Archive, feed: Feed) -> None:
+def test_epochs(options: list[str], run: Run, archive: Archive, feed: Feed) -> None:
     """Each epoch has its own order; the first equals that of a single run; for shards and single archives."""
-    options = ["--seed", "6", *(["--buffer", "5"] if rng == "buffer" else ["--rng", rng])]
+    buffered, options = bool(options), ["--seed", "6", *options]
     word = feed(archive(TEN))
     run("shuffle", word, *options, "--epochs", "3", "-o", "e{epoch}-%d.tar", "-c", "5", "--report", "r.json")
     report = json.loads(Path("r.json").read_text())
     assert (report["samples"], report["shards"], report["epochs"], report["seed"]) == (30, 6, 3, 6)
     orders = [f"{keys(Path(f'e{n}-0.tar'))} {keys(Path(f'e{n}-1.tar'))}" for n in range(3)]
-    if rng == "tarkit":
-        assert orders == [by_seed(LETTERS, 6, epoch) for epoch in range(3)]
-    if rng == "buffer":  # as webdataset's detshuffle
+    if buffered:  # as webdataset's detshuffle
         assert orders == [like_webdataset(LETTERS, 6 + epoch, 5) for epoch in range(3)]
+    else:
+        assert orders == [by_seed(LETTERS, 6, epoch) for epoch in range(3)]
     assert len(set(orders)) == 3
     assert orders[0] == keys(run("shuffle", feed("in.tar"), *options).stdout)
     run("shuffle", feed("in.tar"), *options, "--epochs", "2", "-o", "one.tar")
@@ -401,7 +366,7 @@ def test_problems_are_printed_once(run: Run, archive: Archive, feed: Feed) -> No
     """Problems are printed once for any number of passes."""
     word = feed(archive(tar(TEN)[: 512 * 2 * 19 + 100]))
     Path("list").write_text(LETTERS.replace(" ", "\n"))
-    options = ["--epochs", "3", "--rng", "pcg", "--seed", "1", "--skip", "truncated", "--keys-from", "list"]
+    options = ["--epochs", "3", "--seed", "1", "--skip", "truncated", "--keys-from", "list"]
     ran = run("shuffle", word, *options, "-o", "e-{epoch}.tar", "--report", "r.json")
     assert ran.stderr.count("[truncated]") == 1
     assert ran.stderr.count("9 found, 1 missing") == 1
@@ -427,55 +392,12 @@ def test_names_of_epochs(name: str, expected: str, run: Run, archive: Archive) -
     assert found == set(expected.split())
 
 
-# ---- audit
-
-
-@each_feed
-def test_audit(run: Run, archive: Archive, feed: Feed) -> None:
-    """The audit of an archive that is not mixed has exact numbers; nothing is written."""
-    members = {f"{number}.cls": b"%d" % (number // 6) for number in range(12)}
-    word = feed(archive(members))
-    ran = run("shuffle", word, "--audit", "--by", "cls", "--report", "r.json")
-    assert ran.stdout.decode().splitlines() == [
-        "12 samples",
-        "neighbours whose keys are neighbours too: 11 of 11 (100 %), by chance 1.8, so 6 times as many",
-        "places between neighbours, by key: 1.0, by chance 4.3",
-        "neighbours of one cls: 10 of 11 (90.9 %), by chance 5.0, so 2 times as many",
-        "classes: 2; the longest run of one is 6",
-    ]
-    assert ran.stderr == ""
-    assert json.loads(Path("r.json").read_text())["audit"] == {
-        "samples": 12,
-        "kept": {"found": 11, "expected": 22 / 12, "pairs": 11, "ratio": 6.0},
-        "distance": 1.0,
-        "expected_distance": 13 / 3,
-        "same": {"found": 10, "expected": 5.0, "pairs": 11, "ratio": 2.0},
-        "classes": 2,
-        "longest": 6,
-    }
-    assert len(run("shuffle", feed("in.tar"), "--audit", "--slice", "2:5").stdout.splitlines()) == 3
-    ran = run("shuffle", feed("in.tar"), "--audit", "--by", "jpg", exit=1)
-    assert "'0' has no field 'jpg'" in ran.stderr
-    assert run("shuffle", feed(archive({})), "--audit").stdout.decode().splitlines() == [
-        "0 samples",
-        "neighbours whose keys are neighbours too: 0 of 0 (none), by chance 0.0",
-        "places between neighbours, by key: 0.0, by chance 0.0",
-    ]
-    assert {path.suffix for path in Path().iterdir()} <= {".tar", ".gz", ".json"}
-
-
 # ---- usage errors
 
 USAGE = [
     ("--buffer 1G", "tarkit: invalid --buffer '1G'"),
     ("--buffer 0", "tarkit: --buffer 0 holds nothing"),
     ("--buffer ²", "tarkit: invalid --buffer '²'"),
-    ("--initial 3", "tarkit: --initial requires --buffer"),
-    ("--buffer 3 --rng pcg", "tarkit: --rng cannot be used with --buffer"),
-    ("--by cls", "tarkit: --by requires --audit"),
-    ("--audit -o x.tar", "tarkit: --audit writes nothing: --output does not go with it"),
-    ("--audit -f jpg", "tarkit: --audit writes nothing: --fields does not go with it"),
-    ("--audit --rng tarkit", "tarkit: --audit writes nothing: --rng does not go with it"),
     ("--memory 1", "tarkit: --memory 1: the minimum is 1 MB"),
     ("-c 2", "tarkit: -c and --size cut shards, which are files"),
     ("-o x-%d.tar", "tarkit: 'x-%d.tar': %d numbers a series of files, but only one is written"),
@@ -547,7 +469,7 @@ def test_signals(signum: int, options: str, run: Run, archive: Archive) -> None:
     assert sorted(os.listdir()) == ["in.tar", "tmp"]
 
 
-@each_row("options", ["-c 1", "-c 4 --buffer 3", "-c 4 --rng pcg", "-c 4 --memory 1M"])
+@each_row("options", ["-c 1", "-c 4 --buffer 3", "-c 4 --memory 1M"])
 def test_a_signal_while_it_writes(options: str, run: Run, archive: Archive) -> None:
     """Complete shards are kept, and nothing else."""
     archive(many())

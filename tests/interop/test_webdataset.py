@@ -460,8 +460,8 @@ def test_8_7_shares_of_nodes_and_workers(wds: Any, archive: Archive, monkeypatch
 def test_8_7_a_buffer_mixes_as_that_of_webdataset(wds: Any, archive: Archive) -> None:
     """`buffer_shuffle` of the Python API gives the order of `WebDataset.shuffle`."""
     path = archive({f"{number:02}.x": b"" for number in range(30)})
-    shuffled = wds.WebDataset(path, shardshuffle=False).shuffle(7, initial=3, seed=5)
-    mixed = tarkit.open(path).buffer_shuffle(7, initial=3, seed=5)
+    shuffled = wds.WebDataset(path, shardshuffle=False).shuffle(7, seed=5)
+    mixed = tarkit.open(path).buffer_shuffle(7, seed=5)
     assert [sample.key for sample in mixed] == [sample["__key__"] for sample in shuffled]
 
 

@@ -162,7 +162,7 @@ def test_objects_of_larger_samples(sizes: str, run: Run, server: HttpServer) -> 
         assert served.requests <= requests, words
 
 
-@each_row("words", ["sort", "sort -r", "shuffle --seed 1", "shuffle --seed 1 --rng pcg"])
+@each_row("words", ["sort", "sort -r", "shuffle --seed 1"])
 def test_small_samples_behind_a_large_one(words: str, run: Run, server: HttpServer, archive: Archive) -> None:  # noqa: F811
     """An object is read by ranges since its first sample is large; the small ones are not requested one by one."""
     data = tar([("big.bin", bytes(9 << 20)), *by_field(rows())])

@@ -16,7 +16,6 @@ COMMANDS = [
     "sort -",
     "sort -r -s cls -",
     "shuffle --seed 1 -",
-    "shuffle --seed 1 --rng pcg -",
     "shuffle --seed 1 --epochs 2 - -o out/{epoch}.tar",
     "split - -c 3 -o out/%d.tar",
     "split - -n 2 -o out/%d.tar",

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import Problem
-from tarkit.pipeline.stages import buffer_shuffle, neighbours
+from tarkit.pipeline.stages import ShuffleBuffer, buffer_shuffle, neighbours
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import Piece, RunOfSamples, TarSample
@@ -44,7 +44,7 @@ VECTORS = [
 @each_row(("size", "initial", "seed", "expected"), VECTORS)
 def test_shuffle_vectors(size: int, initial: int, seed: int, expected: list[int]) -> None:
     """The order equals webdataset's for the same seed."""
-    assert order(buffer_shuffle(numbered(12), size, initial, seed)) == expected
+    assert order(ShuffleBuffer[TarSample](size, initial, random.Random(seed)).shuffle(numbered(12))) == expected
 
 
 @settings(max_examples=20)
@@ -52,7 +52,7 @@ def test_shuffle_vectors(size: int, initial: int, seed: int, expected: list[int]
 def test_shuffle_like_webdataset(count: int, size: int, initial: int, seed: int) -> None:
     """For any buffer the order equals webdataset's, and no sample is lost."""
     shuffle = pytest.importorskip("webdataset.filters", reason="webdataset is not installed")._shuffle
-    ours = order(buffer_shuffle(numbered(count), size, initial, seed))
+    ours = order(ShuffleBuffer[TarSample](size, initial, random.Random(seed)).shuffle(numbered(count)))
     assert ours == list(shuffle(iter(range(count)), size, initial, seed=seed))
     assert sorted(ours) == list(range(count))
 
@@ -60,7 +60,7 @@ def test_shuffle_like_webdataset(count: int, size: int, initial: int, seed: int)
 def test_shuffle_is_local() -> None:
     """No more samples than the buffer are kept: one is returned for each one or two that are read."""
     source = numbered(1000)
-    taken = [int(sample.key or b"") for sample, _ in zip(buffer_shuffle(source, 10, 10, 3), range(20), strict=False)]
+    taken = [int(sample.key or b"") for sample, _ in zip(buffer_shuffle(source, 10, 3), range(20), strict=False)]
     assert int(next(source).key or b"") == 30
     assert max(taken) < 30
 
@@ -96,7 +96,7 @@ def test_shuffled_samples_of_a_stream_stay_readable() -> None:
     draw = random.Random(4).randbytes
     members = {f"{n:03}.bin": draw(1_300_000 if n % 7 == 0 else 50_000) for n in range(40)}
     data = tar(members)
-    samples = buffer_shuffle(iter(SampleReader(stream(data), Policy())), 5, 5, 1)
+    samples = buffer_shuffle(iter(SampleReader(stream(data), Policy())), 5, 1)
     seen = []
     for sample in samples:
         assert read(sample)[512 : 512 + 1000] == members[f"{(sample.key or b'').decode()}.bin"][:1000]

@@ -61,7 +61,7 @@ def little_memory() -> Iterator[None]:
         yield
 
 
-ORDERS = ["", "-r", "-s size", "-s size -r", "--by md5", "--by name", "-t natural", "-s size,__key__"]
+ORDERS = ["", "-r", "-s size", "-s size -r", "-t natural", "-s size,__key__"]
 
 
 @laws
