@@ -565,17 +565,6 @@ class Dataset(Chain):
 
         return find_disorder(self, order_key(by, type, reverse, order_file, self.storage), self.new_run())
 
-    def fields(self) -> list[str]:
-        """Return the names of all fields, in the order in which they come for the first time.
-
-        >>> import tarkit
-        >>> tarkit.open("train-*.tar").fields()
-        ['jpg', 'cls']
-        """
-        from tarkit.export.table import find_fields
-
-        return find_fields(self, self.new_run())
-
     def indexed(self) -> IndexedDataset:
         """Read all headers, for `len` and access by number and key.
 

@@ -128,7 +128,6 @@ LINES = {
     "program": ["each", "a.tar", "--", "bash", "-c", f"echo {S} >&2; echo $1 >&2; exit 3", "-", f"--url={Q}"],
     "variable": ["each", "a.tar", "--", "env", f"AWS_SECRET_ACCESS_KEY={MARK}", "false", "{}"],
     "header": ["each", "a.tar", "--", "curl", "-H", f"Authorization: Bearer {MARK}", "http://127.0.0.1:1/{}"],
-    "rewrite": ["cat", "a.tar", "-o", "out/{stem}.tar", "--rewrite", f"x={S}"],
     "endpoint": ["cat", "a.tar", "-o", "out/{stem}.tar", "--endpoint-url", f"http://user:{MARK}@127.0.0.1:1"],
     "mapped": ["cat", f"{S}a.tar", "-o", "out/{stem}.tar"],
     "mapped pipe": ["cat", f"pipe:curl -f {Q}", "-o", "out/{index}.tar"],

@@ -1,4 +1,4 @@
-"""Commands on a cluster: --dask where a command makes no job for each input, --spill and --task-size."""
+"""Commands on a cluster: --dask where a command makes no job for each input, and --spill."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ class SpillOptions:
     """The options of a sort or shuffle on a cluster."""
 
     spill: str | None = None
-    task_size: str | None = None
 
     def check(self) -> None:
         """Raise Usage for options that do not go together; nothing is read before."""
@@ -50,9 +49,8 @@ class SpillOptions:
         if on_cluster and self.spill is None:
             hint = "--spill DIR, which all workers share, or --spill s3://BUCKET/tmp"
             raise Usage("--dask requires --spill: tasks write there what others read", hint)
-        for name, value in (("--spill", self.spill), ("--task-size", self.task_size)):
-            if value is not None and not on_cluster:
-                raise Usage(f"{name} requires --dask ADDRESS")
+        if self.spill is not None and not on_cluster:
+            raise Usage("--spill requires --dask ADDRESS")
 
     def write(self, data: Dataset, target: Output | ShardsOutput, run: ConsoleRun) -> None:
         """Write a dataset that is sorted or shuffled, here or on the cluster."""
@@ -61,12 +59,10 @@ class SpillOptions:
 
             write(data, target, run)
             return
-        from tarkit.cluster.api import parse_task_size, write_ordered
-        from tarkit.cluster.plan import TaskDivision
+        from tarkit.cluster.api import write_ordered
 
-        division = TaskDivision(parse_task_size(self.task_size))
         with on_cluster(run):
-            write_ordered(data, target, run, self.spill, memory=_memory(), division=division)
+            write_ordered(data, target, run, self.spill, memory=_memory())
 
 
 def _memory() -> int | None:
@@ -86,15 +82,6 @@ spill = options.group(
         detail=True,
         help="With --dask, a shared directory or URL for temporary data.",
         more="Tasks write there what others read. It takes as many bytes as the selected samples, and is removed at "
-        "the end.",
-    ),
-    option(
-        "Jobs",
-        "--task-size",
-        metavar="SIZE",
-        detail=True,
-        help="With --dask, bytes that one task sorts or writes.",
-        more="The default makes blocks of 16 MB: 4 GB for 1 TB. A task has --memory SIZE, by default 1GB, and takes "
-        "the rest in temporary space of its worker.",
+        "the end. A task has --memory SIZE, by default 1GB, and takes the rest in temporary space of its worker.",
     ),
 )

@@ -22,7 +22,8 @@ Decorator = Callable[[Function], Function]
 
 FIRST = ("Input", "Output")  # then the sections of the command itself
 LAST = ("Select", "Fields", "Problems", "Jobs", "URLs", "Messages")
-URL_OPTIONS = ("endpoint_url", "anonymous", "net_retries", "net_timeout", "cache", "cache_size", "noeof", "rewrite")
+URL_OPTIONS = ("endpoint_url", "anonymous", "net_retries", "net_timeout", "cache", "cache_size")
+_NOEOF = "the URL says it: zpush://HOST:PORT?noeof"
 _TEMPLATE = {"--template": "numbers in -o are %06d, {000..099} or @00099"}
 _MAP = {
     "--first-match": "make the patterns of the map exclusive",
@@ -39,13 +40,15 @@ _PROC = {
     "--subdirs": "-m makes samples of files sample-000000.FIELD: move them there",
 }
 REMOVED: dict[str, dict[str, str]] = {
-    "": {},
+    "": {"--rewrite": "the variable WDS_REWRITE has rules: FROM=TO;FROM=TO", "--noeof": _NOEOF, "-E": _NOEOF},
     "proc": _PROC | {"-S": _PROC["--subdirs"]},
-    "shard": _TEMPLATE | _MAP,
+    "shard": _TEMPLATE | _MAP | {"--ext": "the suffix of -o is that of all shards: -o 'shard-%06d.tgz'"},
+    "show": {"--draw": "--images detects what the terminal can draw"},
     "shuffle": _TEMPLATE
     | {"--rng": "the order is that of --seed", "--initial": "--buffer N begins with 100 samples, as in webdataset"},
     "sort": _TEMPLATE,
     "split": _TEMPLATE | _MAP | {"--folds": "--parts K is K equal parts", "--salt": "--seed S changes the hash"},
+    "tsv": {"--available": "tarkit stats lists the fields"},
 }
 """Options that commands had, and the other way: hints of the errors. Those of all commands are in the row ""."""
 WHOLE_RUN = ("progress", "report")  # common options that are for a whole run of jobs
@@ -227,15 +230,6 @@ def url_options() -> list[Option]:
             help="Server of s3://, gs:// and az:// URLs.",
             more="Also AWS_ENDPOINT_URL.",
         ),
-        option(
-            "--rewrite",
-            multiple=True,
-            metavar="FROM=TO",
-            help="Replace the start of names of inputs, such as s3://a/=/mnt/a/.",
-            more="FROM is a regular expression, TO may have its groups: \\1. Of several rules the first that changes a "
-            "name counts; those of the environment variables GOPEN_REWRITE and WDS_REWRITE (FROM=TO;FROM=TO) follow. "
-            "The name of an existing file is not replaced.",
-        ),
         option("--anonymous", is_flag=True, help="Send no credentials, for public data."),
         option(
             "--net-retries",
@@ -262,13 +256,6 @@ def url_options() -> list[Option]:
             metavar="SIZE",
             help="Maximum of all files in --cache, such as 50G.",
             more="Those that were opened longest ago are removed. Also WDS_CACHE_SIZE; the default is no limit.",
-        ),
-        option(
-            "-E",
-            "--noeof",
-            is_flag=True,
-            help="Neither send nor heed the end of zpush:// and the like.",
-            more="A receiver then runs until a signal, or a time-out: zpull://HOST:PORT?timeout=60.",
         ),
     ]
 

@@ -70,8 +70,7 @@ class TarkitStep(NamedTuple):
 
     def given(self) -> dict[str, str]:
         """Return the words of its options, by parameter; "" for a flag."""
-        found = {each.name: each.word or "" for each in self.options}
-        return {"ext": "tar"} | found if self.name == "shard" else found
+        return {each.name: each.word or "" for each in self.options}
 
     def outputs(self) -> Iterator[str]:
         """Yield the words that name outputs."""
@@ -97,10 +96,10 @@ class TarkitStep(NamedTuple):
             return ()
         counted = "size_rule" in params and not given.keys().isdisjoint(("count", "size", "epochs"))
         words = [word for word in self.outputs() if counted or is_series(word)]
-        if (suffix := given.get("ext")) is not None:
+        if self.name == "shard":
             from tarkit.packing.tree_names import with_suffix
 
-            words = [with_suffix(word, f".{suffix.removeprefix('.')}") for word in words]
+            words = [with_suffix(word) for word in words]
         return tuple(template for word in words for template in _templates(word, given))
 
     def storage(self) -> StoreOptions:
@@ -108,7 +107,6 @@ class TarkitStep(NamedTuple):
         from tarkit.stores.store import StoreOptions
 
         values: dict[str, Any] = {each.name: True if each.word is None else each.word for each in self.options}
-        values["rewrite"] = tuple(each.word for each in self.options if each.name == "rewrite" and each.word)
         try:
             return StoreOptions(**store_settings(values))
         except (ValueError, Usage):  # the step fails, and says why

@@ -19,7 +19,6 @@ from tarkit.cli.options import draw_seed, find_inputs
 from tarkit.errors import Usage, show, spell
 from tarkit.jobs import SIGNS
 from tarkit.pipeline.template import split_last, template_sign
-from tarkit.stores import connect
 from tarkit.stores.rewrite import rewritten
 from tarkit.stores.schemes import public_name
 from tarkit.streams.location import Location
@@ -204,9 +203,9 @@ class _Mapping:
 def _check_rewritten(inputs: Sequence[Location]) -> None:
     """Raise Usage where the command line of a job would replace the start of a name again."""
     urls = [each.text for each in inputs if each.kind == "url"]
-    for url, again in zip(urls, rewritten(urls, connect.options_of(None).rewrite), strict=True):
+    for url, again in zip(urls, rewritten(urls), strict=True):
         if url != again:
-            what = f"{public_name(url)}: --rewrite changes this name, which it has made, once more"
+            what = f"{public_name(url)}: GOPEN_REWRITE or WDS_REWRITE changes this name, which it has made, once more"
             raise Usage(what, "a rule whose FROM does not match what it makes, or the names themselves")
 
 

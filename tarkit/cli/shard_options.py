@@ -33,7 +33,6 @@ names_options = options.group(
     "names",
     shard_names,
     options.shard_names(DEFAULT_NAME + ".tar"),
-    option("Output", "--ext", metavar="SUFFIX", help="Suffix of bare names: tgz, zip.  [default: .tar]"),
 )
 files_options = options.group(
     "files",

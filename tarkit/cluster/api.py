@@ -10,7 +10,7 @@ from tarkit.cluster.call import PassRunner, TaskContext
 from tarkit.cluster.plan import MEMORY, TaskDivision, plan_ordering
 from tarkit.cluster.run import ClusterOutcome, order_on_cluster
 from tarkit.cluster.shared import new_spill
-from tarkit.errors import Usage, spell
+from tarkit.errors import Usage
 from tarkit.pipeline.arguments import check_at_least
 from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import Output, archives_output
@@ -61,16 +61,6 @@ def write_ordered(
     return order_on_cluster(ordering, output, runner, division or TaskDivision())
 
 
-def parse_task_size(text: str | int | None) -> int | None:
-    """Return the bytes of --task-size; raise Usage for less than a task needs."""
-    if text is None:
-        return None
-    size = parse_size(str(text))
-    if size < LEAST:
-        raise Usage(f"{spell('task_size')} {text}: the minimum is 1 MB", "sizes look like 4GB or 64GiB")
-    return size
-
-
 def write_on_cluster(
     data: Dataset,
     output: str | os.PathLike[str],
@@ -84,7 +74,6 @@ def write_on_cluster(
     compress: str | None = None,
     fsync: bool = False,
     memory: int | None = None,
-    task_size: int | str | None = None,
     resources: Mapping[str, float] | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> list[Shard]:
@@ -102,8 +91,6 @@ def write_on_cluster(
         spill: a directory that all workers share, or a URL; what is written there is removed at the end.
         count, size, size_rule, force, compress, fsync: as for `Dataset.split`.
         memory: bytes that one task holds; 1 GB by default.
-        task_size: bytes that one task sorts or writes, a number or `"64GB"`; by default so many that files of the spill
-            are read in blocks of 16 MB.
         resources: what a task takes of a worker, such as `{"memory": 2e9}`.
         storage_options: how URLs of the output and of the spill are reached.
 
@@ -138,7 +125,6 @@ def write_on_cluster(
             run,
             os.fspath(spill),
             memory=memory,
-            division=TaskDivision(parse_task_size(task_size)),
             storage=options,
         )
     if isinstance(opened, ShardsOutput):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -34,6 +34,9 @@ COST = (
     "-f and for streams with samples of over 16 MiB."
 )
 
+if TYPE_CHECKING:
+    from tarkit.views.terminal import How
+
 FEW, PAGE = 10, 200  # default numbers of samples: in lines, on a page
 BATCH = 1 << 16  # bytes that are written together
 
@@ -60,13 +63,6 @@ _NO_SAMPLE = "no sample found: samples are entries with a dot in their file name
 @option("Show", "--names", is_flag=True, help="Print names: PATH -> KEY | FIELD; with -0 raw.")
 @option("Output", "--json", "as_json", is_flag=True, help="An object on a line for each sample.")
 @option("Show", "--images", is_flag=True, help="Draw the pictures in the terminal (requires tarkit[images]).")
-@option(
-    "Show",
-    "--draw",
-    type=click.Choice(["kitty", "iterm", "sixel", "blocks"]),
-    metavar="HOW",
-    help="As kitty, iterm, sixel or blocks.  [default: detected]",
-)
 @option("Output", "--html", metavar="FILE", help="Write a page with pictures, search and histograms to FILE.")
 @option("Show", "--by", metavar="FIELD", help="The class, for --html and --images: cls, json.label.")
 @option("Show", "--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt]")
@@ -81,7 +77,6 @@ def show(
     names: bool,
     as_json: bool,
     images: bool,
-    draw: str | None,
     html: str | None,
     by: str | None,
     classes: str | None,
@@ -101,9 +96,7 @@ def show(
     arrays. Reducing pictures of over 64 KiB requires tarkit[images]; without it, only pictures of up to 32 KiB are
     shown. Without --by, classes are in fields or members of JSON named cls, class, label or category.
     """
-    chosen = [
-        name for name, on in (("names", names), ("json", as_json), ("images", images or draw), ("html", html)) if on
-    ]
+    chosen = [name for name, on in (("names", names), ("json", as_json), ("images", images), ("html", html)) if on]
     if len(chosen) > 1:
         raise Usage(f"--{chosen[0]} and --{chosen[1]} exclude each other", "choose one view")
     if every and count is not None:
@@ -121,8 +114,8 @@ def show(
     else:
         nul = bool(click.get_current_context().params.get("null"))
         view: View = partial(_batches, as_json=as_json, nul=nul) if names or as_json else _lines
-        if images or draw:
-            view = _pictures(run, draw, by, classes, inputs)
+        if images:
+            view = _pictures(run, by, classes, inputs)
         if os.isatty(1):
             run.progress = False  # the samples are on the same terminal
         with text_output().open(inputs) as sink:
@@ -186,7 +179,7 @@ def _batches(samples: Iterator[TarSample], write: Write, *, as_json: bool, nul: 
             write(bytes(held))
 
 
-def _pictures(run: ConsoleRun, draw: str | None, by: str | None, classes: str | None, inputs: list[Location]) -> View:
+def _pictures(run: ConsoleRun, by: str | None, classes: str | None, inputs: list[Location]) -> View:
     """Return the function that draws rows of pictures in the terminal, with key, classes and caption below each."""
     from tarkit.cli.screen import cell, how_to_draw, screen
     from tarkit.views.classes import find_class_names
@@ -195,7 +188,7 @@ def _pictures(run: ConsoleRun, draw: str | None, by: str | None, classes: str | 
 
     require()
     at = screen()
-    how: Any = draw or (how_to_draw(os.environ) if at.terminal else "blocks")
+    how: How = how_to_draw(os.environ) if at.terminal else "blocks"
     rows = PictureRows(at.width, how, at.colors, cell(), find_class_names(classes, inputs))
 
     def view(samples: Iterator[TarSample], write: Write) -> None:

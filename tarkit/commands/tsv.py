@@ -11,7 +11,7 @@ from tarkit.cli.map import MappedCommand
 from tarkit.dataset import for_run
 from tarkit.errors import Usage, printable
 from tarkit.export.columns import TableFormat, checked, parse_columns
-from tarkit.export.table import format_of, list_fields, write_table
+from tarkit.export.table import format_of, write_table
 from tarkit.pipeline.output import Output
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
@@ -58,7 +58,6 @@ OTHERS = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".orc", ".avro", ".db",
 )
 @option("Table", "--no-key", "--nokey", is_flag=True, help="No column __key__.")
 @option("Table", "--no-header", "--noheader", is_flag=True, help="No header line, in TSV and CSV.")
-@option("Table", "--available", is_flag=True, help="Only list the names of fields, one a line.")
 @options.shard_slice
 @options.select
 @options.count
@@ -70,7 +69,6 @@ def tsv(
     no_key: bool,
     no_header: bool,
     format: TableFormat | None,
-    available: bool,
     output: Output,
     shard_slice: Slice | None,
     select: Select,
@@ -102,23 +100,18 @@ def tsv(
     if form == "parquet":
         output.refuse_terminal("Parquet")
     asked = checked(parse_columns(" ".join(columns))) if columns else None
-    if available and asked:
-        raise Usage("--available cannot be used with -f: it lists all fields")
     data = for_run(run, inputs, shard_slice, prefetch=parallel - 1).filter_samples(select).change(fields)
-    if available:
-        list_fields(data, output, run)
-    else:
-        write_table(
-            data,
-            output,
-            run,
-            asked,
-            format=form,
-            key=not no_key,
-            header=not no_header,
-            on_missing=fields.on_missing,
-            shown=_escaped if output.is_terminal else _as_they_are,
-        )
+    write_table(
+        data,
+        output,
+        run,
+        asked,
+        format=form,
+        key=not no_key,
+        header=not no_header,
+        on_missing=fields.on_missing,
+        shown=_escaped if output.is_terminal else _as_they_are,
+    )
     run.finish()
 
 

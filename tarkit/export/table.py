@@ -12,10 +12,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import unrepeated
 from tarkit.pipeline.steps import Flow
 from tarkit.samples.fields import OnMissing
-from tarkit.samples.names import spelled
 from tarkit.samples.sample import TarSample
-from tarkit.samples.values import View
-from tarkit.tables.tsv import escape_tsv
 
 Write = Callable[[bytes], None]
 
@@ -80,36 +77,6 @@ def write_table(
                 f"{table.example}: {spell('columns')} says which columns there are"
             )
         flow.finish()
-
-
-def list_fields(data: Chain, output: Output, run: Run) -> None:
-    """Write the names of all fields of a dataset, one a line, in the order of their first samples."""
-    samples, flow = _named(data, run, output.directory)
-    with flow, flow.open(output, data.locations) as sink:
-        lines = b"".join(escape_tsv(name) + b"\n" for name in _seen(samples, run))
-        sink.write(lines)
-        run.bytes += len(lines)
-        flow.finish()
-
-
-def find_fields(data: Chain, run: Run) -> list[str]:
-    """Return the names of all fields of a dataset, in the order of their first samples."""
-    samples, flow = _named(data, run)
-    with flow:
-        found = [name.decode("utf-8", "surrogateescape") for name in _seen(samples, run)]
-        flow.finish()
-    return found
-
-
-def _seen(samples: Iterator[TarSample], run: Run) -> dict[bytes, None]:
-    """Return the names of all fields in their order."""
-    seen: dict[bytes, None] = {}
-    for sample in run.watch(samples, lambda: run.bytes, None):
-        fields = View(sample).fields
-        if not fields.keys() <= seen.keys():
-            meant = {spelled(fields, name) for name in seen}
-            seen.update(dict.fromkeys(name for name in fields if name not in meant))
-    return seen
 
 
 def _named(data: Chain, run: Run, directory: str | None = None) -> tuple[Iterator[TarSample], Flow]:

@@ -114,7 +114,7 @@ def parse_address(url: str, sends: bool, ends: bool = True) -> SocketAddress:
         tuple(f"{transport}://{place}" for place in places),
         peers,
         None if timeout is None else float(timeout),
-        ends and "noeof" not in given,
+        "noeof" not in given,
         int(given.get("queue", QUEUE)),
     )
 

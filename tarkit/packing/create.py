@@ -16,7 +16,6 @@ from tarkit.pipeline.output import Output, status_of, written_path
 from tarkit.pipeline.run import Run
 from tarkit.samples.sample import split_name
 from tarkit.samples.validate import NameChecks
-from tarkit.stores import connect
 from tarkit.stores.schemes import refuse_url
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.copy import Short
@@ -208,7 +207,7 @@ def _rows(
 ) -> Iterator[Row]:
     """Return the entries that a recipe or a table lists, as far as they are packed; `name` is for messages."""
     rows: Iterator[Row]
-    how: Any = {"pipes_allowed": chosen.pipes, "rules": connect.options_of(chosen.storage).rewrite}
+    how: Any = {"pipes_allowed": chosen.pipes}
     if chosen.format is None:
         rows = read_recipe(lines, name, **how)
     else:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import File, Group
 from tarkit.packing.plan import source_of
-from tarkit.stores import connect
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, split_column
 from tarkit.tables.reader import Format, TableRow, entry_columns, read_records
@@ -120,18 +119,18 @@ class Join:
         key = record.values[names.index(self.column)]
         if not key:
             raise MalformedRow(f"empty cell in column {show(self.column)}")
-        fields, rules = [], connect.options_of(self._storage).rewrite
+        fields = []
         for position, suffix, is_source in entry_columns(names):
             value = record.values[position]
             if names[position] != self.column and value is not None and (value or not is_source):
-                fields.append(_field(suffix[1:], value, is_source, rules))
+                fields.append(_field(suffix[1:], value, is_source))
         return key, fields
 
 
-def _field(name: bytes, value: bytes, is_source: bool, rules: Sequence[str]) -> Field:
+def _field(name: bytes, value: bytes, is_source: bool) -> Field:
     if not is_source:
         return name, len(value), text_source(value)
-    kind, content = parse_source(value, pipes_allowed=False, rules=rules)
+    kind, content = parse_source(value, pipes_allowed=False)
     if kind == "data":
         return name, len(content), value
     if kind != "path":

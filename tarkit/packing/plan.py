@@ -122,7 +122,7 @@ def _wrong(shard: bytes, name: bytes, source: bytes) -> str:
 
 def content_of(source: bytes) -> tuple[Literal["path", "data", "url"], bytes]:
     """Return the path or the URL of a source, or its literal content. Raises MalformedRow for other sources."""
-    kind, value = parse_source(source, pipes_allowed=True, rules=None)
+    kind, value = parse_source(source, pipes_allowed=True, rewrites=False)
     if kind == "path" and value:
         return "path", value
     if kind == "data":

@@ -25,7 +25,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import ShardTemplate
 from tarkit.shards.limits import no_limit
 from tarkit.shards.split import MapOptions
-from tarkit.stores import connect, rewrite, schemes
+from tarkit.stores import rewrite, schemes
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import split_column
 
@@ -176,7 +176,7 @@ def _report(run: Run, tree: Tree, transform: SampleTransform, odd: OddNames, lay
 def _root_of(root: str, storage: StoreOptions | None) -> str:
     """Return the directory of a tree, or its URL after the rules for names. Raises Usage."""
     if is_remote(root):
-        [root] = rewrite.rewritten([root], connect.options_of(storage).rewrite)
+        [root] = rewrite.rewritten([root])
     scheme = schemes.scheme_of(root)
     if scheme and is_remote(root):
         if not schemes.is_listed(root):

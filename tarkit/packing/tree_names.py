@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.errors import TarkitError, Usage, spell
 from tarkit.pipeline.output import Output, archives_output
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import ShardTemplate, parse_template
@@ -38,12 +38,10 @@ class ShardNames(NamedTuple):
     Attributes:
         output: how shards are written.
         text: a template; with categories a directory.
-        extension: the suffix of names without one.
     """
 
     output: Output
     text: str
-    extension: str
 
     def find(self, run: Run, categories: MapOptions, storage: StoreOptions | None = None) -> ShardTemplates:
         """Return the template of each category, and the map, which `storage` says how to reach. Raises Usage."""
@@ -58,7 +56,7 @@ class ShardNames(NamedTuple):
             raise Usage(what, f"for example {option} out/")
         directory += "/" if directory and not directory.endswith("/") else ""
         try:
-            found = categories.read(run, directory, self.extension, storage)
+            found = categories.read(run, directory, storage=storage)
         except TarkitError as error:
             raise Usage(str(error), error.hint) from None
         return ShardTemplates([category.template for category in found.categories], found)
@@ -71,18 +69,17 @@ class ShardNames(NamedTuple):
         if self.output.location.kind not in ("path", "url"):
             hint = f"{spell('post')} runs a command for each: {spell('post', 'scp {} host: && rm {}')}"
             raise Usage("shards are files or objects", hint)
-        return parse_template(with_suffix(text, self.extension))
+        return parse_template(with_suffix(text))
 
 
-def with_suffix(text: str, suffix: str) -> str:
-    """Return a template with a suffix, unless it has one of archives."""
+def with_suffix(text: str) -> str:
+    """Return a template with the suffix .tar, unless it has one of archives."""
     known = text.lower().endswith(ARCHIVE_SUFFIXES) or codec_by_suffix(text)
-    return text if known or text.strip() in ("", "*") else text + suffix
+    return text if known or text.strip() in ("", "*") else text + ".tar"
 
 
 def shard_names(
     template: str | os.PathLike[str] | None,
-    ext: str | None = None,
     compress: str | None = None,
     fsync: bool = False,
     *,
@@ -92,17 +89,13 @@ def shard_names(
 
     Args:
         template: a template or a directory; None: `DEFAULT_NAME`.
-        ext: the suffix of names without one, `.tar` by default.
         compress, fsync: how shards are written.
         storage: how they are reached, if they are URLs.
 
     Raises:
-        Usage: the output is stdout, or the suffix is not one of archives.
+        Usage: the output is stdout.
     """
     text = DEFAULT_NAME if template is None else os.fspath(template)
     if text == "-":
         raise Usage("shard writes numbered files, not stdout", f"name them with {spell('output')} 'out-%06d.tar'")
-    extension = ".tar" if ext is None else "." + ext.removeprefix(".")
-    if extension not in ARCHIVE_SUFFIXES:
-        raise Usage(f"{spell('ext')} {show(ext or '')}: not a suffix of archives", " ".join(ARCHIVE_SUFFIXES))
-    return ShardNames(archives_output(text, compress, fsync, options=storage), text, extension)
+    return ShardNames(archives_output(text, compress, fsync, options=storage), text)

@@ -47,14 +47,12 @@ class Plan:
         self,
         chosen: PlanOptions | str,
         start: Callable[[], Run],
-        ext: str | None = None,
         storage: StoreOptions | None = None,
     ) -> None:
         """Use `tarkit.plan`, or `tarkit.load_plan`, where `chosen` is a file, reached as `storage` says. `start` begins
         a run."""
         self._chosen = chosen
         self._start = start
-        self._ext = ext
         self._storage = storage
         self._names(None)  # raises
         self.classes: list[str] = []
@@ -162,7 +160,7 @@ class Plan:
         fsync: bool = False,
         storage: StoreOptions | None = None,
     ) -> ShardNames:
-        return shard_names(template, self._ext, compress, fsync, storage=storage)
+        return shard_names(template, compress, fsync, storage=storage)
 
     def _tree(self) -> PlanOptions:
         if isinstance(self._chosen, str):
@@ -205,7 +203,6 @@ def plan(
     prefix: str | None = None,
     map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = None,
     update: bool = False,
-    ext: str | None = None,
     on_problem: Callable[[str], None] | None = None,
     tmpdir: str | None = None,
     storage_options: Mapping[str, object] | None = None,
@@ -243,7 +240,7 @@ def plan(
     division = parse_division(count, size, size_rule, shards, even, dirs, sort)
     series, storage = MapOptions(map, **categories), parse_options(storage_options)
     chosen = PlanOptions(os.fspath(directory), files, samples, division, series, update, storage=storage)
-    return Plan(chosen, lambda: Run(tmpdir=tmpdir, on_problem=on_problem), ext)
+    return Plan(chosen, lambda: Run(tmpdir=tmpdir, on_problem=on_problem))
 
 
 def load_plan(

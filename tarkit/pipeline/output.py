@@ -144,7 +144,7 @@ class Output(NamedTuple):
         if self._messages_of(text) != "msgpack" or self.codec not in (None, ("none", None)):
             raise Usage(f"{self.location.name}: it takes samples alone, in MessagePack and not compressed")
         options = connect.options_of(self.location.options)
-        sink = SocketSink(parse_address(text, sends=True, ends=not options.noeof), options.tell)
+        sink = SocketSink(parse_address(text, sends=True), options.tell)
         try:
             return MessageSink(sink, "msgpack", split_name, gathered=0)
         except BaseException:

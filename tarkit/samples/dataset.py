@@ -244,7 +244,7 @@ def _open_socket(location: Location, ahead: bool, tmpdir: str | None) -> StreamS
     from tarkit.samples.encoder import encode_value
 
     options = connect.options_of(location.options)
-    address = parse_address(location.text, sends=False, ends=not options.noeof)
+    address = parse_address(location.text, sends=False)
     reader = SocketReader(address, split_name, encode_value, options.tell)
     return _stream_source(reader, location.name, ahead, tmpdir, "msgpack")
 

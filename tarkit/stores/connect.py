@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tarkit.errors import TarkitError, Usage, spell, warn
 from tarkit.sizes import parse_size
-from tarkit.stores.rewrite import check_rules
 from tarkit.stores.schemes import Scheme, find_scheme, public_name, scheme_of, unknown_scheme_error
 from tarkit.stores.store import OPTION_KEYS, Info, Store, StoreOptions, TryAgain, silent
 
@@ -26,9 +25,8 @@ _options = StoreOptions()
 
 
 def configure(options: StoreOptions) -> None:
-    """Set the options of URLs that have none of their own. Raises Usage for an invalid rule."""
+    """Set the options of URLs that have none of their own."""
     global _options  # noqa: PLW0603
-    check_rules(options.rewrite)
     _options = options
 
 

@@ -5,8 +5,8 @@
 - `${NAME}` stands for the environment variable WDS_NAME, whose value may contain `${OTHER}`. In a command a name
   without such a variable is left to the shell.
 - A rule `FROM=TO` replaces the regular expression FROM at the start of a name by TO, which may refer to groups: `\\1`.
-  Rules come from the option --rewrite, then from GOPEN_REWRITE, then from WDS_REWRITE; in a variable `;` separates
-  them. FROM ends at the first `=`. The first rule that changes a name counts, and it is applied once.
+  Rules come from GOPEN_REWRITE, then from WDS_REWRITE, where `;` separates them. FROM ends at the first `=`. The first
+  rule that changes a name counts, and it is applied once.
 - USE_AIS_FOR=gs:s3 names schemes whose objects are requested from the AIStore cluster at AIS_ENDPOINT, by the same
   names.
 
@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 
-from tarkit.errors import Usage, show, spell
+from tarkit.errors import Usage, show
 
 VARIABLES = ("GOPEN_REWRITE", "WDS_REWRITE")
 """Environment variables with rules, in the order in which they count."""
@@ -32,12 +31,6 @@ _SEPARATOR = r"::(?![^\[\]]*\])"
 _NAME = r"\$\{(\w+)\}"
 
 Rule = tuple[re.Pattern[str], str]
-
-
-def check_rules(rules: Sequence[str]) -> None:
-    """Raise Usage for an invalid rule of --rewrite."""
-    for rule in rules:
-        _parse(rule, spell("rewrite"))
 
 
 def split_list(word: str) -> list[str]:
@@ -71,12 +64,9 @@ def substitute(word: str) -> str:
     raise Usage(f"{show(word)}: ${{NAME}} is replaced more than {ROUNDS} times", "does a variable contain itself?")
 
 
-def rewritten(names: list[str], options: Sequence[str] = ()) -> list[str]:
-    """Return each name after the first rule that changes it: of --rewrite, else of the variables.
-
-    Raises Usage for an invalid rule.
-    """
-    rules = _rules(options)
+def rewritten(names: list[str]) -> list[str]:
+    """Return each name after the first rule that changes it. Raises Usage for an invalid rule."""
+    rules = _rules()
     return [_rewritten(name, rules) for name in names] if rules else names
 
 
@@ -97,12 +87,10 @@ def _rewritten(name: str, rules: list[Rule]) -> str:
     return name
 
 
-def _rules(options: Sequence[str]) -> list[Rule]:
+def _rules() -> list[Rule]:
     """Return the pattern and the replacement of each rule."""
-    given = [(rule, spell("rewrite")) for rule in options]
-    for variable in VARIABLES:
-        given += [(rule, variable) for rule in os.environ.get(variable, "").split(";") if rule]
-    return [_parse(rule, origin) for rule, origin in given]
+    texts = ((variable, os.environ.get(variable, "")) for variable in VARIABLES)
+    return [_parse(rule, variable) for variable, text in texts for rule in text.split(";") if rule]
 
 
 def _parse(rule: str, origin: str) -> Rule:

@@ -187,8 +187,6 @@ class StoreOptions:
         timeout: seconds without a byte after which a connection counts as broken.
         cache: the directory of a cache ("" for none); by default that of the environment variable WDS_CACHE.
         cache_size: its size; by default WDS_CACHE_SIZE.
-        noeof: no end frames are sent through sockets of ZeroMQ, and none heeded.
-        rewrite: rules that replace the start of names of inputs.
         storage: settings of the library that serves the scheme, such as `region`; may contain secrets.
         tell: called with lines about broken connections, about the cache, and about peers that have not come.
         note: called with lines about how objects are read.
@@ -204,8 +202,6 @@ class StoreOptions:
     timeout: float = 60.0
     cache: str | None = None
     cache_size: str | None = None
-    noeof: bool = False
-    rewrite: tuple[str, ...] = ()
     storage: Mapping[str, object] = field(default_factory=dict)
     tell: Callable[[str], None] = field(default=silent, compare=False)
     note: Callable[[str], None] = field(default=silent, compare=False)
@@ -245,8 +241,6 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "net_timeout": ("a number of seconds", (int, float)),
     "cache": ("a path", (str, os.PathLike)),
     "cache_size": ("a number of bytes, or text such as '50G'", (int, str)),
-    "noeof": ("True or False", (bool,)),
-    "rewrite": ("a str or a list of str", (str, list, tuple)),
 }
 
 OPTION_KEYS = tuple(_KINDS)
@@ -276,14 +270,10 @@ def parse_options(given: Mapping[str, object] | None) -> StoreOptions | None:
         if not least <= chosen.get(key, least) <= LONGEST:
             raise Usage(f"storage_options[{key!r}] is at least {least} and at most {LONGEST}")
     known = {key.removeprefix("net_"): chosen.pop(key) for key in OPTION_KEYS if key in chosen}
-    for key, convert in (("timeout", float), ("cache", os.fspath), ("cache_size", str), ("rewrite", _rules)):
+    for key, convert in (("timeout", float), ("cache", os.fspath), ("cache_size", str)):
         if key in known:
             known[key] = convert(known[key])
     return StoreOptions(**known, storage=chosen)
-
-
-def _rules(rewrite: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    return (rewrite,) if isinstance(rewrite, str) else tuple(rewrite)
 
 
 def proxy_login_error(name: str) -> Denied:

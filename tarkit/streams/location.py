@@ -11,7 +11,7 @@ An input is interpreted by the first of these rules that applies:
 6. `SCHEME://...` is a URL; its braces are expanded.
 7. Otherwise braces are expanded, then `*`, `?`, `[` and `**` (subdirectories) in each name that does not exist.
 
-After the expansion of braces, rules (`--rewrite`) may replace a name that no existing path has; nothing but a glob is
+After the expansion of braces, rules (`rewrite`) may replace a name that no existing path has; nothing but a glob is
 expanded in what replaces it.
 
 `expand_inputs` checks that every path exists, so that a missing shard is reported before anything is read or written.
@@ -393,7 +393,7 @@ def _special(word: str, options: StoreOptions | None) -> list[Location]:
     if named != [word]:
         return [location for each in _expand(named, options) for location in each]
     names = _names_of(word)
-    replaced = _replaced(names, options)
+    replaced = _replaced(names)
     if replaced != names:
         return [location for name in replaced for location in _plain(name, options)]
     if word.startswith("pipe:"):
@@ -415,9 +415,9 @@ def _names_of(word: str) -> list[str]:
     return expand_braces(word)
 
 
-def _replaced(names: list[str], options: StoreOptions | None) -> list[str]:
-    """Return the names after the rules of --rewrite, which existing paths are not subject to."""
-    new = rewrite.rewritten(names, connect.options_of(options).rewrite)
+def _replaced(names: list[str]) -> list[str]:
+    """Return the names after the rules of `rewrite`, which existing paths are not subject to."""
+    new = rewrite.rewritten(names)
     if new == names:
         return names
     return [old if found != "missing" else name for old, name, found in zip(names, new, _look(names), strict=True)]

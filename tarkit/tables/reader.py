@@ -54,7 +54,6 @@ def read_table(
     columns: Sequence[str] | None = None,
     pipes_allowed: bool,
     warn: Warn | None = None,
-    rules: Sequence[str] = (),
 ) -> Iterator[Row]:
     r"""Yield the entries of a table as rows of a recipe: for each row those of a sample, in the order of the columns.
 
@@ -72,7 +71,6 @@ def read_table(
         columns: the names of the columns of a table without a header.
         pipes_allowed: sources may be commands.
         warn: called with a message about a CSV whose cells are not separated by commas.
-        rules: those of --rewrite.
 
     Raises:
         TarkitError: `RECIPE:LINE: reason` with the first line of the row.
@@ -86,7 +84,7 @@ def read_table(
     if format == "jsonl" and columns is not None:
         raise Usage("column names are for tsv and csv only", "in jsonl each line has its own")
     told = None if warn is None else lambda text: warn(f"{recipe_name}: {text}")
-    return _entries(read_records(lines, format, columns, told), recipe_name, template, pipes_allowed, rules)
+    return _entries(read_records(lines, format, columns, told), recipe_name, template, pipes_allowed)
 
 
 def read_records(
@@ -166,7 +164,7 @@ _RUNNING = KeyTemplate(RUNNING_KEY)
 
 
 def _entries(
-    records: Iterator[TableRow], recipe: str, template: KeyTemplate | None, pipes_allowed: bool, rules: Sequence[str]
+    records: Iterator[TableRow], recipe: str, template: KeyTemplate | None, pipes_allowed: bool
 ) -> Iterator[Row]:
     line, chosen = 0, template
     try:
@@ -182,7 +180,7 @@ def _entries(
                 if value is None or (is_source and not value):
                     continue
                 if is_source:
-                    kind, value = parse_source(value, pipes_allowed, rules)
+                    kind, value = parse_source(value, pipes_allowed)
                     if kind != "data" and (b"\0" in value or not value):
                         raise MalformedRow(f"column {show(names[position])}: invalid source")
                 yield Row(key + suffix, kind, value, line, recipe)

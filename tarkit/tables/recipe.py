@@ -7,7 +7,7 @@ part of a path: `C:x`, `12:30.jpg`. `reader.py` reads tables, whose `@` columns 
 from __future__ import annotations
 
 from binascii import a2b_base64
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Literal, NamedTuple
 
@@ -44,14 +44,12 @@ class MalformedRow(ValueError):
         self.hint = hint
 
 
-def read_recipe(
-    lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool, rules: Sequence[str] = ()
-) -> Iterator[Row]:
+def read_recipe(lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool) -> Iterator[Row]:
     """Yield the rows of a recipe.
 
     A line is split at its first tab, else at its first white space. Blank lines, a `#` alone and lines that begin with
     `# ` are skipped. Lines end with LF or CRLF (to end a text with CR, use hex:). Text after `text:` is not changed.
-    Names and paths are not checked. `rules` are those of --rewrite.
+    Names and paths are not checked.
 
     Raises:
         TarkitError: `RECIPE:LINE: reason`.
@@ -70,7 +68,7 @@ def read_recipe(
         kind: Kind = "path"
         try:
             if COLON in value:
-                kind, value = parse_source(value, pipes_allowed, rules)
+                kind, value = parse_source(value, pipes_allowed)
             if not value and kind != "data":
                 raise MalformedRow("no source: a line is NAME SOURCE")
             if not name:
@@ -82,10 +80,10 @@ def read_recipe(
         yield new(Row, (name, kind, value, number, recipe_name))
 
 
-def parse_source(source: bytes, pipes_allowed: bool, rules: Sequence[str] | None = ()) -> tuple[Kind, bytes]:
+def parse_source(source: bytes, pipes_allowed: bool, rewrites: bool = True) -> tuple[Kind, bytes]:
     """Return the kind and the value of a SOURCE; an empty path or command is returned as such.
 
-    `rules` are those of --rewrite, which apply to URLs; with None those of the environment do not apply either.
+    With `rewrites` the rules of the environment (`stores.rewrite`) apply to URLs.
 
     Raises:
         MalformedRow: invalid hex or base64, an unknown scheme, a command if `pipes_allowed` is false.
@@ -110,11 +108,11 @@ def parse_source(source: bytes, pipes_allowed: bool, rules: Sequence[str] | None
     url = source.decode("utf-8", "surrogateescape")
     if schemes.scheme_of(url) is None:
         return "path", source
-    if rules is not None:
-        [url] = rewrite.rewritten([url], rules)
+    if rewrites:
+        [url] = rewrite.rewritten([url])
     source = url.encode("utf-8", "surrogateescape")
     if url.startswith(("file:", "pipe:")):
-        return parse_source(source, pipes_allowed, rules)
+        return parse_source(source, pipes_allowed, rewrites)
     scheme = schemes.scheme_of(url)
     if scheme and schemes.find_scheme(url) is None:
         unknown = schemes.unknown_scheme_error(url)

@@ -548,14 +548,6 @@ def test_times_of_files(archive: Archive) -> None:
             data.extract("out", force=True, mtime=wrong)  # type: ignore[arg-type]
 
 
-def test_fields_as_the_command_lists_them(archive: Archive, run: Run) -> None:
-    """In the order of the samples that have them first."""
-    data = tarkit.open(archive({"a.x": b"1", "a.B": b"1", "b.\xe9": b"2", "b.x": b"1", "c.a b": b""}, "in.tar"))
-    assert data.fields() == ["x", "B", "\xe9", "a b"]
-    assert "\n".join(data.fields()) + "\n" == run("tsv", "in.tar", "--available").stdout.decode()
-    assert data.match("b").select("x").fields() == ["x"]
-
-
 def test_progress(archive: Archive, run: Run) -> None:
     """The numbers that --log prints, after each sample."""
     data, seen = tarkit.open(archive(MANY, "in.tar")), list[tuple[int, int]]()

@@ -135,8 +135,8 @@ def test_write_options(run: Run) -> None:
         ({"map": {"c-%d.tar": ["cat"], "sub/d-%d": ["dog"]}}, '--map {"c-%d.tar":["cat"],"sub/d-%d":["dog"]}'),
         ({"map": {"c": ["cat"]}, "unmatched": "r", "count": 2}, '--map {"c":["cat"]} --unmatched r -c 2'),
         (
-            {"map": {"c": ["cat/.*"], "d": ["dog"]}, "ext": "tgz"},
-            '--map {"c":["cat/.*"],"d":["dog"]} --ext tgz',
+            {"map": {"c.tgz": ["cat/.*"], "d": ["dog"]}},
+            '--map {"c.tgz":["cat/.*"],"d":["dog"]}',
         ),
         (
             {"map": Path("lines"), "map_sep": ";", "sort": "-key"},
@@ -146,7 +146,7 @@ def test_write_options(run: Run) -> None:
             {"label_from_dir": "cls", "classes_out": "o.txt", "match": "/"},
             "--label-from-dir cls --classes-out o.txt --match /",
         ),
-        ({"ext": "tgz", "template": "x@12", "count": 3}, "--ext tgz -o x@12 -c 3"),
+        ({"template": "x@12.tgz", "count": 3}, "-o x@12.tgz -c 3"),
         ({"template": "sub", "shards": 2}, "-o sub -n 2"),
     ],
 )  # fmt: skip
@@ -378,7 +378,6 @@ def test_errors_of_outputs(here: Path) -> None:
         ({"shards": 2, "map": "m"}, "shards and even cannot be used with map"),
         ({"map_sep": ","}, "map_sep and unmatched require map"),
         ({"update": True, "label_from_dir": "cls"}, "update requires the numbers of the classes"),
-        ({"ext": "nix"}, "ext 'nix': not a suffix of archives"),
     ],
 )
 def test_arguments_out_of_range(options: dict[str, Any], message: str, here: Path) -> None:

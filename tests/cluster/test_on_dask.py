@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tarkit.cluster import plan
 from tests._dask import Cluster, NewCluster
 from tests._tools import each_row, happens, process, small_disk, tarkit
 from tests.cluster._tools import contents
@@ -42,8 +43,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def data(made: Path, here: Path) -> Path:
-    """Make links to the inputs in the directory of the test, and a directory for the spill."""
+def data(made: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make links to the inputs in the directory of the test, and a directory for the spill. Tasks are small."""
+    monkeypatch.setattr(plan, "BLOCK_SIZE", 200_000)
     for path in made.glob("in-*.tar"):
         os.link(path, here / path.name)
     (here / "spill").mkdir()
@@ -53,7 +55,7 @@ def data(made: Path, here: Path) -> Path:
 def shuffled(cluster: Cluster, *more: str, **others: Any) -> subprocess.Popen[bytes]:
     """Start a shuffle on a cluster."""
     words = ("shuffle", "in-*.tar", "--seed", "7", "-c", "20", "-o", "b-%03d.tar", *more)
-    how = ("--dask", cluster.address, "--spill", "spill", "--task-size", "1M", "--memory", "1M")
+    how = ("--dask", cluster.address, "--spill", "spill", "--memory", "1M")
     return process(*words, *how, stderr=subprocess.PIPE, **others)
 
 
@@ -65,7 +67,7 @@ def assert_same_shards(made: Path, letter: str = "a") -> None:
 
 
 def test_the_bytes_of_one_machine(shared: Cluster, data: Path) -> None:
-    how = ("--dask", shared.address, "--spill", "spill", "--task-size", "1M")
+    how = ("--dask", shared.address, "--spill", "spill")
     tarkit("shuffle", "in-*.tar", "--seed", "7", "-c", "20", "-o", "b-%03d.tar", *how)
     assert_same_shards(data)
     for path in Path().glob("b-*.tar"):
@@ -82,14 +84,16 @@ def test_the_bytes_of_one_machine(shared: Cluster, data: Path) -> None:
 def test_several_epochs(shared: Cluster, data: Path) -> None:
     words = ("shuffle", "in-0*.tar", "--seed", "7", "--epochs", "2", "-o")
     tarkit(*words, "a-{epoch}.tar")
-    tarkit(*words, "b-{epoch}.tar", "--dask", shared.address, "--spill", "spill", "--task-size", "1M")
+    tarkit(*words, "b-{epoch}.tar", "--dask", shared.address, "--spill", "spill")
     assert contents("a-*.tar") == contents("b-*.tar")
 
 
 PYTHON = """
     import sys, tarkit
+    from tarkit.cluster import plan
+    plan.BLOCK_SIZE = 200_000
     data = tarkit.open("in-*.tar").shuffle(seed=7)
-    how = {"dask": sys.argv[1], "spill": "spill", "task_size": "1M", "memory": 2_000_000}
+    how = {"dask": sys.argv[1], "spill": "spill", "memory": 2_000_000}
     shards = tarkit.write_on_cluster(data, "b-%03d.tar", count=20, **how)
     print([shard[1:3] for shard in shards] == [shard[1:3] for shard in data.split("c-%03d.tar", count=20)])
     print(*tarkit.write_on_cluster(data, "all.tar", **how)[0][:3], [shard.name for shard in shards[:2]])
@@ -146,10 +150,8 @@ def test_a_task_for_each_input(shared: Cluster, made: Path, here: Path, words: t
     [
         (("shuffle", "in-*.tar", "-o", "b.tar", "--dask", "ADDRESS"), "--dask requires --spill"),
         (("shuffle", "in-*.tar", "-o", "b.tar", "--spill", "spill"), "--spill requires --dask"),
-        (("sort", "in-*.tar", "-o", "b.tar", "--task-size", "4M"), "--task-size requires --dask"),
         (("sort", "in-*.tar", "--check-only", "--dask", "ADDRESS"), "--check-only reads samples in turn"),
         (("shuffle", "in-*.tar", "--buffer", "9", "-o", "b.tar", "--dask", "ADDRESS"), "--buffer reads samples"),
-        (("sort", "in-*.tar", "-o", "b.tar", "--dask", "ADDRESS", "--spill", ".", "--task-size", "9"), "--task-size 9"),
         (("stats", "in-*.tar", "--match", "1", "--dask", "ADDRESS"), "samples are selected"),
         (("check", "in-*.tar", "--fix", "out.tar", "--dask", "ADDRESS"), "--fix OUT reads one input after the other"),
     ],
@@ -248,7 +250,7 @@ def test_a_spill_that_vanishes(shared: Cluster, data: Path, here: Path, event: s
 
 def test_a_spill_on_a_full_disk(shared: Cluster, data: Path) -> None:
     with small_disk(3_000_000) as disk:
-        how = ("--dask", shared.address, "--spill", str(disk), "--task-size", "1M")
+        how = ("--dask", shared.address, "--spill", str(disk))
         ran = tarkit("shuffle", "in-*.tar", "--seed", "7", "-c", "20", "-o", "b-%03d.tar", *how, exit=1)
         assert "No space left on device" in ran.stderr.decode()
         assert happens(lambda: not os.listdir(disk))
@@ -257,7 +259,7 @@ def test_a_spill_on_a_full_disk(shared: Cluster, data: Path) -> None:
 
 def test_outputs_on_a_full_disk(shared: Cluster, data: Path) -> None:
     with small_disk(3_000_000) as disk:
-        how = ("--dask", shared.address, "--spill", "spill", "--task-size", "1M")
+        how = ("--dask", shared.address, "--spill", "spill")
         ran = tarkit("shuffle", "in-*.tar", "--seed", "7", "-c", "20", "-o", disk / "b-%03d.tar", *how, exit=1)
         assert "No space left on device" in ran.stderr.decode()
         assert happens(lambda: not os.listdir(disk))

@@ -334,7 +334,6 @@ def test_the_first_of_two_inputs_is_damaged(run: Run, archive: Archive) -> None:
         (["--html", ""], "the name of the output is empty"),
         (["--html", "in.tar"], "in.tar is both input and output"),
         (["-c", "x"], "show: Invalid value for '-c' / '--count': 'x' is not a whole number"),
-        (["--draw", "x"], "show: Invalid value for '--draw': 'x' is not one of 'kitty', 'iterm', 'sixel', 'blocks'."),
     ],
 )  # fmt: skip
 def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:
@@ -388,7 +387,7 @@ def test_images_before_damage(run: Run, archive: Archive, monkeypatch: pytest.Mo
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
     data = tar({"a.png": real_picture("white"), "b.png": real_picture("white")})
-    ran = run("show", archive(data[: data.rindex(b"b.png") + 600]), "--draw", "blocks", exit=1)
+    ran = run("show", archive(data[: data.rindex(b"b.png") + 600]), "--images", exit=1)
     assert ran.stdout.decode().splitlines()[0] == "@" * 38
     assert "[truncated]" in ran.stderr
 

@@ -501,11 +501,11 @@ def test_stopped_receiver(start: Processes, here: Path) -> None:
 
 
 def test_noeof(start: Processes, data: Any) -> None:
-    """Without ends, by option or URL, senders may come and go, and the receiver ends by its time-out."""
+    """Without ends, senders may come and go, and the receiver ends by its time-out."""
     place = f"127.0.0.1:{free_port()}"
-    receiver = start("cat", "-E", f"zpull://{place}?timeout=3", "--allow", "truncated", "-o", "b.tar")
+    receiver = start("cat", f"zpull://{place}?timeout=3&noeof", "--allow", "truncated", "-o", "b.tar")
     make("b1.tar", range(1000, 1010))
-    start.ends(start("cat", "-E", "a.tar", "-o", f"zpush://{place}"))
+    start.ends(start("cat", "a.tar", "-o", f"zpush://{place}?noeof"))
     start.ends(start("cat", "b1.tar", "-o", f"zpush://{place}?noeof"))
     start.ends(start("cat", "b1.tar", "--rekey", "x/{key}", "-o", f"zpush://{place}"))
     assert "no sample came for 3 s" in start.ends(receiver)
@@ -513,15 +513,15 @@ def test_noeof(start: Processes, data: Any) -> None:
 
 
 def test_noeof_in_python(start: Processes, data: Any) -> None:
-    """`storage_options={"noeof": True}` is -E for one call, of a dataset and of a writer."""
-    place, options = "ipc://s", {"noeof": True}
+    """Of a dataset and of a writer."""
+    place = "ipc://s"
     receiver = start("cat", f"zpull+{place}", "-o", "b.tar")
-    tarkit.open("a.tar").write(f"zpush+{place}", storage_options=options)
+    tarkit.open("a.tar").write(f"zpush+{place}?noeof")
     assert "a sender has closed its connection before the end" in start.ends(receiver, 1)
     sender = start("cat", "a.tar", "-o", f"zpush+{place}")
     found: list[str] = []
-    url = f"zpull+{place}?timeout=2"
-    with tarkit.open(url, allow="truncated", on_problem=found.append, storage_options=options) as samples:
+    url = f"zpull+{place}?timeout=2&noeof"
+    with tarkit.open(url, allow="truncated", on_problem=found.append) as samples:
         assert len([sample.key for sample in samples]) == MANY
     start.ends(sender)
     assert "no sample came for 2 s" in found[0]
@@ -532,7 +532,7 @@ def test_skip_of_a_sender_that_died(start: Processes, here: Path) -> None:
     make("a.tar", range(3))
     for option, count in (("--allow", 3), ("--skip", 2)):
         receiver = start("cat", "zpull+ipc://s", option, "truncated", "-o", f"{option}.tar")
-        start.ends(start("cat", "-E", "a.tar", "-o", "zpush+ipc://s"))
+        start.ends(start("cat", "a.tar", "-o", "zpush+ipc://s?noeof"))
         start.ends(receiver)
         assert len(entries(f"{option}.tar")) == 2 * count
 

@@ -166,12 +166,11 @@ def pack() -> None:
     assert tarkit.plan(f"{BUCKET}/t/", **how, **HOW).write(f"{BUCKET}/k/", **HOW)
     put("t/dog/3.txt", "new")
     assert tarkit.plan(f"{BUCKET}/t/", count=2, update=True, **HOW).write(f"{BUCKET}/k/u-%d.tar", **HOW)
-    rules = {**MINE, "rewrite": f"x://={BUCKET}/"}
-    recipe = put("f/r.txt", "a.txt x://t/cat/0.txt\na.bin s3://bucket/t/cat/1.txt\n")
-    table = put("f/r.csv", "__key__,@txt\na,x://t/cat/0.txt\n")
+    recipe = put("f/r.txt", "a.txt s3://bucket/t/cat/0.txt\na.bin s3://bucket/t/cat/1.txt\n")
+    table = put("f/r.csv", "__key__,@txt\na,s3://bucket/t/cat/0.txt\n")
     how = {"depfile": f"{BUCKET}/c.dep", "depfile_target": "c"}
-    assert tarkit.create(recipe, f"{BUCKET}/c.tar", parallel=2, storage_options=rules, **how) == 1
-    assert tarkit.create(table, f"{BUCKET}/d.tar", format="csv", storage_options=rules) == 1
+    assert tarkit.create(recipe, f"{BUCKET}/c.tar", parallel=2, **HOW, **how) == 1
+    assert tarkit.create(table, f"{BUCKET}/d.tar", format="csv", **HOW) == 1
     done("plan", "Plan.preview", "Plan.save", "Plan.recipe", "Plan.write", "load_plan", "create")
 
 

@@ -293,9 +293,6 @@ def test_caches_and_rules_of_one_call(server: HttpServer, here: Path) -> None:
     assert server.objects["/a.tar"].sent <= sent + 1
     assert [sample.key for sample in tarkit.open(url)] == ["a"]
     assert server.objects["/a.tar"].sent > sent + 1000
-    rules = {"rewrite": f"s3://photos/={server.url}/"}
-    assert [sample.key for sample in tarkit.open("s3://photos/a.tar", storage_options=rules)] == ["a"]
-    assert tarkit.open("s3://photos/a.tar").locations[0].text == "s3://photos/a.tar"
 
 
 @each_row(
@@ -386,14 +383,12 @@ def test_wrong_values_are_named_and_not_shown(
 
 
 def test_invalid_values() -> None:
-    for given in ({"anonymous": "yes"}, {"net_retries": True}, {"net_timeout": "9"}, {"rewrite": 1}, "anonymous"):
+    for given in ({"anonymous": "yes"}, {"net_retries": True}, {"net_timeout": "9"}, "anonymous"):
         with pytest.raises(TypeError, match="storage_options"):
             parse_options(given)  # type: ignore[arg-type]
     for given in ({"net_retries": -1}, {"net_timeout": 0}, {"cache_size": "9Q", "cache": "x"}, {"cache_size": 9}):
         with pytest.raises(Usage):
             parse_options(given)
-    with pytest.raises(Usage, match="rewrite"):
-        expand_inputs(["s3://b/a.tar"], options=parse_options({"rewrite": "no rule"}))
     assert parse_options(None) is None
     assert parse_options({"net_retries": None}) == StoreOptions()
 

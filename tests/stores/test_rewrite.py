@@ -65,14 +65,11 @@ def test_rules_are_those_of_webdataset(rules: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("GOPEN_REWRITE")
     monkeypatch.setenv("WDS_REWRITE", rules)
     assert rewrite.rewritten(list(NAMES)) == expected
-    monkeypatch.delenv("WDS_REWRITE")
-    if ";" not in rules:
-        assert rewrite.rewritten(list(NAMES), [rules]) == expected
 
 
-def test_options_precede_gopen_rewrite_and_that_wds_rewrite(environment: Set) -> None:
+def test_gopen_rewrite_precedes_wds_rewrite(environment: Set) -> None:
     environment(GOPEN_REWRITE="a=gopen;b=gopen", WDS_REWRITE="a=wds;b=wds;c=wds")
-    assert rewrite.rewritten(["a", "b", "c", "d", "xa"], ["a=o;1", "x=y"]) == ["o;1", "gopen", "wds", "d", "ya"]
+    assert rewrite.rewritten(["a", "b", "c", "d"]) == ["gopen", "gopen", "wds", "d"]
 
 
 @each_row("rule", ["a", "a;b", "(=x", "(?i)a=b", r"a=\1", r"a=\g<n>", "*=x"])
@@ -83,8 +80,6 @@ def test_invalid_rules_are_usage_errors_where_webdataset_fails(rule: str, monkey
         gopen.rewrite_url("a")
     with pytest.raises(Usage, match="GOPEN_REWRITE"):
         rewrite.rewritten(["a"])
-    with pytest.raises(Usage, match="rewrite"):
-        rewrite.check_rules([rule])
     monkeypatch.setenv("GOPEN_REWRITE", "b=c;")  # an empty rule at the end, which fails there, is none
     assert rewrite.rewritten(["b"]) == ["c"]
 
@@ -187,16 +182,14 @@ def test_rules_apply_to_urls_in_recipes(source: bytes, kind: str, value: bytes, 
             parse_source(source, pipes_allowed=False)
 
 
-def test_the_option_of_commands(run: Run, archive: Archive) -> None:
-    """It can be given several times, and before the command; the commands that follow in a process do not have it."""
-    one, two = (Path(archive({f"{name}.txt": b"x"}, f"d/{name}.tar")).read_bytes() for name in "ab")
-    words = ["--rewrite", "s3://b/=d/", "--rewrite", "gs://(.)/(.*)=d/\\2", "s3://b/a.tar"]
-    assert run("cat", *words).stdout == one
-    assert run("--rewrite", "s3://b/a=d/b", "cat", "s3://b/a.tar").stdout == two
-    assert keys(run("cat", *words, "gs://x/b.tar").stdout) == "a b"
-    assert run("cat", "--rewrite", "x", "d/a.tar", exit=2).lines[0] == "tarkit: --rewrite 'x': the rule has no ="
-    assert run("cat", "d/a.tar::no.tar", exit=1).lines == ["tarkit: no.tar: No such file or directory"]
-    assert rewrite.rewritten(["s3://b/a.tar"]) == ["s3://b/a.tar"]
+def test_rules_of_commands(run: Run, archive: Archive, environment: Set) -> None:
+    one = Path(archive({"a.txt": b"x"}, "d/a.tar")).read_bytes()
+    archive({"b.txt": b"x"}, "d/b.tar")
+    environment(WDS_REWRITE="s3://b/=d/;gs://(.)/(.*)=d/\\2")
+    assert run("cat", "s3://b/a.tar").stdout == one
+    assert keys(run("cat", "s3://b/a.tar", "gs://x/b.tar").stdout) == "a b"
+    environment(WDS_REWRITE="x")
+    assert run("cat", "d/a.tar", exit=2).lines[0] == "tarkit: WDS_REWRITE 'x': the rule has no ="
 
 
 def test_use_ais_for_sends_a_scheme_to_ais(environment: Set, monkeypatch: pytest.MonkeyPatch) -> None:
