@@ -75,8 +75,8 @@ class SocketAddress(NamedTuple):
     queue: int
 
 
-def parse_address(url: str, sends: bool, ends: bool = True) -> SocketAddress:
-    """Return what a URL says, for a socket that sends or receives; without `ends` there are no end frames.
+def parse_address(url: str, sends: bool) -> SocketAddress:
+    """Return what a URL says, for a socket that sends or receives.
 
     Raises Usage.
     """

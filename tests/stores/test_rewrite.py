@@ -65,6 +65,7 @@ def test_rules_are_those_of_webdataset(rules: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("GOPEN_REWRITE")
     monkeypatch.setenv("WDS_REWRITE", rules)
     assert rewrite.rewritten(list(NAMES)) == expected
+    monkeypatch.delenv("WDS_REWRITE")
 
 
 def test_gopen_rewrite_precedes_wds_rewrite(environment: Set) -> None:
@@ -189,7 +190,7 @@ def test_rules_of_commands(run: Run, archive: Archive, environment: Set) -> None
     assert run("cat", "s3://b/a.tar").stdout == one
     assert keys(run("cat", "s3://b/a.tar", "gs://x/b.tar").stdout) == "a b"
     environment(WDS_REWRITE="x")
-    assert run("cat", "d/a.tar", exit=2).lines[0] == "tarkit: WDS_REWRITE 'x': the rule has no ="
+    assert run("cat", "s3://b/a.tar", exit=2).lines[0] == "tarkit: WDS_REWRITE 'x': the rule has no ="
 
 
 def test_use_ais_for_sends_a_scheme_to_ais(environment: Set, monkeypatch: pytest.MonkeyPatch) -> None:
