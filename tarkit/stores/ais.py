@@ -39,7 +39,7 @@ from tarkit.stores.http import (
     token_hint,
 )
 from tarkit.stores.names import check_name, name_fault, warn_of_names
-from tarkit.stores.retry import RetryPolicy, request_again
+from tarkit.stores.retry import RetryPolicy, list_pages
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import (
     PASSING,
@@ -147,34 +147,27 @@ class AisStore(Store):
     def list(self, url: str, depth: int | None = None) -> Iterator[Info]:
         """Yield the objects whose URL begins with `url`, by name; of all depths."""
         root, bucket, prefix, query = split_url(url)
-        value: dict[str, Any] = {"prefix": prefix, "props": "name,size,version,checksum", "pagesize": 0, "flags": "0"}
-        tokens, refused = set[str](), list[str]()
-        while True:
-            page = partial(self._page, url, bucket, query, value)
-            entries, token, uuid = request_again(page, public_name(url), self.options)
-            for entry in entries:
-                name, size, version, checksum = _object(url, entry)
-                if name_fault(name.removesuffix("/")) is not None:
-                    refused.append(name)
-                elif name.startswith(prefix):
-                    # those of other clouds have other versions in lists until they are in the cluster
-                    known = self._with_checksum(url, version, checksum) if _is_local(query) else None
-                    yield Info(root + name, size, known)
-            if not token:
-                warn_of_names(url, refused, self.options)
-                return
-            if token in tokens:
-                raise TarkitError(f"{public_name(url)}: the list of objects has no end: a page follows itself")
-            tokens.add(token)
-            value = {**value, "continuation_token": token, "uuid": uuid}
+        refused: list[str] = []
+        page = partial(self._page, url, bucket, query, prefix)
+        for entry in list_pages(url, self.options, page, ("", "")):
+            name, size, version, checksum = _object(url, entry)
+            if name_fault(name.removesuffix("/")) is not None:
+                refused.append(name)
+            elif name.startswith(prefix):
+                # those of other clouds have other versions in lists until they are in the cluster
+                known = self._with_checksum(url, version, checksum) if _is_local(query) else None
+                yield Info(root + name, size, known)
+        warn_of_names(url, refused, self.options)
 
     def server(self, url: str) -> tuple[str, ...]:
         return ("ais", self.endpoint)
 
     def _page(
-        self, url: str, bucket: str, query: Mapping[str, str], value: object
-    ) -> tuple[Sequence[Any], str, object]:
-        """Return the entries of a page of a list, the token of the next one, and what names the list."""
+        self, url: str, bucket: str, query: Mapping[str, str], prefix: str, place: tuple[str, str]
+    ) -> tuple[Sequence[Any], tuple[str, str] | None]:
+        """Return the entries of a page of a list, and the place of the next one: a token, and what names the list."""
+        value = {"prefix": prefix, "props": "name,size,version,checksum", "pagesize": 0, "flags": "0"}
+        value |= {"continuation_token": place[0], "uuid": place[1]} if place[0] else {}
         address = self._address(url, f"/v1/buckets/{quote(bucket)}", query)
         body = json.dumps({"action": "list", "name": "", "value": value}).encode()
         headers = {**self._login, "Content-Type": "application/json", "Accept": "application/json"}
@@ -187,7 +180,7 @@ class AisStore(Store):
         entries, token = page.get("entries") or [], page.get("continuation_token") or ""
         if not isinstance(entries, list) or not isinstance(token, str):
             raise _list_error(url)
-        return entries, token, page.get("uuid", "")
+        return entries, (token, str(page.get("uuid", ""))) if token else None
 
     def _request(self, method: str, url: str, query: Mapping[str, str], headers: Mapping[str, str]) -> BaseHTTPResponse:
         """Request an object; return the reply of success."""

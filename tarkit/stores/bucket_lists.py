@@ -16,10 +16,9 @@ from xml.etree import ElementTree
 
 import obstore
 
-from tarkit.errors import TarkitError
 from tarkit.stores.buckets import bucket_address, open_at
 from tarkit.stores.http import content, error_for_reply, send, succeeded
-from tarkit.stores.retry import request_again
+from tarkit.stores.retry import list_pages
 from tarkit.stores.store import StoreOptions, TryAgain, unquote_etag
 
 _VALID = timedelta(hours=1)
@@ -37,26 +36,14 @@ class Listed(NamedTuple):
 def listed_by_name(bucket: str, prefix: str, after: str, options: StoreOptions) -> Iterator[Listed]:
     """Yield the objects whose names begin with `prefix`, those behind the name `after`, in the order of the server."""
     query = {"list-type": "2", "prefix": prefix, "encoding-type": "url"} | ({"start-after": after} if after else {})
-    tokens = set[str]()
-    while True:
-        page = request_again(partial(_page, bucket, query, options), f"s3://{bucket}/{prefix}", options)
-        for entry in page.iter("Contents"):
-            text = partial(_text, entry)
-            modified = datetime.fromisoformat(text("LastModified")) if text("LastModified") else None
-            yield Listed(unquote_plus(text("Key")), int(text("Size")), unquote_etag(text("ETag")), modified)
-        token = _text(page, "NextContinuationToken")
-        if _text(page, "IsTruncated") != "true":
-            return
-        if not token or token in tokens:
-            raise TarkitError(f"s3://{bucket}/{prefix}: the server sends a page of a list that names no next one")
-        tokens.add(token)
-        query["continuation-token"] = token
+    return list_pages(f"s3://{bucket}/{prefix}", options, partial(_page, bucket, query, options), "")
 
 
-def _page(bucket: str, query: dict[str, str], options: StoreOptions) -> ElementTree.Element:
-    """Return a page of a list, without the name spaces of its tags; raises TryAgain for what is no list."""
+def _page(bucket: str, query: dict[str, str], options: StoreOptions, token: str) -> tuple[list[Listed], str | None]:
+    """Return the objects of a page of a list, and the token of the next one."""
     name = f"s3://{bucket}/{query['prefix']}"
-    address = f"{bucket_address(bucket, options)}?{urlencode(query)}"
+    parameters = urlencode(query | ({"continuation-token": token} if token else {}))
+    address = f"{bucket_address(bucket, options)}?{parameters}"
     if not options.anonymous:
         # the slash between the address and the name of an object, here "", ends a parameter that nobody reads
         signing = replace(options, storage={**options.storage, "virtual_hosted_style_request": "true"})
@@ -70,10 +57,21 @@ def _page(bucket: str, query: dict[str, str], options: StoreOptions) -> ElementT
     except ElementTree.ParseError:
         page = ElementTree.Element("")
     for element in page.iter():
-        element.tag = element.tag.rpartition("}")[2]
-    if page.tag != "ListBucketResult":
+        element.tag = element.tag.rpartition("}")[2]  # without its name space
+    following = _text(page, "NextContinuationToken")
+    if page.tag != "ListBucketResult" or (_text(page, "IsTruncated") == "true" and not following):
         raise TryAgain("the server sends something else than a list of objects")
-    return page
+    return [_listed(entry) for entry in page.iter("Contents")], following or None
+
+
+def _listed(entry: ElementTree.Element) -> Listed:
+    modified = _text(entry, "LastModified")
+    return Listed(
+        unquote_plus(_text(entry, "Key")),
+        int(_text(entry, "Size")),
+        unquote_etag(_text(entry, "ETag")),
+        datetime.fromisoformat(modified) if modified else None,
+    )
 
 
 def _text(element: ElementTree.Element, tag: str) -> str:

@@ -35,7 +35,7 @@ from tarkit.stores.http import (
     token_hint,
 )
 from tarkit.stores.names import check_name
-from tarkit.stores.retry import request_again
+from tarkit.stores.retry import list_pages, request_again
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import Info, Store, StoreOptions, TryAgain, Upload, denied_error, not_found_error, unquote_etag
 
@@ -141,17 +141,11 @@ class HubStore(Store):
         address = f"{self.endpoint}/api/{parsed.kind}/{parsed.repository}/tree/{commit}"
         if directory:
             address += f"/{quote(directory, safe='', errors='surrogateescape')}"
-        page: str | None = f"{address}?recursive={'false' if depth == 0 else 'true'}&expand=false"
-        pages = set[str]()
-        while page is not None:
-            if page in pages:
-                raise TarkitError(f"{public_name(url)}: the list of files has no end: a page follows itself")
-            pages.add(page)
-            entries, page = request_again(partial(self._page, url, page), public_name(url), self.options)
-            for entry in entries:
-                path, size, version = _file(url, entry)
-                if path is not None and path.startswith(parsed.path):
-                    yield Info(parsed.root + path, size, version)
+        first = f"{address}?recursive={'false' if depth == 0 else 'true'}&expand=false"
+        for entry in list_pages(url, self.options, partial(self._page, url), first):
+            path, size, version = _file(url, entry)
+            if path is not None and path.startswith(parsed.path):
+                yield Info(parsed.root + path, size, version)
 
     def server(self, url: str) -> tuple[str, ...]:
         return (self.endpoint,)

@@ -1,14 +1,15 @@
-"""Requests that are made again after failures that may pass."""
+"""Requests that are made again after failures that may pass, and lists in pages of such requests."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
 from tarkit.errors import TarkitError, spell
+from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions, TryAgain
 from tarkit.threads import call_interruptibly
 
@@ -16,6 +17,7 @@ _PAUSE = 0.25  # seconds before the first repetition; twice as many before each 
 _LONGEST = 30.0  # seconds of the longest pause
 
 Result = TypeVar("Result")
+Place = TypeVar("Place", bound=Hashable)
 
 
 class RetryPolicy:
@@ -65,3 +67,21 @@ class RetryPolicy:
 def request_again(request: Callable[[], Result], name: str, options: StoreOptions) -> Result:
     """Return what a request returns, which is made again after failures that may pass; a signal can interrupt it."""
     return RetryPolicy(options).repeat(name, partial(call_interruptibly, request))
+
+
+def list_pages(
+    url: str, options: StoreOptions, request: Callable[[Place], tuple[Sequence[Result], Place | None]], place: Place
+) -> Iterator[Result]:
+    """Yield what all pages of a list have. `request` returns what one has, and the place of the next, None for none.
+
+    Raises:
+        TarkitError: a page follows itself.
+    """
+    places = set[Place]()
+    following: Place | None = place
+    while following is not None:
+        if following in places:
+            raise TarkitError(f"{public_name(url)}: the list has no end: a page follows itself")
+        places.add(following)
+        entries, following = request_again(partial(request, following), public_name(url), options)
+        yield from entries

@@ -21,6 +21,7 @@ from tarkit.stores.store import StoreOptions, Unconfirmed
 from tarkit.stores.upload import RemoteUpload
 from tests._tools import each_row
 from tests.stores._ais import AisCluster, ais_cluster
+from tests.stores._tools import put, whole
 
 DATA = random.Random(7).randbytes(1_000_000)
 
@@ -45,21 +46,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[AisClus
 @pytest.fixture
 def store(cluster: AisCluster) -> AisStore:
     return AisStore(StoreOptions(retries=3, timeout=5))
-
-
-def put(store: AisStore, url: str, data: bytes, fresh: bool = False) -> None:
-    upload = RemoteUpload(store, url, public_name(url), store.options, fresh)
-    for start in range(0, len(data), 70_000):
-        upload.write(memoryview(data)[start : start + 70_000])
-    upload.close()
-
-
-def whole(store: AisStore, url: str) -> bytes:
-    parts = []
-    with RemoteObject(store, url, public_name(url), store.options, first=reading.FIRST).stream() as stream:
-        while data := stream.read(70_000):
-            parts.append(data)
-    return b"".join(parts)
 
 
 @each_row(

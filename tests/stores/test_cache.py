@@ -153,17 +153,6 @@ def test_a_file_that_was_damaged_is_replaced(server: HttpServer, configure: Conf
     assert content(url) == DATA
 
 
-@each_row(
-    "how",
-    [{"drop": 100_000, "drops": 3}, {"statuses": [503, 500]}, {"drop": 0, "drops": 3}],
-)
-def test_what_breaks_is_resumed(
-    how: dict[str, object], server: HttpServer, configure: Configure, tmp_path: Path
-) -> None:
-    configure(tmp_path / repr(how))
-    assert content(server.serve("/a", DATA, **how)) == DATA
-
-
 def failing(served: Served, number: int) -> None:
     served.drop = 100_000 if number > 1 else None
     served.etag = served.etag if number < 4 else None
@@ -633,12 +622,8 @@ def test_samples_of_a_cached_input_are_looked_up(server: HttpServer, configure: 
 @each_row(
     "words",
     [
-        ["cat", "-o", "-"],
-        ["sort", "-o", "-"],
         ["shuffle", "--seed", "7", "-o", "-"],
-        ["tsv"],
         ["check"],
-        ["stats", "--json"],
         ["stats", "-p", "2", "--json"],
         ["cat", "-p", "3", "-o", "-"],
     ],

@@ -213,7 +213,7 @@ def test_an_object_that_changes_is_an_error(backend: Backend, root: str) -> None
 def test_errors(backend: Backend, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They name what is wrong, on one line, and no secret."""
     scheme, calls = find_scheme(root), list[Callable[[str], object]]((open_object, head_object, read_object))
-    said = []
+    url, login, said = fill(backend, f"{root}a.tar", b"x"), "s3cret@" in root, list[str]()
     for call in calls:
         with pytest.raises(FileNotFoundError) as missing:
             call(f"{root}none/a.tar")
@@ -223,7 +223,6 @@ def test_errors(backend: Backend, root: str, monkeypatch: pytest.MonkeyPatch) ->
             with pytest.raises((TarkitError, FileNotFoundError), match=r"no such|No such file") as found:
                 call(backend.missing)
             said.append(f"{found.value} {getattr(found.value, 'hint', '')}")
-    url, login = fill(backend, f"{root}a.tar", b"x"), "s3cret@" in root
     if backend.wrong or login:
         use(backend, backend.wrong, monkeypatch)
         url, others = url.replace("s3cret@", "wr0ng@"), [] if login else [lambda url: list(list_objects(url))]

@@ -16,14 +16,14 @@ import pytest
 pytest.importorskip("urllib3")
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.stores import reading
+from tarkit.stores import reading, retry
 from tarkit.stores.connect import open_object
 from tarkit.stores.http import HttpStore
 from tarkit.stores.object_prefetch import fetch
 from tarkit.stores.reading import RemoteObject, Transfer
-from tarkit.stores.schemes import public_name
-from tarkit.stores.store import StoreOptions
+from tarkit.stores.store import StoreOptions, TryAgain
 from tests._tools import each_row
+from tests.stores import _tools
 from tests.stores._http import HttpServer, Served, http_server
 
 DATA = random.Random(7).randbytes(3_000_000)
@@ -38,18 +38,12 @@ def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
     return server
 
 
-def opened(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> RemoteObject:
-    options = options if lines is None else replace(options, tell=lines.append)
-    return RemoteObject(HttpStore(options), url, public_name(url), options, reading.FIRST)
+def opened(url: str) -> RemoteObject:
+    return _tools.opened(HttpStore(QUICK), url)
 
 
 def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> bytes:
-    """All bytes of a URL, by its stream."""
-    parts = []
-    with opened(url, options, lines).stream() as stream:
-        while data := stream.read(70_000):
-            parts.append(data)
-    return b"".join(parts)
+    return _tools.whole(HttpStore(options if lines is None else replace(options, tell=lines.append)), url)
 
 
 @each_row(
@@ -127,12 +121,28 @@ def test_a_server_that_is_busy_is_asked_again(status: int, server: HttpServer) -
     assert all(str(status) in line for line in lines)
 
 
-def test_retry_after_is_heeded(server: HttpServer) -> None:
-    for text, least in ((formatdate(time.time() + 2, usegmt=True), 0.5), ("1", 0.9), ("soon", 0.0)):
-        url = server.serve("/a", b"x", statuses=[503], headers={"Retry-After": text})
-        begun = time.monotonic()
-        assert whole(url, StoreOptions(timeout=10)) == b"x"
-        assert least <= time.monotonic() - begun < 3
+class Pauses:
+    """Stands for the event that ends a pause: notes how long it would be."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def wait(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+@each_row(
+    ("text", "least", "most"), [("7", 7, 7), (None, 50, 60), ("9999", 60, 60), ("soon", 0, 0.01), ("-1", 0, 0.01)]
+)
+def test_retry_after_is_heeded(text: str | None, least: float, most: float, server: HttpServer) -> None:
+    """A number or a date, but no longer than the time-out."""
+    text = text or formatdate(time.time() + 55, usegmt=True)
+    url = server.serve("/a", b"x", statuses=[503], headers={"Retry-After": text})
+    with pytest.raises(TryAgain) as raised:
+        HttpStore(QUICK).get(url, 0, None)
+    pauses = Pauses()
+    retry.RetryPolicy(StoreOptions(timeout=60), pauses).pause(url, raised.value)  # type: ignore[arg-type]
+    assert least <= pauses.seconds[0] <= most
 
 
 def test_an_object_that_changes_is_an_error(server: HttpServer) -> None:

@@ -15,10 +15,9 @@ import tarkit
 from tarkit.errors import TarkitError, Unsupported, Usage
 from tarkit.stores import hub, reading, retry
 from tarkit.stores.hub import HubPath, HubStore, split_url
-from tarkit.stores.reading import RemoteObject
-from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions
 from tests._tools import each_row
+from tests.stores import _tools
 from tests.stores._hub import HubServer, Repository, hub_server
 
 DATA = random.Random(7).randbytes(1_000_000)
@@ -55,12 +54,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServe
 
 
 def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> bytes:
-    options = options if lines is None else replace(options, tell=lines.append)
-    parts = []
-    with RemoteObject(HubStore(options), url, public_name(url), options, reading.FIRST).stream() as stream:
-        while data := stream.read(70_000):
-            parts.append(data)
-    return b"".join(parts)
+    return _tools.whole(HubStore(options if lines is None else replace(options, tell=lines.append)), url)
 
 
 @each_row(

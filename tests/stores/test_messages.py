@@ -165,17 +165,11 @@ def test_a_bucket_that_does_not_exist(tmp_path: Path, here: Path) -> None:
 
 
 NAMES = {
-    "/k": "begins with a slash",
-    "k//j": "nothing between two slashes",
-    "k/": "ends in a slash",
-    "k//": "nothing between two slashes",
-    "a/../b": "a part between slashes is . or ..",
-    "./a": "a part between slashes is . or ..",
-    "..": "a part between slashes is . or ..",
-    "a\nb": "a line end",
-    "a\x7f": "a line end",
-    "a\udc80": "not valid UTF-8",
-}
+    "/k": "begins with a slash", "k//j": "nothing between two slashes", "k/": "ends in a slash",
+    "k//": "nothing between two slashes", "a/../b": "a part between slashes is . or ..",
+    "./a": "a part between slashes is . or ..", "..": "a part between slashes is . or ..", "a\nb": "a line end",
+    "a\x7f": "a line end", "a\udc80": "not valid UTF-8",
+}  # fmt: skip
 
 
 @each_row("scheme", ["s3", "gs", "az"])

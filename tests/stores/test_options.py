@@ -98,44 +98,6 @@ print("secret" in repr(data), "secret" in repr(data.locations))
     ]
 
 
-def test_files_that_arguments_name(servers: tuple[str, str], here: Path) -> None:
-    """Keys in order, names of classes, descriptions of mixes: reached as the inputs of the call."""
-    program = """
-from tarkit.streams.text import create_file
-from tarkit.stores.store import parse_options
-def write(name, text):
-    sink = create_file("s3://bucket/f/" + name, options=parse_options(two))
-    sink.write(text.encode())
-    sink.close()
-with tarkit.TarWriter("s3://bucket/f/a.tar", storage_options=two) as out:
-    for n in range(3):
-        out.write(f"{n}", {"cls": n % 2})
-with tarkit.TarWriter("b.tar") as out:
-    out.write("1", {"cls": 1})
-write("order.txt", "2\\n0\\n1\\n")
-write("classes.txt", "dog\\ncat\\n")
-write("mix.json", '{"sources": [{"shards": "s3://bucket/f/a.tar"}]}')
-data = tarkit.open("s3://bucket/f/a.tar", storage_options=two)
-local = tarkit.open("b.tar", storage_options=two)
-order, classes = "s3://bucket/f/order.txt", "s3://bucket/f/classes.txt"
-print([sample.key for sample in data.sort(order_file=order)], data.find_disorder(order_file=order).after)
-print([sample.key for sample in local.sort(order_file=order)])
-print("cat" in str(data.stats(by="cls", classes=classes)), data.gallery("page.html", by="cls", classes=classes))
-print("cat" in str(tarkit.stats("s3://bucket/f/a.tar", by="cls", classes=classes, storage_options=two)))
-print(len(list(tarkit.mix("s3://bucket/f/mix.json", 7, storage_options=two))))
-print(tarkit.mix([local, data], 7, until="all").where("cls == 0").sort(order_file=order).head(3))
-"""
-    printed = run(servers, program, AWS_ENDPOINT_URL=servers[0], AWS_ACCESS_KEY_ID="no", AWS_SECRET_ACCESS_KEY="no")
-    assert printed.splitlines() == [
-        "['2', '0', '1'] b'2'",
-        "['1']",
-        "True 3",
-        "True",
-        "3",
-        "[<tarkit.Sample '2': cls>, <tarkit.Sample '0': cls>]",
-    ]
-
-
 def test_plans_recipes_and_maps(servers: tuple[str, str], here: Path) -> None:
     """A tree has the options of its plan, the shards those of `write`; also what is saved, kept, removed and listed."""
     program = """
@@ -244,32 +206,6 @@ def test_files_that_a_call_names(here: Path) -> None:
             call()
 
 
-def test_files_beside_the_shards(servers: tuple[str, str], here: Path) -> None:
-    """A manifest and the listing of a directory have the options of the call."""
-    with tarkit.TarWriter("a.tar") as out:
-        out.write("a", {"txt": "x"})
-    program = """
-from tarkit.pipeline.template import parse_template
-from tarkit.stores.store import parse_options
-data = tarkit.open("a.tar")
-data.split("s3://bucket/m/s-%d.tar", count=1, manifest="s3://bucket/m/list.tsv", storage_options=two)
-print(parse_template("s3://bucket/m/%d.tar").neighbours(parse_options(two)))
-try:
-    data.split("s3://bucket/n/s-%d.tar", count=1, manifest="hf://datasets/a/b/list.tsv", storage_options=two)
-except Usage as error:
-    print(error)
-print(parse_template("s3://bucket/n/%d.tar").neighbours(parse_options(two)))
-"""
-    printed = run(
-        servers, program, AWS_ENDPOINT_URL=servers[0], AWS_ACCESS_KEY_ID="one", AWS_SECRET_ACCESS_KEY="1secret"
-    )
-    assert printed.splitlines() == [
-        "['s3://bucket/m/list.tsv', 's3://bucket/m/s-0.tar']",
-        "storage_options: hf:// has no option 'access_key_id'",
-        "[]",
-    ]
-
-
 def test_the_session_of_the_environment_is_not_that_of_other_keys(servers: tuple[str, str]) -> None:
     program = """
 with tarkit.TarWriter("s3://bucket/session.tar", storage_options=one) as out:
@@ -330,29 +266,16 @@ def test_near_names(key: str, near: str | None) -> None:
 
 
 WRONG: list[tuple[str, str, object]] = [
-    ("s3", "access_key_id", "s3cret\nx"),
-    ("s3", "session_token", "s3cret\0"),
-    ("s3", "region", "s3cret\r"),
-    ("s3", "region", ["s3cret"]),
-    ("s3", "role_arn", 5),
-    ("s3", "role_arn", "s3cret\udc80"),
-    ("s3", "request_payer", "s3cret"),
-    ("s3", "checksum_algorithm", "S3cret"),
-    ("s3", "conditional_put", "s3cret"),
-    ("s3", "server_side_encryption", "s3cret"),
-    ("s3", "metadata_endpoint", "s3cret"),
-    ("s3", "sts_endpoint", "s3cret"),
-    ("gs", "service_account", "/none/s3cret"),
-    ("gs", "service_account_key", '"s3cret"'),
-    ("gs", "application_credentials", "s3cret"),
-    ("gs", "bearer_token", "s3cret\n"),
-    ("az", "account_name", "s3cret\n"),
-    ("az", "account_name", ""),
-    ("az", "account_key", "s3cret"),
-    ("az", "use_emulator", "s3cret"),
-    ("az", "token", "s3cret\n"),
+    ("s3", "access_key_id", "s3cret\nx"), ("s3", "session_token", "s3cret\0"), ("s3", "region", "s3cret\r"),
+    ("s3", "region", ["s3cret"]), ("s3", "role_arn", 5), ("s3", "role_arn", "s3cret\udc80"),
+    ("s3", "request_payer", "s3cret"), ("s3", "checksum_algorithm", "S3cret"), ("s3", "conditional_put", "s3cret"),
+    ("s3", "server_side_encryption", "s3cret"), ("s3", "metadata_endpoint", "s3cret"),
+    ("s3", "sts_endpoint", "s3cret"), ("gs", "service_account", "/none/s3cret"),
+    ("gs", "service_account_key", '"s3cret"'), ("gs", "application_credentials", "s3cret"),
+    ("gs", "bearer_token", "s3cret\n"), ("az", "account_name", "s3cret\n"), ("az", "account_name", ""),
+    ("az", "account_key", "s3cret"), ("az", "use_emulator", "s3cret"), ("az", "token", "s3cret\n"),
     ("az", "msi_endpoint", "http://s3cret:99999"),
-]
+]  # fmt: skip
 
 
 @each_row(("scheme", "key", "value"), WRONG)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 from itertools import count
 from pathlib import Path
@@ -11,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import TarkitError, Unsupported, Usage
-from tarkit.stores import reading, retry, schemes
-from tarkit.stores.reading import RemoteObject
-from tarkit.stores.schemes import public_name
+from tarkit.stores import retry, schemes
 from tarkit.stores.store import StoreOptions
-from tarkit.stores.upload import RemoteUpload
-from tests._tools import TARKIT, archive, contents, each_row
+from tests._tools import archive, contents, each_row
 from tests.conftest import Run
+from tests.conftest import tarkit as tarkit_command
 from tests.stores._backends import ftp
+from tests.stores._tools import put, whole
 
 fsspec = pytest.importorskip("fsspec")
 from tarkit.stores.other import OtherStore
@@ -32,21 +30,6 @@ def store() -> OtherStore:
     return OtherStore(StoreOptions(retries=2, timeout=5))
 
 
-def put(store: OtherStore, url: str, data: bytes, fresh: bool = False) -> None:
-    upload = RemoteUpload(store, url, public_name(url), store.options, fresh)
-    for start in range(0, len(data), 300_000):
-        upload.write(memoryview(data)[start : start + 300_000])
-    upload.close()
-
-
-def whole(store: OtherStore, url: str) -> bytes:
-    parts = []
-    with RemoteObject(store, url, public_name(url), store.options, first=reading.FIRST).stream() as stream:
-        while data := stream.read(70_000):
-            parts.append(data)
-    return b"".join(parts)
-
-
 @each_row("url", ["ftp://me:s3#cret@h/a", "ftp://me:s3?cret@h/a", "sftp://me:s3/cret@h/a", "ftp://h:port/a"])
 @each_row("words", ["stats {}", "cat {}*.tar -o x.tar", "create recipe -o {}"])
 def test_logins_that_end_a_url(words: str, url: str, here: Path) -> None:
@@ -54,12 +37,10 @@ def test_logins_that_end_a_url(words: str, url: str, here: Path) -> None:
     if url.startswith("sftp"):
         pytest.importorskip("paramiko")
     (here / "recipe").write_text("a.txt text:1\n")
-    command = [*TARKIT, *words.format(url).split()]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=here)
-    assert ran.returncode == 2, ran.stderr
-    assert "not valid" in ran.stderr
-    assert "%23" in ran.stderr
-    assert "s3" not in ran.stderr.replace("s3://", "")
+    said = tarkit_command(*words.format(url).split(), exit=2).stderr
+    assert "not valid" in said
+    assert "%23" in said
+    assert "s3" not in said.replace("s3://", "")
 
 
 @each_row("fault", ["open", "write", "rename", "short"])

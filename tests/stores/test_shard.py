@@ -25,20 +25,10 @@ from tests.stores._servers import tarkit_run
 _numbers = count()
 RANDOM = random.Random(5)
 FILES = {
-    "a.jpg": b"1",
-    "a.cls": b"0",
-    "a-b.jpg": b"",
-    "a/1.jpg": b"2" * 5000,
-    "a/1.json": b"{}",
-    "a/1/x.jpg": b"3",
-    "a/1.b/y.jpg": b"4",
-    "a0.jpg": b"5",
-    "b/large.bin": RANDOM.randbytes(6_000_000),
-    "b/plain": b"no key",
-    "b/c/d/e.seg.png": b"6" * 70_000,
-    "b/c/d/e.jpg": b"7",
-    "\u00e9 1.txt": b"8",
-}
+    "a.jpg": b"1", "a.cls": b"0", "a-b.jpg": b"", "a/1.jpg": b"2" * 5000, "a/1.json": b"{}", "a/1/x.jpg": b"3",
+    "a/1.b/y.jpg": b"4", "a0.jpg": b"5", "b/large.bin": RANDOM.randbytes(6_000_000), "b/plain": b"no key",
+    "b/c/d/e.seg.png": b"6" * 70_000, "b/c/d/e.jpg": b"7", "\u00e9 1.txt": b"8",
+}  # fmt: skip
 
 
 @pytest.fixture
