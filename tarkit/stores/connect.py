@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
-from tarkit.errors import TarkitError, Usage, spell, warn
+from tarkit.errors import Usage, spell, warn
 from tarkit.sizes import parse_size
 from tarkit.stores.schemes import Scheme, find_scheme, public_name, scheme_of, unknown_scheme_error
 from tarkit.stores.store import OPTION_KEYS, Info, Store, StoreOptions, TryAgain, silent
@@ -118,10 +118,12 @@ def list_objects(url: str, options: StoreOptions | None = None, depth: int | Non
 
     With `depth`, objects that lie more than so many directories deeper may be left out.
     """
+    from tarkit.stores.retry import exhausted_error
+
     try:
         yield from store_of(url, options).list(url, depth)
-    except TryAgain as failure:
-        raise TarkitError(f"{public_name(url)}: {failure}") from failure
+    except TryAgain as failure:  # of a request that the library has repeated, if that could help
+        raise exhausted_error(public_name(url), failure) from failure
 
 
 def store_of(url: str, options: StoreOptions | None, writing: bool = False) -> Store:

@@ -41,9 +41,7 @@ class RetryPolicy:
         """
         self.failures += 1
         if self.failures > self._options.retries:
-            many = f" ({self.failures} attempts)" if self.failures > 1 else ""
-            hint = f"{spell('net_retries')} and {spell('net_timeout')} set how long to try"
-            raise TarkitError(f"{where}: {failure}{many}", hint)
+            raise exhausted_error(where, failure, self.failures)
         self._options.tell(f"{where}: {failure}; trying again")
         pause = min(_PAUSE * 2 ** (self.failures - 1), _LONGEST) * random.uniform(0.5, 1.0)
         self._closed.wait(max(pause, min(failure.wait or 0.0, self._options.timeout)))
@@ -62,6 +60,13 @@ class RetryPolicy:
                 self.pause(where, failure)
                 if self._closed.is_set():
                     raise
+
+
+def exhausted_error(where: str, failure: TryAgain, attempts: int = 1) -> TarkitError:
+    """Return the error for a request that failed too often."""
+    many = f" ({attempts} attempts)" if attempts > 1 else ""
+    hint = f"{spell('net_retries')} and {spell('net_timeout')} set how long to try"
+    return TarkitError(f"{where}: {failure}{many}", hint)
 
 
 def request_again(request: Callable[[], Result], name: str, options: StoreOptions) -> Result:
