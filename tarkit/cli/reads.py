@@ -15,7 +15,7 @@ from typing import Any
 
 from tarkit.cli.lines import COLUMNS, FUNCTIONS, INPUTS, MAPS, READ, TarkitStep
 from tarkit.jobs.journal import UNKNOWN, FileStates, location_states, tree_states
-from tarkit.proc.child import is_file, split_spec
+from tarkit.proc.loader import is_file, split_spec
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location, expand_each, expand_inputs, file_location
 from tarkit.streams.text import split_column

@@ -18,18 +18,21 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
 
-from tarkit.errors import TarkitError
-from tarkit.proc.call import TOGETHER_BYTES, FunctionOptions, new_samples, pieces_of
+from tarkit import errors
+from tarkit.errors import MissingLibrary, TarkitError, show
+from tarkit.proc.calls import NewSample, Piece, SampleFunction, Wrapped, each_sample, failure_of, load
 from tarkit.proc.child import IDLE, WHOLE, Result
-from tarkit.proc.direct import DirectRunner
-from tarkit.proc.engine import (
+from tarkit.proc.function_process import FunctionProcess
+from tarkit.proc.job import (
     TAIL,
     BatchFailed,
-    Engine,
     Failure,
+    Finished,
     HeldOutput,
     Job,
     Outcome,
@@ -37,14 +40,109 @@ from tarkit.proc.engine import (
     RunOptions,
     status_words,
 )
-from tarkit.proc.function_process import FunctionProcess
-from tarkit.proc.pipes import ProgramEnded, TimedOut
+from tarkit.proc.loader import split_spec
+from tarkit.proc.pool import BatchWorker, Pool, retried
+from tarkit.proc.result import sample_of
+from tarkit.samples.sample import TarSample
 from tarkit.streams.command import last_line
+from tarkit.streams.source import Source
 from tarkit.streams.tempfile import TemporaryFile
+from tarkit.tar.reader import Raw
 
+TOGETHER_BYTES = 1 << 20  # bytes of samples that are read at a time
 TOGETHER = 256  # samples that are sent at a time, when the function takes one
 LARGEST = 1 << 31  # bytes that `marshal` does not take in one piece
 MAX_DEATHS = 3  # processes that may end one after the other before they have begun a sample
+
+
+@dataclass(frozen=True)
+class FunctionOptions:
+    """The function that is called for samples, and how.
+
+    Args:
+        function: a callable, or MODULE:FUNCTION or FILE.py:FUNCTION.
+        init: is called once in each process, before the function; of the same forms.
+        decode: decode the fields and encode the results by the names of fields.
+        pickles: decode pickles too.
+        batches: the function takes and returns lists.
+        timeout: seconds for one call.
+        tmpdir: the directory of temporary files.
+        mtime: time of new entries, in seconds since 1970.
+        tell: called with lines for the user.
+        wrap: makes the argument of a callable from a sample, and what encodes a field and a value that it returns;
+            without it the argument is a dict of fields and `__key__`, and bytes and str are taken.
+        exact: refuse values that their fields would hold with a loss.
+
+    Raises:
+        TarkitError: `function` or `init` is a name of another form.
+    """
+
+    function: str | Callable[..., Any]
+    init: str | Callable[[], Any] | None = None
+    decode: bool = False
+    pickles: bool = False
+    batches: bool = False
+    timeout: float | None = None
+    tmpdir: str | None = None
+    mtime: int | None = 0
+    tell: Callable[[str], None] = lambda line: None
+    wrap: Callable[[TarSample], Wrapped] | None = None
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        for spec in (self.function, self.init):
+            try:
+                if isinstance(spec, str):
+                    split_spec(spec)
+            except ValueError:
+                raise TarkitError(
+                    f"{show(str(spec))} is not the name of a function",
+                    "names are package.module:function or file.py:function",
+                ) from None
+
+    @property
+    def named(self) -> bool:
+        """Whether the function is found by its name, in a new interpreter."""
+        return isinstance(self.function, str)
+
+    @property
+    def name(self) -> str:
+        """What messages call the function."""
+        return _name_of(self.function)
+
+    @property
+    def label(self) -> str:
+        """What messages call the step that runs the function."""
+        return f"--map {self.name}" if self.named else f"map({self.name})"
+
+    @property
+    def where(self) -> str:
+        """What messages call the option or the method for the function."""
+        return self.label.partition(" ")[0]
+
+    def settings(self, place: int) -> dict[str, Any]:
+        """Return what `child.load` and `child.serve` are called with.
+
+        Args:
+            place: the descriptor of the memory in which the process says where it is; -1 in this process.
+        """
+        return {
+            "functions": (self.function, self.init),
+            "init_name": _name_of(self.init),
+            "decode": self.decode,
+            "pickles": self.pickles,
+            "batches": self.batches,
+            "mtime": self.mtime,
+            "wrap": self.wrap,
+            "exact": self.exact,
+            "place": place,
+            "command_line": errors.command_line,
+        }
+
+
+def _name_of(function: object) -> str:
+    """Return what messages call a function that is named or given."""
+    return function if isinstance(function, str) else str(getattr(function, "__qualname__", type(function).__name__))
 
 
 @contextmanager
@@ -65,23 +163,23 @@ def function_runner(options: FunctionOptions, batch: int | None, run: RunOptions
     if not options.named and run.parallel == 1 and options.timeout is None:
         yield DirectRunner(options, batch, run)
         return
-    executors = FunctionExecutors(options)
-    executors.prepare(1 if options.named else run.parallel)
+    workers = FunctionWorkers(options)
+    workers.prepare(1 if options.named else run.parallel)
     try:
         # a batch is N samples, whatever their size, so that the output is the same for any number of processes
         size = (TOGETHER, TOGETHER_BYTES, False) if batch is None else (batch, 1 << 62, True)
-        with Engine(executors, run, *size) as engine:
-            yield engine
+        with Pool(workers, run, *size) as pool:
+            yield pool
     finally:
-        executors.close()
+        workers.close()
 
 
-class FunctionExecutors:
+class FunctionWorkers:
     """Makes executors that call one function. `prepare` starts some, so that errors come before any output."""
 
     def __init__(self, options: FunctionOptions) -> None:
         self.options = options
-        self._prepared: list[FunctionExecutor] = []
+        self._prepared: list[FunctionWorker] = []
 
     def prepare(self, count: int = 1) -> None:
         """Start processes and wait until the first has loaded the function.
@@ -93,15 +191,15 @@ class FunctionExecutors:
         """
         try:
             for _ in range(count):
-                self._prepared.append(FunctionExecutor(self.options))
+                self._prepared.append(FunctionWorker(self.options))
             self._prepared[0].load()
         except BaseException:
             self.close()
             raise
 
-    def __call__(self) -> FunctionExecutor:
+    def __call__(self) -> FunctionWorker:
         """Return the next executor."""
-        return self._prepared.pop(0) if self._prepared else FunctionExecutor(self.options)
+        return self._prepared.pop(0) if self._prepared else FunctionWorker(self.options)
 
     def close(self) -> None:
         """End those that were prepared and not used."""
@@ -111,8 +209,8 @@ class FunctionExecutors:
             self._prepared.pop().close()
 
 
-class FunctionExecutor:
-    """An executor of the engine, with a process that calls the function."""
+class FunctionWorker(BatchWorker):
+    """A worker with a process that calls the function."""
 
     def __init__(self, options: FunctionOptions) -> None:
         self.options = options
@@ -120,14 +218,8 @@ class FunctionExecutor:
         fcntl.fcntl(self._output.fd, fcntl.F_SETFL, os.O_APPEND)
         self._lock = threading.Lock()
         self._cancelled = False
-        self._lost = False  # the process has died, and is not replaced
         self._unassigned: list[HeldOutput] = []  # output that belongs to no sample; the next one gets it
         self._process: FunctionProcess | None = FunctionProcess(options, self._output)
-
-    @property
-    def lost(self) -> bool:
-        """Whether the process has died and there is no other."""
-        return self._lost
 
     def load(self) -> None:
         """Wait until the process has loaded the function. Raises TarkitError if it cannot."""
@@ -136,7 +228,7 @@ class FunctionExecutor:
             return
         try:
             error, hint, _, output = process.receive()
-        except ProgramEnded:
+        except EOFError:
             status = process.close()
             if self._cancelled:
                 raise BatchFailed(Failure("was cancelled")) from None
@@ -156,7 +248,7 @@ class FunctionExecutor:
                 outcomes[index] = Outcome(failure=Failure("has 2 GiB or more, too much for a worker process"))
         todo = [index for index, outcome in enumerate(outcomes) if outcome is None]
         deaths = 0
-        while todo and not self._lost:
+        while todo and not self.lost:
             before = len(todo)
             todo = self._send(jobs, outcomes, todo)
             deaths = deaths + 1 if len(todo) == before else 0
@@ -184,10 +276,10 @@ class FunctionExecutor:
                 for result in results:
                     outcomes[todo[done]] = self._outcome(jobs[todo[done]], result)
                     done += 1
-        except TimedOut:
+        except TimeoutError:
             timed_out = True
             process.program.kill()
-        except ProgramEnded:
+        except EOFError:
             pass
         else:
             return []
@@ -224,11 +316,11 @@ class FunctionExecutor:
         reason = f"the process that calls the function {status_words(status)}"
         if timed_out:
             reason, status = f"took longer than {self.options.timeout:g} s", -signal.SIGKILL
-        self._lost = not self.options.named
-        failure = Failure(reason, status, _tail(output), max(0.0, time.monotonic() - begun), fatal=self._lost)
+        self.lost = not self.options.named
+        failure = Failure(reason, status, _tail(output), max(0.0, time.monotonic() - begun), fatal=self.lost)
         if place == WHOLE:
             self._keep_output(output)
-            if self._lost and len(todo) > 1:  # it is not known which of them it died of
+            if self.lost and len(todo) > 1:  # it is not known which of them it died of
                 failure = failure._replace(reason=f"has no result, as its worker process died: {reason}")
             raise BatchFailed(failure)
         if place == IDLE:
@@ -293,3 +385,103 @@ def _tail(output: bytes) -> bytes:
     lines = output.splitlines(keepends=True)
     own = b'  File "' + os.fsencode(os.path.dirname(os.path.abspath(__file__)))
     return b"".join(line for line in lines if not line.startswith((own, b'  File "<string>"')))[-TAIL:]
+
+
+class DirectRunner:
+    """A runner that calls a callable in this process, in the thread that takes the results: a debugger works.
+
+    What the function prints is printed; what it raises is the cause of the error that ends the run.
+
+    Args:
+        options: the function; `timeout` and `tmpdir` have no effect.
+        batch: samples in a call; None where the function takes one sample.
+        run: order and retries.
+    """
+
+    def __init__(self, options: FunctionOptions, batch: int | None, run: RunOptions) -> None:
+        self.options = options
+        self.batch = batch
+        self.run = run
+        self._function: SampleFunction | None = None
+
+    def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
+        """Yield each job with its outcome."""
+        try:
+            self._function = load(self.options.settings(-1))
+        except TarkitError as error:
+            raise TarkitError(f"{self.options.label}: {error}", error.hint) from error.__cause__
+        group: list[Job] = []
+        for job in jobs:
+            if job.passes:
+                yield from self._finish(group)
+                group = []
+                yield job, Outcome((job.sample,))
+                continue
+            group.append(job)
+            if len(group) >= (self.batch or 1):
+                yield from self._finish(group)
+                group = []
+        yield from self._finish(group)
+
+    def _finish(self, jobs: list[Job]) -> Iterator[Finished]:
+        """Yield jobs with their outcomes, after further attempts at those that failed."""
+        if jobs:
+            for job, outcome in zip(jobs, retried(self._outcomes, jobs, self.run.retries), strict=True):
+                assert outcome is not None
+                yield job, outcome
+
+    def _outcomes(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """Call the function with the samples of jobs. Raises BatchFailed when a call with several fails."""
+        assert self._function is not None
+        samples = list(each_sample(pieces_of(list(jobs))))
+        started = time.monotonic()
+        made: list[list[NewSample] | Exception]
+        try:
+            made = [self._function.one(samples[0])] if self.batch is None else self._function.many(samples)
+        except MissingLibrary:
+            raise
+        except Exception as error:
+            failure = self._failure(error, time.monotonic() - started)
+            if len(jobs) > 1:
+                raise BatchFailed(failure) from error
+            return [Outcome(failure=failure, seconds=failure.seconds)]
+        seconds = (time.monotonic() - started) / len(jobs)
+        return [
+            Outcome(failure=self._failure(each, seconds), seconds=seconds)
+            if isinstance(each, Exception)
+            else Outcome(new_samples(job, each), seconds=seconds)
+            for job, each in zip(jobs, made, strict=True)
+        ]
+
+    def _failure(self, error: Exception, seconds: float) -> Failure:
+        reason, tail = failure_of(error)
+        return Failure(reason, None, tail, seconds, error=error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def pieces_of(jobs: list[Job]) -> list[Piece]:
+    """Return what is sent of some samples: pieces of archives. Samples that are adjacent are read at once."""
+    pieces: list[Piece] = []
+    runs: list[tuple[Source, int, int, list[tuple[bytes, list[Raw]]]]] = []
+    for job in jobs:
+        sample = job.sample
+        entries: list[Raw] = list(map(tuple, sample.raw))  # type: ignore[arg-type]
+        start, stop = (entries[0][1], entries[-1][4]) if entries else (0, 0)
+        if runs and runs[-1][0] is sample.source and runs[-1][2] == start and stop - runs[-1][1] <= TOGETHER_BYTES:
+            runs[-1][3].append((job.key, entries))
+            runs[-1] = (*runs[-1][:2], stop, runs[-1][3])
+        else:
+            runs.append((sample.source, start, stop, [(job.key, entries)]))
+    for source, start, stop, samples in runs:
+        pieces.append((source.name, start, source.read(start, stop), samples))
+    return pieces
+
+
+def new_samples(job: Job, made: list[NewSample]) -> list[TarSample]:
+    """Return the samples that were made of the sample of a job."""
+    return [job.sample if each is None else sample_of(job.shard, *each) for each in made]

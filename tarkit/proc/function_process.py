@@ -6,24 +6,26 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from marshal import dumps, loads
 from mmap import mmap
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakSet
 
-from tarkit.proc.call import FunctionOptions
-from tarkit.proc.child import IDLE, LENGTH, PLACE, PRINTED, main_of_fork
-from tarkit.proc.pipes import ProgramEnded, ProgramPipes, TimedOut
+from tarkit.proc.child import IDLE, PLACE, PRINTED, Channel, main_of_fork
 from tarkit.streams.command import PIPE
+from tarkit.streams.copy import widen
 from tarkit.streams.process import ForkedChild, Program
 from tarkit.streams.tempfile import TemporaryFile
 
-_JOINED = 1 << 20  # bytes; a smaller value is written together with its length
+if TYPE_CHECKING:
+    from tarkit.proc.function import FunctionOptions
+
 PATIENCE = 10.0  # seconds that a process gets to end, with threads and handlers of the user's, when all is done
+_POLL = 0.05  # seconds between two checks where the system has no pidfd
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _START = (
     "import sys; sys.path.insert(0, {root!r}); from tarkit.proc import child; sys.path.remove({root!r}); child.main()"
@@ -40,24 +42,22 @@ class ForkedProcess(ForkedChild):
     running: ClassVar[WeakSet[ForkedProcess]] = WeakSet()
 
     def __init__(self, settings: Mapping[str, Any], words: Sequence[str], *, stderr: int, **ignored: Any) -> None:
-        self.stderr = None
         child_in, stdin = os.pipe()
         stdout, child_out = os.pipe()
         self.stdin, self.stdout = open(stdin, "wb", 0), open(stdout, "rb", 0)
         ForkedProcess.running.add(self)
         try:
             pid = os.fork()
+            if pid == 0:
+                files = [file for each in ForkedProcess.running for file in (each.stdin, each.stdout)]
+                main_of_fork(settings, (child_in, child_out, stderr), files)
         except OSError:
-            os.close(child_in)
-            os.close(child_out)
             self.stdin.close()
             self.stdout.close()
             raise
-        if pid == 0:
-            files = [file for each in ForkedProcess.running for file in (each.stdin, each.stdout)]
-            main_of_fork(settings, (child_in, child_out, stderr), files)
-        os.close(child_in)
-        os.close(child_out)
+        finally:
+            os.close(child_in)
+            os.close(child_out)
         super().__init__(pid)
 
 
@@ -75,7 +75,7 @@ class FunctionProcess:
     def __init__(self, options: FunctionOptions, output: TemporaryFile) -> None:
         self.options = options
         self.output = output
-        self.loaded = False
+        self.loaded = self._ended = False
         os.ftruncate(output.fd, 0)
         shared = TemporaryFile(options.tmpdir)
         os.ftruncate(shared.fd, PLACE.size)
@@ -93,47 +93,51 @@ class FunctionProcess:
             pass_fds=(shared.fd,),
             popen=None if options.named else partial(ForkedProcess, settings),
         )
-        self.pipes = ProgramPipes(self.program)
-        self._buffer = bytearray()
+        process = self.program.process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._files = (process.stdin, process.stdout)
+        stdin, stdout = process.stdin.fileno(), process.stdout.fileno()
+        self._polls = select.poll(), select.poll()  # for reads, for writes; both wake up at the end of the process
+        for poll, fd, event in zip(self._polls, (stdout, stdin), (select.POLLIN, select.POLLOUT), strict=True):
+            widen(fd)
+            os.set_blocking(fd, False)
+            poll.register(fd, event)
+            self.program.watch(poll)
+        self._channel = Channel(stdout, stdin, self._wait)
         if options.named:
             try:
                 self.send(settings)
-            except ProgramEnded:
+            except EOFError:
                 pass  # its output is read later
 
     def send(self, value: Any) -> None:
-        """Send a value. Raises ProgramEnded."""
-        data = dumps(value)
-        length = LENGTH.pack(len(data))
-        if len(data) < _JOINED:
-            self.pipes.write(length + data)
-        else:
-            self.pipes.write(length)
-            self.pipes.write(data)
+        """Send a value. Raises EOFError when the process has ended."""
+        try:
+            self._channel.send(value)
+        except BrokenPipeError:
+            raise EOFError from None
 
     def receive(self) -> Any:
-        """Return the next value. Raises ProgramEnded, and TimedOut when a call takes too long."""
-        buffer = self._buffer
-        while len(buffer) < LENGTH.size or len(buffer) < LENGTH.size + LENGTH.unpack_from(buffer)[0]:
-            try:
-                buffer += self.pipes.read(self._limit())
-            except TimedOut:
-                index, begun = self.where()
-                timeout = self.options.timeout
-                if index != IDLE and timeout and time.monotonic() >= begun + timeout:
-                    raise
-        stop = LENGTH.size + LENGTH.unpack_from(buffer)[0]
-        with memoryview(buffer) as view:
-            value = loads(view[LENGTH.size : stop])
-        del buffer[:stop]
-        return value
+        """Return the next value. Raises EOFError when the process has ended, TimeoutError for a call that is late."""
+        return self._channel.receive()
 
-    def _limit(self) -> float | None:
-        """Return when the current call has taken too long; where there is none, when to look again."""
-        if self.options.timeout is None:
-            return None
-        index, begun = self.where()
-        return (time.monotonic() if index == IDLE else begun) + self.options.timeout
+    def _wait(self, writing: bool) -> None:
+        """Wait until a pipe is ready. The end of the process counts although others may hold its pipes open."""
+        if self._ended:
+            raise EOFError
+        self._ended = self.program.ended()
+        if self._ended:
+            return  # what it wrote before is still in the pipe
+        left = None
+        if self.options.timeout is not None and not writing:
+            index, begun = self.where()
+            left = (time.monotonic() if index == IDLE else begun) + self.options.timeout - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+        if not self.program.wakes:
+            left = _POLL if left is None else min(left, _POLL)
+        self._polls[writing].poll(None if left is None else left * 1000 + 1)
 
     def where(self) -> tuple[int, float]:
         """Return the index of the sample that it works on, IDLE or WHOLE, and the time at which it began."""
@@ -148,7 +152,8 @@ class FunctionProcess:
 
     def close(self) -> int:
         """Let it end, with force after some time, and return its status."""
-        self.pipes.close()
+        for file in self._files:
+            file.close()
         if self.program.wait(PATIENCE) is None:  # a thread of the user's does not end
             self.options.tell(
                 f"the process that called {self.options.name} did not end, and was ended after {PATIENCE:g} s"

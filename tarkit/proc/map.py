@@ -22,7 +22,7 @@ from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import WHOLE, Sample
 from tarkit.pipeline.steps import Flow, Step, digest
-from tarkit.proc.engine import Runner, RunOptions
+from tarkit.proc.job import Runner, RunOptions
 from tarkit.proc.policy import FailurePolicy, OnError, parse_limit
 from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.samples.sample import TarSample
@@ -31,7 +31,7 @@ from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.tar.writer import EntryWriter
 
 if TYPE_CHECKING:
-    from tarkit.proc.child import Wrapped
+    from tarkit.proc.calls import Wrapped
 
 
 class WorkOptions(TypedDict, total=False):
@@ -252,8 +252,7 @@ class CallFunction(SampleWork):
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that calls the function."""
-        from tarkit.proc.call import FunctionOptions
-        from tarkit.proc.function import function_runner
+        from tarkit.proc.function import FunctionOptions, function_runner
 
         plain = self.decode or isinstance(self.function, str)
         options = FunctionOptions(

@@ -13,7 +13,7 @@ from typing import Literal
 from tarkit import errors
 from tarkit.errors import TarkitError, Usage, show, signal_name, spell
 from tarkit.problems import SHOWN
-from tarkit.proc.engine import Failure, Job
+from tarkit.proc.job import Failure, Job
 from tarkit.proc.result import with_field
 from tarkit.redaction import hide_secrets
 from tarkit.samples.sample import TarSample

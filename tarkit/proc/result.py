@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tarkit.errors import Problem, TarkitError, show, spell_open
-from tarkit.proc.engine import BatchFailed, Failure, InputField, Job
+from tarkit.proc.job import BatchFailed, Failure, InputField, Job
 from tarkit.samples.sample import Assembly, TarSample, is_safe, key_of, split_name
 from tarkit.streams.copy import Short
 from tarkit.streams.ranges import HeldRange, JoinedSource, RangeReader

@@ -8,7 +8,7 @@ from tarkit.errors import Problem, show
 from tarkit.pipeline.run import CommandOutput
 from tarkit.pipeline.stages import keeper
 from tarkit.problems import Policy
-from tarkit.proc.engine import Finished, Job, Runner
+from tarkit.proc.job import Finished, Job, Runner
 from tarkit.proc.policy import FailurePolicy
 from tarkit.samples.sample import Recent, TarSample
 

@@ -1,6 +1,6 @@
 """One run of a --worker program: samples go in as one tar stream, and its answers come out as another.
 
-It has three threads: one writes samples, the caller's reads answers, one copies stderr. The program may read ahead and
+It has three threads: one sends samples, the caller's reads answers, one copies stderr. The program may read ahead and
 delay answers as it likes: samples are written without waiting for answers.
 
 The rules by which answers are matched with samples: the answer to a sample is the entries with its key. Answers come in
@@ -19,13 +19,13 @@ import termios
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.proc import result
-from tarkit.proc.engine import TAIL, BatchFailed, Failure, Job, Outcome, status_words
+from tarkit.proc.job import TAIL, BatchFailed, Failure, Job, Outcome, status_words
 from tarkit.proc.result import FieldContent, SampleBuilder
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
@@ -37,81 +37,7 @@ from tarkit.streams.source import DescriptorReader, StreamSource
 from tarkit.tar import block
 from tarkit.tar.header import end_of_archive
 
-# ---- Samples that wait for a program, and the contents of its answers
-
 HELD = 1 << 20  # bytes of a field of an answer from which on it is in a temporary file
-
-
-class JobQueue:
-    """Samples that wait to be written, first in, first out.
-
-    Args:
-        full: bytes of samples when it is full.
-        many: number of samples when it is full.
-        room: called when it becomes less than half full.
-
-    Attributes:
-        size: bytes of the samples in it.
-    """
-
-    def __init__(self, full: int = 0, many: int = 0, room: Callable[[], None] = lambda: None) -> None:
-        self._full, self._many, self._room = full // 2, many // 2, room
-        self._change = threading.Condition()
-        self._jobs: deque[Job] = deque()
-        self._closed = False
-        self.size = 0
-
-    def put(self, job: Job) -> None:
-        """Add a job."""
-        with self._change:
-            self._jobs.append(job)
-            self.size += job.sample.size
-            self._change.notify_all()
-
-    def take(self, cancelled: Callable[[], bool]) -> Job | None:
-        """Wait for the next job; return None when no more will come, or the run is cancelled."""
-        with self._change:
-            while not self._jobs and not self._closed and not cancelled():
-                self._change.wait()
-            if cancelled() or not self._jobs:
-                return None
-            before = self._is_full()
-            job = self._jobs.popleft()
-            self.size -= job.sample.size
-            if before and not self._is_full():
-                self._room()
-            return job
-
-    def _is_full(self) -> bool:
-        return self.size >= self._full or len(self._jobs) >= self._many
-
-    def take_all(self) -> list[Job]:
-        """Return all jobs that are left."""
-        with self._change:
-            jobs = list(self._jobs)
-            self._jobs.clear()
-            self.size = 0
-            return jobs
-
-    def close(self) -> None:
-        """Note that no more jobs will come."""
-        with self._change:
-            self._closed = True
-            self._change.notify_all()
-
-    def wake(self) -> None:
-        """Have a waiting `take` check again whether the run is cancelled."""
-        with self._change:
-            self._change.notify_all()
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    @property
-    def ended(self) -> bool:
-        """Whether all jobs were taken and no more will come."""
-        with self._change:
-            return self._closed and not self._jobs
 
 
 class SpooledContent:
@@ -159,6 +85,8 @@ def fields_of(sample: TarSample, spool: RangeSpool) -> list[tuple[bytes, bytes |
 PATIENCE = 1.0  # seconds that a program gets to end after it has closed its output
 POLL = 0.2  # seconds between two checks whether a program that does not read has ended
 
+Take = Callable[[Callable[[], bool]], Sequence[Job] | None]
+"""Waits for samples to be sent; None: there are no more, or the function that it gets says that none are wanted."""
 Done = Callable[[Job, Outcome], None]
 
 
@@ -172,24 +100,24 @@ class SessionFailed(Exception):
 
 
 class Session:
-    """One run of the program, which gets the samples of `queue`; `run` reads the answers and calls `done` with them.
+    """One run of the program.
 
     Attributes:
+        unsent: samples that were taken, and of which the program got nothing.
         late: the program took too long and was killed.
         unsure: a sample without answer may have had one.
         tail: the end of its stderr.
     """
 
-    def __init__(
-        self, words: list[str], builder: SampleBuilder, queue: JobQueue, done: Done, tmpdir: str | None = None
-    ) -> None:
+    def __init__(self, words: list[str], builder: SampleBuilder, tmpdir: str | None = None) -> None:
         self.builder = builder
-        self.queue = queue
-        self.done = done
         self.tmpdir = tmpdir
         self.late = False
         self.unsure = False
         self.tail = b""
+        self.unsent: deque[Job] = deque()
+        self.timeout: float | None = None
+        self.wake: Callable[[], None] = lambda: None
         self._spool = RangeSpool(tmpdir)
         self._sent: deque[Job] = deque()
         self._skipped = Recent()
@@ -214,13 +142,22 @@ class Session:
 
     # ---- reading
 
-    def run(self) -> None:
-        """Read all answers.
+    def run(
+        self, take: Take, done: Done, wake: Callable[[], None] = lambda: None, timeout: float | None = None
+    ) -> None:
+        """Send samples and read all answers.
+
+        Args:
+            take: returns samples to be sent.
+            done: called with the answers.
+            wake: has a `take` that waits return.
+            timeout: seconds for which the program may neither read nor write when it could.
 
         Raises:
             SessionFailed: the program ended early or broke a rule.
             TarkitError: a sample could not be read.
         """
+        self.take, self.done, self.wake, self.timeout = take, done, wake, timeout
         self._writer.start()
         self._stderr.start()
         assert self.program.process.stdout is not None
@@ -248,7 +185,7 @@ class Session:
             self.program.end()
         self.status = self.program.wait() or 0
         self._cancelled = True
-        self.queue.wake()
+        self.wake()
         self._writer.join()
         self._stderr.join(PATIENCE)
         for file in (self.program.process.stdout, self.program.process.stderr):
@@ -325,7 +262,7 @@ class Session:
         os.set_blocking(self._stdin, False)
         last: bytes | None = None
         try:
-            while (job := self.queue.take(lambda: self._cancelled)) is not None:
+            for job in self._taken():
                 try:
                     if not job.inputs():
                         raise BatchFailed(Failure("has no field to send"))
@@ -349,6 +286,13 @@ class Session:
         finally:
             self.touch()
             os.close(self._stdin)
+
+    def _taken(self) -> Iterator[Job]:
+        """Yield the samples to be sent."""
+        while (jobs := self.take(lambda: self._cancelled)) is not None:
+            self.unsent = deque(jobs)
+            while self.unsent and not self._cancelled:
+                yield self.unsent.popleft()
 
     def _send(self, job: Job) -> None:
         """Send the entries of a sample that have its key, as they are."""
@@ -384,21 +328,18 @@ class Session:
 
     # ---- called by other threads
 
-    def overdue(self, seconds: float) -> bool:
-        """Return whether the program has work and has neither read nor written for so long."""
+    def check_timeout(self) -> None:
+        """Kill the program if it has work, and has neither read nor written for too long."""
         busy = self._writing or (self._all_sent and not self._cancelled)
-        return busy and time.monotonic() - self._active > seconds
-
-    def time_out(self) -> None:
-        """Kill the program because it takes too long."""
-        self.late = True
-        self.program.kill()
+        if busy and self.timeout is not None and time.monotonic() - self._active > self.timeout:
+            self.late = True
+            self.program.kill()
 
     def cancel(self, act: str) -> None:
         """`terminate` the program, or `kill` it; further answers are ignored."""
         self._cancelled = True
         getattr(self.program, act)()
-        self.queue.wake()
+        self.wake()
 
     def touch(self) -> None:
         """Note that the program has read."""
@@ -427,8 +368,13 @@ class _Watched(DescriptorReader):
         super().__init__(fd)
         self.session = session
         self.got = self.ended = False
+        self._answers = select.poll()
+        self._answers.register(fd, select.POLLIN)
 
     def readinto(self, view: memoryview) -> int:
+        if self.session.timeout is not None:
+            while not self._answers.poll(POLL * 1000):
+                self.session.check_timeout()
         got = super().readinto(view)
         self.session.note_answer()
         self.got = self.got or got > 0

@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.pipeline.run import CommandOutput
-from tarkit.proc.engine import (
-    MIN_PENDING,
+from tarkit.proc.job import (
     TAIL,
     BatchFailed,
-    Engine,
     Failure,
     HeldOutput,
     Job,
@@ -27,6 +25,7 @@ from tarkit.proc.engine import (
     status_words,
 )
 from tarkit.proc.memory import WATCH, WorkDirectories
+from tarkit.proc.pool import MIN_PENDING, BatchWorker, Pool
 from tarkit.proc.result import SampleBuilder
 from tarkit.proc.workdir import FileNames, collect_samples, write_fields
 from tarkit.streams.command import DEVNULL
@@ -135,16 +134,14 @@ class CommandOptions(NamedTuple):
     mtime: int | None = 0
 
 
-class CommandExecutor:
-    """An executor that runs a command for each job.
+class CommandWorker(BatchWorker):
+    """Runs a command for each job.
 
     Args:
         directories: where the directories of the samples are.
         options: the command.
         launches: how it is started, and how where that cannot open a file: by bash, which prints the error.
     """
-
-    lost = False
 
     def __init__(self, directories: WorkDirectories, options: CommandOptions, launches: tuple[Launch, Launch]) -> None:
         self.directories = directories
@@ -400,8 +397,8 @@ def command_runner(
     try:
         # batches of quick commands change little in how many samples are under way
         most = max(MIN_PENDING, 2 * BATCH * run.parallel)
-        with Engine(lambda: CommandExecutor(directories, options, launches), run, BATCH, most=most) as engine:
-            yield engine
+        with Pool(lambda: CommandWorker(directories, options, launches), run, BATCH, most=most) as pool:
+            yield pool
     finally:
         directories.close()
         if keep is not None:

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Sequence
 
 from tarkit.errors import show
-from tarkit.proc.engine import BatchFailed, Failure, InputField, Job
+from tarkit.proc.job import BatchFailed, Failure, InputField, Job
 from tarkit.proc.result import BytesContent, FieldContent, FileContent, SampleBuilder
 from tarkit.samples.sample import TarSample
 from tarkit.signals import DIRECTORIES, register_cleanup

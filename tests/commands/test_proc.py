@@ -604,7 +604,7 @@ def test_a_directory_that_cannot_be_locked(run: Run, memory: Path, monkeypatch: 
 
 def test_directories_of_a_killed_process(run: Run, memory: Path) -> None:
     """What a killed process has left in memory is removed by the next one, and nothing else there."""
-    Path("in.tar").write_bytes(packed({"a.txt": b"a"}))
+    Path("one.tar").write_bytes(packed({"a.txt": b"a"}))
     code = """if True:
         import sys
         from tarkit.cli import main
@@ -613,7 +613,7 @@ def test_directories_of_a_killed_process(run: Run, memory: Path) -> None:
         memory.free_space = lambda path: (1 << 40, 1 << 40, 1 << 40)
         main()
     """
-    words = ["proc", "-c", "sleep 10", "in.tar", "-o", "/dev/null"]
+    words = ["proc", "-c", "sleep 10", "one.tar", "-o", "/dev/null"]
     began = subprocess.Popen([sys.executable, "-c", code, str(memory), *words])
     others = [memory / ".tarkit-1-0", memory / "x"]
     try:

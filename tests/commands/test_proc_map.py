@@ -97,7 +97,7 @@ def test_the_same_for_every_number_of_processes(
     words: tuple[str, ...], numbers: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The output is the same with failures; for a function, warnings are in the same order."""
-    monkeypatch.setattr(worker, "RUN", 3)
+    monkeypatch.setattr(worker, "TOGETHER", 3)
     monkeypatch.setattr("tarkit.proc.function.TOGETHER", 3)
     word = archive(MANY)
     first, *others = (run("proc", *words, "-p", number, word) for number in numbers.split())

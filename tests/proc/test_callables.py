@@ -18,11 +18,11 @@ import pytest
 
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
-from tarkit.proc.call import FunctionOptions
-from tarkit.proc.engine import Engine, Runner, RunOptions
-from tarkit.proc.function import FunctionExecutor, FunctionExecutors, function_runner
+from tarkit.proc.function import FunctionOptions, FunctionWorker, FunctionWorkers, function_runner
 from tarkit.proc.function_process import ForkedProcess
+from tarkit.proc.job import Runner, RunOptions
 from tarkit.proc.policy import ErrorLimit, FailurePolicy
+from tarkit.proc.pool import Pool
 from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.proc.shell import CommandOptions, command_runner
 from tarkit.proc.worker import worker_runner
@@ -231,21 +231,21 @@ def together(
     function: Callable[[Sample], Any], processes: int, size: int, killed: int = 0, retries: int = 0, **settings: Any
 ) -> list[tuple[str, str]]:
     """Return keys and reasons of failures if `size` samples are sent at a time; some processes are killed first."""
-    executors = FunctionExecutors(FunctionOptions(function, **settings))
-    executors.prepare(processes)
-    for executor in executors._prepared[:killed]:
+    workers = FunctionWorkers(FunctionOptions(function, **settings))
+    workers.prepare(processes)
+    for executor in workers._prepared[:killed]:
         executor.load()
         assert executor._process is not None
         os.kill(executor._process.program.pid, signal.SIGKILL)
         executor._process.program.wait()
     jobs = number_jobs(iter(SampleReader(on_disk(DATA), Policy())), Policy())
     try:
-        with Engine(executors, RunOptions(processes, retries), size, exact=True) as engine:
+        with Pool(workers, RunOptions(processes, retries), size, exact=True) as pool:
             return [
-                (job.key.decode(), outcome.failure.reason if outcome.failure else "") for job, outcome in engine(jobs)
+                (job.key.decode(), outcome.failure.reason if outcome.failure else "") for job, outcome in pool(jobs)
             ]
     finally:
-        executors.close()
+        workers.close()
         with pytest.raises(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)
 
@@ -347,7 +347,7 @@ def test_all_processes_end(processes: int, batch: int | None) -> None:
 
 def test_a_process_that_ends_while_it_is_idle() -> None:
     """If an idle process ended, the next samples have no outcome, and the executor is lost."""
-    executor = FunctionExecutor(FunctionOptions(lambda sample: sample))
+    executor = FunctionWorker(FunctionOptions(lambda sample: sample))
     jobs = list(number_jobs(iter(SampleReader(on_disk(DATA), Policy())), Policy()))
     assert all(outcome and outcome.failure is None for outcome in executor.run(jobs))
     assert not executor.lost
@@ -487,8 +487,8 @@ def test_a_fork_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 PARENT = """
 import os, signal, sys
 from tarkit.problems import Policy
-from tarkit.proc.engine import RunOptions
-from tarkit.proc.call import FunctionOptions
+from tarkit.proc.job import RunOptions
+from tarkit.proc.function import FunctionOptions
 from tarkit.proc.function import function_runner
 from tarkit.proc.function_process import ForkedProcess
 from tarkit.proc.policy import FailurePolicy

@@ -19,9 +19,8 @@ from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.proc import function as executors
 from tarkit.proc import function_process, result
-from tarkit.proc.call import FunctionOptions
-from tarkit.proc.engine import BatchFailed, Job, Outcome
-from tarkit.proc.function import FunctionExecutor, FunctionExecutors
+from tarkit.proc.function import FunctionOptions, FunctionWorker, FunctionWorkers
+from tarkit.proc.job import BatchFailed, Job, Outcome
 from tarkit.proc.result import SampleBuilder
 from tarkit.samples.reader import SampleReader
 from tarkit.tar.writer import EntryWriter
@@ -137,7 +136,7 @@ class Collected:
         pass
 
 
-Start = Callable[..., FunctionExecutor]
+Start = Callable[..., FunctionWorker]
 
 
 @pytest.fixture(autouse=True)
@@ -157,11 +156,11 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Yield a function that returns an executor for a function of the module above; it ends with the test."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fun.py").write_text(textwrap.dedent(MODULE))
-    made: list[FunctionExecutor] = []
+    made: list[FunctionWorker] = []
 
-    def start(function: str, **settings: Any) -> FunctionExecutor:
+    def start(function: str, **settings: Any) -> FunctionWorker:
         spec = function if ":" in function else f"fun.py:{function}"
-        made.append(FunctionExecutor(FunctionOptions(spec, tmpdir=str(tmp_path), **settings)))
+        made.append(FunctionWorker(FunctionOptions(spec, tmpdir=str(tmp_path), **settings)))
         return made[-1]
 
     yield start
@@ -459,7 +458,7 @@ def test_import_errors(spec: str, said: str, start: Start, tmp_path: Path) -> No
     (tmp_path / "exits.py").write_text("import sys; sys.exit(3)\n")
     (tmp_path / "dies.py").write_text("import os; print('so long', flush=True); os._exit(4)\n")
     with pytest.raises(TarkitError) as raised:
-        FunctionExecutors(FunctionOptions(spec)).prepare()
+        FunctionWorkers(FunctionOptions(spec)).prepare()
     assert re.fullmatch(said, str(raised.value)), raised.value
     assert "\n" not in str(raised.value)
 
@@ -475,9 +474,9 @@ def test_invalid_names_of_functions(spec: str) -> None:
 
 def test_init_that_fails(start: Start) -> None:
     """A failure of --init is an error, as a failed import is."""
-    executors = FunctionExecutors(FunctionOptions("fun.py:same", init="fun.py:fails"))
+    workers = FunctionWorkers(FunctionOptions("fun.py:same", init="fun.py:fails"))
     with pytest.raises(TarkitError, match=r"--map: fun.py:fails raised TypeError: fails\(\) missing 1 required"):
-        executors.prepare()
+        workers.prepare()
 
 
 def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> None:
@@ -486,9 +485,9 @@ def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> 
     there.mkdir()
     (there / "helper.py").write_text("word = 'helped'\n")
     (there / "json.py").write_text("import helper\ndef f(s): return {'txt': helper.word}\n")
-    executors = FunctionExecutors(FunctionOptions("there/json.py:f"))
-    executors.prepare()
-    executor = executors()
+    workers = FunctionWorkers(FunctionOptions("there/json.py:f"))
+    workers.prepare()
+    executor = workers()
     assert written(executor.run(jobs(archive(ABC))))[0] == ("a.txt", b"helped")
     executor.close()
     assert not list(tmp_path.rglob("__pycache__"))
@@ -496,11 +495,11 @@ def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> 
 
 def test_prepared_and_not_needed(start: Start) -> None:
     """A prepared process that is not used ends."""
-    executors = FunctionExecutors(FunctionOptions("fun.py:pid"))
-    executors.prepare()
-    [first] = executors._prepared
+    workers = FunctionWorkers(FunctionOptions("fun.py:pid"))
+    workers.prepare()
+    [first] = workers._prepared
     assert first._process is not None
-    executors.close()
+    workers.close()
     assert first._process is None
 
 

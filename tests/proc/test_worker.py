@@ -16,10 +16,11 @@ import pytest
 
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
+from tarkit.proc import pool as pools
 from tarkit.proc import worker
-from tarkit.proc.engine import Job, Outcome, RunOptions
+from tarkit.proc.job import Job, Outcome, RunOptions
 from tarkit.proc.result import SampleBuilder
-from tarkit.proc.worker import WorkerOptions, WorkerPool
+from tarkit.proc.worker import ProgramWorker, WorkerOptions, program_pool
 from tarkit.samples.reader import SampleReader
 from tarkit.streams.files import Descriptor, File
 from tarkit.streams.source import FileSource
@@ -85,7 +86,7 @@ def run(
     """Run programs over an archive; no thread is left."""
     before = threading.active_count()
     options = WorkerOptions(words, "it", SampleBuilder(), timeout)
-    with WorkerPool(options, RunOptions(parallel, retries, ordered, stops=not isolate)) as pool:
+    with program_pool(options, RunOptions(parallel, retries, ordered, stops=not isolate)) as pool:
         finished = list(pool(jobs(data)))
     assert threading.active_count() == before
     return finished
@@ -135,7 +136,7 @@ def test_valid_programs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Programs may copy, change, add and drop fields and samples, and concatenate archives, in several processes."""
-    monkeypatch.setattr(worker, "RUN", 1)
+    monkeypatch.setattr(worker, "TOGETHER", 1)
     for number in {1, parallel}:
         assert written(run(words, archive(ABC), number)) == [pair for each in ABC.items() for pair in out(*each)]
 
@@ -151,7 +152,7 @@ def test_unchanged_samples() -> None:
 
 def test_the_order_of_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """The output has the order of the input for any number of processes, with slow and buffered results."""
-    monkeypatch.setattr(worker, "RUN", 3)
+    monkeypatch.setattr(worker, "TOGETHER", 3)
     slow = "time.sleep(0.001 * (int(key) % 20 == 0)); put(entry.name, data * 2)"
     results = [written(run(python(slow), archive(MANY), parallel)) for parallel in (1, 4)]
     assert results[0] == [(name, data * 2) for name, data in MANY.items()]
@@ -162,8 +163,8 @@ def test_the_order_of_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_programs_that_read_all_before_they_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that read all input before they answer get all of it, without a deadlock."""
-    for name, value in {"RUN": 5, "HELD": 10_000, "RUN_BYTES": 5_000, "WAITING": 10_000}.items():
-        monkeypatch.setattr(worker, name, value)
+    monkeypatch.setattr(worker, "TOGETHER", 5)
+    monkeypatch.setattr(pools, "HELD", 10_000)
     for words in (
         shell("cat > all; cat all; rm all"),
         python("held = globals().setdefault('held', [])\nheld.append(1)\nput(entry.name, data)"),
@@ -337,13 +338,13 @@ def test_two_samples_of_one_key() -> None:
         for index, number in enumerate(numbers):
             yield Job(index, next(iter(SampleReader(on_disk(parts[number]), Policy()))))
 
-    with WorkerPool(WorkerOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
+    with program_pool(WorkerOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
         finished = list(pool(chosen(0, 2)))
     assert [outcome.failure and outcome.failure.reason for _, outcome in finished] == [
         None,
         "has the key of the sample before it: a reader would join the two",
     ]
-    with WorkerPool(WorkerOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
+    with program_pool(WorkerOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
         assert written(list(pool(chosen(0, 1, 2)))) == [("a.txt", b"1"), ("b.txt", b"1"), ("a.txt", b"2")]
 
 
@@ -370,7 +371,7 @@ def test_a_sample_that_cannot_be_read(isolate: bool, tmp_path: Path) -> None:
             source.file.close()
 
     with (
-        WorkerPool(WorkerOptions(python(UPPER), "it", SampleBuilder()), RunOptions(2, stops=not isolate)) as pool,
+        program_pool(WorkerOptions(python(UPPER), "it", SampleBuilder()), RunOptions(2, stops=not isolate)) as pool,
         pytest.raises(TarkitError, match=r"(?m)^x\.tar: the file was changed while it was read$"),
     ):
         list(pool(chosen()))
@@ -380,13 +381,13 @@ def test_leaving_early_ends_all() -> None:
     """No program is left after the block."""
     before = threading.active_count()
     began = time.monotonic()
-    with WorkerPool(WorkerOptions(python("time.sleep(60)"), "it", SampleBuilder()), RunOptions(2)) as pool:
+    with program_pool(WorkerOptions(python("time.sleep(60)"), "it", SampleBuilder()), RunOptions(2)) as pool:
         iterator = pool(jobs(archive(MANY)))
         pids = []
 
         def give_up() -> None:
-            happens(lambda: any(each._session for each in pool._workers))
-            pids.extend(each._session.program.pid for each in pool._workers if each._session)
+            happens(lambda: pool._threads)
+            pids.extend(each._session.program.pid for _, each in pool._threads if isinstance(each, ProgramWorker))
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""The engine with test executors: order, halved batches, limits, and failures."""
+"""The pool with test workers: order, halved batches, limits, and failures."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 from tarkit.errors import Interrupted, TarkitError
 from tarkit.pipeline.stages import keeper
 from tarkit.problems import Policy
-from tarkit.proc import engine as engines
-from tarkit.proc.engine import BatchFailed, Engine, Failure, Job, Outcome, RunOptions
+from tarkit.proc import pool as pools
+from tarkit.proc.job import BatchFailed, Failure, Job, Outcome, RunOptions
+from tarkit.proc.pool import BatchWorker, Pool
 from tarkit.samples.reader import SampleReader
 from tests._tools import archive, on_disk, stream
 
@@ -31,18 +32,16 @@ def jobs(count: int, pulled: list[int] | None = None) -> Iterator[Job]:
         yield Job(index, sample)
 
 
-class Recorder:
-    """An executor that calls a function for a list of jobs."""
-
-    lost = False
+class Recorder(BatchWorker):
+    """A worker that calls a function for a list of jobs."""
 
     def __init__(self, work: Callable[[Sequence[Job]], list[Outcome]]) -> None:
-        self.work = work
+        self.task = work
         self.acts: list[str] = []
         self.stop = threading.Event()
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        return self.work(jobs)
+        return self.task(jobs)
 
     def cancel(self) -> None:
         self.acts.append("cancel")
@@ -69,8 +68,8 @@ def test_order(parallel: int, batch: int) -> None:
         time.sleep(0.01 if jobs[0].index in (0, 50) else 0)
         return good(jobs)
 
-    with Engine(lambda: Recorder(work), RunOptions(parallel), batch=batch) as engine:
-        found = [(job.index, outcome.samples[0].key) for job, outcome in engine(jobs(100))]
+    with Pool(lambda: Recorder(work), RunOptions(parallel), batch=batch) as pool:
+        found = [(job.index, outcome.samples[0].key) for job, outcome in pool(jobs(100))]
     assert found == [(index, b"%05d" % index) for index in range(100)]
 
 
@@ -83,9 +82,9 @@ def test_unordered() -> None:
             assert gate.wait(20)
         return good(jobs)
 
-    with Engine(lambda: Recorder(work), RunOptions(2, ordered=False)) as engine:
+    with Pool(lambda: Recorder(work), RunOptions(2, ordered=False)) as pool:
         found = []
-        for job, _ in engine(jobs(10)):
+        for job, _ in pool(jobs(10)):
             found.append(job.index)
             if len(found) == 9:
                 gate.set()
@@ -104,8 +103,8 @@ def test_batches_are_halved(bad: set[int]) -> None:
             raise BatchFailed(Failure(f"bad {jobs[0].index}"))
         return good(jobs)
 
-    with Engine(lambda: Recorder(work), RunOptions(2, retries=1), batch=50, exact=True) as engine:
-        found = list(engine(jobs(100)))
+    with Pool(lambda: Recorder(work), RunOptions(2, retries=1), batch=50, exact=True) as pool:
+        found = list(pool(jobs(100)))
     assert [job.index for job, _ in found] == list(range(100))
     for job, outcome in found:
         failure = Failure(f"bad {job.index}", attempts=2)
@@ -122,14 +121,14 @@ def test_batches_grow_while_jobs_are_quick(monkeypatch: pytest.MonkeyPatch) -> N
         sizes.append(len(jobs))
         return good(jobs)
 
-    with Engine(lambda: Recorder(work), RunOptions(1), batch=32) as engine:
-        assert len(list(engine(jobs(500)))) == 500
+    with Pool(lambda: Recorder(work), RunOptions(1), batch=32) as pool:
+        assert len(list(pool(jobs(500)))) == 500
     assert sizes[0] == 1
     assert max(sizes) == 32
     sizes.clear()
-    monkeypatch.setattr(engines, "QUICK", 0.0)
-    with Engine(lambda: Recorder(work), RunOptions(1), batch=32) as engine:
-        assert len(list(engine(jobs(40)))) == 40
+    monkeypatch.setattr(pools, "QUICK", 0.0)
+    with Pool(lambda: Recorder(work), RunOptions(1), batch=32) as pool:
+        assert len(list(pool(jobs(40)))) == 40
     assert sizes == [1] * 40
 
 
@@ -144,8 +143,8 @@ def test_retries() -> None:
             return [Outcome(failure=Failure("no"), log=("s",))]  # type: ignore[arg-type]
         return [Outcome((job.sample,), log=("t",))]  # type: ignore[arg-type]
 
-    with Engine(lambda: Recorder(work), RunOptions(1, retries=2)) as engine:
-        found = [(outcome.failure and outcome.failure.attempts, "".join(outcome.log)) for _, outcome in engine(jobs(5))]  # type: ignore[arg-type]
+    with Pool(lambda: Recorder(work), RunOptions(1, retries=2)) as pool:
+        found = [(outcome.failure and outcome.failure.attempts, "".join(outcome.log)) for _, outcome in pool(jobs(5))]  # type: ignore[arg-type]
     assert found == [(None, "t"), (None, "st"), (None, "sst"), (3, "sss"), (3, "sss")]
 
 
@@ -158,26 +157,26 @@ def test_pending_jobs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         assert gate.wait(20) or jobs[0].index
         return good(jobs)
 
-    with Engine(lambda: Recorder(work), RunOptions(2)) as engine:
+    with Pool(lambda: Recorder(work), RunOptions(2)) as pool:
         threading.Timer(0.05, gate.set).start()
-        found = engine(jobs(500, pulled))
+        found = pool(jobs(500, pulled))
         next(found)
-        assert len(pulled) <= engines.MIN_PENDING + 2
+        assert len(pulled) <= pools.MIN_PENDING + 2
         for _ in range(100):
             next(found)
-        assert len(pulled) <= 100 + engines.MIN_PENDING + 3
+        assert len(pulled) <= 100 + pools.MIN_PENDING + 3
     pulled.clear()
-    with Engine(lambda: Recorder(work), RunOptions(2), batch=4, most=20) as engine:
-        found = engine(jobs(500, pulled))
+    with Pool(lambda: Recorder(work), RunOptions(2), batch=4, most=20) as pool:
+        found = pool(jobs(500, pulled))
         for number in range(400):
             next(found)
             assert len(pulled) <= number + 1 + 20 + 4
-    monkeypatch.setattr(engines, "HELD", 3000)
+    monkeypatch.setattr(pools, "HELD", 3000)
     pulled.clear()
     gate.clear()
-    with Engine(lambda: Recorder(work), RunOptions(2)) as engine:
+    with Pool(lambda: Recorder(work), RunOptions(2)) as pool:
         threading.Timer(0.05, gate.set).start()
-        next(engine(jobs(500, pulled)))
+        next(pool(jobs(500, pulled)))
         assert len(pulled) <= 5
 
 
@@ -193,8 +192,8 @@ def test_jobs_that_pass() -> None:
         assert all(job.index % 3 for job in jobs)
         return [Outcome() for _ in jobs]
 
-    with Engine(lambda: Recorder(work), RunOptions(2), batch=5) as engine:
-        found = [(job.index, len(outcome.samples)) for job, outcome in engine(some())]
+    with Pool(lambda: Recorder(work), RunOptions(2), batch=5) as pool:
+        found = [(job.index, len(outcome.samples)) for job, outcome in pool(some())]
     assert found == [(index, int(index % 3 == 0)) for index in range(20)]
 
 
@@ -207,12 +206,12 @@ def test_executors_are_created_on_demand() -> None:
         made.append(Recorder(good))
         return made[-1]
 
-    with Engine(start, RunOptions(8)) as engine:
-        assert len(list(engine(jobs(2)))) == 2
+    with Pool(start, RunOptions(8)) as pool:
+        assert len(list(pool(jobs(2)))) == 2
     assert 1 <= len(made) <= 2
     assert all("close" in executor.acts for executor in made)
-    with Engine(start, RunOptions(8)) as engine:
-        assert list(engine(iter(()))) == []
+    with Pool(start, RunOptions(8)) as pool:
+        assert list(pool(iter(()))) == []
 
 
 @pytest.mark.parametrize("well", [True, False])
@@ -230,8 +229,8 @@ def test_executors_end_at_the_same_time(well: bool) -> None:
         started.wait(20)
         return good(jobs)
 
-    with suppress(KeyboardInterrupt), Engine(start, RunOptions(4)) as engine:
-        assert len(list(engine(jobs(4)))) == 4
+    with suppress(KeyboardInterrupt), Pool(start, RunOptions(4)) as pool:
+        assert len(list(pool(jobs(4)))) == 4
         if not well:
             raise KeyboardInterrupt
     assert not together.broken
@@ -249,8 +248,8 @@ def test_an_error_of_close() -> None:
         executor.close = close  # type: ignore[method-assign]
         return executor
 
-    with pytest.raises(TarkitError, match="it ended badly"), Engine(start, RunOptions(2)) as engine:
-        list(engine(jobs(3)))
+    with pytest.raises(TarkitError, match="it ended badly"), Pool(start, RunOptions(2)) as pool:
+        list(pool(jobs(3)))
 
 
 def test_an_error_of_an_executor() -> None:
@@ -266,15 +265,15 @@ def test_an_error_of_an_executor() -> None:
         made.append(Recorder(work))
         return made[-1]
 
-    with pytest.raises(TarkitError, match="no such program"), Engine(start, RunOptions(2)) as engine:
-        list(engine(jobs(50)))
+    with pytest.raises(TarkitError, match="no such program"), Pool(start, RunOptions(2)) as pool:
+        list(pool(jobs(50)))
     assert all(executor.acts[0] == "cancel" for executor in made)
     assert all(executor.acts[-1] == "close" for executor in made)
 
 
 def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaving the block ends all executors; one that ignores `cancel` is killed."""
-    monkeypatch.setattr(engines, "PATIENCE", 0.2)
+    monkeypatch.setattr(pools, "PATIENCE", 0.2)
     made: list[Recorder] = []
     deaf: list[Recorder] = []
     busy, killed = threading.Event(), threading.Event()
@@ -295,18 +294,17 @@ def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
             executor.acts.append("kill")
             killed.set()
 
-        executor.work, executor.kill = work, kill  # type: ignore[method-assign]
+        executor.task, executor.kill = work, kill  # type: ignore[method-assign]
         made.append(executor)
         return executor
 
-    def leave() -> None:
-        with Engine(start, RunOptions(2)) as engine:
-            next(engine(jobs(50)))
-            busy.wait(20)
-            raise KeyboardInterrupt
+    def some() -> Iterator[Job]:
+        yield from jobs(5)
+        assert busy.wait(20)
+        raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        leave()
+    with pytest.raises(KeyboardInterrupt), Pool(start, RunOptions(2)) as pool:
+        list(pool(some()))
     assert deaf[0].acts == ["cancel", "kill", "close"]
     assert all(executor.acts[0] == "cancel" for executor in made)
     assert all(executor.acts[-1] == "close" for executor in made)
@@ -324,8 +322,8 @@ def test_samples_of_streams() -> None:
     def work(jobs: Sequence[Job]) -> list[Outcome]:
         return [Outcome((job.sample,), log=(job.inputs()[0].read(),)) for job in jobs]  # type: ignore[arg-type]
 
-    with Engine(lambda: Recorder(work), RunOptions(4), batch=3) as engine:
-        for _, outcome in engine(some()):
+    with Pool(lambda: Recorder(work), RunOptions(4), batch=3) as pool:
+        for _, outcome in pool(some()):
             seen.append(outcome.log[0])
     assert seen == [b"%d" % index for index in range(500)]
 
@@ -347,16 +345,16 @@ def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None
         begin(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    slow = Engine(start, RunOptions(8))
+    slow = Pool(start, RunOptions(8))
     with slow:
         assert [job.index for job, _ in slow(jobs(100))] == list(range(100))
     assert len(executors) <= 3
     assert all("close" in executor.acts for executor in executors)
     with (
         pytest.raises(TarkitError, match="cannot start a thread: can't start new thread"),
-        Engine(start, RunOptions(8)) as engine,
+        Pool(start, RunOptions(8)) as pool,
     ):
-        list(engine(jobs(10)))
+        list(pool(jobs(10)))
     assert all("close" in executor.acts for executor in executors)
 
 
@@ -381,7 +379,7 @@ def test_a_signal_while_a_worker_is_added(before: bool, monkeypatch: pytest.Monk
         executors.append(Recorder(work))
         return executors[-1]
 
-    monkeypatch.setattr(engines.threading, "Thread", Thread)
-    with pytest.raises(Interrupted), Engine(start, RunOptions(2)) as engine:
-        list(engine(jobs(10)))
+    monkeypatch.setattr(pools.threading, "Thread", Thread)
+    with pytest.raises(Interrupted), Pool(start, RunOptions(2)) as pool:
+        list(pool(jobs(10)))
     assert [executor.acts for executor in executors] == [["cancel", "close"]] * 2

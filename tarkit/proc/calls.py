@@ -1,0 +1,329 @@
+"""Calls of a Python function: its arguments, the checks of what it returns, and the new samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from tarkit.errors import MissingLibrary, TarkitError, show, spell
+from tarkit.proc import result
+from tarkit.proc.job import BatchFailed, Failure, Job
+from tarkit.proc.loader import FunctionLoader, in_words, kind_of, tail_of, type_with_article
+from tarkit.proc.result import SampleBuilder
+from tarkit.samples.names import FieldDict
+from tarkit.samples.sample import TarSample
+from tarkit.streams.ranges import HeldRange
+from tarkit.tar.reader import Raw
+
+KEY = "__key__"
+
+Encode = Callable[[str, Any], bytes]
+"""Encodes a field and a value that the function returned."""
+Wrapped = tuple[Mapping[str, Any], Encode]
+"""The argument of a function, and what encodes its result."""
+Returned = tuple[str, list[tuple[str, bytes | None]]]
+"""A key, and fields; None: the content is that of the input."""
+Piece = tuple[str, int, bytes, list[tuple[bytes, list[Raw]]]]
+"""The name of an archive, an offset, the bytes from there on, and keys and entries of the samples in them."""
+Sent = tuple[str, int, bytes, bytes, list[Raw]]
+"""The same with the key and the entries of one sample."""
+NewSample = tuple[bytes, list[Raw], bytes] | None
+"""Key, entries and bytes; None: the input sample."""
+
+
+class InvalidResult(Exception):
+    """What the function returned cannot be a sample; the message follows the key: `returned an int`."""
+
+
+class _Call(NamedTuple):
+    """A sample, and what the function gets of it. `plain` are its fields where all are regular files."""
+
+    sent: Sent
+    key: str
+    raw: dict[str, bytes]
+    plain: result.Fields | None
+    argument: Mapping[str, Any]
+    encode: Encode
+
+
+class SampleFunction:
+    """Makes new samples of samples with a function.
+
+    Args:
+        function: takes one sample, or a list of them.
+        builder: makes the new samples.
+        coder: decodes the fields that the function gets and encodes those that it returns.
+        wrap: makes the argument of the function, whose attribute `key` is the key, and what encodes the result in
+            place of the coder; without it the argument is a dict of the fields and `__key__`.
+        exact: refuse values that their fields would hold with a loss.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        builder: SampleBuilder,
+        coder: Any = None,
+        wrap: Callable[[TarSample], Wrapped] | None = None,
+        exact: bool = False,
+    ) -> None:
+        self.function = function
+        self.builder = builder
+        self.coder = coder
+        self.wrap = wrap
+        self.exact = exact
+
+    def one(self, sent: Sent) -> list[NewSample]:
+        """Return what the function makes of one sample.
+
+        Raises:
+            BatchFailed: the sample has no dict of fields, or the result no entries.
+            InvalidResult: the function returned what cannot be a sample.
+            BaseException: whatever the function raises.
+        """
+        call = self._prepared(sent, *_read(sent))
+        return self._new(call, self.function(call.argument))
+
+    def many(self, samples: list[Sent]) -> list[list[NewSample] | Exception]:
+        """Return the same for each sample of a batch: the function gets a list and returns one of the same length.
+
+        An exception is the failure of that sample alone. Raises what the function raises for the whole batch.
+        """
+        read = [_attempt(_read, sent) for sent in samples]
+        calls = [
+            fields if isinstance(fields, BatchFailed) else self._prepared(sent, *fields)
+            for sent, fields in zip(samples, read, strict=True)
+        ]
+        good = [call for call in calls if isinstance(call, _Call)]
+        made = iter(self._batch(good) if good else [])
+        return [next(made) if isinstance(call, _Call) else call for call in calls]
+
+    def _batch(self, calls: list[_Call]) -> list[list[NewSample] | Exception]:
+        returned = self.function([call.argument for call in calls])
+        if isinstance(returned, Mapping) or not _iterable(returned):
+            raise InvalidResult(f"returned {type_with_article(returned)} for a batch, not a list")
+        made: list[list[NewSample] | Exception] = []
+        for item in returned:
+            if len(made) == len(calls):
+                raise InvalidResult(f"returned more items than the batch of {len(calls)} has")
+            made.append(_attempt(self._new, calls[len(made)], item))
+        if len(made) < len(calls):
+            raise InvalidResult(f"returned {len(made)} items for a batch of {len(calls)}")
+        return made
+
+    def _prepared(self, sent: Sent, raw: dict[str, bytes], plain: result.Fields | None) -> _Call:
+        """Return the call for a sample."""
+        key = sent[3].decode("utf-8", "surrogateescape")
+        if self.wrap is not None:
+            argument, encode = self.wrap(_job(sent).sample)
+        elif self.coder is None:
+            return _Call(sent, key, raw, plain, FieldDict({KEY: key, **raw}), _plain)
+        else:
+            from tarkit.media.coding import Coded
+
+            try:
+                coded = Coded(self.coder, raw)
+            except MissingLibrary:
+                raise
+            except TarkitError as error:
+                raise InvalidResult(str(error)) from None
+            argument, encode = FieldDict({KEY: key, **coded.values}), coded.encode
+        return _Call(sent, key, raw, plain, argument, partial(_exact, encode, raw) if self.exact else encode)
+
+    def _new(self, call: _Call, returned: Any) -> list[NewSample]:
+        """Return the new samples for what the function returned for a sample."""
+        made = _made(returned, call.key, call.raw, call.encode, self.wrap is not None)
+        _, start, data, key, entries = call.sent
+        if call.plain is not None and len(made) == 1 and made[0][0] == call.key:
+            try:
+                mtime = self.builder.mtime or 0
+                return [result.build_plain(key, entries, data, start, call.plain, made[0][1], mtime)]
+            except ValueError:
+                pass  # a name that no entry can have: the builder reports it
+        job = _job(call.sent)
+        return [self._built(job, key, fields, number == 0) for number, (key, fields) in enumerate(made)]
+
+    def _built(self, job: Job, key: str, fields: list[tuple[str, bytes | None]], first: bool) -> NewSample:
+        inputs = job.inputs()
+        raw = _raw(key)
+        if first and raw == job.key and len(fields) == len(inputs) and all(data is None for _, data in fields):
+            return None
+        known = {each.field: each for each in inputs}
+        contents = [(name := _raw(field), known[name].read() if data is None else data) for field, data in fields]
+        sample = self.builder(job, raw, contents, first=first)
+        if sample is job.sample:
+            return None
+        return raw, list(map(tuple, sample.entries)), sample.source.read(0, sample.stop)  # type: ignore[arg-type]
+
+
+def load(settings: Mapping[str, Any]) -> SampleFunction:
+    """Load the function, and call `init`, as `tarkit.proc.function.FunctionOptions.settings` has them.
+
+    Raises:
+        TarkitError: one of them cannot be loaded, or `init` raised an exception, which is the cause.
+    """
+    coder = None
+    if settings["decode"]:
+        import json  # noqa: F401 - before the user's directory is searched for modules
+
+        from tarkit.media.coding import Coder
+
+        coder = Coder(settings["pickles"])
+    loader = FunctionLoader()
+    function, init = (loader(each) if isinstance(each, str) else each for each in settings["functions"])
+    if init is not None:
+        try:
+            init()
+        except BaseException as error:
+            raise TarkitError(f"{settings['init_name']} raised {in_words(error)}") from error
+    return SampleFunction(function, SampleBuilder(settings["mtime"]), coder, settings["wrap"], settings["exact"])
+
+
+def each_sample(pieces: list[Piece]) -> Iterator[Sent]:
+    """Yield the samples in pieces one by one."""
+    for name, start, data, samples in pieces:
+        for key, entries in samples:
+            yield name, start, data, key, entries
+
+
+def failure_of(error: BaseException) -> tuple[str, bytes]:
+    """Return the reason and the tail of a failure, for `Failure`."""
+    if isinstance(error, BatchFailed):
+        return error.failure.reason, b""
+    if isinstance(error, InvalidResult):
+        return str(error), b""
+    return f"raised {kind_of(error)}", tail_of(error)
+
+
+def _read(sent: Sent) -> tuple[dict[str, bytes], result.Fields | None]:
+    """Return the fields, also as `plain_fields` has them; raises BatchFailed for a sample that no dict can hold."""
+    _, start, data, key, entries = sent
+    plain = result.plain_fields(key, entries, data, start) if entries else None
+    if plain is not None:
+        fields = dict(plain)
+    else:
+        inputs = _job(sent).inputs()
+        fields = {each.field.decode("utf-8", "surrogateescape"): each.read() for each in inputs}
+        if len(fields) < len(inputs):
+            raise BatchFailed(Failure("has two fields of the same name"))
+    if KEY in fields:
+        raise BatchFailed(Failure(f"has a field named {KEY}, which is reserved for the key"))
+    return fields, plain
+
+
+def _job(sent: Sent) -> Job:
+    name, start, data, key, entries = sent
+    low, high = (entries[0][1], entries[-1][4]) if entries else (start, start)
+    return Job(0, TarSample(key, HeldRange(name, start, data), entries, low, high))
+
+
+def _raw(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function returns, or the failure of the sample that it raises."""
+    try:
+        return function(*arguments)
+    except (BatchFailed, InvalidResult) as error:
+        return error
+
+
+# ---- What the function returned
+
+
+def _exact(encode: Callable[[str, Any], bytes], raw: dict[str, bytes], field: str, value: Any) -> bytes:
+    """Return the bytes of a value for a field; raise TarkitError for a changed one that they hold with a loss."""
+    data = encode(field, value)
+    if not isinstance(value, (bytes, bytearray, memoryview, str)) and data not in raw.values():
+        from tarkit.media.coding import is_lossy
+
+        if is_lossy(field, value):
+            what = f"field {show(field)} would be compressed with a loss, and the loader would decode that"
+            hint = f"a name such as 'png' or 'npy' keeps all; decode={{{field!r}: function}} of the loader changes it"
+            raise TarkitError(what, hint)
+    return data
+
+
+def _made(
+    returned: Any, key: str, raw: dict[str, bytes], encode: Callable[[str, Any], bytes], named: bool
+) -> list[Returned]:
+    """Check what the function returned for one sample, item by item as a generator makes them.
+
+    With `named`, the attribute `key` of a result is its key unless it has an item `__key__`.
+    """
+    if returned is None:
+        return []
+    if isinstance(returned, Mapping):
+        return [_one(returned, key, raw, encode, named)]
+    if not _iterable(returned):
+        raise InvalidResult(f"returned {type_with_article(returned)}, not a dict, several dicts or None")
+    made: dict[str, Returned] = {}
+    for item in returned:
+        if not isinstance(item, Mapping):
+            raise InvalidResult(f"returned {type_with_article(item)} among several, not a dict")
+        one = _one(item, key, raw, encode, named)
+        if made.setdefault(one[0], one) is not one:
+            raise InvalidResult(f"returned two samples with the key {show(one[0])}: set another {KEY} for each")
+    return list(made.values())
+
+
+def _one(
+    item: Mapping[Any, Any], key: str, raw: dict[str, bytes], encode: Callable[[str, Any], bytes], named: bool
+) -> Returned:
+    fields: list[tuple[str, bytes | None]] = []
+    own = getattr(item, "key", None) if named else None
+    if isinstance(own, str):
+        key = own
+    for field, value in item.items():
+        if field == KEY:
+            if type(value) is not str:
+                raise InvalidResult(f"returned {type_with_article(value)} as {KEY}, not a str")
+            key = value
+            continue
+        known = raw.get(field)
+        if value is known and known is not None:
+            fields.append((field, None))
+            continue
+        if known is None:
+            _check_field(field)
+        try:
+            data = encode(field, value)
+        except MissingLibrary:
+            raise
+        except TarkitError as error:
+            raise InvalidResult(f"{error} ({error.hint})" if error.hint else str(error)) from None
+        fields.append((field, None if data is known else data))
+    if not fields:
+        raise InvalidResult("returned a sample without fields; return None for no sample")
+    return key, fields
+
+
+def _check_field(field: Any) -> None:
+    if not isinstance(field, str):
+        raise InvalidResult(f"returned a field whose name is {type_with_article(field)}, not a str")
+    if not field or "/" in field or "\0" in field:
+        raise InvalidResult(f"returned a field with the invalid name {show(field)}")
+    if field.startswith("__") and field.endswith("__"):
+        raise InvalidResult(f"returned a field named {show(field)}; the only such name is {KEY}")
+
+
+def _plain(field: str, value: Any) -> bytes:
+    """Return the bytes of a value that is not to be encoded."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidResult(f"field {show(field)}: {error}") from None
+    what = f"field {show(field)} is {type_with_article(value)}, not bytes or str"
+    raise InvalidResult(
+        what if value is None else f"{what}; {spell('decode')} encodes other values by the name of the field"
+    )
+
+
+def _iterable(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray, memoryview))

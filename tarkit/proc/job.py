@@ -1,0 +1,211 @@
+"""Jobs, one for each sample, and their outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, Self
+
+from tarkit.errors import show, signal_name
+from tarkit.pipeline.run import CommandOutput
+from tarkit.samples.sample import KEYLESS, TarSample, split_name
+from tarkit.streams.source import Source
+from tarkit.tar import block
+from tarkit.tar.reader import Entry
+
+WHOLE = 1 << 20  # bytes; a sample up to this size is read at once
+TAIL = 2000  # bytes of the end of stderr that a failure keeps
+
+
+class Failure(NamedTuple):
+    """Why there is no result for a sample; it is returned, not raised, and `FailurePolicy` decides about it.
+
+    Attributes:
+        reason: for a message, after the key: `ended with status 3`.
+        status: exit status of a program, negative for a signal; None when no program ended.
+        tail: the end of its stderr, or a traceback; at most TAIL bytes.
+        seconds: time of the last attempt.
+        attempts: number of attempts.
+        error: what a function in this process raised.
+        fatal: a process that is not replaced died of it; it is not tried again, as that may cost another process.
+    """
+
+    reason: str
+    status: int | None = None
+    tail: bytes = b""
+    seconds: float = 0.0
+    attempts: int = 1
+    error: Exception | None = None
+    fatal: bool = False
+
+
+class BatchFailed(Exception):
+    """All jobs of a call of `run` failed together; if there are several, the pool runs the halves."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+
+
+class HeldOutput(NamedTuple):
+    """What a command printed, in memory."""
+
+    data: bytes
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return bytes [start, stop), fewer only at the end."""
+        return self.data[start:stop]
+
+
+class Outcome(NamedTuple):
+    """The result of one job: samples in order, perhaps none, or a failure.
+
+    Attributes:
+        samples: the new samples.
+        failure: why there are none.
+        log: output for the user's stderr, in this order.
+        seconds: time that the work took.
+    """
+
+    samples: Sequence[TarSample] = ()
+    failure: Failure | None = None
+    log: Sequence[CommandOutput] = ()
+    seconds: float = 0.0
+
+
+class InputField(NamedTuple):
+    """A field of an input sample. `data` is its content if the sample is small, else None."""
+
+    field: bytes
+    entry: Entry
+    content: Entry  # the entry with the payload: for a hard link, its target
+    source: Source
+    data: bytes | None
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of content."""
+        return self.content.size
+
+    def read(self) -> bytes:
+        """Return the content, whatever its size."""
+        if self.data is not None:
+            return self.data
+        return self.source.read(self.content.data, self.content.data + self.content.size)
+
+    def send(self, sink: Any) -> None:
+        """Write the content to a sink without reading it whole."""
+        if self.data is not None:
+            sink.write(self.data)
+        else:
+            self.source.send(self.content.data, self.content.data + self.content.size, sink)
+
+
+class Job:
+    """One sample to work on.
+
+    The sample can be read from any thread for as long as the job exists.
+
+    Attributes:
+        index: its number among the selected samples, from 0.
+        sample: the sample.
+        passes: it is not worked on, and is its own result.
+    """
+
+    __slots__ = ("_head", "_inputs", "index", "passes", "sample")
+
+    def __init__(self, index: int, sample: TarSample, passes: bool = False) -> None:
+        self.index = index
+        self.sample = sample
+        self.passes = passes
+        self._inputs: list[InputField] | None = None
+        self._head = 0, b""
+
+    @property
+    def key(self) -> bytes:
+        """The key of the sample."""
+        return self.sample.key or b""
+
+    @property
+    def shard(self) -> str:
+        """The name of the input that it came from."""
+        return self.sample.source.name
+
+    def inputs(self) -> list[InputField]:
+        """Return the fields of the sample in order, without the entries that have no key.
+
+        Raises:
+            BatchFailed: an entry has no content: a symbolic link, a device and the like.
+        """
+        if self._inputs is None:
+            self._inputs = list(self._read())
+        return self._inputs
+
+    def piece(self, start: int, stop: int) -> bytes | None:
+        """Return bytes [start, stop) of the sample's source if they were read together with its fields."""
+        first, data = self._head
+        return data[start - first : stop - first] if data and start >= first and stop - first <= len(data) else None
+
+    def _read(self) -> Iterator[InputField]:
+        sample = self.sample
+        entries = sample.entries
+        if not entries:
+            return
+        low, high = min(entry.start for entry in entries), max(entry.stop for entry in entries)
+        if high - low <= WHOLE:
+            self._head = (low, sample.source.read(low, high))
+        skip = len(self.key) + 1
+        by_name: dict[bytes, Entry] = {}
+        for entry in entries:
+            if entry.type in KEYLESS or split_name(entry.name) is None:
+                continue
+            content = by_name.get(entry.link, entry) if entry.type == block.HARD_LINK else entry
+            if content.type not in block.FILES or content.sparse:
+                what = "a sparse file" if content.sparse else _KINDS.get(entry.type, "no regular file")
+                raise BatchFailed(Failure(f"has {show(entry.name)}, {what}, which has no content to work on"))
+            by_name[entry.name] = content
+            data = self.piece(content.data, content.data + content.size)
+            yield InputField(entry.name[skip:], entry, content, sample.source, data)
+
+
+_KINDS = {
+    block.HARD_LINK: "a hard link to what is not in the sample",
+    block.SYMLINK: "a symbolic link",
+    block.CHAR: "a device",
+    block.BLOCK_DEVICE: "a device",
+    block.FIFO: "a FIFO",
+}
+
+
+def status_words(status: int) -> str:
+    """Return how a program ended, for the reason of a Failure: `ended with status 3`, `was ended by SIGKILL`."""
+    return f"ended with status {status}" if status >= 0 else f"was ended by {signal_name(-status)}"
+
+
+Finished = tuple[Job, Outcome]
+
+
+class RunOptions(NamedTuple):
+    """How many workers there are, and what is done with their results.
+
+    Args:
+        parallel: number of workers.
+        retries: further attempts at a job that failed.
+        ordered: results come in the order of the jobs.
+        stops: the first failure ends the run; otherwise it must be found out which of several samples failed.
+    """
+
+    parallel: int = 1
+    retries: int = 0
+    ordered: bool = True
+    stops: bool = True
+
+
+class Runner(Protocol):
+    """Runs jobs: a pool of workers, or what takes its place. Leaving the `with` block ends all that still runs."""
+
+    def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
+        """Yield each job with its outcome."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...

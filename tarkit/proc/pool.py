@@ -1,0 +1,447 @@
+"""Run jobs in parallel: the main thread reads and writes, and N workers have threads of their own.
+
+Results come in the order of the jobs, whatever N is, or as they are ready. The number of jobs under way is bounded:
+while results are not taken nothing is read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
+from typing import Protocol, Self
+
+from tarkit.errors import TarkitError, show
+from tarkit.proc.job import WHOLE, BatchFailed, Finished, Job, Outcome, RunOptions
+
+PENDING = 4  # batches under way, done and not done, for each worker
+MIN_PENDING = 16  # of these, so that a slow one does not stop the other workers at once
+HELD = 32 << 20  # bytes of samples that are under way in memory
+PATIENCE = 2.0  # seconds that workers get to end by themselves
+QUICK, SLOW = 0.05, 0.2  # seconds: if a batch takes less the next are larger, if it takes more they are smaller
+WAIT = 0.2  # seconds; a signal that comes just before a wait does not interrupt it
+
+Outcomes = Sequence[Outcome | None]
+"""Those of some jobs, in order; None for one that a lost worker has not done."""
+Batch = tuple[Sequence[Job], Outcomes]
+"""Jobs that a worker gets together, and outcomes that are known from a worker that was lost."""
+
+
+class Worker(Protocol):
+    """What works on jobs, in a thread of its own; made in the main thread when there is a job for it.
+
+    `work` takes batches from the pool and reports outcomes until there are none; an exception ends the run. `cancel`
+    and `kill` are called from another thread.
+
+    Attributes:
+        lost: whether it can work on no more jobs, and no other takes its place.
+        streams: it takes jobs before those it has are done, perhaps all of them. So the one that has the next result
+            always gets more jobs.
+    """
+
+    @property
+    def lost(self) -> bool: ...
+
+    @property
+    def streams(self) -> bool: ...
+
+    def work(self, pool: Pool) -> None:
+        """Work until there are no more jobs."""
+
+    def cancel(self) -> None:
+        """End the processes, from another thread, and start no more; `work` returns soon after."""
+
+    def kill(self) -> None:
+        """Kill the processes: some time after `cancel`, if `work` has not returned."""
+
+    def close(self) -> None:
+        """End long-lived processes when all is done, in the worker's thread. Raises TarkitError when that fails."""
+
+
+class BatchWorker:
+    """A worker that does one batch after the other, by the method `run` of its class."""
+
+    lost = False
+    streams = False
+
+    def run(self, jobs: Sequence[Job]) -> Outcomes:
+        """Work on some jobs; return one outcome for each, in order, when all are done.
+
+        The failure of one job is an Outcome with `failure`. None is for a job that was not done, or whose result was
+        lost, when the worker is lost.
+
+        Raises:
+            BatchFailed: all fail together: a function refused a batch, or a process died. The halves are run again,
+                until the job that fails is alone.
+        """
+        raise NotImplementedError
+
+    def work(self, pool: Pool) -> None:
+        """Work until there are no more jobs."""
+        while not self.lost and (batch := pool.take(self)) is not None:  # type: ignore[arg-type]
+            jobs, known = batch
+            started = time.monotonic()
+            outcomes = retried(self.run, jobs, pool.retries, lambda: pool.cancelled, known)
+            pool.report_batch(jobs, outcomes, time.monotonic() - started, self.lost)
+            del batch, jobs, known, outcomes
+
+
+class Pool:
+    """Runs jobs through workers, each made by `start` in the main thread when it is first needed.
+
+    Args:
+        start: makes a worker.
+        run: number of workers, order and retries. A job is retried alone.
+        batch: jobs that are submitted together, at most. The number grows from 1 while batches take a short time.
+        batch_bytes: bytes of samples from which on a batch is submitted.
+        exact: submit `batch` jobs together, from the first on.
+        most: how many jobs are under way at most, done and not done; by default only the number of batches is limited.
+
+    Attributes:
+        cancelled: whether the run is given up; workers then return.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Worker],
+        run: RunOptions,
+        batch: int = 1,
+        batch_bytes: int = 1 << 20,
+        exact: bool = False,
+        most: int | None = None,
+    ) -> None:
+        self.start = start
+        self.parallel = run.parallel
+        self.retries = run.retries
+        self.ordered = run.ordered
+        self.batch = batch
+        self.batch_bytes = batch_bytes
+        self.most = most
+        self.cancelled = False
+        self._max_batches = max(MIN_PENDING, PENDING * run.parallel)
+        self._exact = exact
+        self._size = batch if exact else 1
+        self._threads: list[tuple[threading.Thread, Worker]] = []
+        lock = threading.Lock()
+        self._work, self._news = threading.Condition(lock), threading.Condition(lock)  # for workers, for this thread
+        self._queue: deque[Batch] = deque()
+        self._first: dict[Worker, Batch] = {}  # of new workers: so none is started for nothing
+        self._closed = False
+        self._waiting: set[Worker] = set()  # for a batch
+        self._live = 0  # workers whose threads run
+        self._jobs: dict[int, Job] = {}  # by id, in order; not yielded yet
+        self._owners: dict[int, Worker] = {}  # by id of a job that is worked on
+        self._outcomes: dict[int, Outcome] = {}  # by id of a job that is done, and not yielded yet
+        self._held = 0  # bytes of samples of all of them
+        self._error: BaseException | None = None
+        self._death = ""  # what the last worker that was lost died of
+
+    def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
+        """Yield each job with its outcome."""
+        for group in self._groups(jobs):
+            while not self._has_room(len(group)):
+                yield from self._ready()
+            self._submit(group)
+            del group
+            yield from self._ready()
+        with self._work:
+            self._closed = True
+            self._work.notify_all()
+        while self._jobs:
+            self._wait()
+            yield from self._ready()
+        self._join()
+
+    # ---- in the thread that takes the results
+
+    def _groups(self, jobs: Iterator[Job]) -> Iterator[list[Job]]:
+        """Yield the jobs in batches; a job that passes is a batch of its own."""
+        group: list[Job] = []
+        size = 0
+        for job in jobs:
+            if job.passes:
+                if group:
+                    yield group
+                    group, size = [], 0
+                yield [job]
+                continue
+            group.append(job)
+            size += job.sample.size
+            if len(group) >= self._size or size >= self.batch_bytes:
+                yield group
+                group, size = [], 0
+        if group:
+            yield group
+
+    def _has_room(self, more: int) -> bool:
+        """Whether so many more jobs can be submitted; if not, wait a while for results."""
+        with self._work:
+            if not self._is_full(more) or self._starves():
+                return True
+        self._wait()
+        return False
+
+    def _is_full(self, more: int = 0) -> bool:
+        count = len(self._jobs) + more
+        most = min(self.most or count, self._max_batches * self._size)
+        return bool(self._jobs) and (count > most or self._held > HELD)
+
+    def _starves(self) -> bool:
+        """Whether the worker that has the next result waits for more jobs."""
+        return not self._queue and self._owners.get(next(iter(self._jobs), 0)) in self._waiting
+
+    def _submit(self, group: list[Job]) -> None:
+        with self._work:
+            for job in group:
+                self._jobs[id(job)] = job
+                self._held += _weight(job)
+            if group[0].passes:
+                self._outcomes[id(group[0])] = Outcome((group[0].sample,))
+                return
+            batch: Batch = group, [None] * len(group)
+            if len(self._queue) < len(self._waiting) or len(self._threads) == self.parallel:
+                self._queue.append(batch)
+                self._work.notify(self.parallel if self._is_full() else 1)
+                return
+        self._add_worker(batch)
+
+    def _add_worker(self, batch: Batch) -> None:
+        """Start a worker with its first batch."""
+        worker = self.start()
+        self._first[worker] = batch
+        thread = threading.Thread(target=self._run, args=(worker,), daemon=True)
+        self._threads.append((thread, worker))  # from here on `_end` ends it too
+        with self._work:
+            self._live += 1
+        try:
+            thread.start()
+        except RuntimeError as error:  # a limit of the system; with fewer workers it only takes longer
+            self._threads.pop()
+            self._live -= 1
+            self._queue.append(self._first.pop(worker))
+            self.wake()
+            worker.cancel()
+            worker.close()
+            if not self._threads:
+                raise TarkitError(f"cannot start a thread: {error}") from None
+            self.parallel = len(self._threads)
+
+    def _wait(self) -> None:
+        """Wait a while until a result is ready, or a worker waits for jobs."""
+        with self._work:
+            if self._error is None and not self._is_ready() and (self._live or not self._queue):
+                self._news.wait(WAIT)
+            if self._error is not None:
+                raise self._error
+            if self._live or not self._queue or self._is_ready():
+                return
+            if len(self._threads) == self.parallel:
+                words = f"samples are left, but all worker processes have died: {self.parallel}"
+                raise TarkitError(words, f"the last one at {self._death}" if self._death else None)
+            batch = self._queue.popleft()
+        self._add_worker(batch)
+
+    def _is_ready(self) -> bool:
+        return next(iter(self._jobs), None) in self._outcomes if self.ordered else bool(self._outcomes)
+
+    def _ready(self) -> Iterator[Finished]:
+        """Yield the results whose turn it is."""
+        while self._is_ready():
+            yield self._pop()  # without a reference here, so that its memory can be freed
+
+    def _pop(self) -> Finished:
+        with self._work:
+            key = next(iter(self._jobs if self.ordered else self._outcomes))
+            job = self._jobs.pop(key)
+            self._held -= _weight(job)
+            return job, self._outcomes.pop(key)
+
+    # ---- in the threads of workers
+
+    def take(self, worker: Worker, stopped: Callable[[], bool] = lambda: False) -> Batch | None:
+        """Wait for a batch; return None when there are no more, or `stopped` says so after a `wake`."""
+        with self._work:
+            self._waiting.add(worker)
+            try:
+                while not (self.cancelled or stopped() or self._is_over(worker)):
+                    if worker in self._first or (self._queue and self._may_take(worker)):
+                        batch = self._first.pop(worker, None) or self._queue.popleft()
+                        self._owners.update((id(job), worker) for job in batch[0])
+                        return batch
+                    self._news.notify()
+                    self._work.wait()
+                return None
+            finally:
+                self._waiting.discard(worker)
+
+    def _is_over(self, worker: Worker) -> bool:
+        if worker in self._first or self._queue or not self._closed:
+            return False
+        return worker.streams or len(self._jobs) == len(self._outcomes)
+
+    def _may_take(self, worker: Worker) -> bool:
+        return not worker.streams or not self._is_full() or self._owners.get(next(iter(self._jobs))) in (worker, None)
+
+    def wake(self) -> None:
+        """Have waiting workers check again whether they are stopped."""
+        with self._work:
+            self._work.notify_all()
+
+    def is_drained(self) -> bool:
+        """Whether all jobs were taken and no more will come."""
+        with self._work:
+            return self._closed and not self._queue
+
+    def give_back(self, jobs: Sequence[Job]) -> None:
+        """Put jobs that were taken, and not begun, in front of the others."""
+        if not jobs:
+            return
+        with self._work:
+            for job in jobs:
+                del self._owners[id(job)]
+            self._queue.appendleft((jobs, [None] * len(jobs)))
+            self._work.notify_all()
+
+    def report(self, job: Job, outcome: Outcome) -> None:
+        """Report what became of a job."""
+        with self._work:
+            self._set(job, outcome)
+
+    def report_batch(self, jobs: Sequence[Job], outcomes: Outcomes, seconds: float, lost: bool) -> None:
+        """Report the outcomes of a batch; another worker does what one that is lost has left."""
+        with self._work:
+            if not self._exact:
+                self._size = min(2 * self._size, self.batch) if seconds < QUICK else self._size
+                self._size = max(self._size // 2, 1) if seconds > SLOW else self._size
+            if lost:
+                for job, outcome in zip(jobs, outcomes, strict=True):
+                    if outcome is not None and outcome.failure is not None and outcome.failure.fatal:
+                        self._death = f"{show(job.key)}: {outcome.failure.reason}"
+                others = self._live > 1 or len(self._threads) < self.parallel
+                again = [outcome is None or (others and _repeats(outcome, self.retries)) for outcome in outcomes]
+                if any(again):
+                    self._queue.appendleft((list(compress(jobs, again)), list(compress(outcomes, again))))
+                    self._work.notify_all()
+            else:
+                again = [False] * len(jobs)
+            for job, outcome, other in zip(jobs, outcomes, again, strict=True):
+                if outcome is not None and not other:
+                    self._set(job, outcome)
+
+    def _set(self, job: Job, outcome: Outcome) -> None:
+        self._owners.pop(id(job), None)
+        self._outcomes[id(job)] = outcome
+        self._news.notify()
+        if self._closed and len(self._jobs) == len(self._outcomes):
+            self._work.notify_all()
+
+    def _run(self, worker: Worker) -> None:
+        try:
+            worker.work(self)
+        except BaseException as error:
+            self._fail(error)
+            with self._work:
+                while not self.cancelled:
+                    self._work.wait()
+        try:
+            worker.close()
+        except BaseException as error:
+            self._fail(error)
+        with self._work:
+            self._live -= 1
+            self._news.notify()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._work:
+            self._error = self._error or error
+            self._news.notify()
+
+    # ---- the end
+
+    def _join(self) -> None:
+        """Wait for the workers when all is done. Each thread closes its worker, so that all end at the same time."""
+        for thread, _ in self._threads:
+            while self._error is None and thread.is_alive():
+                thread.join(WAIT)
+        if self._error is not None:
+            raise self._error
+        self._threads = []
+
+    def _end(self) -> None:
+        """End all workers, with force if need be."""
+        with self._work:
+            self.cancelled = True
+        for act in ("cancel", "kill"):
+            for _, worker in self._threads:
+                getattr(worker, act)()
+            self.wake()
+            limit = time.monotonic() + PATIENCE
+            for thread, worker in self._threads:
+                if thread.ident:
+                    thread.join(max(0.0, limit - time.monotonic()))
+                elif act == "cancel":  # its thread was never started
+                    worker.close()
+            self._threads = [each for each in self._threads if each[0].is_alive()]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end()
+
+
+def _weight(job: Job) -> int:
+    """Return how many bytes of memory the sample may take."""
+    return min(job.sample.size, WHOLE)
+
+
+_Run = Callable[[Sequence[Job]], Sequence[Outcome | None]]
+
+
+def retried(
+    run: _Run,
+    jobs: Sequence[Job],
+    retries: int,
+    cancelled: Callable[[], bool] = lambda: False,
+    known: Outcomes = (),
+) -> list[Outcome | None]:
+    """Return the outcomes of jobs, None for one that a lost executor has not done.
+
+    Jobs that fail together are run again by halves, one that fails alone by itself. `known` are the outcomes of the
+    jobs at executors that were lost.
+    """
+    outcomes = list(known) or [None] * len(jobs)
+    todo = [index for index, outcome in enumerate(outcomes) if outcome is None]
+    for index, outcome in zip(todo, _halved(run, [jobs[index] for index in todo], cancelled), strict=True):
+        outcomes[index] = outcome
+    return [_retried(run, job, outcome, retries, cancelled) for job, outcome in zip(jobs, outcomes, strict=True)]
+
+
+def _halved(run: _Run, jobs: Sequence[Job], cancelled: Callable[[], bool]) -> Outcomes:
+    try:
+        return run(jobs) if jobs else []
+    except BatchFailed as error:
+        if len(jobs) > 1 and not cancelled() and not error.failure.fatal:
+            half = len(jobs) // 2
+            return [*_halved(run, jobs[:half], cancelled), *_halved(run, jobs[half:], cancelled)]
+        return [Outcome(failure=error.failure, seconds=error.failure.seconds) for _ in jobs]
+
+
+def _repeats(outcome: Outcome | None, retries: int) -> bool:
+    """Whether a job has failed and is to be tried again."""
+    failure = outcome.failure if outcome is not None else None
+    return failure is not None and not failure.fatal and failure.attempts <= retries
+
+
+def _retried(
+    run: _Run, job: Job, outcome: Outcome | None, retries: int, cancelled: Callable[[], bool]
+) -> Outcome | None:
+    while outcome is not None and outcome.failure is not None and _repeats(outcome, retries) and not cancelled():
+        [again] = _halved(run, [job], cancelled)
+        if again is None:
+            break
+        failure = again.failure and again.failure._replace(attempts=outcome.failure.attempts + 1)
+        outcome = again._replace(failure=failure, log=[*outcome.log, *again.log])
+    return outcome
