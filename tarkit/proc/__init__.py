@@ -4,13 +4,12 @@ The path of one sample:
 
     samples                 TarSample, from a reader
       | run.number_jobs     numbers it and keeps its bytes readable from any thread
-    Job
-      | runner              one of
-      |   engine.Engine         N threads, each with an executor that blocks until its jobs are done:
-      |     shell.CommandExecutor     writes the fields to files (`workdir`), runs the command, collects the files
-      |     function.FunctionExecutor sends the sample to a worker process (`function_process`, and `child` in it)
-      |   direct.DirectRunner       calls a Python function in this process
-      |   worker.WorkerPool         N long-lived programs that read and write tar streams (`session`)
+    job.Job
+      | runner              `pool.Pool` with N workers, each in a thread of its own:
+      |     shell.CommandWorker      writes the fields to files (`workdir`), runs the command, collects the files
+      |     function.FunctionWorker  sends the sample to a process (`function_process`; `child` and `calls` in it)
+      |     worker.ProgramWorker     long-lived programs that read and write tar streams (`session`)
+      |                     or `function.DirectRunner`, which calls a Python function in this process
     Job, Outcome            new samples (`result`: unchanged entries keep their headers) or a Failure
       | run.SampleRun       hands on logs, applies `policy` to failures, checks new keys
     samples                 for the output
