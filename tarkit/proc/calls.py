@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 from tarkit.errors import MissingLibrary, TarkitError, show, spell
 from tarkit.proc import result
 from tarkit.proc.job import BatchFailed, Failure, Job
-from tarkit.proc.loader import FunctionLoader, in_words, kind_of, tail_of, type_with_article
+from tarkit.proc.loader import FunctionLoader, in_words, kind_of, split_spec, tail_of, type_with_article
 from tarkit.proc.result import SampleBuilder
 from tarkit.samples.names import FieldDict
 from tarkit.samples.sample import TarSample
@@ -30,6 +31,82 @@ Sent = tuple[str, int, bytes, bytes, list[Raw]]
 """The same with the key and the entries of one sample."""
 NewSample = tuple[bytes, list[Raw], bytes] | None
 """Key, entries and bytes; None: the input sample."""
+
+
+@dataclass(frozen=True)
+class FunctionOptions:
+    """The function that is called for samples, and how.
+
+    Args:
+        function: a callable, or MODULE:FUNCTION or FILE.py:FUNCTION.
+        init: is called once in each process, before the function; of the same forms.
+        decode: decode the fields and encode the results by the names of fields.
+        pickles: decode pickles too.
+        batches: the function takes and returns lists.
+        timeout: seconds for one call.
+        tmpdir: the directory of temporary files.
+        mtime: time of new entries, in seconds since 1970.
+        tell: called with lines for the user.
+        wrap: makes the argument of a callable from a sample, and what encodes a field and a value that it returns;
+            without it the argument is a dict of fields and `__key__`, and bytes and str are taken.
+        exact: refuse values that their fields would hold with a loss.
+
+    Raises:
+        TarkitError: `function` or `init` is a name of another form.
+    """
+
+    function: str | Callable[..., Any]
+    init: str | Callable[[], Any] | None = None
+    decode: bool = False
+    pickles: bool = False
+    batches: bool = False
+    timeout: float | None = None
+    tmpdir: str | None = None
+    mtime: int | None = 0
+    tell: Callable[[str], None] = lambda line: None
+    wrap: Callable[[TarSample], Wrapped] | None = None
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        for spec in (self.function, self.init):
+            try:
+                if isinstance(spec, str):
+                    split_spec(spec)
+            except ValueError:
+                raise TarkitError(
+                    f"{show(str(spec))} is not the name of a function",
+                    "names are package.module:function or file.py:function",
+                ) from None
+
+    @property
+    def named(self) -> bool:
+        """Whether the function is found by its name, in a new interpreter."""
+        return isinstance(self.function, str)
+
+    @property
+    def name(self) -> str:
+        """What messages call the function."""
+        return name_of(self.function)
+
+    @property
+    def label(self) -> str:
+        """What messages call the step that runs the function."""
+        return f"--map {self.name}" if self.named else f"map({self.name})"
+
+    @property
+    def where(self) -> str:
+        """What messages call the option or the method for the function."""
+        return self.label.partition(" ")[0]
+
+    @property
+    def portable(self) -> dict[str, Any]:
+        """The arguments that a new interpreter needs, where the function is found by its name."""
+        return {name: getattr(self, name) for name in ("function", "init", "decode", "pickles", "batches", "mtime")}
+
+
+def name_of(function: object) -> str:
+    """Return what messages call a function that is named or given."""
+    return function if isinstance(function, str) else str(getattr(function, "__qualname__", type(function).__name__))
 
 
 class InvalidResult(Exception):
@@ -156,27 +233,28 @@ class SampleFunction:
         return raw, list(map(tuple, sample.entries)), sample.source.read(0, sample.stop)  # type: ignore[arg-type]
 
 
-def load(settings: Mapping[str, Any]) -> SampleFunction:
-    """Load the function, and call `init`, as `tarkit.proc.function.FunctionOptions.settings` has them.
+def load(options: FunctionOptions) -> SampleFunction:
+    """Load the function, and call `init`.
 
     Raises:
         TarkitError: one of them cannot be loaded, or `init` raised an exception, which is the cause.
     """
     coder = None
-    if settings["decode"]:
+    if options.decode:
         import json  # noqa: F401 - before the user's directory is searched for modules
 
         from tarkit.media.coding import Coder
 
-        coder = Coder(settings["pickles"])
+        coder = Coder(options.pickles)
     loader = FunctionLoader()
-    function, init = (loader(each) if isinstance(each, str) else each for each in settings["functions"])
+    function, init = (loader(each) if isinstance(each, str) else each for each in (options.function, options.init))
+    assert function is not None
     if init is not None:
         try:
             init()
         except BaseException as error:
-            raise TarkitError(f"{settings['init_name']} raised {in_words(error)}") from error
-    return SampleFunction(function, SampleBuilder(settings["mtime"]), coder, settings["wrap"], settings["exact"])
+            raise TarkitError(f"{name_of(options.init)} raised {in_words(error)}") from error
+    return SampleFunction(function, SampleBuilder(options.mtime), coder, options.wrap, options.exact)
 
 
 def each_sample(pieces: list[Piece]) -> Iterator[Sent]:

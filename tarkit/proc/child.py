@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from marshal import dumps, loads
 from mmap import mmap
 from struct import Struct
@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from tarkit import errors
 from tarkit.errors import MissingLibrary, TarkitError
-from tarkit.proc.calls import NewSample, SampleFunction, Sent, each_sample, failure_of, load
+from tarkit.proc.calls import FunctionOptions, NewSample, SampleFunction, Sent, each_sample, failure_of, load
 from tarkit.proc.loader import tail_of
 
 PLACE = Struct("<qd")  # index of the current sample in its list, and when it was begun, as `monotonic` has it
@@ -185,19 +185,22 @@ class ChildLoop:
                     self.channel.send([(None, ("returned a field of 2 GiB or more", b""), output, seconds)])
 
 
-def serve(channel: Channel, settings: Mapping[str, Any]) -> None:
-    """Load the function, report that, and work on samples until the channel is closed."""
-    place = mmap(settings["place"], PLACE.size)
-    os.close(settings["place"])
+def serve(channel: Channel, options: FunctionOptions, place: int) -> None:
+    """Load the function, report that, and work on samples until the channel is closed.
+
+    `place` is the descriptor of the memory in which this process says where it is.
+    """
+    memory = mmap(place, PLACE.size)
+    os.close(place)
     output = CapturedOutput()
     try:
-        function = load(settings)
+        function = load(options)
     except TarkitError as error:
         channel.send((str(error), error.hint, tail_of(error.__cause__) if error.__cause__ else b"", output.take()))
         return
     channel.send((None, None, b"", output.take()))
     try:
-        ChildLoop(channel, output, function, place).run(settings["batches"])
+        ChildLoop(channel, output, function, memory).run(options.batches)
     except MissingLibrary as error:
         channel.send({"error": str(error), "hint": error.hint})
     except BrokenPipeError:
@@ -220,18 +223,18 @@ def main() -> None:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(line_buffering=True)
-    settings = channel.receive()
-    errors.command_line = settings["command_line"]
-    serve(channel, settings)
+    options, place, errors.command_line = channel.receive()
+    serve(channel, FunctionOptions(**options), place)
 
 
-def main_of_fork(settings: Mapping[str, Any], fds: tuple[int, int, int], close: Iterable[Any]) -> NoReturn:
+def main_of_fork(options: FunctionOptions, place: int, fds: tuple[int, int, int], close: Iterable[Any]) -> NoReturn:
     """Run in a copy of the parent, and end the process.
 
     Nothing of the parent is cleaned up here: its files, commands and directories stay the parent's.
 
     Args:
-        settings: the settings; functions are callables.
+        options: the function.
+        place: as for `serve`.
         fds: the descriptors that become stdin, stdout and stderr.
         close: files of the parent that would keep pipes of other workers open.
     """
@@ -262,7 +265,7 @@ def main_of_fork(settings: Mapping[str, Any], fds: tuple[int, int, int], close: 
         sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", 1, errors="backslashreplace", closefd=False)
         sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)
         faulthandler.enable(2)
-        serve(channel, settings)
+        serve(channel, options, place)
         status = 0
     except BaseException:
         os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))

@@ -18,14 +18,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
-from tarkit import errors
-from tarkit.errors import MissingLibrary, TarkitError, show
-from tarkit.proc.calls import NewSample, Piece, SampleFunction, Wrapped, each_sample, failure_of, load
+from tarkit.errors import MissingLibrary, TarkitError
+from tarkit.proc.calls import FunctionOptions, NewSample, Piece, SampleFunction, each_sample, failure_of, load
 from tarkit.proc.child import IDLE, WHOLE, Result
 from tarkit.proc.function_process import FunctionProcess
 from tarkit.proc.job import (
@@ -40,7 +38,6 @@ from tarkit.proc.job import (
     RunOptions,
     status_words,
 )
-from tarkit.proc.loader import split_spec
 from tarkit.proc.pool import BatchWorker, Pool, retried
 from tarkit.proc.result import sample_of
 from tarkit.samples.sample import TarSample
@@ -53,96 +50,6 @@ TOGETHER_BYTES = 1 << 20  # bytes of samples that are read at a time
 TOGETHER = 256  # samples that are sent at a time, when the function takes one
 LARGEST = 1 << 31  # bytes that `marshal` does not take in one piece
 MAX_DEATHS = 3  # processes that may end one after the other before they have begun a sample
-
-
-@dataclass(frozen=True)
-class FunctionOptions:
-    """The function that is called for samples, and how.
-
-    Args:
-        function: a callable, or MODULE:FUNCTION or FILE.py:FUNCTION.
-        init: is called once in each process, before the function; of the same forms.
-        decode: decode the fields and encode the results by the names of fields.
-        pickles: decode pickles too.
-        batches: the function takes and returns lists.
-        timeout: seconds for one call.
-        tmpdir: the directory of temporary files.
-        mtime: time of new entries, in seconds since 1970.
-        tell: called with lines for the user.
-        wrap: makes the argument of a callable from a sample, and what encodes a field and a value that it returns;
-            without it the argument is a dict of fields and `__key__`, and bytes and str are taken.
-        exact: refuse values that their fields would hold with a loss.
-
-    Raises:
-        TarkitError: `function` or `init` is a name of another form.
-    """
-
-    function: str | Callable[..., Any]
-    init: str | Callable[[], Any] | None = None
-    decode: bool = False
-    pickles: bool = False
-    batches: bool = False
-    timeout: float | None = None
-    tmpdir: str | None = None
-    mtime: int | None = 0
-    tell: Callable[[str], None] = lambda line: None
-    wrap: Callable[[TarSample], Wrapped] | None = None
-    exact: bool = False
-
-    def __post_init__(self) -> None:
-        for spec in (self.function, self.init):
-            try:
-                if isinstance(spec, str):
-                    split_spec(spec)
-            except ValueError:
-                raise TarkitError(
-                    f"{show(str(spec))} is not the name of a function",
-                    "names are package.module:function or file.py:function",
-                ) from None
-
-    @property
-    def named(self) -> bool:
-        """Whether the function is found by its name, in a new interpreter."""
-        return isinstance(self.function, str)
-
-    @property
-    def name(self) -> str:
-        """What messages call the function."""
-        return _name_of(self.function)
-
-    @property
-    def label(self) -> str:
-        """What messages call the step that runs the function."""
-        return f"--map {self.name}" if self.named else f"map({self.name})"
-
-    @property
-    def where(self) -> str:
-        """What messages call the option or the method for the function."""
-        return self.label.partition(" ")[0]
-
-    def settings(self, place: int) -> dict[str, Any]:
-        """Return what `child.load` and `child.serve` are called with.
-
-        Args:
-            place: the descriptor of the memory in which the process says where it is; -1 in this process.
-        """
-        return {
-            "functions": (self.function, self.init),
-            "init_name": _name_of(self.init),
-            "decode": self.decode,
-            "pickles": self.pickles,
-            "batches": self.batches,
-            "mtime": self.mtime,
-            "wrap": self.wrap,
-            "exact": self.exact,
-            "place": place,
-            "command_line": errors.command_line,
-        }
-
-
-def _name_of(function: object) -> str:
-    """Return what messages call a function that is named or given."""
-    return function if isinstance(function, str) else str(getattr(function, "__qualname__", type(function).__name__))
 
 
 @contextmanager
@@ -407,7 +314,7 @@ class DirectRunner:
     def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
         """Yield each job with its outcome."""
         try:
-            self._function = load(self.options.settings(-1))
+            self._function = load(self.options)
         except TarkitError as error:
             raise TarkitError(f"{self.options.label}: {error}", error.hint) from error.__cause__
         group: list[Job] = []

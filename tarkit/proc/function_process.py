@@ -9,20 +9,19 @@ import os
 import select
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from mmap import mmap
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from weakref import WeakSet
 
+from tarkit import errors
+from tarkit.proc.calls import FunctionOptions
 from tarkit.proc.child import IDLE, PLACE, PRINTED, Channel, main_of_fork
 from tarkit.streams.command import PIPE
 from tarkit.streams.copy import widen
 from tarkit.streams.process import ForkedChild, Program
 from tarkit.streams.tempfile import TemporaryFile
-
-if TYPE_CHECKING:
-    from tarkit.proc.function import FunctionOptions
 
 PATIENCE = 10.0  # seconds that a process gets to end, with threads and handlers of the user's, when all is done
 _POLL = 0.05  # seconds between two checks where the system has no pidfd
@@ -41,7 +40,9 @@ class ForkedProcess(ForkedChild):
 
     running: ClassVar[WeakSet[ForkedProcess]] = WeakSet()
 
-    def __init__(self, settings: Mapping[str, Any], words: Sequence[str], *, stderr: int, **ignored: Any) -> None:
+    def __init__(
+        self, options: FunctionOptions, place: int, words: Sequence[str], *, stderr: int, **ignored: Any
+    ) -> None:
         child_in, stdin = os.pipe()
         stdout, child_out = os.pipe()
         self.stdin, self.stdout = open(stdin, "wb", 0), open(stdout, "rb", 0)
@@ -50,7 +51,7 @@ class ForkedProcess(ForkedChild):
             pid = os.fork()
             if pid == 0:
                 files = [file for each in ForkedProcess.running for file in (each.stdin, each.stdout)]
-                main_of_fork(settings, (child_in, child_out, stderr), files)
+                main_of_fork(options, place, (child_in, child_out, stderr), files)
         except OSError:
             self.stdin.close()
             self.stdout.close()
@@ -81,7 +82,6 @@ class FunctionProcess:
         os.ftruncate(shared.fd, PLACE.size)
         self.place = mmap(shared.fd, PLACE.size)
         PLACE.pack_into(self.place, 0, IDLE, 0.0)
-        settings = options.settings(shared.fd)
         # -P: tarkit is imported before what is in the current directory; -B: nothing is written beside the user's
         # files. Sets of strings have the same order in every process and in every run.
         python = (sys.executable, "-P", "-B", "-X", "faulthandler", "-c", _START.format(root=_ROOT))
@@ -91,7 +91,7 @@ class FunctionProcess:
             stdout=PIPE,
             stderr=output.fd,
             pass_fds=(shared.fd,),
-            popen=None if options.named else partial(ForkedProcess, settings),
+            popen=None if options.named else partial(ForkedProcess, options, shared.fd),
         )
         process = self.program.process
         assert process.stdin is not None
@@ -107,7 +107,7 @@ class FunctionProcess:
         self._channel = Channel(stdout, stdin, self._wait)
         if options.named:
             try:
-                self.send(settings)
+                self.send((options.portable, shared.fd, errors.command_line))
             except EOFError:
                 pass  # its output is read later
 

@@ -252,7 +252,8 @@ class CallFunction(SampleWork):
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that calls the function."""
-        from tarkit.proc.function import FunctionOptions, function_runner
+        from tarkit.proc.calls import FunctionOptions
+        from tarkit.proc.function import function_runner
 
         plain = self.decode or isinstance(self.function, str)
         options = FunctionOptions(

@@ -29,7 +29,7 @@ Batch = tuple[Sequence[Job], Outcomes]
 """Jobs that a worker gets together, and outcomes that are known from a worker that was lost."""
 
 
-class Worker(Protocol):
+class JobWorker(Protocol):
     """What works on jobs, in a thread of its own; made in the main thread when there is a job for it.
 
     `work` takes batches from the pool and reports outcomes until there are none; an exception ends the run. `cancel`
@@ -105,7 +105,7 @@ class Pool:
 
     def __init__(
         self,
-        start: Callable[[], Worker],
+        start: Callable[[], JobWorker],
         run: RunOptions,
         batch: int = 1,
         batch_bytes: int = 1 << 20,
@@ -123,16 +123,16 @@ class Pool:
         self._max_batches = max(MIN_PENDING, PENDING * run.parallel)
         self._exact = exact
         self._size = batch if exact else 1
-        self._threads: list[tuple[threading.Thread, Worker]] = []
+        self._threads: list[tuple[threading.Thread, JobWorker]] = []
         lock = threading.Lock()
         self._work, self._news = threading.Condition(lock), threading.Condition(lock)  # for workers, for this thread
         self._queue: deque[Batch] = deque()
-        self._first: dict[Worker, Batch] = {}  # of new workers: so none is started for nothing
+        self._first: dict[JobWorker, Batch] = {}  # of new workers: so none is started for nothing
         self._closed = False
-        self._waiting: set[Worker] = set()  # for a batch
+        self._waiting: set[JobWorker] = set()  # for a batch
         self._live = 0  # workers whose threads run
         self._jobs: dict[int, Job] = {}  # by id, in order; not yielded yet
-        self._owners: dict[int, Worker] = {}  # by id of a job that is worked on
+        self._owners: dict[int, JobWorker] = {}  # by id of a job that is worked on
         self._outcomes: dict[int, Outcome] = {}  # by id of a job that is done, and not yielded yet
         self._held = 0  # bytes of samples of all of them
         self._error: BaseException | None = None
@@ -260,7 +260,7 @@ class Pool:
 
     # ---- in the threads of workers
 
-    def take(self, worker: Worker, stopped: Callable[[], bool] = lambda: False) -> Batch | None:
+    def take(self, worker: JobWorker, stopped: Callable[[], bool] = lambda: False) -> Batch | None:
         """Wait for a batch; return None when there are no more, or `stopped` says so after a `wake`."""
         with self._work:
             self._waiting.add(worker)
@@ -276,12 +276,12 @@ class Pool:
             finally:
                 self._waiting.discard(worker)
 
-    def _is_over(self, worker: Worker) -> bool:
+    def _is_over(self, worker: JobWorker) -> bool:
         if worker in self._first or self._queue or not self._closed:
             return False
         return worker.streams or len(self._jobs) == len(self._outcomes)
 
-    def _may_take(self, worker: Worker) -> bool:
+    def _may_take(self, worker: JobWorker) -> bool:
         return not worker.streams or not self._is_full() or self._owners.get(next(iter(self._jobs))) in (worker, None)
 
     def wake(self) -> None:
@@ -337,7 +337,7 @@ class Pool:
         if self._closed and len(self._jobs) == len(self._outcomes):
             self._work.notify_all()
 
-    def _run(self, worker: Worker) -> None:
+    def _run(self, worker: JobWorker) -> None:
         try:
             worker.work(self)
         except BaseException as error:

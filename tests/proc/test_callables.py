@@ -18,7 +18,8 @@ import pytest
 
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
-from tarkit.proc.function import FunctionOptions, FunctionWorker, FunctionWorkers, function_runner
+from tarkit.proc.calls import FunctionOptions
+from tarkit.proc.function import FunctionWorker, FunctionWorkers, function_runner
 from tarkit.proc.function_process import ForkedProcess
 from tarkit.proc.job import Runner, RunOptions
 from tarkit.proc.policy import ErrorLimit, FailurePolicy
@@ -488,7 +489,7 @@ PARENT = """
 import os, signal, sys
 from tarkit.problems import Policy
 from tarkit.proc.job import RunOptions
-from tarkit.proc.function import FunctionOptions
+from tarkit.proc.calls import FunctionOptions
 from tarkit.proc.function import function_runner
 from tarkit.proc.function_process import ForkedProcess
 from tarkit.proc.policy import FailurePolicy

@@ -19,7 +19,8 @@ from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.proc import function as executors
 from tarkit.proc import function_process, result
-from tarkit.proc.function import FunctionOptions, FunctionWorker, FunctionWorkers
+from tarkit.proc.calls import FunctionOptions
+from tarkit.proc.function import FunctionWorker, FunctionWorkers
 from tarkit.proc.job import BatchFailed, Job, Outcome
 from tarkit.proc.result import SampleBuilder
 from tarkit.samples.reader import SampleReader
