@@ -38,7 +38,6 @@ Item = TypeVar("Item")
 
 BUFFER = 1 << 16  # bytes
 ROOM = 1 << 12  # bytes reserved in the file, enough to report a full disk
-_NEXT, _ITEM, _FAILED = range(3)  # marks: before each job and at the end, before an item, before an error
 
 
 def run(
@@ -82,47 +81,52 @@ def _end_with_parent() -> None:
 
 
 def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: TemporaryFile, parent: int) -> None:
-    """Write the results and their marks to the file; if the disk is full, write that error instead."""
+    """Write pairs (whether it is an error, item or error) to the file, and None after each job.
+
+    If the disk is full, that error alone is written.
+    """
     try:
         with os.fdopen(os.dup(file.fd), "wb", BUFFER) as stream:
             for job in jobs:
                 if os.getppid() != parent:
                     raise SystemExit(1)
-                stream.write(bytes([_NEXT]))
                 with closing(_marked(work, job)) as marked:  # after a signal too, so that work is given up in order
-                    for mark, item in marked:
-                        stream.write(bytes([mark]))
-                        pickle.dump(item, stream, pickle.HIGHEST_PROTOCOL)
-                        if mark == _FAILED:
+                    for failed, item in marked:
+                        pickle.dump((failed, item), stream, pickle.HIGHEST_PROTOCOL)
+                        if failed:
                             return
-            stream.write(bytes([_NEXT]))
+                pickle.dump(None, stream)
     except OSError as error:
         error.filename = file.name
         os.ftruncate(file.fd, ROOM)
-        os.pwrite(file.fd, bytes([_NEXT, _FAILED]) + pickle.dumps(error), 0)
+        os.pwrite(file.fd, pickle.dumps((True, error)), 0)
 
 
-def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Generator[tuple[int, Item | Exception]]:
-    """Yield the items of a job with their marks, and the error that ends it, if any."""
+def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Generator[tuple[bool, Item | Exception]]:
+    """Yield the items of a job, and the error that ends it, if any; each with whether it is an error."""
     items = work(job)
     try:
         for item in items:
-            yield _ITEM, item
+            yield False, item
     except GeneratorExit:
         if isinstance(items, Generator):
             items.close()
         raise
     except (TarkitError, OSError) as error:
-        yield _FAILED, error
+        yield True, error
 
 
 def results(stream: IO[bytes]) -> Iterator[Any]:
-    """Yield the results of one job; the stream is after the mark before them."""
-    while (mark := stream.read(1)) != bytes([_NEXT]):
-        if not mark or mark[0] > _FAILED:
-            raise TarkitError("a worker process exited before it had finished")
-        item = pickle.load(stream)
-        if mark == bytes([_FAILED]):
+    """Yield the results of one job; raise its error."""
+    while True:
+        try:
+            entry = pickle.load(stream)
+        except (EOFError, pickle.UnpicklingError):
+            raise TarkitError("a worker process exited before it had finished") from None
+        if entry is None:
+            return
+        failed, item = entry
+        if failed:
             raise item
         yield item
 
@@ -170,7 +174,6 @@ class ForkedWorker(NamedTuple, Generic[Job]):
             raise _ended(self.process.exitcode)
         with os.fdopen(os.dup(self.file.fd), "rb", BUFFER) as stream:
             stream.seek(0)
-            stream.read(1)
             for _ in self.jobs:
                 yield results(stream)
 

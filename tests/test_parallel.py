@@ -374,7 +374,7 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()
     assert os.fstat(file.fd).st_blocks == blocks
     with os.fdopen(os.dup(file.fd), "rb") as stream:
-        stream.seek(1)
+        stream.seek(0)
         with pytest.raises(OSError, match="No space left on device: 'temporary space in "):
             list(parallel.results(stream))
 

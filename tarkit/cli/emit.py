@@ -79,8 +79,8 @@ def _names(word: str) -> list[str]:
 def emit(
     ctx: click.Context,
     given: JobOptions,
-    inputs: ValueWords,
     before: Sequence[str],
+    inputs: ValueWords,
     after: Sequence[str],
     jobs: Iterable[ValueJob],
 ) -> None:
@@ -89,9 +89,9 @@ def emit(
     Args:
         ctx: the context of the command.
         given: the options of the run.
+        before, after: the words of the command line around those of the inputs; without the options that all commands
+            and all runs of jobs have.
         inputs: what names the values.
-        before, after: the words of the command line before and after those; without the options that all commands and
-            all runs of jobs have.
         jobs: the jobs.
     """
     assert given.emit is not None

@@ -131,8 +131,8 @@ class _Mapping:
 
         texts = [_input_word(location) for _, location in jobs]
         inputs = ValueWords(words or (), lists or (), bool(nul), texts, expand)
-        after = [word for option in (*self.options, self.output) for word in option.words()]
-        emit(self.ctx, options, inputs, after, [], (self._job(*each) for each in jobs))
+        before = [word for option in (*self.options, self.output) for word in option.words()]
+        emit(self.ctx, options, before, inputs, [], (self._job(*each) for each in jobs))
 
     def _check_template(self) -> None:
         from tarkit.jobs.values import without_placeholders

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tarkit.cluster.call import PassRunner, TaskContext
@@ -57,7 +58,8 @@ def write_ordered(
         raise Usage(f"{location.name}: workers write files or objects, not to commands", "name shards or URLs")
     place = new_spill(spill, ordering.order.name, portable_options(storage) if scheme_of(spill) else None)
     tmpdir = None if run.tmpdir is None else os.path.abspath(run.tmpdir)
-    runner = PassRunner(TaskContext(place, memory or MEMORY, tmpdir), run)
+    sent = replace(ordering, archives=replace(ordering.archives, locations=()))
+    runner = PassRunner(TaskContext(place, memory or MEMORY, tmpdir, sent), run)
     return order_on_cluster(ordering, output, runner, division or TaskDivision())
 
 

@@ -8,13 +8,13 @@ from functools import partial
 from socket import gethostname
 from typing import TypeVar
 
+from tarkit.cluster.plan import Ordering
 from tarkit.cluster.shared import Spill
 from tarkit.errors import TarkitError
 from tarkit.pipeline.chain import Archives, Chain
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Step
 from tarkit.problems import Policy
-from tarkit.samples.select import Slice
 from tarkit.streams.location import Location
 
 Item = TypeVar("Item")
@@ -29,11 +29,17 @@ class TaskContext:
         spill: the spill.
         memory: bytes that a task may hold.
         tmpdir: the directory of temporary files on the workers, if the user has named one.
+        ordering: what is done; its archives have no locations.
     """
 
     spill: Spill
     memory: int
     tmpdir: str | None
+    ordering: Ordering
+
+    def chain(self, locations: tuple[Location, ...], steps: tuple[Step, ...], run: Run) -> Chain:
+        """Return some of the archives with steps, for the run of a task."""
+        return Chain(Archives(locations, self.ordering.archives.shard_slice), lambda: run, steps)
 
 
 Work = Callable[[Item, TaskContext, Run], Result]
@@ -66,8 +72,3 @@ class PassRunner:
 def describe(locations: Sequence[Location]) -> str:
     """Return the names of inputs, for the representation of a task in messages: without secrets."""
     return locations[0].name + (f" and {len(locations) - 1} more" if len(locations) > 1 else "") if locations else ""
-
-
-def chain_of(locations: tuple[Location, ...], shard_slice: Slice | None, steps: tuple[Step, ...], run: Run) -> Chain:
-    """Return some archives with steps, for the run of a task."""
-    return Chain(Archives(locations, shard_slice), lambda: run, steps)

@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 from tarkit.cluster.call import TaskContext
 from tarkit.cluster.records import (
-    GroupTable,
     OrderedSample,
-    order_name,
+    file_name,
     read_sections,
+    unpack_groups,
     unpack_keyed,
     unpack_listed,
-    weights_name,
 )
 from tarkit.cluster.shared import Blob
 from tarkit.pipeline.run import Run
@@ -78,7 +77,7 @@ class SpanFigures:
 def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
     """Write the order of the samples of a span."""
     spill, figures = context.spill, SpanFigures()
-    rows = GroupTable.unpack(spill.get(item.group_table))
+    rows = unpack_groups(spill.get(item.group_table))
 
     def listed() -> Iterator[tuple[bytes, bytes]]:
         for group, section in enumerate(read_sections(spill, rows, 1 + item.span)):
@@ -89,7 +88,7 @@ def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
     pieces: list[bytes] = []
     waiting = 0
     last: KeyPlace | None = None
-    with spill.create(order_name(item.span)) as sink:
+    with spill.create(file_name("order", item.span)) as sink:
         for record in by_rank(listed(), run.tmpdir):
             number, group, start = _PLACED.unpack_from(record)
             (sample,) = unpack_listed(record[_PLACED.size :])
@@ -118,7 +117,7 @@ def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
     figures.last = last
     if item.weights:
         columns = weights.tobytes() + (records.tobytes() if figures.records > figures.samples else b"")
-        figures.weights = spill.put(weights_name(item.span), columns)
+        figures.weights = spill.put(file_name("weights", item.span), columns)
     return figures
 
 
@@ -146,7 +145,7 @@ class KeysFigures(NamedTuple):
 def compare_keys(item: KeysItem, context: TaskContext, run: Run) -> KeysFigures:
     """Find the keys that several inputs have, among those of a key part."""
     spill, keys = context.spill, Multimap(run.tmpdir)
-    for section in read_sections(spill, GroupTable.unpack(spill.get(item.group_table)), item.section):
+    for section in read_sections(spill, unpack_groups(spill.get(item.group_table)), item.section):
         for key, number, start in unpack_keyed(section):
             keys.add(key, _SEEN.pack(number, start))
     count, shown = 0, list[KeyPlace]()

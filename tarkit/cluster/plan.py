@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from math import isqrt
+from typing import NamedTuple
 
-from tarkit.cluster.scan import InputFigures, ScanResult
 from tarkit.errors import Usage, spell
 from tarkit.pipeline.chain import Archives, Chain
 from tarkit.pipeline.steps import Change, SampleFilter, Step
@@ -34,6 +32,13 @@ GROUPED = 1000
 
 DRAWN = 200_000
 """Sort keys that are drawn in all, about."""
+
+
+class InputFigures(NamedTuple):
+    """The samples of an input, and their bytes."""
+
+    samples: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -172,17 +177,3 @@ def _portable(origin: Archives) -> Archives:
         known.add(location.name)
         found.append(portable_location(location))
     return replace(origin, locations=tuple(found), prefetch=0, spool=False)
-
-
-def choose_bounds(scans: Sequence[ScanResult], count: int) -> list[bytes]:
-    """Return the first ranks of all spans but the first, such that spans have about equally many samples."""
-    drawn: list[tuple[bytes, float]] = []
-    for scan in scans:
-        weight = sum(each.samples for each in scan.inputs) / max(1, len(scan.drawn))
-        drawn += [(rank, weight) for rank in scan.drawn]
-    drawn.sort()
-    sums = list(accumulate(weight for _, weight in drawn))
-    if not sums:
-        return []
-    places = [bisect_left(sums, sums[-1] * number / count) for number in range(1, count)]
-    return sorted({drawn[place][0] for place in places})

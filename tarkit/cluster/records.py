@@ -16,7 +16,7 @@ Sections, samples and records each have a checksum that is compared when they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from struct import Struct
 from typing import NamedTuple
@@ -31,6 +31,7 @@ _SECTION = Struct("<QQQI")  # offset, length, count and CRC-32 of a section
 _LISTED = Struct("<IIIQQQQ16s")  # lengths of rank and key; input, start, offset, size, weight, digest
 _KEYED = Struct("<IIQ")  # length of the key; input, start
 _ORDERED = Struct("<?IIQQ16s")
+_GROUP = Struct("<Q?")
 _CHECK = Struct("<I")
 
 SECTION_SIZE = _SECTION.size + _CHECK.size
@@ -38,34 +39,9 @@ ORDERED_SIZE = _ORDERED.size + _CHECK.size
 MODULUS = 1 << 128
 
 
-def data_name(group: int) -> str:
-    """Return the name of the file with the samples of a group of inputs."""
-    return f"data-{group:07d}"
-
-
-def list_name(group: int) -> str:
-    """Return the name of the file with the list of the samples of a group."""
-    return f"list-{group:07d}"
-
-
-def order_name(span: int) -> str:
-    """Return the name of the file with the order of a span."""
-    return f"order-{span:07d}"
-
-
-def weights_name(span: int) -> str:
-    """Return the name of the file with the weights of the samples of a span."""
-    return f"weights-{span:07d}"
-
-
-def claim_name(number: int) -> str:
-    """Return the name of the file that says that a task has begun to write its shards."""
-    return f"claim-{number}"
-
-
-def piece_name(number: int) -> str:
-    """Return the name of the file with a part of the output."""
-    return f"piece-{number:07d}"
+def file_name(kind: str, number: int) -> str:
+    """Return the name of a file of the spill (see above)."""
+    return f"{kind}-{number:07d}"
 
 
 def digest_of(data: bytes) -> bytes:
@@ -150,7 +126,7 @@ class OrderedSample(NamedTuple):
 
 def read_order(spill: Spill, span: int, first: int, last: int) -> Iterator[OrderedSample]:
     """Yield records [first, last) of the order of a span."""
-    name, left, position = order_name(span), b"", first * ORDERED_SIZE
+    name, left, position = file_name("order", span), b"", first * ORDERED_SIZE
     for piece in spill.stream(name, position, last * ORDERED_SIZE):
         data = left + piece
         whole = len(data) - len(data) % ORDERED_SIZE
@@ -208,7 +184,7 @@ class SectionWriter:
 
 def read_section(spill: Spill, group: int, sections_at: int, section: int) -> bytes:
     """Return the bytes of a section of the list of a group, whose table of sections begins at `sections_at`."""
-    name, at = list_name(group), sections_at + section * SECTION_SIZE
+    name, at = file_name("list", group), sections_at + section * SECTION_SIZE
     entry = spill.read(name, at, at + SECTION_SIZE)
     if crc32(entry[: _SECTION.size]) != _CHECK.unpack_from(entry, _SECTION.size)[0]:
         raise spill.changed(name, at)
@@ -220,25 +196,19 @@ def read_section(spill: Spill, group: int, sections_at: int, section: int) -> by
 
 
 def read_sections(spill: Spill, rows: Sequence[tuple[int, bool]], section: int) -> Iterator[bytes]:
-    """Yield the bytes of one section of the list of each group, in order; `rows` is what a GroupTable has."""
+    """Yield the bytes of one section of the list of each group, in order; `rows` is what `unpack_groups` returns."""
     tables = [(group, sections_at) for group, (sections_at, _) in enumerate(rows)]
     return spill.ahead(lambda each: read_section(spill, *each, section), tables)
 
 
-class GroupTable:
-    """Of each group, what readers of its files need: where its table of sections begins; whether it has strays."""
+def pack_groups(rows: Iterable[tuple[int, bool]]) -> bytes:
+    """Return as bytes (where the table of sections begins, whether there are strays) of each group."""
+    return b"".join(_GROUP.pack(*row) for row in rows)
 
-    ROW = Struct("<Q?")
 
-    @classmethod
-    def pack(cls, rows: list[tuple[int, bool]]) -> bytes:
-        """Return the table as bytes."""
-        return b"".join(cls.ROW.pack(*row) for row in rows)
-
-    @classmethod
-    def unpack(cls, data: bytes) -> list[tuple[int, bool]]:
-        """Return (where the table of sections begins, whether it has strays) of each group."""
-        return list(cls.ROW.iter_unpack(data))
+def unpack_groups(data: bytes) -> list[tuple[int, bool]]:
+    """Return what `pack_groups` was called with."""
+    return list(_GROUP.iter_unpack(data))
 
 
 def pack_bounds(bounds: list[bytes]) -> bytes:

@@ -41,9 +41,9 @@ from zlib import crc32
 from tarkit.cluster.call import PassRunner
 from tarkit.cluster.cut import ShardStart, find_starts
 from tarkit.cluster.merge import SHOWN, KeyPlace, KeysItem, OrderItem, SpanFigures, compare_keys, order_span
-from tarkit.cluster.plan import DRAWN, Ordering, TaskDivision, choose_bounds
-from tarkit.cluster.records import GroupTable, claim_name, pack_bounds
-from tarkit.cluster.scan import InputFigures, ScanItem, ScanResult, scan_inputs
+from tarkit.cluster.plan import DRAWN, InputFigures, Ordering, TaskDivision
+from tarkit.cluster.records import file_name, pack_bounds, pack_groups
+from tarkit.cluster.scan import ScanItem, ScanResult, choose_bounds, scan_inputs
 from tarkit.cluster.scatter import GroupFigures, SampleSums, ScatterItem, random_bounds, scatter_group
 from tarkit.cluster.shared import Blob, Spill
 from tarkit.cluster.write import SpanRecords, WriteItem, WriteResult, write_samples
@@ -127,7 +127,7 @@ class _OrderingRun:
         self._scan()
         self._scatter()
         group_table = self.spill.put(
-            "groups", GroupTable.pack([(each.sections_at, each.strays.samples > 0) for each in self.groups])
+            "groups", pack_groups([(each.sections_at, each.strays.samples > 0) for each in self.groups])
         )
         self._order(group_table)
         self._compare_keys(group_table)
@@ -142,13 +142,9 @@ class _OrderingRun:
     # ---- The passes
 
     def _scan(self) -> None:
-        order, archives = self.ordering.order, self.ordering.archives
         batches = list(self.division.batches(len(self.locations)))
-        draw = 0 if order.key is None else max(16, min(1000, DRAWN // len(batches)))
-        items = (
-            ScanItem(self.locations[each.start : each.stop], archives.shard_slice, self.ordering.before, order, draw)
-            for each in batches
-        )
+        draw = 0 if self.ordering.order.key is None else max(16, min(1000, DRAWN // len(batches)))
+        items = (ScanItem(self.locations[each.start : each.stop], draw) for each in batches)
         for found in self._timed("scan", len(batches), self.runner.results(scan_inputs, items)):
             self.scans.append(found)
             self.inputs += found.inputs
@@ -171,10 +167,6 @@ class _OrderingRun:
                     number,
                     start,
                     self.locations[start:stop],
-                    ordering.archives.shard_slice,
-                    ordering.before,
-                    ordering.order,
-                    ordering.after,
                     firsts[start],
                     firsts[stop] - firsts[start],
                     stored,
@@ -341,7 +333,7 @@ class _OrderingRun:
         template, options = output.series[0].template, output.output.location.options
         for item in items:
             with suppress(OSError, TarkitError):
-                claimed = self.spill.has(claim_name(item.number))
+                claimed = self.spill.has(file_name("claim", item.number))
                 for number in range(len(item.shards)) if claimed else ():
                     path = template.name(item.first + number)
                     if path not in before:

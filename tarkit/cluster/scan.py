@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 from zlib import crc32
 
-from tarkit.cluster.call import TaskContext, chain_of, describe
+from tarkit.cluster.call import TaskContext, describe
+from tarkit.cluster.plan import InputFigures
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample
-from tarkit.samples.select import Slice
 from tarkit.sorting.order import Order
 from tarkit.streams.location import Location
 
@@ -24,20 +26,10 @@ class ScanItem(NamedTuple):
     """Inputs to scan. `draw` is how many sort keys are drawn."""
 
     locations: tuple[Location, ...]
-    shard_slice: Slice | None
-    before: tuple[Step, ...]
-    order: Order
     draw: int
 
     def __repr__(self) -> str:
         return f"scan of {describe(self.locations)}"
-
-
-class InputFigures(NamedTuple):
-    """The samples of an input, and their bytes."""
-
-    samples: int
-    bytes: int
 
 
 class ScanResult(NamedTuple):
@@ -67,13 +59,12 @@ class Gathering(Step):
 
 def scan_inputs(item: ScanItem, context: TaskContext, run: Run) -> ScanResult:
     """Count the samples of some inputs. Problems that do not end the run are left to the pass that follows."""
-    silent = Run(run.policy.silent(), run.tmpdir)
+    silent, order = Run(run.policy.silent(), run.tmpdir), context.ordering.order
     result = ScanResult([], [])
     drawn: list[tuple[int, int, bytes]] = []
-    key = item.order.key
     for location in item.locations:
-        chain = chain_of((location,), item.shard_slice, (*item.before, Gathering(item.order)), silent)
-        samples, flow = chain.samples(silent)
+        steps = (*context.ordering.before, Gathering(order))
+        samples, flow = context.chain((location,), steps, silent).samples(silent)
         count = size = 0
         previous: TarSample | None = None
         with flow:
@@ -82,8 +73,8 @@ def scan_inputs(item: ScanItem, context: TaskContext, run: Run) -> ScanResult:
                 previous = sample
                 if sample.key is None:
                     continue
-                if key is not None:
-                    rank = key(sample, count)
+                if order.key is not None:
+                    rank = order.key(sample, count)
                     if rank is not None:
                         drawn.append((-crc32(sample.key), len(drawn), rank[:PREFIX]))
                         if len(drawn) > 16 * item.draw:
@@ -94,3 +85,17 @@ def scan_inputs(item: ScanItem, context: TaskContext, run: Run) -> ScanResult:
         result.inputs.append(InputFigures(count, size))
     result.drawn.extend(rank for _, _, rank in heapq.nlargest(item.draw, drawn))
     return result
+
+
+def choose_bounds(scans: Sequence[ScanResult], count: int) -> list[bytes]:
+    """Return the first ranks of all spans but the first, such that spans have about equally many samples."""
+    drawn: list[tuple[bytes, float]] = []
+    for scan in scans:
+        weight = sum(each.samples for each in scan.inputs) / max(1, len(scan.drawn))
+        drawn += [(rank, weight) for rank in scan.drawn]
+    drawn.sort()
+    sums = list(accumulate(weight for _, weight in drawn))
+    if not sums:
+        return []
+    places = [bisect_left(sums, sums[-1] * number / count) for number in range(1, count)]
+    return sorted({drawn[place][0] for place in places})

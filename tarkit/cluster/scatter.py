@@ -10,15 +10,14 @@ from hashlib import sha256
 from typing import NamedTuple
 from zlib import crc32
 
-from tarkit.cluster.call import TaskContext, chain_of, describe
+from tarkit.cluster.call import TaskContext, describe
 from tarkit.cluster.records import (
     DIGEST,
     KEY_SIZE,
     ListedSample,
     SectionWriter,
     add_digest,
-    data_name,
-    list_name,
+    file_name,
     pack_keyed,
     unpack_bounds,
 )
@@ -27,7 +26,6 @@ from tarkit.errors import TarkitError, Unsupported
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.samples.sample import TarSample
-from tarkit.samples.select import Slice
 from tarkit.sorting.order import Order
 from tarkit.sorting.sorter import Sorter
 from tarkit.spill.records import SpilledList, by_rank
@@ -44,8 +42,7 @@ class ScatterItem(NamedTuple):
     Attributes:
         group: its number.
         first: the number of its first input.
-        locations, shard_slice, before: the inputs, and the steps before the order.
-        order, after: the order, and the steps after it.
+        locations: its inputs.
         start, samples: how many samples all groups before have, and how many this one has.
         bounds: the first ranks of all spans but the first.
         key_parts: into how many the keys are divided; 0 where they are not compared.
@@ -55,10 +52,6 @@ class ScatterItem(NamedTuple):
     group: int
     first: int
     locations: tuple[Location, ...]
-    shard_slice: Slice | None
-    before: tuple[Step, ...]
-    order: Order
-    after: tuple[Step, ...]
     start: int
     samples: int
     bounds: Blob
@@ -199,7 +192,7 @@ class SampleFile(WriteOnlySink):
 def scatter_group(item: ScatterItem, context: TaskContext, run: Run) -> GroupFigures:
     """Write the samples of a group in order, and a list of them."""
     spill = context.spill
-    with spill.create(data_name(item.group)) as data, spill.create(list_name(item.group)) as listed:
+    with spill.create(file_name("data", item.group)) as data, spill.create(file_name("list", item.group)) as listed:
         return _Scattering(item, context, run, SampleFile(data), SectionWriter(listed)).write()
 
 
@@ -209,10 +202,10 @@ class _Scattering:
     def __init__(
         self, item: ScatterItem, context: TaskContext, run: Run, file: SampleFile, sections: SectionWriter
     ) -> None:
-        self.item, self.run = item, run
+        self.item, self.context, self.run = item, context, run
         self.file, self.sections = file, sections
         self.bounds = unpack_bounds(context.spill.get(item.bounds))
-        order = replace(item.order, memory=context.memory)
+        order = replace(context.ordering.order, memory=context.memory)
         if order.random is not None:
             order.random = replace(order.random, start=item.start)
         self.order = RankedOrder(order, self._add_key)
@@ -221,10 +214,10 @@ class _Scattering:
 
     def write(self) -> GroupFigures:
         """Write both files."""
-        item, key_parts = self.item, self.item.key_parts
+        item, ordering = self.item, self.context.ordering
         sums, strays = SampleSums(), SampleSums()
-        steps = (*item.before, self.order, *item.after)
-        samples, flow = chain_of(item.locations, item.shard_slice, steps, self.run).samples(self.run)
+        steps = (*ordering.before, self.order, *ordering.after)
+        samples, flow = self.context.chain(item.locations, steps, self.run).samples(self.run)
         with flow:
             for sample in samples:
                 self._add(sample, sums, strays)
@@ -234,14 +227,14 @@ class _Scattering:
             taken = sorter.taken if sorter is not None else 0
             where = describe(item.locations)
             raise TarkitError(f"{where}: {item.samples} samples were counted, but {taken} read: an input has changed")
-        if strays.samples and item.after:
+        if strays.samples and ordering.after:
             what = "entries without a key, of which fields are chosen or names changed, are not sorted on a cluster"
             raise Unsupported(f"{item.locations[0].name}: {what}", "run without a cluster")
         first = len(self.bounds) + 2  # section 0 has the entries without a key
         self.sections.complete(first)
         for part, record in by_key_part(self.keys, self.run.tmpdir):
             self.sections.add(first + part, record)
-        self.sections.finish(first + key_parts)
+        self.sections.finish(first + item.key_parts)
         self.file.flush()
         dropped = self.run.dropped - sorter.left_out
         return GroupFigures(sums, strays, sorter.joined, sorter.left_out, dropped, self.sections.length)

@@ -13,13 +13,11 @@ from tarkit.cluster.call import TaskContext
 from tarkit.cluster.records import (
     DIGEST,
     KEY_SIZE,
-    GroupTable,
-    claim_name,
-    data_name,
     digest_of,
-    piece_name,
+    file_name,
     read_order,
     read_section,
+    unpack_groups,
     unpack_listed,
 )
 from tarkit.cluster.scatter import SampleSums
@@ -113,7 +111,7 @@ class BlockSource:
     failure = None
 
     def __init__(self, spill: Spill, group: int, tmpdir: str | None) -> None:
-        self.name = data_name(group)
+        self.name = file_name("data", group)
         self.size: int | None = None
         self._spill = spill
         self._tmpdir = tmpdir
@@ -236,7 +234,7 @@ class _Blocks:
         """Yield the entries without a key of each group."""
         if not self.item.strays:
             return
-        for group, (sections_at, has) in enumerate(GroupTable.unpack(self.spill.get(self.item.group_table))):
+        for group, (sections_at, has) in enumerate(unpack_groups(self.spill.get(self.item.group_table))):
             for each in unpack_listed(read_section(self.spill, group, sections_at, 0)) if has else ():
                 source = BlockSource(self.spill, group, self.run.tmpdir)
                 source.ready(each.offset, each.offset + KEY_SIZE.size + each.size)
@@ -340,7 +338,7 @@ def _claim(item: WriteItem, opening: SeriesOpening, spill: Spill) -> None:
 
     A task that runs again replaces its own. Raises TarkitError for one that another process has made since the start.
     """
-    claim = claim_name(item.number)
+    claim = file_name("claim", item.number)
     if spill.has(claim):
         return
     for name in () if item.replace else item.names:
@@ -351,7 +349,7 @@ def _claim(item: WriteItem, opening: SeriesOpening, spill: Spill) -> None:
 
 
 def _write_piece(item: WriteItem, context: TaskContext, samples: Iterator[TarSample], written: WriteResult) -> None:
-    name = piece_name(item.number)
+    name = file_name("piece", item.number)
     with context.spill.create(name) as sink:
         piece = _Piece(sink)
         writer = EntryWriter(piece)

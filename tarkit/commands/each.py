@@ -101,7 +101,7 @@ def each(values: tuple[str, ...], files_from: tuple[str, ...], null: bool) -> No
             return expand_values(words, lists, null)
 
         inputs = ValueWords(values, files_from, null, texts, expand)
-        emit(ctx, given, inputs, [], ["--", *line], map(template.job, make_values(texts)))
+        emit(ctx, given, [], inputs, ["--", *line], map(template.job, make_values(texts)))
         return
     part = given.part()
     run_all(map(template.job, make_values(texts, part)), len(range(len(texts))[part]), given)

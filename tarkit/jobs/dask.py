@@ -85,7 +85,7 @@ def connect_cluster(
         warn: called with a text while there are no workers.
 
     Raises:
-        TarkitError: no scheduler answers; a worker has no tarkit, or another version.
+        TarkitError: no scheduler answers.
     """
     try:
         import dask.config

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tarkit.cluster.records import OrderedSample, order_name, read_order
+from tarkit.cluster.records import OrderedSample, file_name, read_order
 from tarkit.cluster.shared import Spill
 from tarkit.errors import TarkitError
 
@@ -17,16 +17,16 @@ def test_orders_of_two_spans_that_are_swapped(here: Path) -> None:
     spill = Spill("spill")
     spill.begin()
     for span in (0, 1):
-        with spill.create(order_name(span)) as sink:
+        with spill.create(file_name("order", span)) as sink:
             for number in range(3):
                 record = OrderedSample(False, 0, 1, 10 * span + number, 5, bytes(16))
                 sink.write(record.pack(span))
     found = [sample.offset for sample in read_order(spill, 1, 0, 3)]
     assert found == [10, 11, 12]
-    paths = [spill.path(order_name(span)) for span in (0, 1)]
+    paths = [spill.path(file_name("order", span)) for span in (0, 1)]
     os.rename(paths[0], "other")
     os.rename(paths[1], paths[0])
     os.rename("other", paths[1])
     for span in (0, 1):
-        with pytest.raises(TarkitError, match=order_name(span)):
+        with pytest.raises(TarkitError, match=file_name("order", span)):
             list(read_order(spill, span, 0, 3))

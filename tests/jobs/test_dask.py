@@ -303,7 +303,8 @@ def test_another_python(new_cluster: NewCluster, here: Path) -> None:
     cluster.add(first=OTHER_PYTHON)
     script = "import sys, tarkit; tarkit.map_shards('in-0.tar', 'out-{stem}.tar', lambda data: data, dask=sys.argv[1])"
     ran = python(script, cluster.address, exit=1)
-    assert re.search(r"WorkerMismatch: the worker tcp://\S+ has Python 3.99, and this is 3.\d+: it cannot", ran.stderr)
+    message = r"WorkerMismatch: the worker tcp://\S+ on \S+ has Python 3.99, and this is 3.\d+: it cannot"
+    assert re.search(message, ran.stderr)
     assert not outputs()
     tarkit("cat", "in-0.tar", "-o", "out-{stem}.tar", "--dask", cluster.address)
     assert outputs()
