@@ -147,8 +147,8 @@ def test_an_index_of_many_fields(run: Run, archive: Archive) -> None:
         assert run("get", f"seg.f{count - 1:06}", name, "-v").lines[0] == "tarkit: in.tar: looked up in in.idx"
         return time.process_time() - started
 
-    small, large = (min(seconds(count) for _ in range(3)) for count in (500, 8000))
-    assert large < 64 * small
+    small, large = (min(seconds(count) for _ in range(2)) for count in (300, 3000))
+    assert large < 40 * small
 
 
 @each_row(
@@ -406,8 +406,8 @@ def test_many_fields_of_a_stream(run: Run, archive: Archive, monkeypatch: pytest
         run("get", f"a.f{count - 1:06}", f"pipe:cat {name}")
         return time.process_time() - started
 
-    small, large = (min(seconds(count) for _ in range(3)) for count in (500, 8000))
-    assert large < 64 * small
+    small, large = (min(seconds(count) for _ in range(2)) for count in (300, 3000))
+    assert large < 40 * small
 
 
 def test_names_that_are_no_text(run: Run, archive: Archive) -> None:
