@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from tarkit.loading.settings import LoaderOptions as LoaderOptions
     from tarkit.mixing.mix import mix as mix
     from tarkit.packing.create import create as create
-    from tarkit.packing.tree_plan import Plan as Plan
-    from tarkit.packing.tree_plan import load_plan as load_plan
-    from tarkit.packing.tree_plan import plan as plan
+    from tarkit.packing.shard import shard as shard
     from tarkit.pipeline.sample import DecodedSample as DecodedSample
     from tarkit.pipeline.sample import Sample as Sample
     from tarkit.proc.map import WorkOptions as WorkOptions
@@ -67,7 +65,6 @@ _MODULES = {
     "JobSummary": "tarkit.jobs.engine",
     "Loader": "tarkit.loading.loader",
     "LoaderOptions": "tarkit.loading.settings",
-    "Plan": "tarkit.packing.tree_plan",
     "Problem": "tarkit.errors",
     "Report": "tarkit.checking.check",
     "Sample": "tarkit.pipeline.sample",
@@ -84,12 +81,11 @@ _MODULES = {
     "check": "tarkit.checking.check",
     "create": "tarkit.packing.create",
     "index": "tarkit.indexing.index",
-    "load_plan": "tarkit.packing.tree_plan",
     "loader": "tarkit.loading.loader",
     "map_shards": "tarkit.jobs.map_shards",
     "mix": "tarkit.mixing.mix",
     "open": "tarkit.dataset",
-    "plan": "tarkit.packing.tree_plan",
+    "shard": "tarkit.packing.shard",
     "stats": "tarkit.dataset",
     "verify_index": "tarkit.indexing.index",
     "write_on_cluster": "tarkit.cluster.api",
@@ -108,7 +104,6 @@ __all__ = [
     "JobSummary",
     "Loader",
     "LoaderOptions",
-    "Plan",
     "Problem",
     "Report",
     "Sample",
@@ -126,12 +121,11 @@ __all__ = [
     "check",
     "create",
     "index",
-    "load_plan",
     "loader",
     "map_shards",
     "mix",
     "open",
-    "plan",
+    "shard",
     "stats",
     "verify_index",
     "write_on_cluster",

@@ -245,7 +245,6 @@ _OPTIONS = {
     "on_missing": "--on-missing-field",
     "output": "-o",
     "processes": "-p",
-    "save": "--plan",
     "shards": "-n",
     "size": "-s",
     "subdirs": "-S",

@@ -23,7 +23,7 @@ from tarkit.errors import CommandFailed, Problem, TarkitError, Unsupported, Usag
 from tarkit.parallel import in_order
 from tarkit.streams.tempfile import TemporaryFile
 from tests._copies import Copied
-from tests._tools import archive, descriptors, each_row, gone, happens, pid_in, tarkit
+from tests._tools import archive, descriptors, each_row, gone, happens, pid_in
 
 ERRORS: list[Exception] = [
     Problem("truncated", "a.tar", 512, "what", "do this"),
@@ -405,7 +405,6 @@ main()
         "index -p 2 --format tsv,wids in.tar b.tar -o .",
         "shard -p 2 tree -c 1 -o s-%d.tar",
         "shard -p 2 tree -c 1 -o s-%d.tar.zst --post true --manifest list",
-        "shard -p 2 --from-plan plan",
     ],
 )
 def test_commands_have_no_threads_when_they_fork(words: str, here: Path) -> None:
@@ -417,7 +416,6 @@ def test_commands_have_no_threads_when_they_fork(words: str, here: Path) -> None
     Path("tree").mkdir()
     for key in range(9):
         Path(f"tree/{key}.txt").write_text("x")
-    Path("plan").write_bytes(tarkit("shard", "tree", "-c", "1", "-o", "p-%d.tar", "--plan", "-").stdout)
     done = subprocess.run([sys.executable, "-c", FORKS, *words.split()], capture_output=True, check=False)
     threads = [word for word in done.stderr.decode().split() if word.isdigit()]
     assert threads

@@ -234,9 +234,8 @@ def _update(directory: Path) -> None:
     assert _names(directory / "u-000002.tar") == ["images/new.jpg"]
 
 
-def _plan(directory: Path) -> None:
-    assert _names(directory / "first.tar") == [f"images/{i}.jpg" for i in range(4)]
-    assert not (directory / "p-000000.tar").exists()
+def _recipe(directory: Path) -> None:
+    assert _names(directory / "p-000000.tar") == [f"images/{i}.jpg" for i in range(1, 4)] + ["notes/0.json"]
 
 
 def _parts(directory: Path) -> None:
@@ -393,7 +392,7 @@ CHECKS: dict[str, Callable[[Path], None]] = {
     "A directory tree": _tree,
     "Images and annotations in two directories": _two_directories,
     "Captions from a table": _captions,
-    "A plan that you can edit": _plan,
+    "A recipe that you can edit": _recipe,
     "New files in an old tree": _update,
     "A recipe from a script": _photos,
     "Shuffle in four processes": _four_processes,

@@ -39,10 +39,20 @@ _PROC = {
     "--shell": '-c \'SHELL -c "COMMAND"\', or -c "$PWD/FILE" with a first line #!',
     "--subdirs": "-m makes samples of files sample-000000.FIELD: move them there",
 }
+_SHARD = {
+    "--depfile-target": "the target is the first shard",
+    "--ext": "the suffix of -o is that of all shards: -o 'shard-%06d.tgz'",
+    "--from-plan": "--recipe FILE writes a recipe, which create packs",
+    "--json": "--dry-run --show-keys prints the plan; --report and --manifest write what was done",
+    "--keep-root": "name the directory above, and --match '^NAME/'",
+    "--plan": "--recipe FILE writes a recipe, which create packs",
+    "--prefix": "--match '^TEXT'",
+}
 REMOVED: dict[str, dict[str, str]] = {
     "": {"--rewrite": "the variable WDS_REWRITE has rules: FROM=TO;FROM=TO", "--noeof": _NOEOF, "-E": _NOEOF},
     "proc": _PROC | {"-S": _PROC["--subdirs"]},
-    "shard": _TEMPLATE | _MAP | {"--ext": "the suffix of -o is that of all shards: -o 'shard-%06d.tgz'"},
+    "create": {"--depfile-target": "the target is the output"},
+    "shard": _TEMPLATE | _MAP | _SHARD,
     "show": {"--draw": "--images detects what the terminal can draw"},
     "shuffle": _TEMPLATE
     | {"--rng": "the order is that of --seed", "--initial": "--buffer N begins with 100 samples, as in webdataset"},

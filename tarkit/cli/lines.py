@@ -97,7 +97,7 @@ class TarkitStep(NamedTuple):
         counted = "size_rule" in params and not given.keys().isdisjoint(("count", "size", "epochs"))
         words = [word for word in self.outputs() if counted or is_series(word)]
         if self.name == "shard":
-            from tarkit.packing.tree_names import with_suffix
+            from tarkit.packing.names import with_suffix
 
             words = [with_suffix(word) for word in words]
         return tuple(template for word in words for template in _templates(word, given))

@@ -351,13 +351,6 @@ def written(name: str, help: str, more: str = "", section: str = "Output") -> De
 
 MANIFEST = written("--manifest", "List shards in FILE: samples, bytes, sha256, keys.")
 DEPFILE = written("--depfile", "Write the dependencies to FILE, for make.")
-DEPFILE_TARGET = option(
-    "Output",
-    "--depfile-target",
-    metavar="NAME",
-    help="Target in the depfile.  [default: the output]",
-    more="Of several shards it is the first.",
-)
 
 shard_slice = group(
     "shard_slice",

@@ -7,10 +7,8 @@ import click
 from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import current
-from tarkit.errors import Usage
 from tarkit.packing.create import CreateOptions, RecipeFormat, pack_recipe
 from tarkit.pipeline.output import Output
-from tarkit.streams.location import file_location
 
 EXAMPLES = (
     "tarkit create recipe -o data.tar",
@@ -30,7 +28,6 @@ COST = (
 @options.output
 @options.mtime
 @options.DEPFILE
-@options.DEPFILE_TARGET
 @option(
     "Recipe",
     "--format",
@@ -47,7 +44,6 @@ COST = (
 )
 @option("Recipe", "--count", type=click.IntRange(0), metavar="N", help="Only the first N entries.")
 @option("Recipe", "--group", is_flag=True, help="Gather the entries of each sample.")
-@option("Recipe", "--no-pipe", is_flag=True, help="Refuse sources that run a command.")
 @choice(
     "Problems",
     "--on-missing",
@@ -66,10 +62,8 @@ def create(
     count: int | None,
     on_missing: str,
     group: bool,
-    no_pipe: bool,
     mtime: int | None,
     depfile: str | None,
-    depfile_target: str | None,
 ) -> None:
     """Pack what a recipe lists into an archive.
 
@@ -80,19 +74,9 @@ def create(
     With --format, RECIPE is a table with a row for each sample: a cell of column txt is the content of field txt, a
     cell of column @jpg is a source of field jpg.
     """
-    if format is None and (columns is not None or key is not None):
-        raise Usage("--columns and --key require --format tsv, csv or jsonl")
-    if depfile is not None and depfile_target is None and output.location.kind != "path":
-        raise Usage("--depfile needs the name of the output: --depfile-target NAME")
     names = None if columns is None else columns.replace(",", " ").split()
     skip = on_missing == "skip"
-    chosen = CreateOptions(
-        format, names, key, directory, parallel, count, skip, group, not no_pipe, mtime, depfile, depfile_target
-    )
+    chosen = CreateOptions(format, names, key, directory, parallel, count, skip, group, True, mtime, depfile)
     run = current()
-    if recipe != "-":
-        run.refuse([file_location(recipe)], depfile)
-    run.reserve(recipe, "the recipe", written=False)
-    run.reserve(depfile, "the depfile")
-    pack_recipe(recipe, output, run, chosen, [path for path in (run.report, depfile) if path is not None])
+    pack_recipe(recipe, output, run, chosen)
     run.finish()

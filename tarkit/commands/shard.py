@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from tarkit.cli import options
 from tarkit.cli.category_options import categories
-from tarkit.cli.command import Command, option
+from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import ConsoleRun, current
-from tarkit.cli.shard_options import division_options, files_options, names_options, pack_options, samples_options
 from tarkit.errors import Usage
-from tarkit.packing.options import Division, Files, SampleOptions
-from tarkit.packing.packer import PackOptions
-from tarkit.packing.tree_layout import PlanOptions, lay_out_tree
-from tarkit.packing.tree_names import ShardNames
-from tarkit.packing.tree_pack import NO_SAMPLE, count_planned, save_plan, save_recipe, write_saved, write_tree
+from tarkit.packing.names import DEFAULT_NAME
+from tarkit.packing.options import ShardOptions
+from tarkit.packing.shard import count_planned, plan_tree, write_recipe, write_shards
+from tarkit.packing.transform import OnMissing
 from tarkit.pipeline.output import text_output
+from tarkit.shards.limits import DEFAULT_SIZE
 from tarkit.shards.split import MapOptions
 
 EXAMPLES = (
@@ -34,20 +35,144 @@ COST = (
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
-@click.argument("directory", metavar="[DIR]", required=False)
-@files_options
-@names_options
-@division_options
-@samples_options
-@categories
-@pack_options
-@options.written(
-    "--plan", "Save the plan to FILE, and write no shard.", "FILE is a table, which may be edited.", "Plan"
+@click.argument("directory", metavar="DIR", default="")
+@choice(
+    "Input",
+    "--symlinks",
+    choices="files|all|skip",
+    help="Links to follow.",
+    more="files: links to files. all: links to directories too. skip: none.",
 )
-@option("Plan", "--from-plan", metavar="FILE", help="Write the shards of a saved plan; - is stdin.")
+@option("Input", "--match", metavar="REGEX", help="Only names that contain REGEX.")
+@option(
+    "Input",
+    "--exclude",
+    multiple=True,
+    metavar="GLOB",
+    help="No names that match GLOB.",
+    more="A GLOB without a slash is compared with base names.",
+)
+@option(
+    "Input",
+    "--keep-junk",
+    is_flag=True,
+    help="Pack files of file managers too.",
+    more="Without it .DS_Store, Thumbs.db, desktop.ini, ._* and what is below __MACOSX/ are left out and counted.",
+)
+@options.shard_names(DEFAULT_NAME + ".tar")
+@option("Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="Count: at most N samples in a shard.")
+@option(
+    "Shards",
+    "-s",
+    "--size",
+    metavar="SIZE",
+    help=f"Size limit in bytes.  [default without -c, -n: {DEFAULT_SIZE}]",
+    more="SIZE is a number such as 500M, 16MiB or 1e9.",
+)
+@options.SIZE_RULE
+@option(
+    "Shards",
+    "-n",
+    "--shards",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of shards, with equally many samples.",
+)
+@option(
+    "Shards",
+    "--even",
+    is_flag=True,
+    help="Make shards equal in bytes, not in samples.",
+    more="Their number is that of -n, else the number of names that TEMPLATE has: 64 for 'x-{00..63}.tar'.",
+)
+@choice(
+    "Shards",
+    "--dirs",
+    choices="pack|separate|collapse",
+    metavar="HOW",
+    help="Subdirs: pack, separate, collapse.",
+    more="pack: directories do not matter. separate: each directory ends a shard. collapse: what does not fill a "
+    "shard goes with the directory above.",
+)
+@option("Shards", "--sort", metavar="ORDER", help="Order of samples: key, -key or shuffle:SEED.")
+@option(
+    "Samples",
+    "-k",
+    "--key",
+    default="full",
+    metavar="RULE",
+    help="Key: full, base, flat or REGEX.  [default: full]",
+    more="Files are one sample if their paths, base names, or what REGEX leaves of them, are equal up to a dot.",
+)
+@option("Samples", "--last-dot", is_flag=True, help="Fields begin at the last dot, as in ishard.")
+@choice(
+    "Samples",
+    "--rename",
+    choices="none|key|flat",
+    help="Names of entries.",
+    more="key: KEY.FIELD, with _ for each dot in the last part of KEY. flat: the path with _ for each slash.",
+)
+@option("Samples", "--require", multiple=True, metavar="F1,F2", help="Fields that samples have, and no others.")
+@choice(
+    "Samples",
+    "--on-missing-field",
+    choices="error|warn|keep|exclude",
+    aliases={"abort": "error", "ignore": "keep", "skip": "exclude"},
+    metavar="HOW",
+    help="One of error, warn, keep, exclude.",
+    more="What to do with a sample that lacks a field of --require: error ends the run, keep keeps it, warn "
+    "keeps it with a warning, exclude drops it, and drops fields that --require does not name from the others.",
+)
+@option(
+    "Samples",
+    "--label-from-dir",
+    multiple=True,
+    metavar="FIELD",
+    help="Add FIELD: the number of the directory.",
+    more="It is the first directory below DIR. FIELD:2 is the one below that, FIELD:-1 the innermost one. With "
+    "FIELD:name or FIELD:2:name it is the name of the directory. Files of different depth are an error unless "
+    "levels count from the innermost.",
+)
+@option(
+    "Samples",
+    "--classes",
+    metavar="FILE",
+    help="Number directories by the lines of FILE.",
+    more="The default is the order of their names.",
+)
+@options.written("--classes-out", "Write the names of classes to FILE, in order.", section="Samples")
+@option(
+    "Samples",
+    "--join",
+    metavar="TABLE:COLUMN",
+    help="Add the other columns of TABLE as fields.",
+    more="COLUMN has keys or file names.",
+)
+@categories
+@options.FORCE
+@option("Output", "--resume", is_flag=True, help="Continue a run: keep shards that are as planned.")
+@options.MTIME
+@options.post("--post")
+@options.MANIFEST
+@options.DEPFILE
+@option(
+    "Output",
+    "-p",
+    "--parallel",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Write N shards at a time; 0: one per CPU.",
+    more="The default is 1, and up to 4 from 20000 files on.",
+)
+@choice(
+    "Problems",
+    "--on-missing",
+    choices="error|skip",
+    help="For a file that is gone.",
+    more="skip leaves its sample out.",
+)
 @option("Plan", "--dry-run", is_flag=True, help="Print the plan, and write nothing.")
 @option("Plan", "--show-keys", is_flag=True, help="Same, with the keys of samples.")
-@option("Plan", "--json", "json_", is_flag=True, help="Same, as JSON: a line for each shard.")
 @option("Plan", "--recipe", metavar="FILE", help="Write a recipe for create to FILE or -, not shards.")
 @option(
     "Plan",
@@ -56,20 +181,16 @@ COST = (
     help="Pack files that are in no shard yet into new shards.",
 )
 def shard(
-    directory: str | None,
-    names: ShardNames,
+    directory: str,
     categories: MapOptions,
-    division: Division,
-    files: Files,
-    samples: SampleOptions,
-    pack: PackOptions,
-    plan: str | None,
-    from_plan: str | None,
+    parallel: int | None,
+    mtime: str | None,
+    on_missing: str,
+    on_missing_field: OnMissing,
     dry_run: bool,
     show_keys: bool,
-    json_: bool,
     recipe: str | None,
-    update: bool,
+    **words: Any,
 ) -> None:
     """Pack a tree of files into shards, sample by sample.
 
@@ -86,51 +207,39 @@ def shard(
 
     The objects below a URL are packed as the files below a directory. Up to 32 are requested at a time.
     """
-    run, shows = current(), dry_run or show_keys or json_
-    if sum((shows, plan is not None, recipe is not None, pack.resume)) > 1:
-        raise Usage("--dry-run, --plan, --recipe and --resume: choose one")
-    if from_plan is not None:
-        _refuse_planning()
-    elif not directory:
-        raise Usage("no directory: tarkit shard DIR", "--from-plan FILE runs a plan that was saved")
-    root = directory or ""
-    chosen = PlanOptions(root, files, samples, division, categories, update, options.draw_seed)
-    if from_plan is not None:
-        write_saved(run, from_plan, names.output, pack, digest=pack.manifest is not None)
-    elif shows:
-        _print_plan(run, chosen, names, pack, keys=show_keys, json=json_)
+    run, shows = current(), dry_run or show_keys
+    if not directory:
+        raise Usage("no directory: tarkit shard DIR")
+    if sum((shows, recipe is not None, words["resume"])) > 1:
+        raise Usage("--dry-run, --recipe and --resume: choose one")
+    chosen = ShardOptions(
+        directory,
+        **words,
+        on_missing=on_missing_field,
+        categories=categories,
+        skip_missing=on_missing == "skip",
+        mtime=options.parse_mtime(mtime),
+        processes=parallel,
+        draw_seed=options.draw_seed,
+    )
+    if shows:
+        _print_plan(run, chosen, show_keys)
     elif recipe is not None:
-        save_recipe(run, chosen, names, pack, recipe)
-    elif plan is not None:
-        save_plan(run, chosen, names, pack, plan)
-        run.extra = " planned"
+        write_recipe(run, chosen, recipe)
     else:
-        write_tree(run, chosen, names, pack, digest=pack.manifest is not None)
+        write_shards(run, chosen, digest=chosen.manifest is not None)
     run.finish()
 
 
-def _refuse_planning() -> None:
-    """Raise Usage for an option that plans, since a saved plan is complete."""
-    context = click.get_current_context()
-    with_plan = {"from_plan", "parallel", "force", "resume", "on_missing", "mtime", "post", "manifest", "depfile"}
-    with_plan |= {"depfile_target", "compress", "fsync"}
-    for param in context.command.params:
-        given = context.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
-        if given and param.expose_value and param.name not in with_plan:
-            raise Usage(f"{param.opts[0]} cannot be used with --from-plan, which has a plan", "edit the plan instead")
-
-
-def _print_plan(
-    run: ConsoleRun, chosen: PlanOptions, names: ShardNames, pack: PackOptions, *, keys: bool, json: bool
-) -> None:
+def _print_plan(run: ConsoleRun, chosen: ShardOptions, keys: bool) -> None:
     """Print the plan, and write nothing."""
-    from tarkit.views.text import layout_json, layout_lines
+    from tarkit.views.text import shard_lines
 
-    layout = lay_out_tree(run, chosen, names, pack)
-    content = chosen.division.size_rule == "content"
+    plan = plan_tree(run, chosen).plan
     with text_output().open() as sink:
-        for line in layout_json(layout.shards) if json else layout_lines(layout.shards, keys, content):
-            sink.write(line)
-    if not len(layout.shards):
-        run.tell(NO_SAMPLE)
-    count_planned(run, layout)
+        for each in plan.shards:
+            size = each.content if chosen.size_rule == "content" else each.length
+            samples = (group for batch in plan.batches(each) for group in batch.groups())
+            for line in shard_lines(each.name, size, samples, keys):
+                sink.write(line)
+    count_planned(run, plan)

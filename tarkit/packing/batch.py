@@ -1,20 +1,18 @@
 """Samples of a tree in batches of columns: lists of names take a fraction of the time of a tuple for each file.
 
-Code for single samples uses a Group: `batch.groups()`, and back, `batched(groups)`.
+Code for single samples uses a Group: `batch.groups()`, and back, `batched(groups)`. A plan stores batches (`dump`).
 """
 
 from __future__ import annotations
 
 import marshal
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, compress, count, groupby, islice, repeat
-from operator import itemgetter, ne, sub
+from operator import itemgetter, ne
 from typing import Any, NamedTuple, Self
 
-from tarkit.packing.plan import Planned
-
 SAMPLES = 4000  # in a batch that is made of groups
+_MARSHAL = 2  # without references, which cost more than they save
 
 File = tuple[bytes, int, bytes]
 """Name of an entry, bytes of content, source; an empty source is the file of that name in the tree."""
@@ -62,6 +60,15 @@ class Batch(NamedTuple):
             yield key, files[start:stop], self.category
             start = stop
 
+    def dump(self) -> bytes:
+        """Return the batch as bytes for `load`."""
+        return marshal.dumps(tuple(self), _MARSHAL)
+
+    @classmethod
+    def load(cls, data: bytes) -> Self:
+        """Return the batch that `dump` made into bytes."""
+        return cls._make(marshal.loads(data))
+
 
 def _batch_of(groups: Sequence[Group], category: int) -> Batch:
     """Return a batch of samples, at least one; each has files."""
@@ -99,98 +106,3 @@ def together(batches: Sequence[Batch]) -> Batch:
         sources,
         batches[0].category,
     )
-
-
-# ---- Rows of a plan in batches of columns, as they are stored in a file between planning and packing
-
-_MARSHAL = 2  # without references, which cost more than they save
-
-
-class RowBatch(NamedTuple):
-    """Rows of one shard, at least one.
-
-    Rows of one position follow each other: `stops` has the ends of those of each of the `numbers`. With `given` None
-    the source of a row is `front` and its name from `skip` on. `lines` are those of a saved plan; `keys` those of a
-    layout. Sources that are objects were not modified after the time `newest`, if there is one, and have these
-    `versions`, as `files.version_mark` makes them, b"" for one that is not known.
-    """
-
-    shard: bytes
-    numbers: list[int]
-    stops: list[int]
-    names: list[bytes]
-    sizes: list[int]
-    given: list[bytes] | None
-    front: bytes = b""
-    skip: int = 0
-    lines: list[int] | None = None
-    keys: list[bytes] | None = None
-    newest: int | None = None
-    versions: list[bytes] | None = None
-
-    @property
-    def positions(self) -> list[int]:
-        """The position of each row."""
-        lengths = map(sub, self.stops, [0, *self.stops])
-        return list(chain.from_iterable(map(repeat, self.numbers, lengths)))
-
-    @property
-    def sources(self) -> list[bytes]:
-        """The source of each row, as in a plan."""
-        if self.given is not None:
-            return self.given
-        return [self.front + name[self.skip :] for name in self.names]
-
-    @property
-    def has_marks(self) -> bool:
-        """Whether a source may not be a path, since it has a colon."""
-        return self.given is not None and b":" in b"".join(self.given)
-
-    @property
-    def has_urls(self) -> bool:
-        """Whether a source may be a URL."""
-        return b"://" in (self.front if self.given is None else b"\0".join(self.given))
-
-    def row(self, at: int) -> Planned:
-        """Return one row."""
-        source = self.front + self.names[at][self.skip :] if self.given is None else self.given[at]
-        line = self.lines[at] if self.lines else 0
-        number = self.numbers[bisect_right(self.stops, at)]
-        return Planned(self.shard, number, self.names[at], source, self.sizes[at], line)
-
-    def samples(self) -> Iterator[tuple[bytes, list[File]]]:
-        """Yield the keys and the files of a layout's samples."""
-        files = list(zip(self.names, self.sizes, self.sources, strict=True))
-        for key, start, stop in zip(self.keys or (), [0, *self.stops], self.stops, strict=False):
-            yield key, files[start:stop]
-
-    def rows(self) -> Iterator[Planned]:
-        """Yield the rows."""
-        lines = self.lines or repeat(0)
-        columns = zip(repeat(self.shard), self.positions, self.names, self.sources, self.sizes, lines)
-        return map(Planned._make, columns)
-
-    @classmethod
-    def of(cls, rows: Iterable[Planned]) -> Self:
-        """Return a batch of rows, at least one, of one shard."""
-        shards, positions, names, sources, sizes, lines = map(list, zip(*rows, strict=True))
-        stops = ends_of_runs(positions)
-        return cls(shards[0], [positions[stop - 1] for stop in stops], stops, names, sizes, sources, lines=lines)
-
-    def dump(self) -> bytes:
-        """Return the batch as bytes for `load`."""
-        return marshal.dumps(tuple(self), _MARSHAL)
-
-    @classmethod
-    def load(cls, data: bytes) -> Self:
-        """Return the batch that `dump` made into bytes."""
-        return cls._make(marshal.loads(data))
-
-
-Extent = tuple[int, int]
-"""Start and stop of a RowBatch in a file."""
-
-
-def load_rows(read: Callable[[int, int], bytes], extents: Iterable[Extent]) -> Iterator[RowBatch]:
-    """Yield the batches at these extents."""
-    return (RowBatch.load(read(start, stop)) for start, stop in extents)

@@ -44,7 +44,6 @@ def create(
     pipes: bool = False,
     mtime: int | None = 0,
     depfile: str | os.PathLike[str] | None = None,
-    depfile_target: str | None = None,
     compress: str | None = None,
     fsync: bool = False,
     parallel: int = 1,
@@ -67,7 +66,7 @@ def create(
         group: gather the entries of each sample; else they must be adjacent.
         pipes: let sources run commands.
         mtime: the time of all entries in seconds since 1970; None is that of each file.
-        depfile, depfile_target: a rule for make to write, and its target, by default the output.
+        depfile: a file for the dependencies of the output, for make.
         parallel: how many sources are read at a time.
         tmpdir: the directory of temporary files.
         storage_options: how URLs of the recipe, the sources and what is written are reached, as for `tarkit.open`.
@@ -84,33 +83,23 @@ def create(
     >>> tarkit.create("recipe", "new.tar")
     1
     """
-    if format is None and (columns is not None or key is not None):
-        raise Usage("columns and key require a format")
-    run, lines, storage = Run(tmpdir=tmpdir), os.fspath(recipe), parse_options(storage_options)
-    opened = Output.from_argument(output, compress, fsync, options=storage)
-    names, start = list(list_words(columns or (), "columns")) or None, os.fspath(directory or "")
-    rule = _depfile(depfile, depfile_target, lines, opened)
+    run, storage = Run(tmpdir=tmpdir), parse_options(storage_options)
     chosen = CreateOptions(
-        format, names, key, start, parallel, count, skip_missing, group, pipes, mtime, *rule, storage
+        format,
+        None if columns is None else list(list_words(columns, "columns")),
+        key,
+        os.fspath(directory or ""),
+        parallel,
+        count,
+        skip_missing,
+        group,
+        pipes,
+        mtime,
+        written_path(depfile),
+        storage,
     )
-    pack_recipe(lines, opened, run, chosen, filter(None, rule[:1]))
+    pack_recipe(os.fspath(recipe), Output.from_argument(output, compress, fsync, options=storage), run, chosen)
     return run.samples
-
-
-def _depfile(
-    path: str | os.PathLike[str] | None, target: str | None, recipe: str, output: Output
-) -> tuple[str | None, str | None]:
-    """Return path and target of a depfile; raise Usage when it is the recipe or the output, or has no target."""
-    if path is None:
-        if target is not None:
-            raise Usage("depfile_target requires depfile")
-        return None, None
-    path = written_path(path)
-    if target is None and output.location.kind != "path":
-        raise Usage("depfile needs the name of the output: depfile_target=NAME")
-    if os.path.realpath(path) in map(os.path.realpath, (recipe, output.location.text)):
-        raise Usage(f"{path} is the depfile, and the recipe or the output too")
-    return path, target
 
 
 @dataclass(eq=False, repr=False)
@@ -128,10 +117,11 @@ class CreateOptions:
     pipes: bool = True
     mtime: int | None = 0
     depfile: str | None = None
-    depfile_target: str | None = None
     storage: StoreOptions | None = None
 
     def __post_init__(self) -> None:
+        if self.format is None and (self.columns or self.key is not None):
+            raise Usage(f"columns and a key require {spell('format')}", "tsv, csv or jsonl")
         check_at_least(0, count=self.count)
         check_at_least(1, parallel=self.parallel)
         check_choice("format", self.format, RecipeFormat)
@@ -139,7 +129,7 @@ class CreateOptions:
             check_seconds(mtime=self.mtime)
 
 
-def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, outputs: Iterable[str] = ()) -> None:
+def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions) -> None:
     """Write the entries of a recipe to an archive.
 
     Args:
@@ -147,9 +137,16 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, ou
         output: the archive.
         run: where messages and counts go.
         chosen: how the recipe is read, and the headers of entries.
-        outputs: further files that are written, which cannot be sources.
     """
     location = file_location(recipe)
+    if chosen.depfile is not None and output.location.kind != "path":
+        raise Usage(f"{spell('depfile')} requires an output file", "make needs its name")
+    if recipe != "-":
+        run.refuse([location], chosen.depfile)
+    if output.location.kind in ("path", "url"):
+        run.reserve(output.location.text, "the output")
+    run.reserve(recipe, "the recipe", written=False)
+    run.reserve(chosen.depfile, "the depfile")
     refuse_url(chosen.directory, "directory")
     if recipe == "-" and os.isatty(0):
         raise Usage("stdin is a terminal", "name the recipe, or pipe one to stdin")
@@ -161,7 +158,8 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, ou
         run.facts["missing"] = run.facts.get("missing", 0) + 1
         run.warn(f"{what}; its entry is left out")
 
-    taken = filter(None, [output.status(), *map(status_of, outputs)])
+    written = [path for path in (run.report, chosen.depfile) if path is not None]
+    taken = filter(None, [output.status(), *map(status_of, written)])
     skipped = missing if chosen.skip_missing else None
     tmpdir, times = run.scratch(output.directory), chosen.mtime is None
     load = ContentLoader(chosen.directory, taken, tmpdir, skipped, chosen.storage, times)
@@ -185,7 +183,7 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, ou
         writer.finish()
         if chosen.depfile is not None:
             with create_file(chosen.depfile, options=chosen.storage) as sink:
-                sink.write(make_rule(chosen.depfile_target or output.location.text, sources))
+                sink.write(make_rule(output.location.text, sources))
     run.samples, run.bytes = names.samples, writer.position
 
 

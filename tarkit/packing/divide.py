@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterable
-from itertools import accumulate, repeat
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from operator import sub
 from typing import Literal
 
-from tarkit.packing.batch import Batch, Group, batched
-from tarkit.packing.layout import PackLayout
+from tarkit.packing.batch import Batch, Group, batched, ends_of_runs
+from tarkit.packing.order import directory_of
+from tarkit.packing.plan import Plan
 from tarkit.shards.limits import Limits
 from tarkit.tar.block import BLOCK, RECORD
 from tarkit.tar.header import encode
@@ -44,84 +46,72 @@ def _sums(numbers: list[int], stops: list[int]) -> list[int]:
 
 
 class _Full:
-    """Whether a shard is full before or after another sample."""
+    """Where a shard ends."""
 
     def __init__(self, limits: Limits) -> None:
-        self.most = limits.count or 0
+        self.count = limits.count
         self.content = limits.size if limits.rule == "content" else None
-        self.tar = limits.size // RECORD * RECORD - _END if limits.size and limits.rule == "tar" else None
+        self.entries = limits.size // RECORD * RECORD - _END if limits.size and limits.rule == "tar" else None
 
-    def before(self, samples: int, tar: int) -> bool:
-        """Return whether a shard that is not empty may not have so many samples, or bytes."""
-        return bool((self.tar is not None and tar > self.tar) or (self.most and samples > self.most))
+    def before(self, samples: int, entries: int) -> bool:
+        """Return whether a shard that is not empty may not have so many samples, or bytes of entries."""
+        return bool((self.entries is not None and entries > self.entries) or (self.count and samples > self.count))
 
     def after(self, samples: int, content: int) -> bool:
         """Return whether a shard with this content is full."""
-        return bool((self.content is not None and content >= self.content) or (self.most and samples >= self.most))
+        return bool((self.content is not None and content >= self.content) or (self.count and samples >= self.count))
+
+    def end(self, plan: Plan, start: int, contents: list[int], entries: list[int]) -> int:
+        """Return up to which sample, from `start` on, the current shard takes them; an empty one takes at least one.
+
+        `contents` and `entries` are the bytes of all samples before each, and of all samples.
+        """
+        stop = len(contents) - 1
+        if self.count is not None:
+            stop = min(stop, start + self.count - plan.open_samples)
+        if self.content is not None:
+            stop = min(stop, bisect_left(contents, self.content - plan.open_content + contents[start], start + 1))
+        if self.entries is not None:
+            fit = bisect_right(entries, self.entries - plan.open_entries + entries[start], start) - 1
+            stop = min(stop, max(fit, start if plan.open_samples else start + 1))
+        return stop
 
 
-def pack(batches: Iterable[Batch], limits: Limits, dirs: Dirs, out: PackLayout) -> None:
-    """Divide samples by limits; `separate` also ends a shard where the directory of the key changes."""
-    if limits.count and limits.size is None and dirs != "separate":
-        by_number(batches, repeat(limits.count), out)
-        return
-    full = _Full(limits)
-    samples = content = tar = 0
-    before: tuple[int, bytes] | None = None
-    here: tuple[int, bytes] = (0, b"")
-    for batch in batches:
-        start = 0
-        contents, lengths = weigh(batch, out.sized)
-        for at, key in enumerate(batch.keys):
-            here = (batch.category, directory_of(key) if dirs == "separate" else b"")
-            if samples and (here != before or full.before(samples + 1, tar + lengths[at])):
-                if at > start:
-                    out.extend(batch.part(start, at))
-                start = at
-                out.close(before[0] if before else 0, samples, content, tar)
-                samples = content = tar = 0
-            before = here
-            samples += 1
-            content += contents[at]
-            tar += lengths[at]
-            if full.after(samples, content):
-                out.extend(batch.part(start, at + 1))
-                start = at + 1
-                out.close(batch.category, samples, content, tar)
-                samples = content = tar = 0
-        if start < len(batch.keys):
-            out.extend(batch.part(start, len(batch.keys)))
-    if samples:
-        out.close(here[0], samples, content, tar)
+def pack(
+    batches: Iterable[Batch], limits: Limits, separate: bool, plan: Plan, counts: Iterator[int] | None = None
+) -> None:
+    """Divide samples by limits; `separate` also ends a shard where the directory of the key changes.
 
-
-def by_number(batches: Iterable[Batch], counts: Iterable[int], out: PackLayout) -> None:
-    """Divide samples into shards with the given `counts`, or fewer where a category ends; a count of 0 makes no shard.
-
-    If `counts` are limited, all samples are of one category.
+    `counts` are the numbers of samples of the shards, in place of a limit of samples; all are of one category then.
     """
-    numbers = filter(None, counts)
-    samples = content = tar = category = most = 0
-    for batch in batches:
-        if samples and batch.category != category:
-            out.close(category, samples, content, tar)
-            samples = content = tar = 0
-        category = batch.category
-        contents, lengths = weigh(batch, out.sized)
-        start = 0
-        while start < len(batch.keys):
-            most = most if samples else next(numbers)
-            stop = min(start + most - samples, len(batch.keys))
-            out.extend(batch.part(start, stop))
-            samples += stop - start
-            content += sum(contents[start:stop])
-            tar += sum(lengths[start:stop])
+    full = _Full(limits)
+    before: tuple[int, bytes] | None = None
+    for directory, batch in _directories(batches) if separate else ((b"", batch) for batch in batches):
+        if before != (batch.category, directory):
+            plan.close()
+        before = batch.category, directory
+        contents, entries = ([0, *accumulate(weights)] for weights in weigh(batch, plan.sized))
+        start, samples = 0, len(batch.keys)
+        while start < samples:
+            if counts is not None and not plan.open_samples:
+                full.count = next(counts)
+            stop = full.end(plan, start, contents, entries)
+            if start < stop:
+                plan.extend(batch.part(start, stop), contents[stop] - contents[start], entries[stop] - entries[start])
+            if stop < samples or full.after(plan.open_samples, plan.open_content):
+                plan.close()
             start = stop
-            if samples == most:
-                out.close(category, samples, content, tar)
-                samples = content = tar = 0
-    if samples:
-        out.close(category, samples, content, tar)
+    plan.close()
+
+
+def _directories(batches: Iterable[Batch]) -> Iterator[tuple[bytes, Batch]]:
+    """Yield the samples with their directory, those of one directory together."""
+    for batch in batches:
+        directories = list(map(directory_of, batch.keys))
+        start = 0
+        for stop in ends_of_runs(directories):
+            yield directories[start], batch.part(start, stop)
+            start = stop
 
 
 class _Rest:
@@ -130,10 +120,10 @@ class _Rest:
     def __init__(self, path: list[bytes]) -> None:
         self.path = path
         self.groups: list[Group] = []
-        self.content = self.tar = 0
+        self.content = self.entries = 0
 
 
-def collapse(batches: Iterable[Batch], limits: Limits, out: PackLayout) -> None:
+def collapse(batches: Iterable[Batch], limits: Limits, plan: Plan) -> None:
     """Divide samples by limits; the rest of a directory goes into shards of its parent, before the parent's samples.
 
     A rest is held in memory: less than a shard for each level of directories.
@@ -144,16 +134,16 @@ def collapse(batches: Iterable[Batch], limits: Limits, out: PackLayout) -> None:
 
     def emit(rest: _Rest) -> None:
         for batch in batched(rest.groups):
-            out.extend(batch)
-        out.close(current, len(rest.groups), rest.content, rest.tar)
-        rest.groups, rest.content, rest.tar = [], 0, 0
+            plan.extend(batch)
+        plan.close(rest.content, rest.entries)
+        rest.groups, rest.content, rest.entries = [], 0, 0
 
-    def take(rest: _Rest, more: list[Group], content: int, tar: int) -> None:
-        if rest.groups and full.before(len(rest.groups) + len(more), rest.tar + tar):
+    def take(rest: _Rest, more: list[Group], content: int, entries: int) -> None:
+        if rest.groups and full.before(len(rest.groups) + len(more), rest.entries + entries):
             emit(rest)
         rest.groups += more
         rest.content += content
-        rest.tar += tar
+        rest.entries += entries
         if rest.groups and full.after(len(rest.groups), rest.content):
             emit(rest)
 
@@ -164,7 +154,7 @@ def collapse(batches: Iterable[Batch], limits: Limits, out: PackLayout) -> None:
             above = done.path[:-1]
             if not stack or stack[-1].path != above:
                 stack.append(_Rest(above))
-            take(stack[-1], done.groups, done.content, done.tar)
+            take(stack[-1], done.groups, done.content, done.entries)
 
     def finish() -> None:
         if stack:
@@ -177,13 +167,13 @@ def collapse(batches: Iterable[Batch], limits: Limits, out: PackLayout) -> None:
         if batch.category != current:
             finish()
             current = batch.category
-        for group, content, tar in zip(batch.groups(), *weigh(batch, out.sized), strict=True):
+        for group, content, entries in zip(batch.groups(), *weigh(batch, plan.sized), strict=True):
             directory = directory_of(group[0])
             path = directory.split(b"/") if directory else []
             hand_up(path)
             if not stack or stack[-1].path != path:
                 stack.append(_Rest(path))
-            take(stack[-1], [group], content, tar)
+            take(stack[-1], [group], content, entries)
     finish()
 
 
@@ -211,23 +201,3 @@ def level(sizes: array[int], shards: int) -> array[int]:
         else:
             heapq.heappop(heap)
     return chosen
-
-
-def directory_of(key: bytes) -> bytes:
-    """Return the virtual directory of a key, empty for the root."""
-    return key[: max(key.rfind(b"/"), 0)]
-
-
-def directory_rank(key: bytes) -> bytes:
-    """Return a rank that orders samples by directory: subdirectories by name, then the samples of the directory."""
-    directory = directory_of(key)
-    parts = directory.split(b"/") if directory else []
-    return b"".join([b"\x01%b\0" % part for part in parts]) + b"\x02"
-
-
-_DOWN = bytes(255 - byte for byte in range(256))
-
-
-def falling(key: bytes) -> bytes:
-    """Return a rank that reverses the order of keys, which have no NUL byte."""
-    return key.translate(_DOWN) + b"\xff"

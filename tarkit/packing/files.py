@@ -14,7 +14,7 @@ from mmap import PROT_READ, mmap
 from typing import Literal, Protocol
 
 from tarkit.errors import TarkitError, show
-from tarkit.packing.plan import source_of
+from tarkit.packing.sources import path_source
 from tarkit.spill.records import by_rank
 from tarkit.stores import connect, listing
 from tarkit.stores.object_prefetch import fetch, prefetch_objects
@@ -68,7 +68,7 @@ class LocalFiles:
         self._front = front if front.endswith(b"/") else front + b"/"
         self._symlinks = symlinks
         self._missing = missing
-        self.mark = source_of(self._front)
+        self.mark = path_source(self._front)
         self.newest: int | None = None
 
     def scan(self, directory: bytes) -> Scanned:
@@ -167,18 +167,10 @@ class ObjectFiles:
         sizes = self._sizes[directory]
         return [sizes[name] for name in names]
 
-    def versions(self, sources: list[bytes]) -> list[bytes] | None:
-        """Return for each source what `version_mark` makes of its version in the list, b"" for one that has none.
-
-        None if no object has one. The list is complete when the first directory was scanned.
-        """
-        if self._versions is None:
-            pairs = ((name, version) for name, _, _, version in self._pages() if version is not None)
-            self._versions = VersionTable(pairs, self._tmpdir)
-        if not len(self._versions):
-            return None
-        front = len(self.mark)
-        return [self._versions.find(each[front:]) if each.startswith(self.mark) else b"" for each in sources]
+    def version(self, source: bytes) -> bytes:
+        """Return what `version_mark` makes of the version of an object in the list; b"" for one without."""
+        assert self._versions is not None
+        return self._versions.find(source.removeprefix(self.mark))
 
     def identity(self, directory: bytes) -> bytes:
         """Return the name: no directory of a store contains itself."""
@@ -222,6 +214,8 @@ class ObjectFiles:
             if modified is not None:
                 self.newest = max(self.newest or 0, modified)
             yield name, size
+        versions = ((name, version) for name, _, _, version in self._pages() if version is not None)
+        self._versions = VersionTable(versions, self._tmpdir)
 
     def _pages(self) -> Iterator[Listed]:
         """Yield the objects of the list."""
@@ -245,14 +239,11 @@ class VersionTable:
         self._count = size // (_KEY + _MARK)
         self._table = mmap(file.fd, size, prot=PROT_READ) if size else None
 
-    def __len__(self) -> int:
-        """Return how many objects have a version."""
-        return self._count
-
     def find(self, name: bytes) -> bytes:
         """Return the mark of the version of an object, b"" for an object without one."""
         table, wanted, step = self._table, _hash(name, _KEY), _KEY + _MARK
-        assert table is not None
+        if table is None:
+            return b""
         at = step * bisect_left(range(self._count), wanted, key=lambda row: table[step * row : step * row + _KEY])
         return table[at + _KEY : at + step] if table[at : at + _KEY] == wanted else b""
 

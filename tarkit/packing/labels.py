@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import File, Group
-from tarkit.packing.plan import source_of
+from tarkit.packing.sources import path_source, text_source
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, split_column
 from tarkit.tables.reader import Format, TableRow, entry_columns, read_records
@@ -135,16 +135,7 @@ def _field(name: bytes, value: bytes, is_source: bool) -> Field:
         return name, len(content), value
     if kind != "path":
         raise MalformedRow(f"{show(value)}: sources in a joined table are paths")
-    return name, os.stat(content).st_size, source_of(content)
-
-
-def text_source(value: bytes) -> bytes:
-    """Return the source of literal content, as in a recipe, on one line."""
-    if any(byte in value for byte in b"\n\r\t\0"):
-        from binascii import b2a_base64
-
-        return b"base64:" + b2a_base64(value, newline=False)
-    return b"text:" + value
+    return name, os.stat(content).st_size, path_source(content)
 
 
 # ---- Classes by directory: the fields of --label-from-dir, and the numbers of classes
@@ -195,17 +186,12 @@ class Classes:
         fields: Sequence[LabelField],
         path: str | None = None,
         storage: StoreOptions | None = None,
-        front: int = 0,
     ) -> None:
-        """Read the classes from `path`, one per line; without it they are those of the samples.
-
-        Names begin with `front` directories that are not below the root of the tree.
-        """
+        """Read the classes from `path`, one per line; without it they are those of the samples."""
         self.fields = fields
         self.path = None if path is None else file_label(path)
         self.names: list[bytes] = []
         self.counts: dict[bytes, int] = {}
-        self._front = front
         self._innermost = spell("label_from_dir", f"{os.fsdecode(fields[0].field)}:-1")
         self._level = next((field.level for field in fields if not field.by_name), fields[0].level)
         self._examples: dict[int, bytes] = {}  # by number of directories: a file below so many
@@ -239,7 +225,6 @@ class Classes:
         for name, _, _ in files:
             above = name.split(b"/")[:-1]
             if level > 0:
-                above = above[self._front :]
                 self._examples.setdefault(len(above), name)
             place = level - 1 if level > 0 else level + len(above)
             if not 0 <= place < len(above):
@@ -267,7 +252,7 @@ class Classes:
             level, name = self._shallow
             where = "" if abs(level) == 1 else f" at level {level}"
             what = f"{show(name)} is in no directory that could be its class{where}"
-            raise TarkitError(what, f"{spell('keep_root')} with {self._innermost} makes the root its class")
+            raise TarkitError(what, f"{spell('match')} and {spell('exclude')} leave files out")
 
     def labels(self, key: bytes, labels: dict[int, bytes]) -> Iterator[File]:
         """Yield the entries with the class; `key` is that of the sample's first entry, `labels` its directories."""

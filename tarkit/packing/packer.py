@@ -1,215 +1,208 @@
-"""Write all shards of a plan: check names and existing files, choose the number of processes, keep the journal."""
+"""Write the shards of a plan: check existing files, choose the number of processes, keep complete shards.
+
+Each shard is written by itself, so that processes can share the work.
+"""
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+import struct
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
-from tarkit.packing.plan import Planned, SavedPlan
-from tarkit.packing.resume import Journal, Known, identity
-from tarkit.packing.spool import PlannedShard, RowSpool
-from tarkit.packing.writer import Packed, Packing, Task, pack_all, progress
+from tarkit.packing.filler import ShardFiller
+from tarkit.packing.options import ShardOptions
+from tarkit.packing.plan import Plan, PlannedShard
+from tarkit.packing.resume import GONE, Differs, Existing, Journal, JournalEntry, Packed, fingerprint, identity
+from tarkit.parallel import PATIENCE, in_order
+from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import ShardTemplate, existing_among, refuse_existing
 from tarkit.shards.writer import Shard, run_post
+from tarkit.signals import uninterrupted
 from tarkit.stores.schemes import scheme_of
-from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import parse_output
 from tarkit.streams.sink import Sink, short_name
 from tarkit.streams.tempfile import TemporaryFile
+from tarkit.streams.text import sum_file
+from tarkit.tar.writer import EntryWriter
+
+if TYPE_CHECKING:
+    from tarkit.streams.background_uploads import BackgroundUploads
 
 FEW = 20_000  # files from which on several processes write shards, MOST unless a number is given
 MOST = 4
 SHARE = 50_000  # files in the shards that a process gets at a time, if that leaves ROUNDS turns for each
 ROUNDS = 2
 
+UPLOADS = 60.0
+"""Seconds that a process has, after a signal, until its requests have ended and its uploads are removed."""
 
-@dataclass(frozen=True)
-class PackOptions:
-    """How the shards of a plan are written.
-
-    `parallel` shards are written at a time; None: one, or up to MOST for many files. `force` replaces existing shards,
-    `resume` keeps those that are as planned. With `skip_missing` samples with a missing file are left out. `mtime` is
-    the time of entries in seconds, None for that of each file. `post` is a command that is run for each shard.
-    `manifest` and `depfile` are files that are written after the last shard. `storage` says how all these are reached.
-    """
-
-    parallel: int | None = None
-    force: bool = False
-    resume: bool = False
-    skip_missing: bool = False
-    mtime: int | None = 0
-    post: str | None = None
-    manifest: str | None = None
-    depfile: str | None = None
-    depfile_target: str | None = None
-    storage: StoreOptions | None = None
+_COUNTER = struct.Struct("=q")
+_PULSE: Any = object()
 
 
-@dataclass
+class Task(NamedTuple):
+    """A shard to write, its index, its entry in the journal, and whether it exists."""
+
+    number: int
+    shard: PlannedShard
+    entry: JournalEntry | None
+    exists: bool
+
+
 class Packer:
-    """The shards of a plan, whose rows are read and checked at once; `check`, `write` and `finish` come next.
+    """Write the shards of a plan; call `check` before, and `finish` when all that belongs to the shards is complete.
 
     Args:
-        plan: a layout, a saved plan, or rows in any order.
+        run: gets messages, and the number of samples.
+        plan: the plan.
         options: how shards are written.
         open_shard: opens a shard by its name, perhaps in another process.
         template: files with a name of it are existing shards; None: files with a name of the plan are.
         codec: the compression, as text: a shard of another one is not kept by `resume`.
         digest: whether checksums are computed.
-        counted: whether `position` is maintained.
-        tmpdir: directory of temporary files.
-        storage: how the sources are reached.
-        note: called with a message for each shard.
-        warn: called with a warning for each sample that is left out.
+        tmpdir: the directory of temporary files.
+
+    Attributes:
+        done: the shards that are complete.
+        files, missing, kept: the files in them, samples that were left out, shards that existed.
 
     Raises:
-        TarkitError: a bad row, or two names of one file.
+        TarkitError: two names of one file.
         Usage: a shard that is neither a file nor a URL.
-        FileNotFoundError: the directory of a shard does not exist.
-
-    Afterwards `done` has the shards, and `entries`, `missing` (samples left out) and `kept` (shards that were there)
-    are counted.
     """
 
-    plan: Iterable[Planned]
-    options: PackOptions
-    open_shard: Callable[[str], Sink]
-    template: ShardTemplate | None = None
-    codec: str = ""
-    digest: bool = False
-    counted: bool = False
-    tmpdir: str | None = None
-    storage: StoreOptions | None = None
-    note: Callable[[str], None] = lambda text: None
-    warn: Callable[[str], None] = lambda text: None
-
-    def __post_init__(self) -> None:
-        plan, options = self.plan, self.options
-        saved = isinstance(plan, SavedPlan)
-        self.plan_name = plan.name if isinstance(plan, SavedPlan) else None
-        self.spool = RowSpool(self.tmpdir, plan_name=self.plan_name, agrees=saved, missing=options.skip_missing)
-        self.shards = self.spool.fill(plan)
-        self.names = [os.fsdecode(shard.name) for shard in self.shards]
-        self.content = sum(shard.size for shard in self.shards)
+    def __init__(
+        self,
+        run: Run,
+        plan: Plan,
+        options: ShardOptions,
+        open_shard: Callable[[str], Sink],
+        template: ShardTemplate | None,
+        codec: str,
+        digest: bool,
+        tmpdir: str | None,
+    ) -> None:
         self.done: list[Shard] = []
-        self.entries = self.missing = self.kept = self._planned = 0
+        self.files = self.missing = self.kept = 0
+        self._run = run
+        self._plan = plan
+        self._options = options
+        self._open_shard = open_shard
+        self._settings = f"{options.mtime} {codec}"
+        self._digest = digest
+        self._tmpdir = tmpdir
+        self._names = [shard.name for shard in plan.shards]
         self._check_names()
-        self._existing = (
-            [path for _, path in self.template.existing(options.storage)] if self.template is not None else []
-        )
-        others = [name for name in self.names if self.template is None or self.template.matches(name) is None]
+        self._existing = [path for _, path in template.existing(options.storage)] if template is not None else []
+        others = [name for name in self._names if template is None or template.matches(name) is None]
         self._existing += existing_among(others, options.storage)
         self._journal: Journal | None = None
-        if options.resume and self.shards and not scheme_of(self.names[0]):
-            directory, base = os.path.split(self.names[0])
+        if options.resume and self._names and not scheme_of(self._names[0]):
+            directory, base = os.path.split(self._names[0])
             self._journal = Journal(os.path.join(directory, f".{short_name(base)}.0.part"))
-        self._counters = TemporaryFile(self.tmpdir) if self.counted else None
-        self._processes, share = workers(options, self.shards)
-        self._packing = Packing(
-            self.spool.file.fd,
-            self.open_shard,
-            counters=self._counters.fd if self._counters else -1,
-            plan_name=self.plan_name,
-            mtime=options.mtime,
-            skip=options.skip_missing,
-            resume=options.resume,
-            replace=options.force,
-            digest=self.digest,
-            posted=options.post is not None,
-            settings=f"{options.mtime} {self.codec}",
-            share=share,
-            tmpdir=self.tmpdir,
-            remote=any(map(scheme_of, self.names)),
-            warn=self.warn,
-            sources=self.storage,
-            storage=options.storage,
-        )
+        self._counters = TemporaryFile(tmpdir) if run.shows_progress else None  # eight bytes per shard: content so far
+        self._remote = any(map(scheme_of, self._names))
 
     def _check_names(self) -> None:
         seen: dict[str, str] = {}
-        for name in self.names:
+        for name in self._names:
             location = parse_output(name)
-            if location.kind != "path":
-                if location.kind != "url":
-                    raise Usage(f"{name}: a shard must be a file or a URL")
-                continue
-            path = os.path.realpath(location.text)
-            other = seen.setdefault(path, name)
-            if other != name:
-                raise TarkitError(f"{self.plan_name or 'the plan'}: {show(other)} and {show(name)} are the same file")
-        for directory in {os.path.dirname(path) for path in seen}:
-            if not os.path.isdir(directory):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
+            if location.kind not in ("path", "url"):
+                raise Usage(f"{name}: a shard must be a file or a URL")
+            path = os.path.realpath(location.text) if location.kind == "path" else location.text
+            if path in seen:
+                raise TarkitError(f"{show(seen[path])} and {show(name)} are the same file")
+            seen[path] = name
 
     def check(self, written: Sequence[str] = ()) -> None:
         """Raise TarkitError when shards exist that may not be replaced, or a source is a shard or one of `written`."""
-        existing, options = self._existing, self.options
+        existing, options = self._existing, self._options
         if options.resume and not options.force:
             hint = f"{spell('resume')} with {spell('force')} keeps what is as planned, and replaces the rest"
-            refuse_existing(sorted(set(existing) - set(self.names)), hint, "exists, but is not in the plan")
+            refuse_existing(sorted(set(existing) - set(self._names)), hint, "exists, but is not in the plan")
         elif not options.force:
             hint = f"{spell('resume')} keeps those that are as planned, {spell('force')} replaces them"
             refuse_existing(existing, hint)
-        statuses = []
+        sizes: dict[tuple[int, int], int] = {}
         for path in (*existing, *written):
             try:
-                statuses.append(os.stat(path))
+                status = os.stat(path)
             except OSError:
                 continue
-        urls = frozenset(os.fsencode(name) for name in self.names if scheme_of(name))
-        self.spool.refuse(self.shards, statuses, urls)
+            sizes[status.st_dev, status.st_ino] = status.st_size
+        self._plan.refuse(sizes, frozenset(os.fsencode(name) for name in self._names if scheme_of(name)))
 
-    def in_several(self) -> tuple[int, bytes]:
-        """Return how many samples of a saved plan are in more than one place, and the key of the first of them."""
-        return (0, b"") if self.plan_name is None else self.spool.in_several(self.shards)
+    def write(self) -> None:
+        """Write the shards."""
+        with closing(self._write_all()) as steps:
+            for _ in self._run.draw(steps, self._position, lambda: self._run.samples, self._plan.content):
+                pass
 
-    def position(self) -> int:
-        """Return the bytes of content that are written by now."""
-        return progress(self._counters.fd, len(self.shards)) if self._counters else 0
+    def _position(self) -> int:
+        """Return the bytes of content that are written by now, in all shards."""
+        if self._counters is None:
+            return 0
+        return sum(memoryview(self._counters.read(0, _COUNTER.size * len(self._names))).cast("q"))
 
-    def write(self) -> Generator[int]:
-        """Write the shards; yield the number of samples of each, and 0 from time to time."""
-        known = self._journal.read() if self._journal else {}
-        there = set(self._existing)
+    def _count(self, task: Task, content: int) -> None:
+        if self._counters is not None:
+            os.pwrite(self._counters.fd, _COUNTER.pack(content), _COUNTER.size * task.number)
+
+    def _write_all(self) -> Generator[None]:
+        """Write the shards, several at a time; yields from time to time.
+
+        The error of a shard is raised when those before it are reported.
+        """
+        entries = self._journal.read() if self._journal else {}
+        existing = set(self._existing)
         tasks = (
-            Task(number, shard, known.get(name), name in there)
-            for number, (name, shard) in enumerate(zip(self.names, self.shards, strict=True))
+            Task(number, shard, entries.get(shard.name), shard.name in existing)
+            for number, shard in enumerate(self._plan.shards)
         )
         if self._counters:
-            self._counters.write(bytes(8 * len(self.shards)))
-        yielded = 0
+            self._counters.write(bytes(_COUNTER.size * len(self._names)))
+        processes, share = workers(self._options, self._plan.shards)
         try:
-            with closing(pack_all(self._packing, tasks, self._processes, self._complete)) as steps:
-                for _ in steps:
-                    before, yielded = yielded, self._planned
-                    yield yielded - before
-            yield self._planned - yielded
+            if processes <= 1:
+                yield from self._pack(tasks, self._complete)
+            else:
+                shares = iter(lambda: tuple(islice(tasks, share)), ())
+                patience = UPLOADS if self._remote else PATIENCE
+                results = in_order(
+                    shares, self._pack_share, processes, self._tmpdir, share=1, pulse=_PULSE, patience=patience
+                )
+                for some in results:
+                    for packed in some:
+                        if packed is not _PULSE:
+                            self._complete(packed)
+                        yield
+            yield
         finally:
             if self._journal:
                 self._journal.close(False)
 
     def _complete(self, packed: Packed) -> None:
-        post, shard = self.options.post, packed.shard
-        self._planned += packed.planned
-        self.entries += packed.rows
+        """Take the result of a shard, in order."""
+        post, shard = self._options.post, packed.shard
+        self._run.samples += packed.planned
+        self.files += packed.files
         self.missing += len(packed.skipped)
         for what in packed.skipped:
-            self.warn(what)
+            self._run.warn(what)
         if shard is None:
             return
         self.done.append(shard)
         self.kept += packed.kept
         words = "kept, it is as planned" if packed.kept else f"{packed.planned} samples, {shard.size} bytes"
-        self.note(f"{shard.name}: {words}")
+        self._run.note(f"{shard.name}: {words}")
         if post is not None and not packed.known:
             run_post(post, shard.name)
         if self._journal and packed.fingerprint and not packed.known and not packed.skipped:
-            numbers = (packed.planned, packed.content, packed.rows, post is not None)
-            self._journal.add(Known(packed.fingerprint, identity(shard.name), shard, *numbers))
+            self._journal.add(packed, post is not None)
 
     @property
     def stale(self) -> list[str]:
@@ -218,29 +211,169 @@ class Packer:
         return [path for path in self._existing if path not in made]
 
     def finish(self) -> None:
-        """Remove the journal, once all that belongs to the shards is complete."""
+        """Remove the journal."""
         if self._journal:
             self._journal.close(True)
 
+    # ---- In a process that writes shards
 
-def workers(options: PackOptions, shards: Sequence[PlannedShard]) -> tuple[int, int]:
+    def _pack_share(self, tasks: Iterable[Task]) -> Generator[Packed]:
+        """Write the shards of a worker process; yield the results."""
+        ready: list[Packed] = []
+        with closing(self._pack(tasks, ready.append)) as steps:
+            try:
+                for _ in steps:
+                    yield from ready
+                    ready.clear()
+            except (TarkitError, OSError):
+                yield from ready
+                raise
+        yield from ready
+
+    def _pack(self, tasks: Iterable[Task], report: Callable[[Packed], None]) -> Generator[None]:
+        """Write shards, one after the other; report each once it is complete, in order."""
+        uploads: BackgroundUploads | None = None
+        if self._remote:
+            from tarkit.streams.background_uploads import BackgroundUploads
+
+            uploads = BackgroundUploads(self._options.force, self._run.warn)
+        completer = _Completer(uploads, report)
+        try:
+            for task in tasks:
+                yield from self._pack_one(task, completer)
+                completer.report()
+                yield
+            completer.finish()
+        except BaseException:
+            completer.abort()
+            raise
+
+    def _pack_one(self, task: Task, completer: _Completer) -> Iterator[None]:
+        """Write a shard, or find it as planned; yields from time to time."""
+        name, options = task.shard.name, self._options
+        mark = ""
+        if options.resume:
+            mark = "" if scheme_of(name) else fingerprint(self._plan, task.shard, self._settings)
+            if task.entry and mark and self._is_as_planned(task.entry, mark, identity(name)):
+                completer.add(self._known(task, task.entry))
+                return
+            if task.exists:
+                try:
+                    existing = Existing(name, self._tmpdir, options.storage)
+                    yield from self._write(task, mark, existing, completer)
+                    return
+                except Differs as error:
+                    if not options.force:
+                        hint = f"{spell('resume')} with {spell('force')} writes it again"
+                        raise TarkitError(f"{name}: exists, but is not as planned: {error}", hint) from None
+        yield from self._write(task, mark, self._open_shard(name), completer)
+
+    def _is_as_planned(self, entry: JournalEntry, mark: str, there: str) -> bool:
+        """Return whether a shard is that of the journal, or --post has moved that, and nothing is missing in the
+        journal."""
+        shard = entry.packed.shard
+        if (entry.packed.fingerprint, entry.identity) != (mark, there) or shard is None:
+            return False
+        posted = self._options.post is not None and entry.posted
+        return there != GONE or (posted and (bool(shard.sha256) or not self._digest))
+
+    def _known(self, task: Task, entry: JournalEntry) -> Packed:
+        """Return the result of a shard from the journal."""
+        packed = entry.packed
+        self._count(task, packed.content)
+        shard = packed.shard
+        if shard is not None and not shard.sha256:
+            shard = self._described(shard, None)
+        return packed._replace(shard=shard, kept=True, known=entry.posted or self._options.post is None)
+
+    def _write(self, task: Task, mark: str, sink: Sink, completer: _Completer) -> Iterator[None]:
+        options, writer = self._options, EntryWriter(sink)
+        filler = ShardFiller(
+            self._plan, task.shard, writer, options.mtime, options.skip_missing, self._plan.tree.storage
+        )
+        try:
+            for content in filler.fill():
+                self._count(task, content)
+                yield
+            writer.finish()
+        except BaseException:
+            writer.abort()
+            raise
+        self._count(task, filler.content)
+
+        def packed() -> Packed:
+            samples, first, last = filler.keys
+            shard = Shard(task.shard.name, samples, writer.position, 0, first, last, "")
+            results = filler.planned, filler.files, filler.content, filler.skipped
+            return Packed(self._described(shard, sink.digest()), *results, mark, isinstance(sink, Existing))
+
+        if filler.files:
+            completer.close(writer, packed)
+        else:
+            writer.abort()
+            completer.add(Packed(None, 0, 0, 0, filler.skipped))
+
+    def _described(self, shard: Shard, known: tuple[str, int] | None) -> Shard:
+        """Return the shard with the checksum and the length of its file, if requested; they may be `known`."""
+        if not self._digest:
+            return shard
+        kind = "url" if scheme_of(shard.name) else "path"
+        sha256, stored = known or sum_file(kind, shard.name, self._options.storage)
+        return shard._replace(sha256=sha256, stored=stored)
+
+
+class _Completer:
+    """Completes shards: those in stores in the background, while the next ones are written."""
+
+    def __init__(self, uploads: BackgroundUploads | None, report: Callable[[Packed], None]) -> None:
+        self._uploads = uploads
+        self._report = report
+
+    def add(self, packed: Packed) -> None:
+        """Report a shard that is complete, after those before it."""
+        self.finish()
+        self._report(packed)
+
+    def close(self, writer: EntryWriter, packed: Callable[[], Packed]) -> None:
+        """Complete a shard whose entries are written; then report what `packed` returns."""
+        if self._uploads is None or not writer.sink.remote:
+            writer.close()
+            self.add(packed())
+            return
+        taken = False
+        try:
+            self._uploads.make_room(writer.position)
+            with uninterrupted():
+                taken = True
+                self._uploads.add(writer.sink, writer.close, writer.position, lambda: self._report(packed()))
+        except BaseException:
+            if not taken:
+                writer.abort()
+            raise
+
+    def report(self) -> None:
+        """Report the shards that are complete by now."""
+        if self._uploads is not None:
+            self._uploads.report()
+
+    def finish(self) -> None:
+        """Wait for all shards, and report them."""
+        if self._uploads is not None:
+            self._uploads.finish()
+
+    def abort(self) -> None:
+        """Remove the shards that were not reported, unless they may have replaced others."""
+        if self._uploads is not None:
+            self._uploads.abort()
+
+
+def workers(options: ShardOptions, shards: Sequence[PlannedShard]) -> tuple[int, int]:
     """Return the number of processes that write the shards, and the number of shards that one gets at a time."""
-    count, rows = len(shards), sum(shard.rows for shard in shards)
-    processes = options.parallel
+    count, files = len(shards), sum(shard.files for shard in shards)
+    processes = options.processes
     if processes is None:
-        processes = min(os.cpu_count() or 1, MOST) if rows >= FEW and options.post is None else 1
+        processes = min(os.cpu_count() or 1, MOST) if files >= FEW and options.post is None else 1
     processes = max(1, min(processes, count))
     if options.resume or options.post is not None:
         return processes, 1  # a complete shard is reported at once
-    return processes, max(1, min(-(-count // (ROUNDS * processes)), SHARE * count // max(1, rows)))
-
-
-def check_templates(templates: Sequence[ShardTemplate], options: PackOptions, update: bool = False) -> None:
-    """Raise TarkitError for existing shards, FileNotFoundError for a missing directory: before a tree is listed."""
-    for template in templates:
-        if template.directory and not scheme_of(template.directory) and not os.path.isdir(template.directory):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), template.name(0))
-        if not (options.force or options.resume or update):
-            resume, more, force = map(spell, ("resume", "update", "force"))
-            hint = f"{resume} keeps those that are as planned, {more} packs what is new, {force} replaces them"
-            refuse_existing([path for _, path in template.existing(options.storage)], hint)
+    return processes, max(1, min(-(-count // (ROUNDS * processes)), SHARE * count // max(1, files)))

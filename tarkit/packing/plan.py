@@ -1,132 +1,191 @@
-r"""A plan: which file becomes which entry of which shard, and its form as a table that users can edit.
-
-The file is a TSV table with the header `shard position name source size`. Tab, LF, CR and backslash in a cell are
-escaped as in all tables (`tables/tsv.py`), so a plan is read as it was written.
-"""
+"""A plan: the samples of each shard in order, complete before anything is written, and in bounded memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+import os
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from tarkit.errors import TarkitError, show
-from tarkit.streams.sink import Sink
-from tarkit.tables.recipe import MalformedRow, parse_source, without_bom, without_end
-from tarkit.tables.tsv import escape_tsv, unescape_tsv
+from tarkit.packing import batch as batches
+from tarkit.packing import sources
+from tarkit.packing.batch import Batch, together
+from tarkit.packing.tree import UNSIZED, Tree
+from tarkit.pipeline.template import ShardTemplate
+from tarkit.samples.validate import NameChecks
+from tarkit.streams.tempfile import TemporaryFile
+from tarkit.tables.recipe import MalformedRow
+from tarkit.tar.header import end_of_archive
 
-COLUMNS = ("shard", "position", "name", "source", "size")
-GATHERED = 1000  # rows of a plan in one write
 
-_HEADER = "\t".join(COLUMNS).encode()
-_SAVE = "tarkit shard --plan saves one"
-_PREFIXES = (b"file:", b"text:", b"hex:", b"base64:", b"pipe:")
+class PlannedShard(NamedTuple):
+    """A shard to write.
 
-
-class Planned(NamedTuple):
-    """A planned entry. Rows of one sample have the same `position` in their shard, counted from 0.
-
-    `shard` is the path or URL of the shard. `source` is as in a recipe: a path (`file:PATH` if that could be something
-    else), a URL, `text:LITERAL`, `hex:..`, `base64:..`. `size` is the content in bytes; UNSIZED: that of the file when
-    it is read. `line` is that of the saved plan, 0 for a plan that was not saved.
+    Attributes:
+        name: its path or URL.
+        start, stop: the range of its batches in the plan.
+        planned: the number of samples.
+        files: the number of files.
+        content: the bytes of their contents, 0 if sizes are not known.
+        length: the bytes of its tar, without compression.
+        samples, first, last: the number of samples that readers find, and the first and the last key.
     """
 
-    shard: bytes
-    position: int
-    name: bytes
-    source: bytes
-    size: int
-    line: int = 0
+    name: str
+    start: int
+    stop: int
+    planned: int
+    files: int
+    content: int
+    length: int
+    samples: int
+    first: bytes
+    last: bytes
 
 
-def source_of(path: bytes) -> bytes:
-    """Return a path as the source of a row, with the prefix `file:` if it could be something else."""
-    return b"file:" + path if path.startswith(_PREFIXES) or b"://" in path else path
+class Plan:
+    """The shards and, in a temporary file, their batches, none of which is in two shards.
 
+    Each of the `templates` counts its own shards, from the index in `numbers` on. A template without a name for a shard
+    raises TarkitError. `repair` is the hint for a sample that readers would find twice in a shard.
 
-def write_plan(target: Sink, plan: Iterable[Planned]) -> None:
-    """Write a plan."""
-    lines = [_HEADER]
-    for row in plan:
-        lines.append(format_row(row))
-        if len(lines) >= GATHERED:
-            target.write(b"\n".join(lines) + b"\n")
-            lines = []
-    if lines:
-        target.write(b"\n".join(lines) + b"\n")
-
-
-def format_row(row: Planned) -> bytes:
-    """Return the line of a row, without its end."""
-    shard, position, name, source, size, _ = row
-    line = b"%b\t%d\t%b\t%b\t%d" % (shard, position, name, source, size)
-    if b"\\" in line or b"\n" in line or b"\r" in line or line.count(b"\t") != 4:
-        return b"%b\t%d\t%b\t%b\t%d" % (escape_tsv(shard), position, escape_tsv(name), escape_tsv(source), size)
-    return line
-
-
-class SavedPlan:
-    """The rows of a saved plan, read from `lines`. `line` is the number of the last line that was read.
-
-    Blank lines are skipped. Raises TarkitError `NAME:LINE: reason` for an invalid line.
+    Attributes:
+        shards: the shards that are complete, in order.
+        samples, content: the number of their samples, and the bytes of their contents.
+        open_samples, open_content, open_entries: samples, and bytes of contents and of entries in a tar, of the shard
+            that takes samples.
+        error: the first name that no archive can have, or that readers would find twice in a shard.
     """
 
-    def __init__(self, lines: Iterable[bytes], name: str) -> None:
-        self.name = name
-        self.line = 0
-        self._lines = without_bom(lines)
+    def __init__(
+        self,
+        tree: Tree,
+        templates: Sequence[ShardTemplate],
+        numbers: Sequence[int],
+        tmpdir: str | None,
+        repair: str | None = None,
+    ) -> None:
+        self.tree = tree
+        self.shards: list[PlannedShard] = []
+        self.samples = self.content = 0
+        self.error: TarkitError | None = None
+        self._file = TemporaryFile(tmpdir)
+        self._templates = templates
+        self._numbers = list(numbers)
+        self._repair = repair
+        self._ends = array("Q", [0])  # of the batches in the file
+        self._waiting: list[Batch] = []
+        self._waiting_samples = 0
+        self._category = 0
+        self._begin()
 
-    def __iter__(self) -> Iterator[Planned]:
-        """Yield the rows, once."""
-        for line in self._lines:
-            if not line:
-                raise TarkitError(f"{self.name}: not a plan: it is empty", _SAVE)
-            self.line += 1
-            line = without_end(line)
-            if self.line == 1:
-                if line != _HEADER:
-                    raise self.error(f"not a plan: its first line is not {', '.join(COLUMNS)} between tabs", _SAVE)
-                continue
-            try:
-                cells = line.split(b"\t")
-                if len(cells) != len(COLUMNS):
-                    if not line.strip():
-                        continue
-                    raise MalformedRow(f"{len(cells)} cells, and a row has {len(COLUMNS)}: {', '.join(COLUMNS)}")
-                if b"\\" in line:
-                    cells = [unescape_tsv(cell) for cell in cells]
-                shard, position, name, source, size = cells
-                if not (shard and name and source) or b"\0" in line:
-                    raise MalformedRow(_wrong(shard, name, source))
-                place = _number(position, "position")
-                yield Planned(shard, place, name, source, _number(size, "size"), self.line)
-            except MalformedRow as error:
-                raise self.error(str(error), error.hint) from error
+    def _begin(self) -> None:
+        self.open_samples = self.open_content = self.open_entries = 0
+        self._start = len(self._ends) - 1
+        self._files = 0
+        self._names = NameChecks(self._repair, None)
 
-    def error(self, reason: str, hint: str | None = None) -> TarkitError:
-        """Return an error for the last row."""
-        return TarkitError(f"{self.name}:{self.line}: {reason}", hint)
+    @property
+    def sized(self) -> bool:
+        """Whether the sizes of files are known."""
+        return self.tree.sized
 
+    def extend(self, batch: Batch, content: int = 0, entries: int = 0) -> None:
+        """Add samples to the current shard, with the bytes of their contents and of their entries in a tar."""
+        self._category = batch.category
+        self.open_samples += len(batch.keys)
+        self.open_content += content
+        self.open_entries += entries
+        self._waiting.append(batch)
+        self._waiting_samples += len(batch.keys)
+        if self._waiting_samples >= batches.SAMPLES:
+            self._flush()
 
-def _number(cell: bytes, what: str) -> int:
-    if not cell.isdigit() or len(cell) > 18:
-        raise MalformedRow(f"the {what} {show(cell)} is not a number >= 0")
-    return int(cell)
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        batch = together(self._waiting)
+        self._waiting, self._waiting_samples = [], 0
+        if batch.sources:
+            batch = batch._replace(sources=self.sources(batch))
+        data = batch.dump()
+        self._file.write(data)
+        self._ends.append(self._ends[-1] + len(data))
+        self._files += len(batch.names)
+        if self.error is None and not self._names.accept(batch.names):
+            self._check(batch)
 
+    def _check(self, batch: Batch) -> None:
+        """Check the names one by one; the first bad one is the `error`."""
+        try:
+            for name in batch.names:
+                self._names.check(name)
+        except MalformedRow as error:
+            self.error = TarkitError(f"{self._name()}: {error}", error.hint)
 
-def _wrong(shard: bytes, name: bytes, source: bytes) -> str:
-    for what, cell in (("shard", shard), ("name", name), ("source", source)):
-        if not cell:
-            return f"no {what} in this row"
-    return "a NUL byte: not a plan?"
+    def _name(self) -> str:
+        return self._templates[self._category].name(self._numbers[self._category])
 
+    def close(self, content: int = 0, entries: int = 0) -> None:
+        """End the current shard, unless it is empty; `content` and `entries` are as for `extend`."""
+        if not self.open_samples:
+            return
+        self._flush()
+        name, names = self._name(), self._names
+        self._numbers[self._category] += 1
+        content += self.open_content
+        entries += self.open_entries
+        length = entries + len(end_of_archive(entries))
+        numbers = self._start, len(self._ends) - 1, self.open_samples, self._files, content, length, names.samples
+        self.shards.append(PlannedShard(name, *numbers, names.first or b"", names.last or b""))
+        self.samples += self.open_samples
+        self.content += content
+        self._begin()
 
-def content_of(source: bytes) -> tuple[Literal["path", "data", "url"], bytes]:
-    """Return the path or the URL of a source, or its literal content. Raises MalformedRow for other sources."""
-    kind, value = parse_source(source, pipes_allowed=True, rewrites=False)
-    if kind == "path" and value:
-        return "path", value
-    if kind == "data":
-        return "data", value
-    if kind == "url":
-        return "url", value
-    raise MalformedRow(f"the source {show(source)} has no known size: use a file")
+    def batches(self, shard: PlannedShard) -> Iterator[Batch]:
+        """Yield the samples of a shard."""
+        for start, stop in pairwise(self._ends[shard.start : shard.stop + 1]):
+            yield Batch.load(self._file.read(start, stop))
+
+    def sources(self, batch: Batch) -> list[bytes]:
+        """Return the source of each file of a batch, as in a recipe."""
+        if batch.sources is None:
+            mark = self.tree.mark
+            return [mark + name for name in batch.names]
+        return [source or self.tree.mark + name for name, source in zip(batch.names, batch.sources, strict=True)]
+
+    def has_urls(self, batch: Batch) -> bool:
+        """Whether a source in a batch may be a URL."""
+        return b"://" in (self.tree.mark if batch.sources is None else b"\0".join(batch.sources))
+
+    def paths(self) -> Iterator[bytes]:
+        """Yield the paths of the files that are packed, without objects and literals."""
+        for shard in self.shards:
+            for batch in self.batches(shard):
+                for kind, value in map(sources.parse, self.sources(batch)):
+                    if kind == "path":
+                        yield value
+
+    def refuse(self, paths: dict[tuple[int, int], int], urls: frozenset[bytes]) -> None:
+        """Raise TarkitError when a source is a file that is written, or an object.
+
+        Args:
+            paths: the sizes of files that are written, by device and inode.
+            urls: the objects that are written.
+        """
+        sizes = {*paths.values(), UNSIZED}
+        for shard in self.shards if paths or urls else ():
+            for batch in self.batches(shard):
+                for source, size in zip(self.sources(batch), batch.sizes, strict=True):
+                    kind, value = sources.parse(source)
+                    written = source in urls
+                    if kind == "path" and size in sizes:
+                        try:
+                            status = os.stat(value)
+                        except OSError:
+                            continue
+                        written = (status.st_dev, status.st_ino) in paths
+                    if written:
+                        raise TarkitError(f"{shard.name}: {show(value)} is written too")

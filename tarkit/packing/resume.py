@@ -10,19 +10,14 @@ from __future__ import annotations
 import marshal
 import os
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tarkit.errors import Problem, TarkitError, spell
-from tarkit.packing.batch import load_rows
-from tarkit.packing.plan import content_of
-from tarkit.packing.spool import PlannedShard
-from tarkit.pipeline.template import ShardTemplate
-from tarkit.problems import Policy
-from tarkit.samples.dataset import DatasetReader, open_source
+from tarkit.errors import Problem, TarkitError
+from tarkit.packing import sources
+from tarkit.packing.plan import Plan, PlannedShard
+from tarkit.samples.dataset import open_source
 from tarkit.shards.writer import Shard
 from tarkit.stores.store import StoreOptions
-from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.copy import write_all
 from tarkit.streams.location import parse_output
 from tarkit.streams.sink import WriteOnlySink
@@ -35,19 +30,37 @@ class Differs(Exception):
     """A shard is not as planned; str(error) says why."""
 
 
-class Known(NamedTuple):
-    """A shard in the journal; `posted` says whether a command was run for it."""
+class Packed(NamedTuple):
+    """The result of a planned shard.
 
-    fingerprint: str
-    identity: str
-    shard: Shard
+    Attributes:
+        shard: None when all its samples were left out.
+        planned, files, content: the samples, files and bytes in it.
+        skipped: a message for each sample that was left out.
+        fingerprint: that of `fingerprint`, or empty.
+        kept: it existed before the run.
+        known: the journal has it as complete.
+    """
+
+    shard: Shard | None
     planned: int
+    files: int
     content: int
-    rows: int
+    skipped: list[str]
+    fingerprint: str = ""
+    kept: bool = False
+    known: bool = False
+
+
+class JournalEntry(NamedTuple):
+    """A complete shard, what `identity` returned for it, and whether a command was run for it."""
+
+    packed: Packed
+    identity: str
     posted: bool
 
 
-def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings: str) -> str:
+def fingerprint(plan: Plan, shard: PlannedShard, settings: str) -> str:
     """Return a digest of all that a shard is made from: its rows, the `settings` of the run, the state of each source.
 
     It is empty if that is not reliable: a source is missing, is an object, or was changed a moment ago.
@@ -57,10 +70,11 @@ def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings
     digest = hashlib.blake2b(settings.encode("utf-8", "surrogateescape"), digest_size=16)
     newest = 0
     start = time.time_ns()
-    for batch in load_rows(read, shard.extents):
+    for batch in plan.batches(shard):
         states: list[tuple[int, ...]] = []
-        for source in batch.sources:
-            kind, path = content_of(source)
+        origins = plan.sources(batch)
+        for source in origins:
+            kind, path = sources.parse(source)
             if kind == "url":
                 return ""
             if kind == "path":
@@ -70,7 +84,7 @@ def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings
                     return ""
                 newest = max(newest, status.st_ctime_ns)
                 states.append((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
-        digest.update(marshal.dumps((batch.positions, batch.names, batch.sources, states), 2))
+        digest.update(marshal.dumps((batch.stops, batch.names, origins, states), 2))
     return digest.hexdigest() if newest < start - RACY else ""
 
 
@@ -93,42 +107,36 @@ class Journal:
         self.path = path
         self._fd = -1
 
-    def read(self) -> dict[str, Known]:
-        """Return the shards by name; incomplete lines are ignored."""
+    def read(self) -> dict[str, JournalEntry]:
+        """Return the entries by name of shard; incomplete lines are ignored."""
         import json
 
-        known: dict[str, Known] = {}
+        entries: dict[str, JournalEntry] = {}
         try:
             with open(self.path, "rb") as file:
                 for line in file:
                     try:
-                        words = json.loads(line)
-                        first, last = (bytes.fromhex(word) for word in words["keys"])
-                        name, samples, size, stored, sha256 = words["shard"]
-                        numbers = words["numbers"]
+                        (name, samples, size, stored, *keys, sha256), *packed, identity, posted = json.loads(line)
+                        first, last = map(bytes.fromhex, keys)
                         shard = Shard(name, samples, size, stored, first, last, sha256)
-                        known[name] = Known(words["fingerprint"], words["identity"], shard, *numbers)
-                    except (ValueError, KeyError, TypeError):
+                        entries[name] = JournalEntry(Packed(shard, *packed), identity, posted)
+                    except (ValueError, TypeError):
                         continue
         except FileNotFoundError:
             pass
-        return known
+        return entries
 
-    def add(self, known: Known) -> None:
-        """Append a complete shard."""
+    def add(self, packed: Packed, posted: bool) -> None:
+        """Append a complete shard, for which a command was run or not."""
         import json
 
         if self._fd < 0:
             self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        name, samples, size, stored, first, last, sha256 = known.shard
-        words: dict[str, Any] = {
-            "shard": [name, samples, size, stored, sha256],
-            "keys": [first.hex(), last.hex()],
-            "fingerprint": known.fingerprint,
-            "identity": known.identity,
-            "numbers": [known.planned, known.content, known.rows, known.posted],
-        }
-        write_all(self._fd, json.dumps(words).encode() + b"\n")
+        shard = packed.shard
+        assert shard is not None
+        keys = shard.first.hex(), shard.last.hex()
+        line = ((*shard[:4], *keys, shard.sha256), *packed[1:6], identity(shard.name), posted)
+        write_all(self._fd, json.dumps(line).encode() + b"\n")
 
     def close(self, complete: bool) -> None:
         """Close the file; remove it when all is complete."""
@@ -177,56 +185,3 @@ class Existing(WriteOnlySink):
     def abort(self) -> None:
         """Close the archive."""
         self._source.close()
-
-
-# ---- The entries of existing shards, for --update
-
-_APART = ("repeated-key", "joined-sample", "scattered-sample", "duplicate-entry")  # irrelevant to names
-
-
-def next_shards(
-    templates: Sequence[ShardTemplate], tmpdir: str | None, storage: StoreOptions | None = None
-) -> tuple[list[int], dict[bytes, int]]:
-    """Return the index of each template's next shard, and the entries of existing shards with their sizes.
-
-    Raises:
-        Problem: a shard cannot be read.
-        TarkitError: a shard was compressed since it was written: under its new name it would not count.
-    """
-    existing = [template.existing(storage) for template in templates]
-    for template in templates:
-        _refuse_compressed(template, storage)
-    try:
-        known = entries_of([path for found in existing for _, path in found], tmpdir, storage)
-    except Problem as problem:
-        what = f"{spell('update')} reads the entries of each shard"
-        problem.hint = f"{what}: repair it with check --fix, or write it again"
-        raise
-    return [found[-1][0] + 1 if found else 0 for found in existing], known
-
-
-def _refuse_compressed(template: ShardTemplate, storage: StoreOptions | None) -> None:
-    for path in template.neighbours(storage):
-        base = path[len(template.directory) :]
-        if (
-            codec_by_suffix(base)
-            and template.matches(path) is None
-            and template.matches(path.rpartition(".")[0]) is not None
-        ):
-            what = f"{path}: {spell('update')} cannot read a shard that was compressed"
-            raise TarkitError(what, "use the present names of the shards, or move it away")
-
-
-def entries_of(shards: Sequence[str], tmpdir: str | None, storage: StoreOptions | None = None) -> dict[bytes, int]:
-    """Return the names of the entries in shards, with bytes of content; about 150 bytes of memory each.
-
-    Raises Problem for a shard that cannot be read.
-    """
-    known: dict[bytes, int] = {}
-    if not shards:
-        return known
-    inputs = DatasetReader([parse_output(path, storage) for path in shards], Policy(_APART), tmpdir=tmpdir)
-    for sample in inputs:
-        sample.complete()
-        known.update((entry[0], entry[3]) for entry in sample.raw)
-    return known

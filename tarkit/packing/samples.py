@@ -12,7 +12,7 @@ from typing import Literal
 
 from tarkit.errors import Usage, show, spell
 from tarkit.packing.batch import Batch, File, Group, ends_of_runs, together
-from tarkit.packing.tree import Chunk, CountedFiles
+from tarkit.packing.tree import Chunk, CountedNames
 from tarkit.shards.patterns import compile_regex
 from tarkit.spill.multimap import Multimap
 from tarkit.spill.records import by_rank
@@ -147,7 +147,7 @@ def is_sample(files: Iterable[File]) -> bool:
     return any(has_key(name) for name, _, _ in files)
 
 
-def attach(batches: Iterable[Batch], may_lack: Callable[[], bool], left_out: CountedFiles) -> Iterator[Batch]:
+def attach(batches: Iterable[Batch], may_lack: Callable[[], bool], left_out: CountedNames) -> Iterator[Batch]:
     """Yield the samples, with files without a key in the next sample of their category, at its end in the last one.
 
     So these files count for no limit of samples. `may_lack` says whether there are any so far. In a category without
@@ -164,7 +164,7 @@ def attach(batches: Iterable[Batch], may_lack: Callable[[], bool], left_out: Cou
         elif held is not None:
             yield held
         elif loose is not None:
-            left_out.add(b"", loose.names)
+            left_out.add(loose.names[0], len(loose.names))
 
     for batch in batches:
         before = held or loose
@@ -232,12 +232,13 @@ class DottedFields:
         return f"{len(once)} or more" if len(self._keys) == DOTTED else f"{len(once)}", key + b"." + field
 
 
-def in_directories(chunks: Iterable[Chunk], keyless: CountedFiles, last_dot: bool) -> Iterator[Batch]:
+def in_directories(chunks: Iterable[Chunk], keyless: CountedNames, last_dot: bool) -> Iterator[Batch]:
     """Yield the samples if the whole path is the key: files of one sample follow each other."""
     last: Batch | None = None
     for directory, bases, sizes in chunks:
         stems, odd = _stems(bases, last_dot)
-        keyless.add(directory, odd)
+        if odd:
+            keyless.add(directory + odd[0], len(odd))
         stops = ends_of_runs(stems)
         keys = [directory + stems[stop - 1] for stop in stops]
         found = Batch(keys, stops, [directory + base for base in bases], list(sizes))
@@ -272,11 +273,12 @@ def _stems(names: list[bytes], last_dot: bool) -> tuple[list[bytes], list[bytes]
     return stems, odd
 
 
-def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: CountedFiles, tmpdir: str | None) -> Iterator[Group]:
+def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: CountedNames, tmpdir: str | None) -> Iterator[Group]:
     """Yield the samples for keys that are spread over directories, each where its first file is."""
     files = Multimap(tmpdir)
     for directory, names, sizes in chunks:
-        keyless.add(directory, _stems(names, last_dot=False)[1])
+        if odd := _stems(names, last_dot=False)[1]:
+            keyless.add(directory + odd[0], len(odd))
         for base, size in zip(names, sizes):  # noqa: B905
             name = directory + base
             files.add(rule.key(name), _FILE.pack(files.count, size) + name)

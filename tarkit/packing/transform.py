@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import File, Group
 from tarkit.packing.samples import KeyRule, cut_first, has_key, is_sample
-from tarkit.packing.tree import CountedFiles
+from tarkit.packing.tree import CountedNames
 from tarkit.spill.multimap import Multimap
 
 if TYPE_CHECKING:
@@ -124,16 +124,12 @@ class SampleTransform:
     classes: Classes | None = None
     known: dict[bytes, int] | None = None
     tmpdir: str | None = None
-    unmatched: int = 0
-    unmatched_first: bytes = b""
+    unmatched: CountedNames = field(default_factory=CountedNames)
     known_samples: int = 0
-    changed: int = 0
-    changed_first: bytes = b""
-    parted: int = 0
-    parted_first: bytes = b""
-    shared: int = 0
-    shared_first: bytes = b""
-    keyless_out: CountedFiles = field(default_factory=CountedFiles)
+    changed: CountedNames = field(default_factory=CountedNames)
+    parted: CountedNames = field(default_factory=CountedNames)
+    shared: CountedNames = field(default_factory=CountedNames)
+    keyless_out: CountedNames = field(default_factory=CountedNames)
     _names: Multimap | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -168,8 +164,7 @@ class SampleTransform:
             if self.map is not None:
                 found = self.map.category([name for name, _, _ in files], key)
                 if found is None:
-                    self.unmatched_first = self.unmatched_first if self.unmatched else key
-                    self.unmatched += 1
+                    self.unmatched.add(key)
                     continue
                 category = found.place
             added = [] if self.join is None else self.join.fields(key, files)
@@ -192,7 +187,7 @@ class SampleTransform:
         if self.map is not None:
             found = self.map.category([name for name, _, _ in old], key)
             if found is None:
-                self.keyless_out.add(b"", [name for name, _, _ in old])
+                self.keyless_out.add(old[0][0], len(old))
                 return None
             category = found.place
         if self.required is not None and self.required.action == "exclude":
@@ -213,8 +208,8 @@ class SampleTransform:
         if self.classes is not None:
             self.classes.check()
         for reader, _ in self._readers.repeated() if self._readers is not None else ():
-            self.shared_first = min(self.shared_first, reader) if self.shared else reader
-            self.shared += 1
+            self.shared.add(reader)
+            self.shared.first = min(self.shared.first, reader)
         if self._names is not None:
             for name, olds in self._names.repeated():
                 hint = f"{spell('rename', 'key')} and {spell('rename', 'none')} keep samples apart"
@@ -253,8 +248,7 @@ class SampleTransform:
         self.known_samples += 1
         for name, size, _ in files:
             if known[name] != size:
-                self.changed_first = self.changed_first if self.changed else name
-                self.changed += 1
+                self.changed.add(name)
         return True
 
     def _with_more(self, old: list[File], files: list[File], added: list[File]) -> list[File]:
@@ -272,8 +266,7 @@ class SampleTransform:
                 for reader in sorted(readers):
                     self._readers.add(reader, b"")
             if len(readers) > 1:
-                self.parted_first = self.parted_first if self.parted else key
-                self.parted += 1
+                self.parted.add(key)
         if self._names is not None:
             for place, (name, _, _) in enumerate(files):
                 self._names.add(name, old[place][0] if place < len(old) else b"a field that is added")

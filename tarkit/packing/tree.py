@@ -13,17 +13,13 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tarkit.errors import TarkitError, show
+from tarkit.packing import sources
 from tarkit.packing.files import LocalFiles, ObjectFiles, Symlinks, TreeFiles, is_remote
-from tarkit.packing.plan import content_of
 from tarkit.shards.patterns import compile_glob
 from tarkit.stores.store import StoreOptions
 from tarkit.tar.block import DOT
-
-if TYPE_CHECKING:
-    from tarkit.packing.batch import RowBatch
 
 Chunk = tuple[bytes, list[bytes], Sequence[int]]
 """Consecutive files of a directory: the directory with a slash, or nothing, their base names, their sizes."""
@@ -37,17 +33,16 @@ _UNSIZED = (UNSIZED,) * STEP
 
 
 @dataclass
-class CountedFiles:
-    """The number of files of one kind, and the first of them."""
+class CountedNames:
+    """The number of files or samples of one kind, and the first of them."""
 
     count: int = 0
     first: bytes = b""
 
-    def add(self, directory: bytes, names: Sequence[bytes]) -> None:
-        """Count names of one directory."""
-        if names:
-            self.first = self.first if self.count else directory + names[0]
-            self.count += len(names)
+    def add(self, name: bytes, count: int = 1) -> None:
+        """Count some, the first of which has this name."""
+        self.first = self.first if self.count else name
+        self.count += count
 
 
 @dataclass
@@ -56,9 +51,7 @@ class Tree:
 
     Args:
         root: the directory.
-        keep_root: whether names begin with the name of the directory.
         symlinks: "files": links to files are files; "all": links to directories are directories too; "skip": none.
-        prefix: only names with this prefix.
         match: only names that this expression matches.
         exclude: globs of whole paths, or of base names if they have no slash; a directory excludes its content.
         hidden: by directory, a test for base names that are left out, such as those of the outputs.
@@ -77,9 +70,7 @@ class Tree:
     """
 
     root: str
-    keep_root: bool = False
     symlinks: Symlinks = "files"
-    prefix: bytes = b""
     match: re.Pattern[str] | None = None
     exclude: Sequence[str] = ()
     hidden: dict[bytes, Callable[[bytes], bool]] = field(default_factory=dict)
@@ -91,22 +82,16 @@ class Tree:
     storage: StoreOptions | None = None
     keep_junk: bool = False
     directories: list[bytes] | None = None
-    junk: CountedFiles = field(default_factory=CountedFiles)
+    junk: CountedNames = field(default_factory=CountedNames)
     skipped: Counter[str] = field(default_factory=Counter)
     files: int = 0
     content: int = 0
 
     def __post_init__(self) -> None:
-        remote = is_remote(self.root)
         self._files: TreeFiles = LocalFiles(self.root, self.symlinks, self.missing)
-        if remote:
+        if is_remote(self.root):
             self._files = ObjectFiles(self.root, self.tmpdir, self.storage)
             self.sized = True
-        self._kept = b""
-        if self.keep_root:
-            path = self.root.rstrip("/") if remote else os.path.abspath(self.root)
-            self._kept = os.fsencode(os.path.basename(path)) + b"/"
-        self.skip = len(self._kept)
         self.mark = self._files.mark
         self._globs = [("/" in glob, compile_glob(glob)) for glob in self.exclude]
 
@@ -117,16 +102,16 @@ class Tree:
 
     def directory_paths(self) -> list[bytes]:
         """Return the paths of the `directories`."""
-        front = content_of(self.mark)[1] if self.directories else b""
+        front = sources.parse(self.mark)[1] if self.directories else b""
         return [(front + each).rstrip(b"/") or b"/" for each in self.directories or ()]
 
     def source(self, name: bytes) -> bytes:
         """Return the source of the file of this name, as in a recipe."""
-        return self.mark + name[self.skip :]
+        return self.mark + name
 
-    def versions(self, rows: RowBatch) -> list[bytes] | None:
-        """Return the versions of the sources of rows when they were listed, as `RowBatch` has them."""
-        return self._files.versions(rows.sources) if isinstance(self._files, ObjectFiles) else None
+    def version(self, source: bytes) -> bytes:
+        """Return the version of an object when it was listed, as `files.version_mark` makes it; b"" if not known."""
+        return self._files.version(source) if isinstance(self._files, ObjectFiles) else b""
 
     def __iter__(self) -> Iterator[Chunk]:
         """Yield all files. Raises OSError for a directory that cannot be read."""
@@ -135,7 +120,7 @@ class Tree:
                 part = names if len(names) <= STEP else names[start : start + STEP]
                 sizes: Sequence[int] = _UNSIZED[: len(part)]
                 if self.sized:
-                    sizes = self._files.sizes(directory[self.skip :], part)
+                    sizes = self._files.sizes(directory, part)
                     self.content += sum(sizes)
                 self.files += len(part)
                 yield directory, part, sizes
@@ -143,7 +128,7 @@ class Tree:
     def _runs(self) -> Iterator[tuple[bytes, list[bytes]]]:
         """Yield consecutive files, without a directory between them."""
         above = [self._files.identity(b"")]
-        stack = [(self._kept, self._listed(self._kept))]
+        stack = [(b"", self._listed(b""))]
         while stack:
             directory, rest = stack[-1]
             for names, below in rest:
@@ -152,7 +137,7 @@ class Tree:
                 if below:
                     deeper = directory + below
                     if self.symlinks == "all":
-                        ids = self._files.identity(deeper[self.skip :])
+                        ids = self._files.identity(deeper)
                         if ids in above:
                             raise TarkitError(f"{show(deeper)} is a link to a directory that contains it")
                         above.append(ids)
@@ -165,17 +150,16 @@ class Tree:
 
     def _listed(self, directory: bytes) -> Iterator[tuple[list[bytes], bytes]]:
         """Return the content of a directory: files, and the subdirectory that follows them, if one does."""
-        files, directories, skipped = self._files.scan(directory[self.skip :])
+        files, directories, skipped = self._files.scan(directory)
         self.skipped += skipped
-        if self.match or self.exclude or self.prefix or directory[self.skip :] in self.hidden:
+        if self.match or self.exclude or directory in self.hidden:
             files, directories = self._chosen(directory, files, directories)
         files.sort()
-        below = directory[self.skip :]
-        in_junk = not self.keep_junk and b"/" + JUNK_DIRECTORY in b"/" + below
+        in_junk = not self.keep_junk and b"/" + JUNK_DIRECTORY in b"/" + directory
         if not self.keep_junk:
             self._drop_junk(directory, files, in_junk)
-        if self.directories is not None and not in_junk and below not in self.hidden:
-            self.directories.append(below)
+        if self.directories is not None and not in_junk and directory not in self.hidden:
+            self.directories.append(directory)
         if self.together is not None and (self.scattered or _interrupts(files, directories)):
             return self._regrouped(files, directories, self.together)
         if not directories:
@@ -189,15 +173,12 @@ class Tree:
     def _chosen(
         self, directory: bytes, files: list[bytes], directories: list[bytes]
     ) -> tuple[list[bytes], list[bytes]]:
-        hides, prefix = self.hidden.get(directory[self.skip :]), self.prefix
+        hides = self.hidden.get(directory)
         if hides:
             kept = [name for name in files if not hides(name)]
             if len(kept) < len(files):
                 self.skipped["files of this run"] += len(files) - len(kept)
             files = kept
-        if prefix and not directory.startswith(prefix):
-            files = [name for name in files if (directory + name).startswith(prefix)]
-            directories = [each for each in directories if _leads(directory + each + b"/", prefix)]
         if self.match is not None:
             search = self.match.search
             files = [name for name in files if search(os.fsdecode(directory + name))]
@@ -220,7 +201,8 @@ class Tree:
                 at = bisect_left(files, name)
                 if files[at : at + 1] == [name]:
                     junk.append(files.pop(at))
-        self.junk.add(directory, junk)
+        if junk:
+            self.junk.add(directory + junk[0], len(junk))
 
     @staticmethod
     def _regrouped(
@@ -265,7 +247,3 @@ def _interrupts(files: list[bytes], directories: list[bytes]) -> bool:
     """Return whether files that are equal up to the first dot may not be consecutive: `a.b/` is between a.a and a.c,
     and a file without a dot is before `a-b.c`, which is before a.c."""
     return bool([name for name in directories if DOT in name] or [name for name in files if DOT not in name])
-
-
-def _leads(directory: bytes, prefix: bytes) -> bool:
-    return directory.startswith(prefix) or prefix.startswith(directory)

@@ -10,8 +10,6 @@ from tarkit.errors import printable
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 if TYPE_CHECKING:
-    from tarkit.packing.batch import File, RowBatch
-    from tarkit.packing.layout import PackLayout, ShardLayout
     from tarkit.views.report import Cell, Section
 
 # ---- Plans of shards: the layout that `shard --dry-run` prints
@@ -36,55 +34,23 @@ def bare_name(name: str) -> str:
     return name[: len(name) - len(suffix)]
 
 
-def layout_lines(layout: PackLayout, keys: bool, content: bool) -> Iterator[bytes]:
-    """Yield lines: a shard and its size, below it `SHARD/ENTRY` with its bytes, before a sample its [key].
+def shard_lines(
+    name: str, size: int, samples: Iterable[tuple[bytes, list[tuple[bytes, int, bytes]], int]], keys: bool
+) -> Iterator[bytes]:
+    """Yield lines: a shard and its size, below it `SHARD/ENTRY` with its bytes, before a sample its [key] with `keys`.
 
-    The size is that of the tar before compression, or with `content` of the contents: what the size rule limits.
-    What would break a line is escaped as in our tables.
+    Of each of `samples` there are its key, and names and sizes of its entries. What would break a line is escaped as in
+    our tables.
     """
     from tarkit.tables.tsv import escape_tsv
 
-    for shard, batches in layout.shards():
-        size = shard.content if content else shard.tar
-        yield b"%b\t%b\n" % (escape_tsv(os.fsencode(shard.name)), human_size(size).encode())
-        front = escape_tsv(os.fsencode(bare_name(shard.name)))
-        for key, files in _samples(batches):
-            lines = [
-                b"    %b/%b\t%b\n" % (front, escape_tsv(name), human_size(size).encode()) for name, size, _ in files
-            ]
-            if keys:
-                lines.insert(0, b"  [%b]\t\n" % escape_tsv(key))
-            yield b"".join(lines)
-
-
-def layout_json(layout: PackLayout) -> Iterator[bytes]:
-    """Yield a line of JSON for each shard: shard, bytes (of content), tar (its length), samples."""
-    import json
-
-    for shard, batches in layout.shards():
-        yield json.dumps(_shard(shard, _samples(batches))).encode() + b"\n"
-
-
-def _samples(batches: Iterable[RowBatch]) -> Iterator[tuple[bytes, list[File]]]:
-    return (sample for batch in batches for sample in batch.samples())
-
-
-def _shard(shard: ShardLayout, samples: Iterable[tuple[bytes, list[File]]]) -> dict[str, object]:
-    return {
-        "shard": shard.name,
-        "bytes": shard.content,
-        "tar": shard.tar,
-        "samples": [
-            {
-                "key": os.fsdecode(key),
-                "entries": [
-                    {"name": os.fsdecode(name), "source": os.fsdecode(source), "size": size}
-                    for name, size, source in files
-                ],
-            }
-            for key, files in samples
-        ],
-    }
+    yield b"%b\t%b\n" % (escape_tsv(os.fsencode(name)), human_size(size).encode())
+    front = escape_tsv(os.fsencode(bare_name(name)))
+    for key, files, _ in samples:
+        if keys:
+            yield b"  [%b]\t\n" % escape_tsv(key)
+        for entry, length, _ in files:
+            yield b"    %b/%b\t%b\n" % (front, escape_tsv(entry), human_size(length).encode())
 
 
 # ---- Reports

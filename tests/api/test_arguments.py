@@ -44,7 +44,7 @@ WRONG: dict[str, tuple[Call, type[Exception], str]] = {
     "seed of a buffer": (lambda data: data.buffer_shuffle(5, seed="x"), TypeError, "seed='x'"),  # type: ignore[arg-type]
     "seed of a part": (lambda data: data.sample(0.5, seed="x"), TypeError, "seed='x'"),  # type: ignore[arg-type]
     "count of split": (lambda data: data.split("x-%d.tar", count="10"), TypeError, "count='10'"),  # type: ignore[arg-type]
-    "count of plan": (lambda data: tarkit.plan(".", count="10"), TypeError, "count='10'"),  # type: ignore[arg-type]
+    "count of shard": (lambda data: tarkit.shard(".", count="10"), TypeError, "count='10'"),  # type: ignore[arg-type]
     "names in a mix": (lambda data: tarkit.mix(["a.tar", "b.tar"], seed=1), TypeError, r"pairs \(dataset, weight\)"),  # type: ignore[list-item]
     "weight first": (lambda data: tarkit.mix([(2, data)], seed=1), TypeError, r"pairs \(dataset, weight\)"),  # type: ignore[list-item]
     "a mix of one": (lambda data: tarkit.mix(data, seed=1), TypeError, r"pairs \(dataset, weight\)"),  # type: ignore[arg-type]
@@ -162,16 +162,14 @@ def test_names_of_problems_and_fields(data: tarkit.Dataset) -> None:
 
 
 def test_templates_may_be_paths(data: tarkit.Dataset, tmp_path: Path) -> None:
-    """Templates of split, ShardWriter and a plan may be paths."""
+    """Templates of split, ShardWriter and shard may be paths."""
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "a.txt").write_text("x")
 
     assert len(data.split(tmp_path / "s-%d.tar", count=5)) == 2
     with tarkit.ShardWriter(tmp_path / "w-%d.tar") as out:
         out.write("a", {"txt": "x"})
-    planned = tarkit.plan("tree")
-    assert [shard.samples for shard in planned.preview(tmp_path / "p-%d.tar")] == [1]
-    assert [shard.name for shard in planned.write(tmp_path / "p-%d.tar")] == [str(tmp_path / "p-0.tar")]
+    assert [shard.name for shard in tarkit.shard("tree", tmp_path / "p-%d.tar")] == [str(tmp_path / "p-0.tar")]
 
 
 def test_nothing_is_left(data: tarkit.Dataset) -> None:

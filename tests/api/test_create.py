@@ -111,8 +111,8 @@ def test_errors_of_recipes(recipe: str, options: dict[str, Any], message: str, h
         ({"count": -1}, "count=-1: it is at least 0"),
         ({"parallel": 0}, "parallel=0: it is at least 1"),
         ({"format": "xml"}, "format='xml': it is one of tsv, csv, jsonl"),
-        ({"columns": ["txt"]}, "columns and key require a format"),
-        ({"key": "{index}"}, "columns and key require a format"),
+        ({"columns": ["txt"]}, "columns and a key require format"),
+        ({"key": "{index}"}, "columns and a key require format"),
         ({"recipe": "photos"}, "photos: Is a directory"),
         ({"mtime": -1 << 70}, ""),
     ],
@@ -137,7 +137,7 @@ def test_no_recipe(here: Path) -> None:
     "options,words",
     [
         ({"depfile": "out.d"}, ["--depfile", "out.d"]),
-        ({"depfile": Path("out.d"), "depfile_target": "x"}, ["--depfile", "out.d", "--depfile-target", "x"]),
+        ({"depfile": Path("out.d"), "directory": "."}, ["--depfile", "out.d", "-C", "."]),
     ],
 )
 def test_depfile(options: dict[str, Any], words: list[str], run: Run) -> None:
@@ -154,10 +154,9 @@ def test_depfile(options: dict[str, Any], words: list[str], run: Run) -> None:
 @each_row(
     "output,options,message",
     [
-        ("out.tar", {"depfile_target": "x"}, "depfile_target requires depfile"),
-        ("-", {"depfile": "out.d"}, "depfile_target=NAME"),
-        ("out.tar", {"depfile": "recipe"}, "recipe is the depfile, and the recipe or the output too"),
-        ("out.tar", {"depfile": "./out.tar"}, "out.tar is the depfile"),
+        ("-", {"depfile": "out.d"}, "depfile requires an output file"),
+        ("out.tar", {"depfile": "recipe"}, "recipe is both input and output"),
+        ("out.tar", {"depfile": "./out.tar"}, "out.tar is the output, and the depfile too"),
         ("out.tar", {"mtime": 10**12}, "seconds since 1970"),
     ],
 )

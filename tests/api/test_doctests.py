@@ -19,7 +19,19 @@ MODULES = [
     for path in sorted(ROOT.rglob("*.py"))
     if ">>> " in path.read_text()
 ]
-LOOKED_UP = ("open", "check", "create", "index", "loader", "mix", "plan", "stats", "TarWriter", "ShardWriter", "Sample")
+LOOKED_UP = (
+    "open",
+    "check",
+    "create",
+    "index",
+    "loader",
+    "mix",
+    "shard",
+    "stats",
+    "TarWriter",
+    "ShardWriter",
+    "Sample",
+)
 """Public names whose docstring has an example."""
 
 

@@ -45,7 +45,7 @@ def test_the_program_is_typed(tmp_path: Path) -> None:
         "stats": "tarkit.Stats",
     }
     types |= {"indexed[0]": "tarkit.Sample", "indexed[:2]": "list[tarkit.Sample]", "report": "tarkit.Report"}
-    types |= {"jpg": "tarkit.FieldStats", "plan": "tarkit.Plan", "pets.map(strict)": "tarkit.Dataset"}
+    types |= {"jpg": "tarkit.FieldStats", "packed": "list[tarkit.Shard]", "pets.map(strict)": "tarkit.Dataset"}
     types |= {"pets.find_disorder()": "tarkit.Disorder | None"}
     program += "from typing import assert_type\n"
     program += "".join(f"assert_type({value}, {kind})\n" for value, kind in types.items())
@@ -64,7 +64,6 @@ def test_the_guide_names_what_is_there() -> None:
 
     assert named - returned == set(tarkit.__all__) - returned
     methods = {name for name in vars(tarkit.Dataset) if not name.startswith("_")}
-    methods |= {name for name in vars(tarkit.Plan) if not name.startswith("_")} | {"classes"}
     assert {name for name in methods if not re.search(rf"\b{name}\b", text)} == set()
 
 
@@ -74,5 +73,5 @@ def test_every_command_has_a_row() -> None:
     table = text.partition("## Commands and Python")[2].partition("\n## ")[0]
 
     assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(COMMANDS)
-    for owner, name in re.findall(r"`(tarkit|Dataset|Plan|Report|Sample|Stats)\.(\w+)`", table):
+    for owner, name in re.findall(r"`(tarkit|Dataset|Report|Sample|Stats)\.(\w+)`", table):
         assert hasattr(tarkit if owner == "tarkit" else getattr(tarkit, owner), name), f"{owner}.{name}"

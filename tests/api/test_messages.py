@@ -42,7 +42,7 @@ def fails(sample: tarkit.Sample) -> Any:
 
 def plan(**arguments: Any) -> Any:
     """Plan the shards of the tree."""
-    return tarkit.plan("tree", **arguments).preview()
+    return tarkit.shard("tree", dry_run=True, **arguments)
 
 
 # what is called, the text of the error, and its hint; each is a part
@@ -135,10 +135,10 @@ ERRORS: dict[str, tuple[Call, str, str]] = {
     "classes": (
         lambda data: plan(label_from_dir="cls", match="s-0"),
         "",
-        "makes the root its class",
+        "match and exclude leave files out",
     ),
     "planned shards": (
-        lambda data: tarkit.plan("tree/one").write("tree/s-%d.tar"),
+        lambda data: tarkit.shard("tree/one", "tree/s-%d.tar"),
         "",
         "resume keeps those that are as planned, update packs what is new, force replaces them",
     ),

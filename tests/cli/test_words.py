@@ -145,7 +145,6 @@ SPLIT, CUT, EPOCHS, EACH, FOLDER = (
         ("create recipe -o out.tar --depfile", "d-%d", f"%d {ONE}", "hint: "),
         ("shard tree --manifest", "m-%d.tsv", f"%d {ONE}", "hint: "),
         ("shard tree --depfile", "d-%d", f"%d {ONE}", "hint: "),
-        ("shard tree --plan", "p-%d", f"%d {ONE}", "hint: "),
         ("shard tree --recipe", "r-%d", f"%d {ONE}", "hint: "),
         ("shard tree --label-from-dir cls --classes-out", "c-%d", f"%d {ONE}", "hint: "),
     ],
@@ -231,7 +230,6 @@ def test_placeholders_of_each(run: Run, archive: Archive) -> None:
         ("split a.tar --parts a=1 -o file:x@1-%d.tar", "a-x@1-0.tar"),
         ("shard tree -o file:x@1 --manifest file:m@1", "m@1 x0.tar"),
         ("shard tree --recipe file:r@1", "r@1"),
-        ("shard tree --plan file:p@1", "p@1"),
     ],
 )
 def test_literal_names(words: str, made: str, run: Run, archive: Archive) -> None:

@@ -8,13 +8,18 @@ counts twice or prints nothing, its description states the correct result.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from tarkit.commands import shard as command
+from tarkit.packing import shard
+from tarkit.packing.plan import Plan, PlannedShard
 from tarkit.packing.samples import parse_key
+from tarkit.packing.shard import TreePlan
 from tarkit.pipeline.template import parse_template
 from tarkit.sorting.shuffle import random_keys
 from tests._tools import each_row
@@ -61,11 +66,14 @@ def f1(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Shard(NamedTuple):
-    """A shard of a layout: its name, bytes of content, keys with the names of their entries."""
+    """A shard of a layout: its name, bytes of content, keys with the names of their entries, length of its tar, and
+    sources of the entries."""
 
     name: str
     bytes: int
     samples: list[tuple[str, list[str]]]
+    length: int = 0
+    sources: tuple[str, ...] = ()
 
     @property
     def keys(self) -> list[str]:
@@ -80,15 +88,27 @@ class Shard(NamedTuple):
 
 def layout(run: Run, root: Path | str, *words: str) -> list[Shard]:
     """Return the shards that `tarkit shard ROOT WORDS` would write."""
-    found = run("shard", root, *words, "--json").stdout
-    return [
-        Shard(
-            each["shard"],
-            each["bytes"],
-            [(sample["key"], [entry["name"] for entry in sample["entries"]]) for sample in each["samples"]],
-        )
-        for each in map(json.loads, found.splitlines())
-    ]
+    plans: list[Plan] = []
+
+    def plan_tree(run: Any, options: Any) -> TreePlan:
+        planned = shard.plan_tree(run, options)
+        plans.append(planned.plan)
+        return planned
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(command, "plan_tree", plan_tree)
+        run("shard", root, *words, "--dry-run")
+    return [shard_of(plan, each) for plan in plans for each in plan.shards]
+
+
+def shard_of(plan: Plan, each: PlannedShard) -> Shard:
+    """Return a shard of a plan."""
+    samples: list[tuple[str, list[str]]] = []
+    sources: list[bytes] = []
+    for batch in plan.batches(each):
+        samples += [(os.fsdecode(key), [os.fsdecode(file[0]) for file in files]) for key, files, _ in batch.groups()]
+        sources += plan.sources(batch)
+    return Shard(each.name, each.content, samples, each.length, tuple(map(os.fsdecode, sources)))
 
 
 # ---- 2.2 source and names
@@ -96,7 +116,7 @@ def layout(run: Run, root: Path | str, *words: str) -> list[Shard]:
 
 def test_src_1(run: Run, f1: Path) -> None:
     """Ex-SRC-1: a prefix of the names selects; no annotations."""
-    shards = layout(run, f1, "--prefix", "ImageNet/Data/train", "--key", "base_file_name", "-s", "100KiB", *ISHARD)
+    shards = layout(run, f1, "--match", "^ImageNet/Data/train", "--key", "base_file_name", "-s", "100KiB", *ISHARD)
     names = sorted(name for name in F1 if name.startswith(T))
     assert [(shard.name, shard.bytes, shard.entries) for shard in shards] == [
         ("shard-000000.tar", 123_180, names[:7]),
@@ -106,9 +126,9 @@ def test_src_1(run: Run, f1: Path) -> None:
 
 @each_row(("prefix", "names"), [("Data", ["Data/a.jpg", "Database/b.jpg"]), ("Data/", ["Data/a.jpg"]), ("Data/b", [])])
 def test_src_2(prefix: str, names: list[str], run: Run, here: Path) -> None:
-    """Ex-SRC-2: a prefix is text, not a directory."""
+    """Ex-SRC-2: a prefix is text, not a directory; `^` begins an expression for it."""
     root = grow(here / "tree", ["Data/a.jpg", "Database/b.jpg"])
-    assert [name for shard in layout(run, root, "--prefix", prefix) for name in shard.entries] == names
+    assert [name for shard in layout(run, root, "--match", f"^{prefix}") for name in shard.entries] == names
 
 
 # ---- 2.3 keys

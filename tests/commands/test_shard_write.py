@@ -1,10 +1,9 @@
-"""tarkit shard, writing: saved and edited plans, existing files, changed sources, --resume."""
+"""tarkit shard, writing: existing files, changed sources, --resume."""
 
 from __future__ import annotations
 
 import functools
 import gc
-import io
 import json
 import os
 import re
@@ -15,25 +14,22 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tarkit.errors import TarkitError
-from tarkit.packing import packer, resume
-from tarkit.packing import spool as packer_spool
-from tarkit.packing import writer as packer_fill
-from tarkit.packing.batch import RowBatch, load_rows
+from tarkit.packing import filler, packer, resume
 from tarkit.packing.files import LocalFiles
-from tarkit.packing.plan import Planned, SavedPlan, source_of, write_plan
+from tarkit.packing.options import ShardOptions
+from tarkit.packing.packer import Packer
+from tarkit.packing.plan import PlannedShard
 from tarkit.tar.writer import EntryWriter
 from tests._tools import descriptors, each_row, process
 from tests.conftest import Archive, Run, entries, tarkit
 
-HEADER = "shard\tposition\tname\tsource\tsize\n"
 FILES = {"a.cls": b"1", "a.txt": b"one", "b.cls": b"2", "b.txt": b"two", "c.cls": b"3", "c.txt": b"three"}
 Tree = Callable[..., dict[str, bytes]]
 
@@ -52,17 +48,6 @@ def tree(here: Path) -> Tree:
     return tree
 
 
-@pytest.fixture
-def plan(here: Path) -> Callable[..., str]:
-    """Write a plan from lines `shard position name source size`, separated by spaces; return its name."""
-
-    def plan(*rows: str, name: str = "p.tsv") -> str:
-        Path(name).write_text(HEADER + "".join("\t".join(row.split(" ")) + "\n" for row in rows))
-        return name
-
-    return plan
-
-
 def shards(pattern: str = "s-*.tar") -> dict[str, list[str]]:
     """Return the existing shards, each with the names in it."""
     return {str(path): [name for name, _ in entries(path)] for path in sorted(Path().glob(pattern))}
@@ -73,147 +58,14 @@ def left() -> set[str]:
     return {str(path) for path in Path().rglob("*") if path.is_file() and path.parts[0] != "t"}
 
 
-# ---- plans as files
-
-
-def test_a_plan_is_reversible() -> None:
-    """Any names are restored when a plan is read; sources that look like another kind are paths."""
-    names = [
-        b"a\tb",
-        b"a\nb",
-        b"a\rb",
-        b"a\\b",
-        b"\xff",
-        "é".encode(),
-        b" ",
-        b"#",
-        b"a\r",
-        b"\\N",
-        b"text:x",
-        b"s3://x",
-    ]
-    rows = [Planned(b"s\t%d" % n, n, name, source_of(name), n) for n, name in enumerate(names)]
-    file = io.BytesIO()
-    write_plan(file, rows)
-    read = SavedPlan(io.BytesIO(file.getvalue()), "p")
-    assert list(read) == [row._replace(line=line) for line, row in enumerate(rows, 2)]
-    assert read.line == len(rows) + 1
-    assert [row.source for row in rows if row.source.startswith(b"file:")] == [b"file:text:x", b"file:s3://x"]
-    crlf = file.getvalue().replace(b"\n", b"\r\n") + b"\r\n"
-    assert [row._replace(line=0) for row in SavedPlan(io.BytesIO(b"\xef\xbb\xbf" + crlf), "p")] == rows
-
-
 def test_odd_names(run: Run, tree: Tree) -> None:
-    """Files with unusual names are planned, saved, read and packed."""
+    """Files with unusual names are planned and packed."""
     files = tree({os.fsdecode(b"\xff.x"): b"1", "t\tb.x": b"22", "n\nl.x": b"3", "b\\s.x": b"4", "text:x.y": b"5"})
     os.chdir("t")
-    run("shard", ".", "-c", "9", "-o", "../s-%d.tar", "--plan", "../p.tsv")
-    run("shard", "--from-plan", "../p.tsv")
+    run("shard", ".", "-c", "9", "-o", "../s-%d.tar")
     os.chdir("..")
     with tarfile.open("s-0.tar", errors="surrogateescape") as file:
         assert {info.name: file.extractfile(info).read() for info in file} == files  # type: ignore[union-attr]
-
-
-BAD = {
-    "": "p.tsv: not a plan: it is empty",
-    "a.cls t/a.cls\n": "p.tsv:1: not a plan: its first line is not shard, position, name, source, size between tabs",
-    HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\n": "p.tsv:2: 4 cells, and a row has 5: shard, position, name, source, size",
-    HEADER + "s-0.tar\tx\ta.cls\tt/a.cls\t1\n": "p.tsv:2: the position 'x' is not a number >= 0",
-    HEADER + "s-0.tar\t-1\ta.cls\tt/a.cls\t1\n": "p.tsv:2: the position '-1' is not a number >= 0",
-    HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\t1k\n": "p.tsv:2: the size '1k' is not a number >= 0",
-    HEADER + "s-0.tar\t0\ta.cls\t\t1\n": "p.tsv:2: no source in this row",
-    HEADER + "\t0\ta.cls\tt/a.cls\t1\n": "p.tsv:2: no shard in this row",
-    HEADER + "s-0.tar\t0\t\tt/a.cls\t1\n": "p.tsv:2: no name in this row",
-    HEADER + "s-0.tar\t0\ta\\q.cls\tt/a.cls\t1\n": "p.tsv:2: unknown escape \\q: write a backslash twice",
-    HEADER + "s-0.tar\t0\ta.cls\tt/a\0.cls\t1\n": "p.tsv:2: a NUL byte: not a plan?",
-    HEADER + "\ns-0.tar\t0\ta.cls\tpipe:cat\t1\n": "p.tsv:3: the source 'pipe:cat' has no known size: ",
-    HEADER + "s-0.tar\t0\ta.cls\thex:xy\t1\n": "p.tsv:2: bad hex: ",
-    HEADER + "s-0.tar\t0\ta.cls\ttext:abc\t1\n": "p.tsv:2: 'text:abc' has 3 bytes, and the plan says 1",
-    HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\t7\n": "p.tsv:2: 't/a.cls' has 1 byte, and the plan says 7",
-    HEADER + "s-0.tar\t0\ta.cls\tt/no\t7\n": "p.tsv:2: 't/no': No such file or directory",
-    HEADER + "s-0.tar\t0\t/a.cls\tt/a.cls\t1\n": (
-        "p.tsv:2: the name '/a.cls' is absolute, or contains .. or a NUL [unsafe-name]"
-    ),
-    HEADER + "s-0.tar\t0\tx/../a.cls\tt/a.cls\t1\n": (
-        "p.tsv:2: the name 'x/../a.cls' is absolute, or contains .. or a NUL [unsafe-name]"
-    ),
-    HEADER + "s-0.tar\t0\ta.cls/\tt/a.cls\t1\n": "p.tsv:2: the name 'a.cls/' is the name of a directory",
-    HEADER + "s-0.tar\t0\ta.x\tt/a.cls\t1\ns-0.tar\t0\ta.x\tt/b.cls\t1\n": "p.tsv:3: 'a.x' occurs twice [dup",
-    HEADER + "s-0.tar\t0\tax\tt/a.cls\t1\ns-0.tar\t7\tax\tt/b.cls\t1\n": "p.tsv:3: 'ax' occurs twice [dup",
-    HEADER + "s-0.tar\t0\ta.x\tt/a.cls\t1\ns-0.tar\t1\tb.x\tt/b.cls\t1\n\ns-0.tar\t2\ta.y\tt/a.cls\t1\n": (
-        "p.tsv:5: 'a.y' belongs to a sample that ended before [scattered-sample]"
-    ),
-    HEADER
-    + "s-0.tar\t0\ta.x\tt/a.cls\t1\n./s-0.tar\t0\tb.x\tt/b.cls\t1\n": "p.tsv: 's-0.tar' and './s-0.tar' are the same",
-    HEADER + "no/s-0.tar\t0\ta.x\tt/a.cls\t1\n": "no: No such file or directory",
-    HEADER + "-\t0\ta.x\tt/a.cls\t1\n": "-: a shard must be a file or a URL",
-}
-
-
-@each_row("text", BAD)
-def test_bad_plans(text: str, run: Run, tree: Tree) -> None:
-    """An error is one line with position and reason; nothing is written."""
-    tree()
-    Path("p.tsv").write_text(text)
-    ran = run("shard", "--from-plan", "p.tsv", exit=None)
-    assert ran.status in (1, 2)
-    assert ran.lines[0].startswith("tarkit: " + BAD[text]) or ran.lines[0].endswith(BAD[text]), ran.stderr
-    assert left() == {"p.tsv"}
-    assert run("shard", "--from-plan", "-", stdin=text.encode(), exit=None).status == ran.status
-
-
-def test_names_are_checked_over_batches(
-    run: Run, tree: Tree, plan: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows of a shard are checked together even if they are not in memory together."""
-    tree()
-    for held in (1, 3, 20_000):
-        monkeypatch.setattr(packer_spool, "HELD", held)
-        good = ["0 a.x", "0 a.y", "1 b.x", "1 b.y", "1 b.z", "2 c"]
-        run("shard", "--from-plan", plan(*(f"s-0.tar {row} t/a.cls 1" for row in good)), "--force")
-        assert shards() == {"s-0.tar": [row.split()[1] for row in good]}
-        for more, what in {"3 a.z": "ended before", "2 b.x": "twice", "1 b.y": "twice", "9 c": "twice"}.items():
-            name = plan(*(f"s-0.tar {row} t/a.cls 1" for row in [*good, more]))
-            assert what in run("shard", "--from-plan", name, "--force", exit=1).stderr
-
-
-def test_an_edited_plan(run: Run, tree: Tree, plan: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows may be in any order: shards are ordered by their first row, samples by position, then by line."""
-    tree()
-    rows = [
-        "s-9.tar 5 z.txt t/b.txt 3",
-        "s-1.tar 0 c.txt t/c.txt 5",
-        "s-9.tar 0 a.txt t/a.txt 3",
-        "s-1.tar 0 c.cls t/c.cls 1",
-        "s-9.tar 5 z.cls text:\\n 1",
-        "s-1.tar 1 d.cls hex:0aff 2",
-        "s-9.tar 0 a.cls base64:AAA= 2",
-    ]
-    for held in (1, 3, 20_000):
-        monkeypatch.setattr(packer_spool, "HELD", held)
-        ran = run("shard", "--from-plan", plan(*rows), "-v", "--force")
-        assert re.findall(r"s-\d\.tar: \d samples", ran.stderr) == ["s-9.tar: 2 samples", "s-1.tar: 2 samples"]
-        assert entries("s-9.tar") == [("a.txt", b"one"), ("a.cls", b"\0\0"), ("z.txt", b"two"), ("z.cls", b"\n")]
-        assert entries("s-1.tar") == [("c.txt", b"three"), ("c.cls", b"3"), ("d.cls", b"\n\xff")]
-
-
-def test_plan_then_run(run: Run, tree: Tree) -> None:
-    """A plan writes no shard; run unchanged it writes the same shards, from a pipe as well."""
-    tree()
-    run("shard", "t", "-c", "1", "-o", "s-%d.tar")
-    direct = {name: Path(name).read_bytes() for name in shards()}
-    for name in direct:
-        os.unlink(name)
-    ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--plan", "p.tsv", "-v")
-    assert not shards()
-    assert re.search("shard: 3 samples, 14 bytes, 3 shards planned, ", ran.stderr)
-    assert Path("p.tsv").read_text() == HEADER + "".join(
-        f"s-{'abc'.index(name[0])}.tar\t0\t{name}\tt/{name}\t{len(data)}\n" for name, data in FILES.items()
-    )
-    to_stdout = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--plan", "-").stdout
-    assert to_stdout == Path("p.tsv").read_bytes()
-    run("shard", "--from-plan", "-", stdin=to_stdout)
-    assert {name: Path(name).read_bytes() for name in shards()} == direct
 
 
 # ---- output
@@ -222,7 +74,7 @@ def test_plan_then_run(run: Run, tree: Tree) -> None:
 @each_row("mtime", ["@0", "@1234567890", "source"])
 def test_entries_are_those_of_create(mtime: str, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small, large and empty files and unusual names have the same bytes as by create."""
-    monkeypatch.setattr(packer_fill, "SMALL", 2000)
+    monkeypatch.setattr(filler, "SMALL", 2000)
     files = {f"{'d' * 60}/{'e' * 60}/{'n' * 90}.txt": b"l", "x" * 120 + ".y": b"2", "e.x": b"", "l.x": b"L" * 70_000}
     tree({**files, "é.x": b"5", "2000.x": b"s" * 2000, "2001.x": b"s" * 2001, "512.x": b"s" * 512})
     for number, path in enumerate(sorted(Path("t").rglob("*.?"))):
@@ -253,11 +105,13 @@ def test_any_number_of_writers(run: Run, tree: Tree, monkeypatch: pytest.MonkeyP
     run("check", *shards("3-*.tar"), "--manifest", "3.tsv")
     seen: list[int] = []
 
-    def pack_all(packing: object, tasks: object, processes: int, report: object) -> Generator[None]:
-        seen.append(processes)
-        yield from ()
+    def workers(*given: Any) -> tuple[int, int]:
+        chosen = real(*given)
+        seen.append(chosen[0])
+        return 1, chosen[1]
 
-    monkeypatch.setattr(packer, "pack_all", pack_all)
+    real = packer.workers
+    monkeypatch.setattr(packer, "workers", workers)
     run("shard", "t", "-c", "1", "-o", "0-%02d.tar", "-p", "0")
     assert seen == [os.cpu_count()]
 
@@ -313,11 +167,7 @@ def test_what_is_told(run: Run, tree: Tree) -> None:
     assert lines[1].split("\t")[1:3] == ["2", "10240"]
     assert Path("d").read_text().splitlines()[:3] == ["s-0.tar: \\", "  t \\", "  t/a.cls \\"]
     assert Path("posted").read_text() == "s-0.tar\ns-1.tar\n"
-    run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--plan", "p.tsv")
-    run("shard", "--from-plan", "p.tsv", "--force", "--depfile", "d", "--depfile-target", "all")
-    assert Path("d").read_text().splitlines()[:3] == ["all: \\", "  p.tsv \\", "  t/a.cls \\"]
-    Path("p.tsv").write_text(HEADER)
-    ran = run("shard", "--from-plan", "p.tsv", "--depfile", "d", "--manifest", "m.tsv")
+    ran = run("shard", "t", "-c", "2", "-o", "x-%d.tar", "--match", "^$", "--depfile", "d", "--manifest", "m.tsv")
     assert ran.lines == ["tarkit: no sample, so no shard"]
     assert Path("d").read_text() == ""
     assert len(Path("m.tsv").read_text().splitlines()) == 1
@@ -362,25 +212,22 @@ def test_existing_shards(run: Run, tree: Tree) -> None:
     ran = run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--force")
     assert "tarkit: s-2.tar: removed: --force leaves no other shards of this name" in ran.lines
     assert {name: len(names) for name, names in shards().items()} == {"s-0.tar": 4, "s-1.tar": 2}
-    run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--plan", "p.tsv")
-    assert "there are shards" in run("shard", "--from-plan", "p.tsv", exit=1).stderr
-    run("shard", "--from-plan", "p.tsv", "--force")
 
 
-def test_outputs_are_no_inputs(run: Run, tree: Tree, plan: Callable[..., str]) -> None:
+def test_outputs_are_no_inputs(run: Run, tree: Tree) -> None:
     """A source that would be replaced, under any name, is refused before anything is written."""
     tree()
     os.link("t/a.txt", "s-0.tar")
-    ran = run("shard", "--from-plan", plan("s-0.tar 0 a.txt t/a.txt 3"), "--force", exit=1)
-    assert ran.lines[0] == "tarkit: p.tsv:2: 't/a.txt' is written too"
-    ran = run("shard", "t", "-c", "9", "-o", "s-%d.tar", "--force", exit=1)
-    assert ran.lines[0] == "tarkit: s-0.tar: 't/a.txt' is written too"
-    ran = run("shard", "--from-plan", plan("x.tar 0 a.txt t/a.txt 3"), "--manifest", "t/a.txt", exit=1)
-    assert ran.lines[0] == "tarkit: p.tsv:2: 't/a.txt' is written too"
-    ran = run("shard", "--from-plan", plan("m 0 a.txt t/a.txt 3"), "--manifest", "m", exit=2)
+    for words in (["-c", "9"], ["-s", "1M"]):
+        ran = run("shard", "t", *words, "-o", "s-%d.tar", "--force", exit=1)
+        assert ran.lines[0] == "tarkit: s-0.tar: 't/a.txt' is written too"
+    os.link("t/a.cls", "m")
+    ran = run("shard", "t", "-c", "9", "-o", "x-%d.tar", "--manifest", "m", exit=1)
+    assert ran.lines[0] == "tarkit: x-0.tar: 't/a.cls' is written too"
+    ran = run("shard", "t", "-c", "9", "-o", "x-%d.tar", "--manifest", "x-0.tar", exit=2)
     assert "the manifest" in ran.stderr
     assert Path("t/a.txt").read_bytes() == b"one"
-    assert left() == {"p.tsv", "s-0.tar"}
+    assert left() == {"m", "s-0.tar"}
 
 
 # ---- changed files
@@ -426,14 +273,13 @@ CHANGES = {
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[Path], object]]:
     """Change b.x between plan and packing."""
     changes: list[Callable[[Path], object]] = []
-    filled = packer_spool.RowSpool.fill
+    check = Packer.check
 
-    def fill(self: packer_spool.RowSpool, plan: object) -> object:
-        shards = filled(self, plan)  # type: ignore[arg-type]
+    def changed(self: Packer, *given: Any) -> None:
         changes.pop()(Path("t/b.x"))
-        return shards
+        check(self, *given)
 
-    monkeypatch.setattr(packer_spool.RowSpool, "fill", fill)
+    monkeypatch.setattr(Packer, "check", changed)
     return changes
 
 
@@ -504,25 +350,28 @@ def test_a_large_file_that_changes_while_it_is_read(
 
 
 @pytest.mark.forks
-def test_missing_samples_are_skipped(run: Run, tree: Tree) -> None:
+def test_missing_samples_are_skipped(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole samples are dropped, printed and counted; a shard without samples is not written."""
-    tree()
-    run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--plan", "p.tsv")
-    for name in ("t/b.txt", "t/c.cls"):
-        os.unlink(name)
+    check = Packer.check
+
+    def gone(self: Packer, *given: Any) -> None:
+        for name in ("t/b.txt", "t/c.cls"):
+            os.unlink(name)
+        check(self, *given)
+
+    monkeypatch.setattr(Packer, "check", gone)
     for p in ("1", "2"):
-        words = ("shard", "--from-plan", "p.tsv", "--on-missing", "skip", "--force", "-p", p)
+        tree()
+        words = ("shard", "t", "-c", "2", "-o", "s-%d.tar", "--on-missing", "skip", "--force", "-p", p)
         ran = run(*words, "--report", "r.json", "--manifest", "m.tsv")
         assert ran.lines[:2] == [
-            "tarkit: warning: p.tsv:5: 't/b.txt': No such file or directory; its sample is left out",
-            "tarkit: warning: p.tsv:6: 't/c.cls': No such file or directory; its sample is left out",
+            "tarkit: warning: s-0.tar: 't/b.txt': No such file or directory; its sample is left out",
+            "tarkit: warning: s-1.tar: 't/c.cls': No such file or directory; its sample is left out",
         ]
         assert shards() == {"s-0.tar": ["a.cls", "a.txt"]}
         report = json.loads(Path("r.json").read_text())
         assert [report[name] for name in ("samples", "missing", "entries", "shards")] == [1, 2, 2, 1]
         assert Path("m.tsv").read_text().splitlines()[1].split("\t")[-2:] == ["a", "a"]
-    grow(Path("t/a.txt"))
-    assert "has 4 bytes" in run(*words, exit=1).stderr
 
 
 # ---- --resume
@@ -554,13 +403,11 @@ def test_resume(suffix: str, journal: bool, run: Run, tree: Tree) -> None:
     for path in whole:
         os.unlink(path)
     age(journal)
-    run(*words, "--plan", "p.tsv")
-    failing = ("shard", "--from-plan", "p.tsv", "--resume", "--post", f"[ {{}} != s-2.{suffix} ]")
-    tarkit(*failing, exit=1)
+    tarkit(*words, "--resume", "--post", f"[ {{}} != s-2.{suffix} ]", exit=1)
     inodes = {path: os.stat(path).st_ino for path in (f"s-0.{suffix}", f"s-1.{suffix}")}
     assert not os.path.exists(f"s-3.{suffix}")
     assert os.path.exists(f".s-0.{suffix}.0.part") == journal
-    ran = run("shard", "--from-plan", "p.tsv", "--resume", "--post", "echo {} >> posted", "-v", "--manifest", "m.tsv")
+    ran = run(*words, "--resume", "--post", "echo {} >> posted", "--manifest", "m.tsv")
     assert {str(path): path.read_bytes() for path in Path().glob("s-*")} == whole
     assert {path: os.stat(path).st_ino for path in inodes} == inodes
     assert Path("m.tsv").read_bytes() == manifest
@@ -572,7 +419,6 @@ def test_resume(suffix: str, journal: bool, run: Run, tree: Tree) -> None:
 
 CHANGED = {
     "content": lambda: Path("t/a.txt").write_bytes(b"eno"),
-    "plan": lambda: Path("p.tsv").write_text(Path("p.tsv").read_text().replace("t/a.txt", "t/b.txt")),
     "shard": lambda: Path("s-0.tar").write_bytes(Path("s-0.tar").read_bytes().replace(b"one", b"eno")),
     "longer": lambda: Path("s-0.tar").write_bytes(Path("s-0.tar").read_bytes() + b"x"),
     "shorter": lambda: os.truncate("s-0.tar", 1000),
@@ -584,18 +430,16 @@ CHANGED = {
     ("what", "journal"),
     [
         *product(("content", "shard"), (True, False)),
-        ("plan", True),
         ("longer", False),
         ("shorter", True),
         ("empty", False),
     ],
 )
 def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tree) -> None:
-    """Sources with another content, other sources and other shards are noticed, and written again only with --force."""
+    """Sources with another content and other shards are noticed, and written again only with --force."""
     tree()
     age(journal)
-    run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--plan", "p.tsv")
-    words = ("shard", "--from-plan", "p.tsv", "--resume")
+    words = ("shard", "t", "-c", "1", "-o", "s-%d.tar", "--resume")
     tarkit(*words, "--post", "[ {} = s-0.tar ]", exit=1)
     assert os.path.exists(".s-0.tar.0.part") == journal
     before = os.stat("t/a.txt")
@@ -607,32 +451,10 @@ def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tr
     assert ran.lines[0].startswith("tarkit: s-0.tar: exists, but is not as planned: "), ran.stderr
     assert ran.lines[1] == "hint: --resume with --force writes it again"
     run(*words, "--force")
-    expected = {"content": b"eno", "plan": b"two"}.get(what, b"one")
+    expected = b"eno" if what == "content" else b"one"
     assert entries("s-0.tar") == [("a.cls", b"1"), ("a.txt", expected)]
     assert os.stat("s-0.tar").st_size == shard.st_size
     assert set(shards()) == {"s-0.tar", "s-1.tar", "s-2.tar"}
-
-
-@each_row(
-    ("rows", "text"),
-    [
-        (["s-0.tar 0 a.cls t/a.cls 1", "s-1.tar 0 a.txt t/a.txt 3", "s-1.tar 1 b.txt t/b.txt 3"], "1, 'a' first"),
-        (
-            [f"s-{n}.tar {n % 2} {k}.txt t/{k}.txt {5 if k == 'c' else 3}" for n in (0, 1) for k in "cba"[n:]],
-            "2, 'b' first",
-        ),
-        (["s-0.tar 0 a.cls t/a.cls 1", "s-0.tar 0 a.txt t/a.txt 3", "s-1.tar 1 b.txt t/b.txt 3"], None),
-    ],
-)
-def test_a_sample_in_several_shards(
-    rows: list[str], text: str | None, run: Run, tree: Tree, plan: Callable[..., str]
-) -> None:
-    """An edited plan may split a sample, or have it twice: it is done, with a message."""
-    tree()
-    ran = run("shard", "--from-plan", plan(*rows))
-    told = f"tarkit: warning: p.tsv: samples in several shards, or whose entries are not together: {text}"
-    assert ran.lines == ([told] if text else [])
-    assert set(shards()) == {"s-0.tar", "s-1.tar"}
 
 
 @each_row("when", ["source", "@1700000001", "@0", "@4354819199", None])
@@ -731,7 +553,7 @@ def test_resume_with_another_command(run: Run, tree: Tree, monkeypatch: pytest.M
     age()
     words = ("shard", "t", "-c", "1", "-o", "s-%d.tar", "--resume", "-v")
     with monkeypatch.context() as patched:
-        patched.setattr(packer_spool.RowSpool, "refuse", lambda *_: os.unlink("t/b.txt"))
+        patched.setattr(Packer, "check", lambda *_: os.unlink("t/b.txt"))
         tarkit(*words, exit=1)
     tree()
     inode = os.stat("s-0.tar").st_ino
@@ -792,10 +614,10 @@ def test_a_full_disk(here: Path, tree: Tree) -> None:
         (100, 2000, {}, 4, 13),
         (100, 199, {}, 1, 50),
         (100, 2000, {"post": "true"}, 1, 1),
-        (100, 2000, {"parallel": 2}, 2, 25),
-        (100, 2000, {"parallel": 2, "resume": True}, 2, 1),
-        (100, 16_000, {"parallel": 2}, 2, 3),
-        (3, 1, {"parallel": 8}, 3, 1),
+        (100, 2000, {"processes": 2}, 2, 25),
+        (100, 2000, {"processes": 2, "resume": True}, 2, 1),
+        (100, 16_000, {"processes": 2}, 2, 3),
+        (3, 1, {"processes": 8}, 3, 1),
         (2, 100_000, {}, 2, 1),
         (0, 0, {}, 1, 1),
     ],
@@ -805,54 +627,9 @@ def test_workers(
 ) -> None:
     """There are several processes if there are many files; no shard waits for another one."""
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    planned = [packer_spool.PlannedShard(b"s", (), rows, rows, rows, 0, b"", b"")] * shards
-    chosen = packer.PackOptions(**options)  # type: ignore[arg-type]
+    planned = [PlannedShard("s", 0, 0, rows, rows, 0, 0, rows, b"", b"")] * shards
+    chosen = ShardOptions(".", **options)  # type: ignore[arg-type]
     assert packer.workers(chosen, planned) == (processes, share)
-
-
-def test_rows_of_a_layout_are_as_others() -> None:
-    """Shards by batches are the same as row by row, also with a repeated one, and with the same errors."""
-    tables = {
-        "a.x a.y | b.x": [
-            (b"s", [(b"s", 0, b"a.x", b"p", 1), (b"s", 0, b"a.y", b"p", 2)]),
-            (b"s", [(b"s", 1, b"b.x", b"q", 3)]),
-        ],
-        "again": [
-            (b"s", [(b"s", 0, b"a.x", b"p", 1)]),
-            (b"t", [(b"t", 0, b"a.x", b"p", 1)]),
-            (b"s", [(b"s", 1, b"b.x", b"q", 3)]),
-        ],
-        "no key": [(b"s", [(b"s", 0, b"a", b"p", 1)]), (b"s", [(b"s", 1, b".b", b"q", 3)])],
-        "twice": [(b"s", [(b"s", 0, b"a.x", b"p", 1)]), (b"s", [(b"s", 0, b"a.x", b"q", 3)])],
-        "apart": [
-            (b"s", [(b"s", 0, b"a.x", b"p", 1), (b"s", 1, b"b.x", b"p", 1)]),
-            (b"s", [(b"s", 2, b"a.y", b"q", 3)]),
-        ],
-        "numbers": [(b"s", [(b"s", 2, b"a.x", b"p", 1), (b"s", 2, b"a.y", b"p", 1), (b"s", 7, b"b.x", b"q", 3)])],
-        "unsafe": [(b"s", [(b"s", 0, b"a.x", b"p", 1)]), (b"s", [(b"s", 1, b"../b.x", b"q", 3)])],
-        "none": [],
-    }
-
-    def found(rows: list[Planned] | None, batches: list[RowBatch]) -> object:
-        spool = packer_spool.RowSpool()
-        try:
-            if rows is not None:
-                shards = spool.fill(rows)
-            else:
-                shards = spool._fill_in_order((batch, spool._append(batch)) for batch in batches)
-        except TarkitError as error:
-            return str(error)
-        read = [[row for batch in load_rows(spool.file.read, each.extents) for row in batch.rows()] for each in shards]
-        return [each._replace(extents=()) for each in shards], read
-
-    for what, table in tables.items():
-        given = [RowBatch.of(Planned(*row) for row in rows) for _, rows in table]
-        in_folder = [each._replace(given=None, front=b"d/", skip=0) for each in given]
-        for batches in given, in_folder:
-            rows = [row for batch in batches for row in batch.rows()]
-            assert found(None, batches) == found(rows, []), what
-            assert all(list(each.rows()) == [each.row(at) for at in range(len(each.names))] for each in batches)
-        assert isinstance(found(None, batches), str) == (what in ("twice", "apart", "unsafe"))
 
 
 @each_row("command", ["shard t -c 1 -p 1 -o s-%d.tar", "create recipe -o s-0.tar"])
@@ -935,7 +712,7 @@ def test_a_folder_that_looks_like_a_source(run: Run, here: Path) -> None:
 def test_shards_are_no_garbage(words: tuple[str, ...], suffix: str, here: Path) -> None:
     """Shards and files are freed without garbage collection."""
     found = []
-    for count in (7, 70):
+    for count in (7, 140):
         folder = here / f"in{count}"
         folder.mkdir()
         for number in range(count):
@@ -947,4 +724,4 @@ def test_shards_are_no_garbage(words: tuple[str, ...], suffix: str, here: Path) 
             found.append(gc.collect())
         finally:
             gc.enable()
-    assert found[1] < found[0] + 30
+    assert found[1] < found[0] + 300  # the parser of the command line leaves up to 260, or not

@@ -47,7 +47,6 @@ COMMANDS = [
     "mix mix.json --total 2 --seed 1 -o o.tar",
     "mix mix.yaml --total 2 --seed 1 -o o.tar",
     "sort a.tar --order-file order -o o.tar",
-    "shard --from-plan plan.tsv",
     "check --manifest m.tsv p-0.tar",
 ]
 
@@ -65,13 +64,11 @@ def test_a_mark_is_ignored(command: str, run: Run, here: Path) -> None:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_text("1")
         run("shard", "t", "-c", "9", "-o", "p-%d.tar", "--manifest", "m.tsv")
-        run("shard", "t", "-c", "9", "-o", "q-%d.tar", "--plan", "plan.tsv")
         Path("p-0.tar").rename("a.tar")
         Path("p-0.tar").write_bytes(Path("a.tar").read_bytes())
         for name, text in FILES.items():
             Path(name).write_bytes(mark + text.encode())
-        for name in ("m.tsv", "plan.tsv"):
-            Path(name).write_bytes(mark + Path(name).read_bytes())
+        Path("m.tsv").write_bytes(mark + Path("m.tsv").read_bytes())
         first, _, second = command.partition(" | ")
         ran = run(*first.split())
         if second:

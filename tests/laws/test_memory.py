@@ -286,14 +286,3 @@ def test_sort_of_a_large_sample(growth: Growth) -> None:
 def test_a_large_field_of_a_stream(words: str, here: Path, growth: Growth) -> None:
     """A field larger than memory is written as it arrives."""
     assert growth(words, one(), SMALL) < LIMIT // 4
-
-
-@each_row(("shards", "rows", "most"), [(1, 6000, 4600), (100, 12000, 2000)])
-def test_a_plan_in_any_order(shards: int, rows: int, most: int, here: Path, growth: Growth) -> None:
-    """Rows of a plan in any order wait in a file, not in memory; rows of one unordered shard take about 400 bytes."""
-    with open("p.tsv", "wb") as file:
-        file.write(b"shard\tposition\tname\tsource\tsize\n")
-        for row in range(rows):
-            number = row * 7919 % rows
-            file.write(b"s-%d.tar\t%d\t%040d.x\ttext:1\t1\n" % (number % shards, number, number))
-    assert growth("shard --from-plan p.tsv", ":", {"tarkit.packing.spool.HELD": 2000}) < most

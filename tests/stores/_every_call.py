@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import sys
+from functools import partial
 
 import tarkit
 
@@ -152,26 +153,23 @@ def pack() -> None:
     joined = put("f/join.csv", "id,label\ncat/0,x\ncat/1,y\ndog/2,z\n")
     chosen = put("f/tree.json", json.dumps({"m-%d.tar": [".*"]}))
     classes = put("f/names.txt", "cat\ndog\n")
-    tree = tarkit.plan(f"{BUCKET}/t/", count=2, join=f"{joined}:id", **HOW)
-    where = f"{BUCKET}/k/s-%d.tar"
-    assert tree.preview(where, **HOW)
-    assert tree.save(f"{BUCKET}/k.plan", where, **HOW)
-    assert tree.recipe(f"{BUCKET}/k.recipe", where, **HOW)
-    more = {"manifest": f"{BUCKET}/k/list.tsv", "depfile": f"{BUCKET}/k/dep", "depfile_target": "k"}
-    assert tree.write(where, **more, **HOW)
-    assert tree.write(where, resume=True, **more, **HOW)
-    assert tree.write(where, force=True, **HOW)
-    assert tarkit.load_plan(f"{BUCKET}/k.plan", **HOW).write(force=True, **HOW)
+    call = partial(tarkit.shard, f"{BUCKET}/t/", f"{BUCKET}/k/s-%d.tar", count=2, join=f"{joined}:id", **HOW)
+    assert call(dry_run=True)
+    call(recipe=f"{BUCKET}/k.recipe")
+    more = {"manifest": f"{BUCKET}/k/list.tsv", "depfile": f"{BUCKET}/k/dep"}
+    assert call(**more)
+    assert call(resume=True, **more)
+    assert call(force=True, output_storage_options=HOW["storage_options"])
     how = {"label_from_dir": "cls", "classes": classes, "classes_out": f"{BUCKET}/k/classes", "map": chosen}
-    assert tarkit.plan(f"{BUCKET}/t/", **how, **HOW).write(f"{BUCKET}/k/", **HOW)
+    assert tarkit.shard(f"{BUCKET}/t/", f"{BUCKET}/k/", **how, **HOW)
     put("t/dog/3.txt", "new")
-    assert tarkit.plan(f"{BUCKET}/t/", count=2, update=True, **HOW).write(f"{BUCKET}/k/u-%d.tar", **HOW)
+    assert tarkit.shard(f"{BUCKET}/t/", f"{BUCKET}/k/u-%d.tar", count=2, update=True, **HOW)
     recipe = put("f/r.txt", "a.txt s3://bucket/t/cat/0.txt\na.bin s3://bucket/t/cat/1.txt\n")
     table = put("f/r.csv", "__key__,@txt\na,s3://bucket/t/cat/0.txt\n")
-    how = {"depfile": f"{BUCKET}/c.dep", "depfile_target": "c"}
-    assert tarkit.create(recipe, f"{BUCKET}/c.tar", parallel=2, **HOW, **how) == 1
+    assert tarkit.create(recipe, f"{BUCKET}/c.tar", parallel=2, **HOW) == 1
+    assert tarkit.create(recipe, "c.tar", depfile=f"{BUCKET}/c.dep", **HOW) == 1
     assert tarkit.create(table, f"{BUCKET}/d.tar", format="csv", **HOW) == 1
-    done("plan", "Plan.preview", "Plan.save", "Plan.recipe", "Plan.write", "load_plan", "create")
+    done("shard", "create")
 
 
 def on_cluster(pattern: str) -> None:

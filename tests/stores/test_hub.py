@@ -261,6 +261,6 @@ def test_a_repository_is_packed_like_a_directory(server: HubServer, here: Path) 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     silent: list[str] = []
-    local = tarkit.plan("t", count=2, on_problem=silent.append).write("l-%d.tar")
-    remote = tarkit.plan(ROOT, count=2, on_problem=silent.append).write("r-%d.tar")
+    local = tarkit.shard("t", "l-%d.tar", count=2, on_problem=silent.append)
+    remote = tarkit.shard(ROOT, "r-%d.tar", count=2, on_problem=silent.append)
     assert [shard.sha256 for shard in remote] == [shard.sha256 for shard in local] != []

@@ -6,6 +6,8 @@ import hashlib
 import os
 import random
 import threading
+from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 pytest.importorskip("obstore")
 
 import tarkit
-from tarkit.packing import tree_pack as pack
+from tarkit.packing.packer import Packer
 from tarkit.stores import object_prefetch
 from tests.conftest import Run, entries
 from tests.stores._http import http_server
@@ -57,9 +59,9 @@ def shards(front: str) -> list[bytes]:
         "-c 3 --key base --rename key",
         "-c 3 --last-dot --exclude *.seg.png",
         "-c 2 --sort shuffle:7",
-        "-c 2 --dirs separate --keep-root",
+        "-c 2 --dirs separate",
         "-c 9 --label-from-dir class:-1 --match ^[ab]/",
-        "-c 9 --prefix b/ --match jpg",
+        "-c 9 --match ^b/.*jpg",
         "-n 3 --even -p 3",
     ],
 )
@@ -69,7 +71,7 @@ def test_a_bucket_is_packed_like_a_directory(words: str, bucket: Bucket) -> None
     remote = tarkit_run("shard", bucket.url, *words.split(), "-o", "r-%d.tar")
     assert shards("r") == shards("l") != []
     assert remote.stderr == local.stderr
-    assert "--match" in words or "--prefix" in words or "files of file managers: 3, " in local.stderr
+    assert "--match" in words or "files of file managers: 3, " in local.stderr
 
 
 def test_shards_are_objects(bucket: Bucket) -> None:
@@ -128,71 +130,75 @@ def test_a_category_is_a_series_of_objects(bucket: Bucket) -> None:
     assert "there are shards" in tarkit_run("shard", "t", "-c", "3", *words, "-o", f"{bucket.url}out/", exit=1).stderr
 
 
-def test_a_saved_plan(bucket: Bucket) -> None:
-    """Its sources are URLs. A source may not be a shard; objects that changed, or are gone, are errors."""
+@pytest.fixture
+def changes(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+    """Make these changes, one a run, between plan and packing."""
+    changes: list[Callable[[], object]] = []
+    check = Packer.check
+
+    def changed(self: Packer, *given: Any) -> None:
+        check(self, *given)
+        changes.pop()()
+
+    monkeypatch.setattr(Packer, "check", changed)
+    return changes
+
+
+@pytest.mark.forks
+def test_objects_that_change(bucket: Bucket, changes: list[Callable[[], object]]) -> None:
+    """Objects that changed, or are gone, are errors, and existing shards stay."""
     grow(bucket)
-    tarkit_run("shard", "t", "-c", "4", "-o", "l-%d.tar")
-    tarkit_run("shard", bucket.url, "-c", "4", "-o", f"{bucket.url}out/x-%d.tar", "--plan", "p.tsv")
-    assert f"\t{bucket.url}a/1.json\t2\n" in Path("p.tsv").read_text()
-    tarkit_run("shard", "--from-plan", "p.tsv")
-    assert [bucket.get(f"out/x-{number}.tar") for number in range(len(shards("l")))] == shards("l")
-    assert "there are shards" in tarkit_run("shard", "--from-plan", "p.tsv", exit=1).stderr
+    said: list[str] = []
+    call = partial(tarkit.shard, bucket.url, f"{bucket.url}out/x-%d.tar", count=4, force=True, on_problem=said.append)
 
-    Path("q.tsv").write_text(Path("p.tsv").read_text().replace(f"{bucket.url}out/x-0.tar", f"{bucket.url}a/1.json"))
-    assert "is written too" in tarkit_run("shard", "--from-plan", "q.tsv", "--force", exit=1).stderr
+    def gone() -> None:
+        bucket.delete("a/1.json")
 
-    bucket.put("a/1.json", b"[1]")
-    changed = tarkit_run("shard", "--from-plan", "p.tsv", "--force", exit=1).stderr
-    assert f"{bucket.url}a/1.json has 3 bytes, and the plan says 2" in changed
-    bucket.delete("a/1.json")
-    assert bucket.get("out/x-0.tar") == shards("l")[0]
-    gone = tarkit_run("shard", "--from-plan", "p.tsv", "--force", exit=1).stderr
-    assert f"{bucket.url}a/1.json: No such file or directory" in gone
-    assert "p.tsv:" in gone
-    skipped = tarkit_run("shard", "--from-plan", "p.tsv", "--force", "--on-missing", "skip").stderr
-    assert f"{bucket.url}a/1.json: No such file or directory; its sample is left out" in skipped
+    changes += [gone, gone, lambda: bucket.put("a/1.json", b"[1]"), lambda: None]
+    call()
+    before = bucket.get("out/x-0.tar")
+    name = f"{bucket.url}a/1.json"
+    with pytest.raises(tarkit.TarkitError, match=f"{name} has 3 bytes, and the plan says 2"):
+        call()
+    assert bucket.get("out/x-0.tar") == before
+    with pytest.raises(tarkit.TarkitError, match=f"out/x-0.tar: {name}: No such file or directory"):
+        call()
+    bucket.put("a/1.json", b"{}")
+    call(skip_missing=True)
+    assert any(f"{name}: No such file or directory; its sample is left out" in text for text in said)
     Path("x.tar").write_bytes(bucket.get("out/x-0.tar"))
-    kept = [name for name, _ in entries("l-0.tar") if not name.startswith("a/1.j")]
+    Path("l.tar").write_bytes(before)
+    kept = [name for name, _ in entries("l.tar") if not name.startswith("a/1.j")]
     assert [name for name, _ in entries("x.tar")] == kept
 
 
 @pytest.mark.forks
-def test_an_object_of_another_version(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_of_another_version(bucket: Bucket, changes: list[Callable[[], object]]) -> None:
     """An object of the same size and version that was written after the others were listed is an error."""
     grow(bucket, {"a.x": b"1", "b.x": b"2"})
-    write = pack.pack
 
-    def packed(*given: Any, **named: Any) -> Any:
+    def newer() -> None:
         bucket.server.date += 1
-        return write(*given, **named)
 
-    monkeypatch.setattr(pack, "pack", packed)
+    changes.append(newer)
     with pytest.raises(tarkit.TarkitError, match=r"a\.x was changed after it was listed"):
-        tarkit.plan(bucket.url, count=9).write("s-%d.tar")
+        tarkit.shard(bucket.url, "s-%d.tar", count=9)
     assert not Path("s-0.tar").exists()
 
 
 @pytest.mark.forks
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_object_that_is_replaced_in_the_same_second(
-    processes: int, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    processes: int, bucket: Bucket, changes: list[Callable[[], object]]
 ) -> None:
     """Neither its size nor its time shows it, but its ETag: of small and large ones, in any order, and renamed."""
     files = {"a.x": b"1", "b.x": bytes(6_000_000), "c/d/e.x": b"3", "f.x": b"4"}
     grow(bucket, files)
-    write = pack.pack
-    name = ""
-
-    def packed(*given: Any, **named: Any) -> Any:
-        bucket.put(name, b"x" * len(files[name]))
-        return write(*given, **named)
-
-    monkeypatch.setattr(pack, "pack", packed)
-    hows: list[dict[str, Any]] = [{}, {"rename": "key", "keep_root": True}, {"sort": "shuffle:1"}]
+    hows: list[dict[str, Any]] = [{}, {"rename": "key"}, {"sort": "shuffle:1"}]
     for name, how in zip(("a.x", "c/d/e.x", "b.x"), hows, strict=True):
-        plan = tarkit.plan(bucket.url, count=9, **how)
+        changes.append(partial(bucket.put, name, b"x" * len(files[name])))
         with pytest.raises(tarkit.TarkitError, match=rf"{name} was changed after it was listed"):
-            plan.write("s-%d.tar", processes=processes)
+            tarkit.shard(bucket.url, "s-%d.tar", count=9, processes=processes, **how)
         assert not Path("s-0.tar").exists()
         bucket.put(name, files[name])
 
@@ -202,7 +208,7 @@ def test_a_thousand_objects(bucket: Bucket) -> None:
     """In Python, from a bucket to a bucket, while the server is busy for a while."""
     files = {f"{number % 7}/{number:04d}.{field}": b"%d" % number for number in range(500) for field in ("x", "y")}
     grow(bucket, files)
-    expected = [shard.sha256 for shard in tarkit.plan("t", count=100).write("l-%d.tar")]
+    expected = [shard.sha256 for shard in tarkit.shard("t", "l-%d.tar", count=100)]
     refused: list[str] = []
 
     def refuse(request: Request) -> str | None:
@@ -212,7 +218,7 @@ def test_a_thousand_objects(bucket: Bucket) -> None:
         return "503"
 
     bucket.server.fault = refuse
-    written = tarkit.plan(bucket.url, count=100).write(f"{bucket.url}out/x-%d.tar", processes=2)
+    written = tarkit.shard(bucket.url, f"{bucket.url}out/x-%d.tar", count=100, processes=2)
     assert len(refused) == 5
     assert [shard.sha256 for shard in written] == expected
     assert [hashlib.sha256(bucket.get(f"out/x-{number}.tar")).hexdigest() for number in range(5)] == expected
@@ -220,12 +226,10 @@ def test_a_thousand_objects(bucket: Bucket) -> None:
 
 def test_a_server_that_stays_busy(bucket: Bucket) -> None:
     grow(bucket, {"a.x": b"1", "b.x": b"2"})
-    tarkit_run("shard", bucket.url, "-c", "1", "-o", "s-%d.tar", "--plan", "p.tsv")
     bucket.server.fault = lambda request: "503" if request.what in ("get", "list") else None
-    for words in (("--from-plan", "p.tsv"), (bucket.url, "-o", "s-%d.tar")):
-        failed = tarkit_run("shard", *words, "--net-retries", "1", exit=1).stderr
-        assert "503" in failed
-        assert "s3cret" not in failed
+    failed = tarkit_run("shard", bucket.url, "-o", "s-%d.tar", "--net-retries", "1", exit=1).stderr
+    assert "503" in failed
+    assert "s3cret" not in failed
     assert shards("s") == []
 
 

@@ -86,22 +86,21 @@ def test_manifests(bucket: Bucket) -> None:
     assert len(bucket.text("p.tsv").splitlines()) == 1 + len(shards)
 
 
-def test_plans(bucket: Bucket, here: Path) -> None:
-    """Saved and read; with processes, and with classes and tables that are objects."""
+def test_trees(bucket: Bucket, here: Path) -> None:
+    """With processes, and with classes and tables that are objects."""
     for number in range(6):
         (here / "tree" / str(number % 2)).mkdir(parents=True, exist_ok=True)
         (here / "tree" / str(number % 2) / f"{number}.txt").write_text(str(number))
-    plan = f"{bucket.url}plan.tsv"
     words = ("--label-from-dir", "cls", "--classes-out", f"{bucket.url}classes.txt")
-    run("shard", "tree", "-c", "2", "-o", "s-%d.tar", "--plan", plan, *words)
+    files = ("--manifest", f"{bucket.url}m.tsv", "--depfile", f"{bucket.url}m.d")
+    run("shard", "tree", "-c", "2", "-o", "s-%d.tar", *words, "-p", "2", *files)
     assert bucket.text("classes.txt") == "0\n1\n"
-    run("shard", "--from-plan", plan, "-p", "2", "--manifest", f"{bucket.url}m.tsv", "--depfile", f"{bucket.url}m.d")
     assert len(bucket.text("m.tsv").splitlines()) == 4
-    assert plan not in bucket.text("m.d")
+    assert bucket.text("m.d").startswith("s-0.tar: ")
     assert run("stats", "s-0.tar", "s-1.tar", "s-2.tar", "--total").stdout == "6\n"
-    saved = f"{bucket.url}saved.tsv"
-    tarkit.plan("tree", count=3, classes=f"{bucket.url}classes.txt", label_from_dir="cls").save(saved, "t-%d.tar")
-    assert [shard.samples for shard in tarkit.load_plan(saved).write()] == [3, 3]
+    classes = f"{bucket.url}classes.txt"
+    made = tarkit.shard("tree", "t-%d.tar", count=3, classes=classes, label_from_dir="cls")
+    assert [shard.samples for shard in made] == [3, 3]
     table = bucket.put("join.csv", "id,caption\n" + "".join(f"{n % 2}/{n},c{n}\n" for n in range(6)))
     run("shard", "tree", "-c", "9", "-o", "j-%d.tar", "--join", f"{table}:id", "--recipe", f"{bucket.url}r")
     assert bucket.text("r").count("\n") == 12
@@ -146,7 +145,7 @@ def test_a_file_has_one_role(bucket: Bucket) -> None:
         ("cat", "-T", listed, "-o", "x.tar", "--report", listed),
         ("cat", data, "-o", "x.tar", "--report", data),
         ("create", listed, "-o", listed),
-        ("create", listed, "-o", data, "--depfile", data, "--depfile-target", "x"),
+        ("create", listed, "-o", "x.tar", "--depfile", listed),
         ("split", data, "-c", "1", "-o", "x-%d.tar", "--manifest", data),
         ("split", "in.tar", "-c", "1", "-o", f"{bucket.url}x-%d.tar", "--manifest", f"{bucket.url}x-0.tar"),
         ("split", "-T", listed, "-c", "1", "-o", "x-%d.tar", "--manifest", listed),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, spell
+from tarkit.packing.files import is_remote
 from tarkit.pipeline.output import Output, archives_output
 from tarkit.pipeline.run import Run
-from tarkit.pipeline.template import ShardTemplate, parse_template
+from tarkit.pipeline.template import ShardTemplate, parse_template, refuse_existing
 from tarkit.shards.split import MapOptions
+from tarkit.stores.schemes import scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import ARCHIVE_SUFFIXES
@@ -85,7 +90,7 @@ def shard_names(
     *,
     storage: StoreOptions | None = None,
 ) -> ShardNames:
-    """Return the names of shards for the arguments of `Plan.write`, or the options of `shard`.
+    """Return the names of shards for the arguments of `tarkit.shard`.
 
     Args:
         template: a template or a directory; None: `DEFAULT_NAME`.
@@ -99,3 +104,61 @@ def shard_names(
     if text == "-":
         raise Usage("shard writes numbered files, not stdout", f"name them with {spell('output')} 'out-%06d.tar'")
     return ShardNames(archives_output(text, compress, fsync, options=storage), text)
+
+
+# ---- Files that a run writes into the directory that it packs: no shard may contain itself, or its plan
+
+Test = Callable[[bytes], bool]
+
+_PART = re.compile(rb"\.(.+?)\.[0-9]+(?:\.[0-9]+)?\.part", re.DOTALL)
+
+
+def hidden(root: str, templates: Iterable[ShardTemplate], files: Iterable[str | None]) -> dict[bytes, Test]:
+    """Return tests for base names of written files, by directory below `root`: shards of any index, and other files."""
+    remote = is_remote(root)
+    top = root if remote else os.path.realpath(root)
+    front = top.rstrip("/") + "/"
+    tests: dict[bytes, list[Test]] = {}
+
+    def below(directory: str) -> bytes | None:
+        if remote or scheme_of(directory):
+            path = directory.rstrip("/") + "/"
+            return os.fsencode(path[len(front) :]) if path.startswith(front) else None
+        path = os.path.realpath(directory or ".")
+        if path == top:
+            return b""
+        return os.fsencode(path[len(front) :]) + b"/" if path.startswith(front) else None
+
+    for template in templates:
+        where = below(template.directory)
+        if where is not None:
+            tests.setdefault(where, []).append(_is_named(template))
+    for path in files:
+        where = None if path in (None, "-") else below(os.path.dirname(path or ""))
+        if where is not None:
+            tests.setdefault(where, []).append(os.fsencode(os.path.basename(path or "")).__eq__)
+    return {where: _any(each) for where, each in tests.items()}
+
+
+def _is_named(template: ShardTemplate) -> Test:
+    def named(base: bytes) -> bool:
+        part = _PART.fullmatch(base)  # left by a run that was killed
+        return template.matches(template.directory + os.fsdecode(part[1] if part else base)) is not None
+
+    return named
+
+
+def _any(tests: Sequence[Test]) -> Test:
+    return lambda base: any(test(base) for test in tests)
+
+
+def check_templates(templates: Sequence[ShardTemplate], allowed: bool, storage: StoreOptions | None) -> None:
+    """Raise TarkitError for existing shards unless they are allowed, FileNotFoundError for a missing directory: before
+    a tree is listed."""
+    for template in templates:
+        if template.directory and not scheme_of(template.directory) and not os.path.isdir(template.directory):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), template.name(0))
+        if not allowed:
+            resume, more, force = map(spell, ("resume", "update", "force"))
+            hint = f"{resume} keeps those that are as planned, {more} packs what is new, {force} replaces them"
+            refuse_existing([path for _, path in template.existing(storage)], hint)

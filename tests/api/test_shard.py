@@ -1,10 +1,8 @@
-"""tarkit.plan: the plans and shards of `tarkit shard`, to the byte."""
+"""tarkit.shard: the shards of `tarkit shard`, to the byte."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,10 @@ from typing import Any
 import pytest
 
 import tarkit
-from tarkit.packing import tree_pack as pack
 from tarkit.packing.files import LocalFiles
+from tarkit.packing.packer import Packer
 from tests._tools import each_row
-from tests.conftest import Run, entries, keys
+from tests.conftest import Run, keys
 
 ROWS: list[tuple[dict[str, Any], list[str]]] = [
     ({}, []),
@@ -41,10 +39,8 @@ ROWS: list[tuple[dict[str, Any], list[str]]] = [
     ({"match": r"^(cat|dog)/.*\.jpg"}, ["--match", r"^(cat|dog)/.*\.jpg"]),
     ({"exclude": "*.txt"}, ["--exclude", "*.txt"]),
     ({"exclude": ["*.txt", "dog/*"]}, ["--exclude", "*.txt", "--exclude", "dog/*"]),
-    ({"prefix": "cat/"}, ["--prefix", "cat/"]),
     ({"symlinks": "skip"}, ["--symlinks", "skip"]),
     ({"symlinks": "all"}, ["--symlinks", "all"]),
-    ({"keep_root": True}, ["--keep-root"]),
 ]
 
 
@@ -66,7 +62,7 @@ def fill() -> None:
 
 @each_row("options,words", ROWS)
 def test_the_shards_of_the_command(options: dict[str, Any], words: list[str], run: Run) -> None:
-    """Shards, preview and summary equal those of the command and its --dry-run."""
+    """Shards equal those of the command, and those of a dry run."""
     fill()
     os.mkdir("cli")
     os.mkdir("api")
@@ -75,31 +71,18 @@ def test_the_shards_of_the_command(options: dict[str, Any], words: list[str], ru
     }:
         os.unlink(f"tree/{table}")  # fmt: skip
     ran = run("shard", "tree", "-o", "cli/%02d.tar", *words, exit=None)
-    planned = tarkit.plan("tree", **options)
     if ran.status:
         with pytest.raises(tarkit.TarkitError) as caught:
-            planned.write("api/%02d.tar")
+            tarkit.shard("tree", "api/%02d.tar", **options)
         assert str(caught.value) in ran.stderr
         return
-    preview = planned.preview("api/%02d.tar")
+    planned = tarkit.shard("tree", "api/%02d.tar", dry_run=True, **options)
     assert os.listdir("api") == []
-    shards = planned.write("api/%02d.tar", processes=1 if len(preview) % 2 else None)
+    shards = tarkit.shard("tree", "api/%02d.tar", processes=1 if len(planned) % 2 else None, **options)
     written = {path.name: path.read_bytes() for path in Path("api").iterdir()}
     assert written == {path.name: path.read_bytes() for path in Path("cli").iterdir()}
     assert written
-    assert preview == [
-        (
-            each.name,
-            each.samples,
-            sum(len(data) for _, data in entries(each.name) if isinstance(data, bytes)),
-            each.size,
-        )
-        for each in shards
-    ]
-    dry = [json.loads(line) for line in run("shard", "tree", "-o", "x-%02d.tar", "--json", *words).stdout.splitlines()]
-    assert [(each["tar"], each["bytes"], len(each["samples"])) for each in dry] == [
-        (each.size, each.content, each.samples) for each in preview
-    ]
+    assert [shard[:3] for shard in planned] == [shard[:3] for shard in shards]
 
 
 def test_every_row_but_few_writes(run: Run) -> None:
@@ -120,12 +103,12 @@ def test_write_options(run: Run) -> None:
         ({"processes": 3, "fsync": True}, ["-p", "3"]),
         ({"processes": 0}, ["-p", "0"]),
     )):  # fmt: skip
-        tarkit.plan("tree", count=4).write(f"api{number}-%d.tar", **options)  # type: ignore[arg-type]
+        tarkit.shard("tree", f"api{number}-%d.tar", count=4, **options)  # type: ignore[arg-type]
         run("shard", "tree", "-c", "4", "-o", f"cli{number}-%d.tar", *words)
         made = [path.read_bytes() for path in sorted(Path().glob(f"api{number}-*"))]
         assert made == [path.read_bytes() for path in sorted(Path().glob(f"cli{number}-*"))]
         assert len(made) == 4
-    tarkit.plan("tree", count=8).write("post-%d.tar", post="cp {} {}.copy")
+    tarkit.shard("tree", "post-%d.tar", count=8, post="cp {} {}.copy")
     assert Path("post-1.tar.copy").read_bytes() == Path("post-1.tar").read_bytes()
 
 
@@ -151,37 +134,24 @@ def test_write_options(run: Run) -> None:
     ],
 )  # fmt: skip
 def test_all_files_of_the_command(options: dict[str, Any], words: str, run: Run) -> None:
-    """Shards, manifest, depfile, list of classes, saved plan and recipe: of the same names, to the byte."""
+    """Shards, manifest, depfile, list of classes and recipe: of the same names, to the byte."""
     fill()
     tree = os.path.abspath("tree")
-    template = [options.pop("template")] if "template" in options else []
     for folder in ("cli", "api"):
         Path(folder, "sub").mkdir(parents=True)
         Path(folder, "lines").write_text("cat/;c-%d\ndog/;d-%d\n")
     with chdir("cli"):
-        run("shard", tree, "--manifest", "m.tsv", "--depfile", "d.mk", "--depfile-target", "all", *words.split())
-        run("shard", tree, "--plan", "plan.tsv", *words.split())
+        run("shard", tree, "--manifest", "m.tsv", "--depfile", "d.mk", *words.split())
         run("shard", tree, "--recipe", "recipe.txt", *words.split())
+    options["on_problem"] = lambda text: None
     with chdir("api"):
-        planned = tarkit.plan(tree, on_problem=lambda text: None, **options)
-        shards = planned.write(*template, manifest=Path("m.tsv"), depfile="d.mk", depfile_target="all")
-        assert planned.recipe("recipe.txt", *template) == sum(each[1] for each in planned.preview(*template))
-        assert planned.preview(*template) == planned.save("plan.tsv", *template)
-        assert [shard.name for shard in shards] == [shard.name for shard in planned.preview(*template)]
+        shards = tarkit.shard(tree, manifest=Path("m.tsv"), depfile="d.mk", **options)
+        assert tarkit.shard(tree, recipe=Path("recipe.txt"), **options) == []
+        planned = tarkit.shard(tree, dry_run=True, **options)
+        assert [shard.name for shard in shards] == [shard.name for shard in planned]
     ours = {str(path.relative_to("api")): path.read_bytes() for path in Path("api").rglob("*.*")}
     assert ours == {str(path.relative_to("cli")): path.read_bytes() for path in Path("cli").rglob("*.*")}
     assert {shard.name for shard in shards} == {name for name in ours if name.endswith((".tar", ".tgz"))}
-    with chdir("api"):
-        for shard in shards:
-            os.unlink(shard.name)
-        again = tarkit.load_plan("plan.tsv").write(depfile="saved.mk")
-        assert [shard[:3] for shard in again] == [shard[:3] for shard in shards]
-        assert {shard.name: Path(shard.name).read_bytes() for shard in again} == {
-            shard.name: ours[shard.name] for shard in shards
-        }
-    with chdir("cli"):
-        run("shard", "--from-plan", "plan.tsv", "--force", "--depfile", "saved.mk")
-    assert Path("api/saved.mk").read_bytes() == Path("cli/saved.mk").read_bytes()
 
 
 def test_new_files(run: Run) -> None:
@@ -191,99 +161,61 @@ def test_new_files(run: Run) -> None:
         Path(folder).mkdir()
         run("shard", "tree", "--match", "cat", "-c", "4", "-o", f"{folder}/%d.tar")
     run("shard", "tree", "--update", "--exclude", "*.csv", "-c", "4", "-o", "cli/%d.tar")
-    planned = tarkit.plan("tree", update=True, exclude="*.csv", count=4, on_problem=lambda text: None)
-    preview = planned.preview("api/%d.tar")
-    assert [shard.name for shard in planned.write("api/%d.tar")] == [shard.name for shard in preview]
-    assert preview[0].name == "api/3.tar"
+    options: dict[str, Any] = {"update": True, "exclude": "*.csv", "count": 4, "on_problem": lambda text: None}
+    planned = tarkit.shard("tree", "api/%d.tar", dry_run=True, **options)
+    assert [shard.name for shard in tarkit.shard("tree", "api/%d.tar", **options)] == [each.name for each in planned]
+    assert planned[0].name == "api/3.tar"
     for path in Path("cli").iterdir():
         assert Path("api", path.name).read_bytes() == path.read_bytes()
-    assert planned.write("api/%d.tar") == []
-
-
-@each_row(
-    "use,message",
-    [
-        (lambda plan: plan.write("x-%d.tar"), "template='x-%d.tar': a saved plan has the names of its shards"),
-        (lambda plan: plan.preview(), "p.tsv: a plan that was saved can only be written"),
-        (lambda plan: plan.save("q.tsv"), "p.tsv: a plan that was saved can only be written"),
-        (lambda plan: plan.write(manifest="p.tsv"), "p.tsv is the plan, and the manifest too"),
-        (lambda plan: plan.write(manifest="tree/m.tsv", depfile="tree/m.tsv"), "and the depfile too"),
-        (lambda plan: plan.write(manifest="a-0.tar"), "a-0.tar is the manifest, and has the name of a shard"),
-    ],
-)  # fmt: skip
-def test_a_saved_plan_is_complete(use: Callable[[tarkit.Plan], Any], message: str, here: Path) -> None:
-    """What it cannot do is an error, before anything is written."""
-    fill()
-    tarkit.plan("tree", match="cat").save("p.tsv", "a-%d.tar")
-    with pytest.raises(tarkit.Usage) as caught:
-        use(tarkit.load_plan("p.tsv"))
-    assert message in str(caught.value)
-    assert sorted(os.listdir()) == ["p.tsv", "tree"]
+    assert tarkit.shard("tree", "api/%d.tar", **options) == []
 
 
 def test_files_beside_the_shards_are_not_packed(here: Path) -> None:
     """Nor replaced by one another."""
     fill()
-    planned = tarkit.plan("tree", match="cat|tsv", count=20)
     Path("tree/m.tsv").write_bytes(b"of an earlier run")
-    planned.write("tree/s-%d.tar", manifest="tree/m.tsv")
+    tarkit.shard("tree", "tree/s-%d.tar", match="cat|tsv", count=20, manifest="tree/m.tsv")
     assert "m" not in keys("tree/s-0.tar")
     with pytest.raises(tarkit.Usage, match="update adds to existing shards: it cannot be used with force or resume"):
-        tarkit.plan("tree", update=True).write("tree/s-%d.tar", force=True)
+        tarkit.shard("tree", "tree/s-%d.tar", update=True, force=True)
     with pytest.raises(tarkit.Usage, match=r"table\.csv is the table, and the manifest too"):
-        tarkit.plan("tree", join="tree/table.csv:name").write("x-%d.tar", manifest="tree/table.csv")
+        tarkit.shard("tree", "x-%d.tar", join="tree/table.csv:name", manifest="tree/table.csv")
 
 
 def test_classes(here: Path) -> None:
-    """The names of classes are known after the plan was used; the table and the list are not packed."""
+    """The table and the list of classes are not packed; warnings are those of the caller's line."""
     fill()
-    planned = tarkit.plan("tree", label_from_dir="cls", exclude=["classes", "table.csv"])
-    assert planned.classes == []
-    planned.preview()
-    assert planned.classes == ["cat", "dog", "pig"]
-    planned.write("a-%d.tar")
+    tarkit.shard("tree", "a-%d.tar", label_from_dir="cls", classes_out="c", exclude=["classes", "table.csv"])
+    assert Path("c").read_text() == "cat\ndog\npig\n"
     assert {each.key[:3]: each["cls"] for each in tarkit.open("a-0.tar")} == {"cat": b"0", "dog": b"1", "pig": b"2"}
     with pytest.warns(tarkit.TarkitWarning, match="require: ") as warned:
-        tarkit.plan("tree", require="jpg", on_missing="warn", match="cat").preview()
+        tarkit.shard("tree", require="jpg", on_missing="warn", match="cat", dry_run=True)
     assert {each.filename for each in warned} == {__file__}
-    listed = tarkit.plan(
-        "tree", label_from_dir="cls", classes="tree/classes", join="tree/table.csv:name", match="cat|cl|ta"
-    )
-    listed.write("b-%d.tar")
+    files: dict[str, Any] = {"classes": "tree/classes", "join": "tree/table.csv:name", "match": "cat|cl|ta"}
+    tarkit.shard("tree", "b-%d.tar", label_from_dir="cls", **files)
     assert "classes" not in keys("b-0.tar")
     assert "table" not in keys("b-0.tar")
     assert {each["cls"] for each in tarkit.open("b-0.tar")} == {b"2"}
 
 
-def test_the_tree_is_listed_anew(here: Path) -> None:
-    """Files that exist when the plan is used are packed."""
-    fill()
-    planned = tarkit.plan("tree", match="dog")
-    (before,) = planned.preview()
-    Path("tree/dog/5.jpg").write_bytes(b"new")
-    (shard,) = planned.write("a-%d.tar")
-    assert shard.samples == before.samples + 1
-
-
 def test_shards_that_are_there(here: Path) -> None:
     """Existing shards are an error before the listing; force replaces them, resume keeps those that are as planned."""
     fill()
-    planned = tarkit.plan("tree", count=4)
-    names = [shard.name for shard in planned.write("a-%d.tar")]
+    names = [shard.name for shard in tarkit.shard("tree", "a-%d.tar", count=4)]
     before = [Path(name).read_bytes() for name in names]
     with pytest.raises(tarkit.TarkitError, match=r"(?m)^a-0\.tar and 3 more: there are shards of this name$") as error:
-        planned.write("a-%d.tar")
+        tarkit.shard("tree", "a-%d.tar", count=4)
     hint = "resume keeps those that are as planned, update packs what is new, force replaces them"
     assert error.value.hint == hint
     os.unlink(names[1])
     kept = os.stat(names[0]).st_ino
-    assert [shard.name for shard in planned.write("a-%d.tar", resume=True)] == names
+    assert [shard.name for shard in tarkit.shard("tree", "a-%d.tar", count=4, resume=True)] == names
     assert os.stat(names[0]).st_ino == kept
     assert [Path(name).read_bytes() for name in names] == before
     Path("a-9.tar").write_bytes(b"of an earlier plan")
     with pytest.raises(tarkit.TarkitError, match=r"(?m)^a-9\.tar: exists, but is not in the plan$"):
-        planned.write("a-%d.tar", resume=True)
-    planned.write("a-%d.tar", force=True)
+        tarkit.shard("tree", "a-%d.tar", count=4, resume=True)
+    tarkit.shard("tree", "a-%d.tar", count=4, force=True)
     assert os.stat(names[0]).st_ino != kept
     assert not os.path.exists("a-9.tar")
 
@@ -292,26 +224,25 @@ def test_shards_that_are_there(here: Path) -> None:
 def test_a_file_that_is_gone(when: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample of a removed file is dropped with a warning, or is an error, for a removal in the listing or later."""
     fill()
-    sizes, write = LocalFiles.sizes, pack.pack
+    sizes, check = LocalFiles.sizes, Packer.check
 
     def listed(self: LocalFiles, path: bytes, names: list[bytes]) -> Any:
         if path.endswith(b"dog/"):
             Path("tree/dog/4.png").unlink()
         return sizes(self, path, names)
 
-    def packed(*given: Any, **named: Any) -> Any:
+    def checked(*given: Any) -> None:
         Path("tree/dog/4.png").unlink()
-        return write(*given, **named)
+        check(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalFiles, "sizes", listed) if when == "listed" else patch.setattr(pack, "pack", packed)
+        patch.setattr(LocalFiles, "sizes", listed) if when == "listed" else patch.setattr(Packer, "check", checked)
         with pytest.raises((tarkit.TarkitError, OSError), match=r"dog/4\.png"):
-            tarkit.plan("tree").write("a-%d.tar")
+            tarkit.shard("tree", "a-%d.tar")
         assert [path.name for path in Path().iterdir()] == ["tree"]
         fill()
         messages: list[str] = []
-        dogs = tarkit.plan("tree", match="dog", on_problem=messages.append)
-        (shard,) = dogs.write("a-%d.tar", skip_missing=True)
+        (shard,) = tarkit.shard("tree", "a-%d.tar", match="dog", skip_missing=True, on_problem=messages.append)
     assert keys(shard.name) == "dog/3 dog/link"
     assert any("dog/4.png" in text for text in messages), messages
 
@@ -330,10 +261,9 @@ def test_a_file_that_is_gone(when: str, here: Path, monkeypatch: pytest.MonkeyPa
 def test_errors(options: dict[str, Any], kind: type[Exception], message: str, here: Path) -> None:
     """Errors are raised before anything is written."""
     fill()
-    planned = tarkit.plan(**{"directory": "tree", **options})
-    for use in (planned.preview, planned.write):
+    for dry_run in (False, True):
         with pytest.raises(kind) as caught:
-            use("out-%d.tar")
+            tarkit.shard(**{"directory": "tree", "template": "out-%d.tar", "dry_run": dry_run, **options})
         assert message in str(caught.value)
     assert os.listdir() == ["tree"]
 
@@ -342,13 +272,13 @@ def test_errors_of_outputs(here: Path) -> None:
     """A missing directory, stdout, and too few names are errors."""
     fill()
     with pytest.raises(FileNotFoundError, match=r"nix/a-0\.tar"):
-        tarkit.plan("tree").write("nix/a-%d.tar")
+        tarkit.shard("tree", "nix/a-%d.tar")
     with pytest.raises(tarkit.Usage, match="stdout"):
-        tarkit.plan("tree").write("-")
+        tarkit.shard("tree", "-")
     with pytest.raises(tarkit.TarkitError, match="too few names"):
-        tarkit.plan("tree", count=1).write("a-{0..3}.tar")
+        tarkit.shard("tree", "a-{0..3}.tar", count=1)
     with pytest.raises(tarkit.Usage, match="processes=-1: it is at least 0"):
-        tarkit.plan("tree").write("a-%d.tar", processes=-1)
+        tarkit.shard("tree", "a-%d.tar", processes=-1)
     assert os.listdir() == ["tree"]
 
 
@@ -383,5 +313,5 @@ def test_errors_of_outputs(here: Path) -> None:
 def test_arguments_out_of_range(options: dict[str, Any], message: str, here: Path) -> None:
     """Arguments out of range are errors of the call, since samples would be missing or packed differently."""
     with pytest.raises(tarkit.Usage) as caught:
-        tarkit.plan(here, **options)
+        tarkit.shard(here, **options)
     assert message in str(caught.value)

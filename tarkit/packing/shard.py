@@ -1,0 +1,376 @@
+"""`tarkit.shard`: pack a directory tree into shards, or write a recipe for it. What the command `shard` calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, Unpack
+
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.packing.batch import Batch
+from tarkit.packing.divide import Dirs
+from tarkit.packing.files import Symlinks, is_remote
+from tarkit.packing.names import ShardTemplates, check_templates, hidden
+from tarkit.packing.notes import plan_notes
+from tarkit.packing.options import ShardOptions
+from tarkit.packing.packer import Packer
+from tarkit.packing.plan import Plan
+from tarkit.packing.planner import OddNames, fill_plan
+from tarkit.packing.transform import OnMissing, Rename, Required, SampleTransform
+from tarkit.packing.tree import Tree
+from tarkit.packing.update import next_shards
+from tarkit.pipeline.arguments import list_words
+from tarkit.pipeline.output import Output, text_output, written_path
+from tarkit.pipeline.run import Run
+from tarkit.shards.limits import SizeRule, no_limit
+from tarkit.shards.split import CategoryArguments, MapOptions
+from tarkit.shards.writer import Shard, write_manifest
+from tarkit.stores import rewrite, schemes
+from tarkit.stores.store import StoreOptions
+from tarkit.streams.location import parse_output
+from tarkit.streams.sink import Sink
+from tarkit.streams.text import check_created, create_file, split_column
+from tarkit.tables.depfile import make_rule
+
+if TYPE_CHECKING:
+    from tarkit.packing.labels import Classes, Join
+
+NO_SAMPLE = "no sample, so no shard"
+
+
+def shard(
+    directory: str | os.PathLike[str],
+    template: str | os.PathLike[str] | None = None,
+    *,
+    count: int | None = None,
+    size: int | str | None = None,
+    size_rule: SizeRule = "tar",
+    shards: int | None = None,
+    even: bool = False,
+    dirs: Dirs = "pack",
+    sort: str | None = None,
+    key: str = "full",
+    last_dot: bool = False,
+    rename: Rename = "none",
+    require: str | Iterable[str] = (),
+    on_missing: OnMissing = "error",
+    label_from_dir: str | Iterable[str] = (),
+    classes: str | None = None,
+    classes_out: str | None = None,
+    join: str | None = None,
+    match: str | None = None,
+    exclude: str | Iterable[str] = (),
+    keep_junk: bool = False,
+    symlinks: Symlinks = "files",
+    map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = None,
+    update: bool = False,
+    force: bool = False,
+    resume: bool = False,
+    skip_missing: bool = False,
+    mtime: int | None = 0,
+    post: str | None = None,
+    manifest: str | os.PathLike[str] | None = None,
+    depfile: str | os.PathLike[str] | None = None,
+    compress: str | None = None,
+    fsync: bool = False,
+    processes: int | None = None,
+    dry_run: bool = False,
+    recipe: str | os.PathLike[str] | None = None,
+    on_problem: Callable[[str], None] | None = None,
+    tmpdir: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    output_storage_options: Mapping[str, object] | None = None,
+    **categories: Unpack[CategoryArguments],
+) -> list[Shard]:
+    """Pack a directory tree into shards. Names of entries are paths below it, in the order of their bytes.
+
+    Args:
+        directory: a directory, or the URL of one: the objects whose URLs begin with it.
+        template: the names of the shards, `"photos-%06d.tar"` or `"photos-{000..099}.tar"`, or an existing directory;
+            with a map the directory. The default is `"shard-%06d.tar"`.
+        count, size: samples and bytes (a number or `"500M"`) in a shard at most. Without a limit it is 1 GB.
+        shards: the number of shards, with equally many samples each, or with `even` about equally many bytes.
+        sort: `"key"`, `"-key"`, `"shuffle:7"`. Default: the order of the names. The seed of `"shuffle"` is 0.
+        key: which files form a sample: `"full"` path up to the first dot, `"base"` name, `"flat"`, or an expression.
+        require: all fields that a sample may and must have, `"jpg|png"` requires either; `on_missing`: the action for
+            a sample that lacks one or has others, `"error"`, `"warn"`, `"keep"` or `"exclude"`.
+        label_from_dir: fields that get the class of a sample: `"cls"` the number of the first directory below
+            `directory` that it is in, `"cls:2"` of the second, `"cls:-1"` of the innermost; `"cls:name"` the name of
+            it. `classes` is a file with the names of the classes, one a line; they are written to the file
+            `classes_out`.
+        join: `"TABLE:COLUMN"`: add the other columns of a table as fields; COLUMN has keys or names of files.
+        keep_junk: pack files of file managers too: `.DS_Store`, `Thumbs.db`, `desktop.ini`, `._*`, `__MACOSX/`.
+        map, map_sep, unmatched: as for `Dataset.split`.
+        update: pack only samples that are in no shard yet, into new shards.
+        force: replace existing shards.
+        resume: keep existing shards that are as planned, and write the rest; objects are read to compare them.
+        skip_missing: leave out a sample with a file that disappears before it is read; else it is an error.
+        mtime: the time of all entries in seconds since 1970; None is that of each file.
+        post: a command that runs after each shard, whose name is in place of `{}`.
+        manifest: a file for a table of the shards.
+        depfile: a file for the dependencies of the first shard, for make.
+        compress, fsync: as for `Dataset.write`.
+        processes: how many shards are written at a time; 0 is one per CPU. The default is 1, and up to 4 from
+            20 000 files on.
+        dry_run: write nothing; the shards that are returned have no checksums and keys.
+        recipe: a file for a recipe, with the files in the order of the shards, which `tarkit.create` packs; no shard is
+            written.
+        storage_options: how URLs are reached, as for `tarkit.open`: those that are read, and those that are written
+            unless there are `output_storage_options`. Others: as in `tarkit shard --help-all`.
+
+    Returns:
+        The shards: name, samples, size of the tar in bytes, sha256, first and last key. None with a recipe.
+
+    Raises:
+        TarkitError: shards of these names exist, or the options do not fit the files.
+
+    >>> import tarkit
+    >>> [shard.samples for shard in tarkit.shard("photos", "photos-%02d.tar", count=2)]
+    [2, 1]
+    """
+    arguments = dict(locals())
+    series = MapOptions(arguments.pop("map"), **arguments.pop("categories"))
+    run = Run(tmpdir=arguments.pop("tmpdir"), on_problem=arguments.pop("on_problem"))
+    for name in ("dry_run", "recipe"):
+        del arguments[name]
+    arguments |= {name: list_words(arguments[name]) for name in ("require", "label_from_dir", "exclude")}
+    arguments |= {name: written_path(arguments[name]) for name in ("manifest", "depfile", "classes_out")}
+    options = ShardOptions(**{**arguments, "directory": os.fspath(directory)}, categories=series)
+    if recipe is not None:
+        write_recipe(run, options, os.fspath(recipe))
+        return []
+    if dry_run:
+        planned = plan_tree(run, options).plan.shards
+        return [Shard(each.name, each.planned, each.length, 0, b"", b"", "") for each in planned]
+    return write_shards(run, options)
+
+
+class TreePlan(NamedTuple):
+    """A plan, the templates of its shards, and the content of the file of `classes_out`."""
+
+    plan: Plan
+    templates: ShardTemplates
+    class_list: bytes
+
+
+def write_shards(run: Run, options: ShardOptions, digest: bool = True) -> list[Shard]:
+    """Plan the shards of a directory tree and write them, with their manifest and depfile; return the shards.
+
+    `digest` says whether checksums are made.
+    """
+    planned = plan_tree(run, options, writes=True)
+    plan, output = planned.plan, options.names.output
+    if plan.error is not None:
+        raise plan.error
+    run.reserve(options.manifest, "the manifest")
+    run.reserve(options.depfile, "the depfile")
+    for path in (options.manifest, options.depfile):
+        check_created(path, options.storage)
+    templates = planned.templates.templates
+    template = templates[0] if len(templates) == 1 and not options.update else None
+    open_shard = partial(_open_shard, output, options.storage, options.force)
+    tmpdir = run.scratch(output.directory)
+    packer = Packer(run, plan, options, open_shard, template, str(output.codec), digest, tmpdir)
+    for each in plan.shards:
+        location = parse_output(each.name)
+        place = run.places.get(location.text if location.kind == "url" else os.path.realpath(location.text))
+        if place:
+            raise Usage(f"{place.path} is {place.what}, and has the name of a shard")
+        output.check_time(options.mtime, each.name)
+    packer.check([place.path for place in run.places.values() if place.written])
+    packer.write()
+    if options.force:
+        run.remove_others(packer.stale, options.storage)
+    _finish(run, plan, options, packer)
+    _write_classes(options, planned)
+    return packer.done
+
+
+def _finish(run: Run, plan: Plan, options: ShardOptions, packer: Packer) -> None:
+    """Count what was written; write depfile and manifest, after the last shard."""
+    if not packer.done:
+        run.tell(NO_SAMPLE)
+    facts = {"entries": packer.files, "missing": packer.missing, "kept": packer.kept}
+    run.facts.update({name: count for name, count in facts.items() if count})
+    run.shards = len(packer.done)
+    run.bytes = sum(shard.size for shard in packer.done)
+    if options.depfile is not None:
+        with create_file(options.depfile, options=options.storage) as sink:
+            if plan.shards:
+                sink.write(make_rule(plan.shards[0].name, chain(plan.tree.directory_paths(), plan.paths())))
+    if options.manifest is not None:
+        with create_file(options.manifest, options=options.storage) as sink:
+            write_manifest(sink, packer.done)
+    packer.finish()
+
+
+def _open_shard(output: Output, storage: StoreOptions | None, replace: bool, name: str) -> Sink:
+    """Open a shard by its name, perhaps in another process."""
+    location = parse_output(name, storage)
+    return output._replace(location=location).open_named(location.text, fresh=not replace)
+
+
+def write_recipe(run: Run, options: ShardOptions, path: str) -> None:
+    """Plan the shards of a directory tree and write a recipe for `create` with the files in their order."""
+    planned = plan_tree(run, options, recipe=path)
+    plan = planned.plan
+    with text_output(path, options=options.storage).open() as sink:
+        for each in plan.shards:
+            for batch in plan.batches(each):
+                for name, source in zip(batch.names, plan.sources(batch), strict=True):
+                    sink.write(_recipe_line(name, source))
+    count_planned(run, plan)
+    _write_classes(options, planned)
+
+
+def _recipe_line(name: bytes, source: bytes) -> bytes:
+    """Return a line of a recipe. Raises TarkitError if it would not be one."""
+    line = b"%b\t%b" % (name, source)
+    if b"\n" in line or line.count(b"\t") > 1 or line.endswith(b"\r") or line.startswith(b"# "):
+        raise TarkitError(f"{show(name)} cannot be a line of a recipe", "rename the file")
+    return line + b"\n"
+
+
+def count_planned(run: Run, plan: Plan) -> None:
+    """Set the numbers of the run to those of a plan of which no shard is written."""
+    if not plan.shards:
+        run.tell(NO_SAMPLE)
+    run.samples, run.shards, run.bytes = plan.samples, len(plan.shards), plan.content
+
+
+def _write_classes(options: ShardOptions, planned: TreePlan) -> None:
+    if options.classes_out is not None:
+        with create_file(options.classes_out, options=options.storage) as sink:
+            sink.write(planned.class_list)
+
+
+def plan_tree(run: Run, options: ShardOptions, *, writes: bool = False, recipe: str | None = None) -> TreePlan:
+    """Plan the shards of a directory tree; nothing is written. Files that the run reads or writes are not packed.
+
+    Args:
+        run: gets messages.
+        options: what is packed.
+        writes: whether the shards are written after this.
+        recipe: the file that gets a recipe instead.
+
+    Raises:
+        TarkitError: two files would have one name, a file is missing, there are too few names of shards.
+    """
+    templates, tree, tmpdir = _tree(run, options, writes, recipe)
+    division = options.division(templates.templates)
+    numbers, known = [0] * len(templates.templates), None
+    order = options.order
+    if order.by == "shuffle":
+        order = order._replace(seed=options.draw_seed(order.seed))
+    if options.update:
+        numbers, known = next_shards(templates.templates, tmpdir, options.storage)
+    transform = _transform(run, options, templates, tree, known, tmpdir)
+    plan = Plan(tree, templates.templates, numbers, tmpdir, transform.gathers)
+    odd = fill_plan(plan, options, division, order, transform, tmpdir, partial(_watch, run, tree))
+    _report(run, plan, transform, odd)
+    if not (options.limited or recipe):
+        run.tell(no_limit())
+    classes = transform.classes
+    return TreePlan(plan, templates, b"" if options.classes_out is None or classes is None else classes.lines())
+
+
+def _tree(run: Run, options: ShardOptions, writes: bool, recipe: str | None) -> tuple[ShardTemplates, Tree, str | None]:
+    """Return the templates of shards, the tree without the files of the run, and the directory of temporary files."""
+    found = options.names.find(run, options.categories, options.sources)
+    if writes:
+        check_templates(found.templates, options.force or options.resume or options.update, options.storage)
+    run.reserve(options.classes_out, "the list of classes")
+    run.reserve(recipe, "the recipe")
+    run.reserve(options.classes, "the list of classes to read", written=False)
+    run.reserve(None if options.join is None else split_column(options.join)[0], "the table", written=False)
+    tmpdir = run.scratch(options.names.output.directory)
+    tmpdir = tmpdir if tmpdir is not None and os.path.isdir(tmpdir) else None
+    root = _root_of(options.directory)
+    beside = [*(place.path for place in run.places.values()), options.manifest, options.depfile]
+    tree = Tree(
+        root,
+        options.symlinks,
+        options.pattern,
+        options.exclude,
+        hidden(root, found.templates, beside),
+        sized=not (writes or recipe) or options.needs_sizes or run.shows_progress,
+        missing=options.skip_missing,
+        tmpdir=tmpdir,
+        storage=options.sources,
+        keep_junk=options.keep_junk,
+        directories=None if options.depfile is None or is_remote(root) else [],
+    )
+    return found, tree, tmpdir
+
+
+def _root_of(root: str) -> str:
+    """Return the directory of a tree, or its URL after the rules for names. Raises Usage."""
+    if is_remote(root):
+        [root] = rewrite.rewritten([root])
+    scheme = schemes.scheme_of(root)
+    if scheme and is_remote(root):
+        if not schemes.is_listed(root):
+            raise Usage(f"{schemes.public_name(root)}: {scheme}:// cannot be listed", "mount it, or copy it here")
+        return f"{scheme}{root[len(scheme) :].rstrip('/')}/"
+    if not os.path.isdir(root):
+        try:
+            os.stat(root)
+        except OSError as error:  # without a filename there is no hint to make the directory
+            raise OSError(error.errno, f"{root}: {error.strerror}") from None
+        raise Usage(f"{root} is not a directory", "for an archive: tarkit split; for a recipe: tarkit create")
+    return root
+
+
+def _transform(
+    run: Run,
+    options: ShardOptions,
+    templates: ShardTemplates,
+    tree: Tree,
+    known: dict[bytes, int] | None,
+    tmpdir: str | None,
+) -> SampleTransform:
+    """Return the transformation of samples; modules for required fields, tables and labels are loaded when needed."""
+    required: Required | None = None
+    join: Join | None = None
+    classes: Classes | None = None
+    if options.required:
+        required = Required(options.required, options.on_missing, options.last_dot, run.warn)
+    if options.join is not None:
+        from tarkit.packing.labels import Join
+
+        join = Join(options.join, options.rule.kind == "base", options.sources, run.warn)
+    if options.labels:
+        from tarkit.packing.labels import Classes
+
+        classes = Classes(options.labels, options.classes, options.sources)
+    settings = (options.rule, tree.source, options.rename, templates.categories, required, join, classes, known, tmpdir)
+    return SampleTransform(*settings)
+
+
+def _report(run: Run, plan: Plan, transform: SampleTransform, odd: OddNames) -> None:
+    """Report the numbers of files and samples, and what readers of shards may not expect."""
+    tree = plan.tree
+    for text, warning in plan_notes(tree, transform, odd):
+        (run.warn if warning else run.tell)(text)
+    run.facts["files"] = tree.files
+    if tree.junk.count:
+        run.facts["junk"] = tree.junk.count
+    if transform.map is not None:
+        run.facts["unmatched"] = transform.unmatched.count
+    content = f" of {tree.content} bytes" if tree.sized else ""
+    run.note(f"{tree.files} files{content}, {plan.samples} samples, {len(plan.shards)} shards")
+
+
+def _watch(run: Run, tree: Tree, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Show progress in bytes of the files that were listed."""
+    listed = 0
+
+    def counted() -> Iterator[Batch]:
+        nonlocal listed
+        for batch in batches:
+            listed += len(batch.keys)
+            yield batch
+
+    return run.draw(counted(), lambda: tree.content, lambda: listed)
