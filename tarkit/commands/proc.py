@@ -175,26 +175,26 @@ def make_step(
     on_error: OnError | None,
     max_errors: str | None,
     rejects: str | None,
-    **given: Any,
+    **options: Any,
 ) -> SampleWork:
     """Return the step that the options ask for. Raises Usage for options that exclude each other."""
-    how: dict[str, Any] = {"processes": parallel, "ordered": not unordered, "retries": retries, "timeout": timeout}
-    how |= {"mtime": mtime, "on_error": on_error, "max_errors": max_errors}
-    how["rejects"] = None if rejects is None else archive_output(rejects, None)
+    common: dict[str, Any] = {"processes": parallel, "ordered": not unordered, "retries": retries, "timeout": timeout}
+    common |= {"mtime": mtime, "on_error": on_error, "max_errors": max_errors}
+    common["rejects"] = None if rejects is None else archive_output(rejects, None)
     named = {"-c": "command", "-m": "multi", "--map": "map_", "--worker": "worker"}
-    asked = [word for word, name in named.items() if given[name] is not None]
-    if len(asked) != 1:
+    chosen = [word for word, name in named.items() if options[name] is not None]
+    if len(chosen) != 1:
         raise Usage(
-            f"{' and '.join(asked)} exclude each other" if asked else "nothing to run",
+            f"{' and '.join(chosen)} exclude each other" if chosen else "nothing to run",
             "give one of -c COMMAND, -m COMMAND, --map MODULE:FUNCTION and --worker COMMAND",
         )
-    [word] = asked
+    [word] = chosen
     only = {"keep_dir": ("-c", "-m"), **dict.fromkeys(MAP_ONLY, ("--map",))}
     for name, words in only.items():
-        if given[name] and word not in words:
+        if options[name] and word not in words:
             raise Usage(f"--{name.replace('_', '-')} cannot be used with {word}")
     if word == "--worker":
-        return RunProgram(command=given["worker"], **how)
+        return RunProgram(command=options["worker"], **common)
     if word == "--map":
-        return CallFunction(function=given["map_"], **{name: given[name] for name in MAP_ONLY}, **how)
-    return RunCommand(command=given[named[word]], multi=word == "-m", keep_dir=given["keep_dir"], **how)
+        return CallFunction(function=options["map_"], **{name: options[name] for name in MAP_ONLY}, **common)
+    return RunCommand(command=options[named[word]], multi=word == "-m", keep_dir=options["keep_dir"], **common)

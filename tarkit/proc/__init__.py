@@ -9,11 +9,11 @@ The path of one sample:
       |     shell.CommandWorker      writes the fields to files (`workdir`), runs the command, collects the files
       |     function.FunctionWorker  sends the sample to a process (`function_process`; `child` and `calls` in it)
       |     worker.ProgramWorker     long-lived programs that read and write tar streams (`session`)
-      |                     or `function.DirectRunner`, which calls a Python function in this process
+      |                     or, for a Python function, a call in this process
     Job, Outcome            new samples (`result`: unchanged entries keep their headers) or a Failure
       | run.SampleRun       hands on logs, applies `policy` to failures, checks new keys
     samples                 for the output
 
-`shell.command_runner`, `function.function_runner` and `worker.worker_runner` make runners from plain arguments;
+`shell.command_runner`, `function.function_runner` and `worker.program_pool` make runners;
 `run.SampleRun` with one of them is called with jobs.
 """

@@ -18,9 +18,10 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
+from functools import partial
 
 from tarkit.errors import MissingLibrary, TarkitError
 from tarkit.proc.calls import FunctionOptions, NewSample, Piece, SampleFunction, each_sample, failure_of, load
@@ -38,7 +39,7 @@ from tarkit.proc.job import (
     RunOptions,
     status_words,
 )
-from tarkit.proc.pool import BatchWorker, Pool, retried
+from tarkit.proc.pool import BatchWorker, Pool, grouped, retried
 from tarkit.proc.result import sample_of
 from tarkit.samples.sample import TarSample
 from tarkit.streams.command import last_line
@@ -49,6 +50,7 @@ from tarkit.tar.reader import Raw
 TOGETHER_BYTES = 1 << 20  # bytes of samples that are read at a time
 TOGETHER = 256  # samples that are sent at a time, when the function takes one
 LARGEST = 1 << 31  # bytes that `marshal` does not take in one piece
+EVERY_SIZE = 1 << 62  # bytes: a batch of N samples is one whatever their size
 MAX_DEATHS = 3  # processes that may end one after the other before they have begun a sample
 
 
@@ -68,13 +70,13 @@ def function_runner(options: FunctionOptions, batch: int | None, run: RunOptions
         TarkitError: the function cannot be loaded.
     """
     if not options.named and run.parallel == 1 and options.timeout is None:
-        yield DirectRunner(options, batch, run)
+        yield partial(_call_here, options, batch, run.retries)
         return
     workers = FunctionWorkers(options)
     workers.prepare(1 if options.named else run.parallel)
     try:
         # a batch is N samples, whatever their size, so that the output is the same for any number of processes
-        size = (TOGETHER, TOGETHER_BYTES, False) if batch is None else (batch, 1 << 62, True)
+        size = (TOGETHER, TOGETHER_BYTES, False) if batch is None else (batch, EVERY_SIZE, True)
         with Pool(workers, run, *size) as pool:
             yield pool
     finally:
@@ -149,31 +151,27 @@ class FunctionWorker(BatchWorker):
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome | None]:
         """Call the function with the sample of each job, or with a list of all; None if there is no process for it."""
-        outcomes: list[Outcome | None] = [None] * len(jobs)
-        for index, job in enumerate(jobs):
-            if job.sample.size >= LARGEST:
-                outcomes[index] = Outcome(failure=Failure("has 2 GiB or more, too much for a worker process"))
-        todo = [index for index, outcome in enumerate(outcomes) if outcome is None]
+        too_large = Outcome(failure=Failure("has 2 GiB or more, too much for a worker process"))
+        outcomes = {id(job): too_large for job in jobs if job.sample.size >= LARGEST}
         deaths = 0
-        while todo and not self.lost:
-            before = len(todo)
-            todo = self._send(jobs, outcomes, todo)
-            deaths = deaths + 1 if len(todo) == before else 0
+        while not self.lost and (todo := [job for job in jobs if id(job) not in outcomes]):
+            before = len(outcomes)
+            self._send(todo, outcomes)
+            deaths = deaths + 1 if len(outcomes) == before else 0
             if deaths == MAX_DEATHS:
                 raise TarkitError(
                     f"{self.options.label}: its process ended {MAX_DEATHS} times before it began a sample"
                 )
-        return outcomes
+        return [outcomes.get(id(job)) for job in jobs]
 
-    def _send(self, jobs: Sequence[Job], outcomes: list[Outcome | None], todo: list[int]) -> list[int]:
-        """Send the jobs `todo` and take their results; return those that are left when the process dies."""
+    def _send(self, jobs: list[Job], outcomes: dict[int, Outcome]) -> None:
+        """Send jobs and take their results, until all are there or the process dies."""
         self.load()
         process = self._running()
-        done = 0
-        timed_out = False
+        unanswered = deque(jobs)
         try:
-            process.send(pieces_of([jobs[index] for index in todo]))
-            while done < len(todo):
+            process.send(pieces_of(jobs))
+            while unanswered:
                 results = process.receive()
                 if isinstance(results, dict) and "error" in results:
                     raise TarkitError(f"{self.options.where}: {results['error']}", results["hint"])
@@ -181,35 +179,18 @@ class FunctionWorker(BatchWorker):
                     self._keep_output(results["output"])
                     raise BatchFailed(Failure(results["reason"], None, results["tail"], results["seconds"]))
                 for result in results:
-                    outcomes[todo[done]] = self._outcome(jobs[todo[done]], result)
-                    done += 1
+                    job = unanswered.popleft()
+                    outcomes[id(job)] = self._outcome(job, result)
         except TimeoutError:
-            timed_out = True
             process.program.kill()
+            self._process_died(process, jobs, outcomes, timed_out=True)
         except EOFError:
-            pass
-        else:
-            return []
-        return self._process_died(process, jobs, outcomes, todo, done, timed_out)
+            self._process_died(process, jobs, outcomes, timed_out=False)
 
     def _process_died(
-        self,
-        process: FunctionProcess,
-        jobs: Sequence[Job],
-        outcomes: list[Outcome | None],
-        todo: list[int],
-        done: int,
-        timed_out: bool,
-    ) -> list[int]:
-        """Set the outcome of the sample that the process died of; return the jobs that are left.
-
-        Args:
-            process: the process, which has ended, or was killed after a timeout.
-            jobs: all jobs of a call of `run`.
-            outcomes: their outcomes so far.
-            todo: the indexes of the jobs that it was sent.
-            done: how many of these have outcomes.
-            timed_out: whether it was killed.
+        self, process: FunctionProcess, jobs: list[Job], outcomes: dict[int, Outcome], timed_out: bool
+    ) -> None:
+        """Set the outcome of the sample that the process died of.
 
         Raises:
             BatchFailed: it worked on all of them together, or was cancelled.
@@ -227,14 +208,14 @@ class FunctionWorker(BatchWorker):
         failure = Failure(reason, status, _tail(output), max(0.0, time.monotonic() - begun), fatal=self.lost)
         if place == WHOLE:
             self._keep_output(output)
-            if self.lost and len(todo) > 1:  # it is not known which of them it died of
+            if self.lost and len(jobs) > 1:  # it is not known which of them it died of
                 failure = failure._replace(reason=f"has no result, as its worker process died: {reason}")
             raise BatchFailed(failure)
-        if place == IDLE:
+        if place == IDLE or id(jobs[place]) in outcomes:
             self._keep_output(output)
-            return todo[done:]
-        outcomes[todo[place]] = Outcome((), failure, self._with_unassigned(output), failure.seconds)
-        return todo[done:place] + todo[place + 1 :]
+        else:
+            log = self._with_unassigned(output)
+            outcomes[id(jobs[place])] = Outcome((), failure, log, failure.seconds)
 
     def _outcome(self, job: Job, result: Result) -> Outcome:
         """Return the outcome of a job for the result that the process sent."""
@@ -267,17 +248,17 @@ class FunctionWorker(BatchWorker):
 
     def cancel(self) -> None:
         """End the process; start no other."""
-        with self._lock:
-            self._cancelled = True
-            if self._process is not None:
-                self._process.program.terminate()
+        self._end("terminate")
 
     def kill(self) -> None:
         """Kill the process; start no other."""
+        self._end("kill")
+
+    def _end(self, act: str) -> None:
         with self._lock:
             self._cancelled = True
             if self._process is not None:
-                self._process.program.kill()
+                getattr(self._process.program, act)()
 
     def close(self) -> None:
         """Let the process end. Its status does not matter: all results are there."""
@@ -294,99 +275,67 @@ def _tail(output: bytes) -> bytes:
     return b"".join(line for line in lines if not line.startswith((own, b'  File "<string>"')))[-TAIL:]
 
 
-class DirectRunner:
-    """A runner that calls a callable in this process, in the thread that takes the results: a debugger works.
+# ---- A function that is called in this process
+
+
+def _call_here(options: FunctionOptions, batch: int | None, retries: int, jobs: Iterator[Job]) -> Iterator[Finished]:
+    """Call a callable in the thread that takes the results, so that a debugger works; yield jobs with their outcomes.
 
     What the function prints is printed; what it raises is the cause of the error that ends the run.
-
-    Args:
-        options: the function; `timeout` and `tmpdir` have no effect.
-        batch: samples in a call; None where the function takes one sample.
-        run: order and retries.
     """
+    try:
+        function = load(options)
+    except TarkitError as error:
+        raise TarkitError(f"{options.label}: {error}", error.hint) from error.__cause__
+    for group in grouped(jobs, lambda: batch or 1, EVERY_SIZE):
+        if group[0].passes:
+            yield group[0], Outcome((group[0].sample,))
+            continue
+        run = partial(_outcomes, function, batch is not None)
+        for job, outcome in zip(group, retried(run, group, retries), strict=True):
+            assert outcome is not None
+            yield job, outcome
 
-    def __init__(self, options: FunctionOptions, batch: int | None, run: RunOptions) -> None:
-        self.options = options
-        self.batch = batch
-        self.run = run
-        self._function: SampleFunction | None = None
 
-    def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
-        """Yield each job with its outcome."""
-        try:
-            self._function = load(self.options)
-        except TarkitError as error:
-            raise TarkitError(f"{self.options.label}: {error}", error.hint) from error.__cause__
-        group: list[Job] = []
-        for job in jobs:
-            if job.passes:
-                yield from self._finish(group)
-                group = []
-                yield job, Outcome((job.sample,))
-                continue
-            group.append(job)
-            if len(group) >= (self.batch or 1):
-                yield from self._finish(group)
-                group = []
-        yield from self._finish(group)
+def _outcomes(function: SampleFunction, batches: bool, jobs: Sequence[Job]) -> list[Outcome]:
+    """Call the function with the samples of jobs. Raises BatchFailed when a call with several fails."""
+    samples = list(each_sample(pieces_of(list(jobs))))
+    started = time.monotonic()
 
-    def _finish(self, jobs: list[Job]) -> Iterator[Finished]:
-        """Yield jobs with their outcomes, after further attempts at those that failed."""
-        if jobs:
-            for job, outcome in zip(jobs, retried(self._outcomes, jobs, self.run.retries), strict=True):
-                assert outcome is not None
-                yield job, outcome
-
-    def _outcomes(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """Call the function with the samples of jobs. Raises BatchFailed when a call with several fails."""
-        assert self._function is not None
-        samples = list(each_sample(pieces_of(list(jobs))))
-        started = time.monotonic()
-        made: list[list[NewSample] | Exception]
-        try:
-            made = [self._function.one(samples[0])] if self.batch is None else self._function.many(samples)
-        except MissingLibrary:
-            raise
-        except Exception as error:
-            failure = self._failure(error, time.monotonic() - started)
-            if len(jobs) > 1:
-                raise BatchFailed(failure) from error
-            return [Outcome(failure=failure, seconds=failure.seconds)]
-        seconds = (time.monotonic() - started) / len(jobs)
-        return [
-            Outcome(failure=self._failure(each, seconds), seconds=seconds)
-            if isinstance(each, Exception)
-            else Outcome(new_samples(job, each), seconds=seconds)
-            for job, each in zip(jobs, made, strict=True)
-        ]
-
-    def _failure(self, error: Exception, seconds: float) -> Failure:
+    def failed(error: Exception, seconds: float) -> Outcome:
         reason, tail = failure_of(error)
-        return Failure(reason, None, tail, seconds, error=error)
+        return Outcome(failure=Failure(reason, None, tail, seconds, error=error), seconds=seconds)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
+    made: list[list[NewSample] | Exception]
+    try:
+        made = function.many(samples) if batches else [function.one(samples[0])]
+    except MissingLibrary:
+        raise
+    except Exception as error:
+        outcome = failed(error, time.monotonic() - started)
+        if len(jobs) > 1 and outcome.failure is not None:
+            raise BatchFailed(outcome.failure) from error
+        return [outcome]
+    seconds = (time.monotonic() - started) / len(jobs)
+    return [
+        failed(each, seconds) if isinstance(each, Exception) else Outcome(new_samples(job, each), seconds=seconds)
+        for job, each in zip(jobs, made, strict=True)
+    ]
 
 
 def pieces_of(jobs: list[Job]) -> list[Piece]:
     """Return what is sent of some samples: pieces of archives. Samples that are adjacent are read at once."""
-    pieces: list[Piece] = []
     runs: list[tuple[Source, int, int, list[tuple[bytes, list[Raw]]]]] = []
     for job in jobs:
-        sample = job.sample
-        entries: list[Raw] = list(map(tuple, sample.raw))  # type: ignore[arg-type]
+        source = job.sample.source
+        entries: list[Raw] = list(map(tuple, job.sample.raw))  # type: ignore[arg-type]
         start, stop = (entries[0][1], entries[-1][4]) if entries else (0, 0)
-        if runs and runs[-1][0] is sample.source and runs[-1][2] == start and stop - runs[-1][1] <= TOGETHER_BYTES:
-            runs[-1][3].append((job.key, entries))
-            runs[-1] = (*runs[-1][:2], stop, runs[-1][3])
-        else:
-            runs.append((sample.source, start, stop, [(job.key, entries)]))
-    for source, start, stop, samples in runs:
-        pieces.append((source.name, start, source.read(start, stop), samples))
-    return pieces
+        samples: list[tuple[bytes, list[Raw]]] = []
+        if runs and runs[-1][0] is source and runs[-1][2] == start and stop - runs[-1][1] <= TOGETHER_BYTES:
+            _, start, _, samples = runs.pop()
+        samples.append((job.key, entries))
+        runs.append((source, start, stop, samples))
+    return [(source.name, start, source.read(start, stop), samples) for source, start, stop, samples in runs]
 
 
 def new_samples(job: Job, made: list[NewSample]) -> list[TarSample]:

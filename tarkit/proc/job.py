@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from tarkit.errors import show, signal_name
 from tarkit.pipeline.run import CommandOutput
@@ -200,12 +200,5 @@ class RunOptions(NamedTuple):
     stops: bool = True
 
 
-class Runner(Protocol):
-    """Runs jobs: a pool of workers, or what takes its place. Leaving the `with` block ends all that still runs."""
-
-    def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
-        """Yield each job with its outcome."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: object) -> None: ...
+Runner = Callable[[Iterator[Job]], Iterator[Finished]]
+"""Runs jobs, and yields each with its outcome: a `pool.Pool`, or what takes its place."""

@@ -317,10 +317,12 @@ class RunProgram(SampleWork):
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that starts the programs."""
-        from tarkit.proc.worker import worker_runner
+        from tarkit.proc.result import SampleBuilder
+        from tarkit.proc.shell import find_program
+        from tarkit.proc.worker import WorkerOptions, program_pool
 
-        path, mtime = os.environ.get("PATH", os.defpath), self.mtime
-        return worker_runner(self.command, how, path=path, timeout=self.timeout, mtime=mtime, tmpdir=tmpdir)
+        words = [find_program("bash", os.environ.get("PATH", os.defpath)), "-o", "pipefail", "-c", self.command]
+        return program_pool(WorkerOptions(words, self.command, SampleBuilder(self.mtime), self.timeout, tmpdir), how)
 
 
 def _as_sample(view: Callable[[TarSample, bytes | None], Sample], sample: TarSample) -> Wrapped:

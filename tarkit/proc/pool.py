@@ -140,7 +140,7 @@ class Pool:
 
     def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
         """Yield each job with its outcome."""
-        for group in self._groups(jobs):
+        for group in grouped(jobs, lambda: self._size, self.batch_bytes):
             while not self._has_room(len(group)):
                 yield from self._ready()
             self._submit(group)
@@ -155,25 +155,6 @@ class Pool:
         self._join()
 
     # ---- in the thread that takes the results
-
-    def _groups(self, jobs: Iterator[Job]) -> Iterator[list[Job]]:
-        """Yield the jobs in batches; a job that passes is a batch of its own."""
-        group: list[Job] = []
-        size = 0
-        for job in jobs:
-            if job.passes:
-                if group:
-                    yield group
-                    group, size = [], 0
-                yield [job]
-                continue
-            group.append(job)
-            size += job.sample.size
-            if len(group) >= self._size or size >= self.batch_bytes:
-                yield group
-                group, size = [], 0
-        if group:
-            yield group
 
     def _has_room(self, more: int) -> bool:
         """Whether so many more jobs can be submitted; if not, wait a while for results."""
@@ -390,6 +371,23 @@ class Pool:
 
     def __exit__(self, *error: object) -> None:
         self._end()
+
+
+def grouped(jobs: Iterator[Job], size: Callable[[], int], most: int) -> Iterator[list[Job]]:
+    """Yield jobs in groups of `size`, or of `most` bytes of samples; a job that passes is a group of its own."""
+    group: list[Job] = []
+    held = 0
+    for job in jobs:
+        if not job.passes:
+            group.append(job)
+            held += job.sample.size
+        if group and (job.passes or len(group) >= size() or held >= most):
+            yield group
+            group, held = [], 0
+        if job.passes:
+            yield [job]
+    if group:
+        yield group
 
 
 def _weight(job: Job) -> int:

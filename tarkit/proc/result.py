@@ -64,21 +64,8 @@ class FileContent:
         return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
-class BytesContent:
-    """Bytes in memory with a modification time."""
-
-    def __init__(self, data: bytes, mtime: int) -> None:
-        self.data = data
-        self.size = len(data)
-        self.mtime = mtime
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop)."""
-        return self.data[start:stop]
-
-    def send(self, start: int, stop: int, sink: Any) -> None:
-        """Write bytes [start, stop) to a sink."""
-        sink.write(memoryview(self.data)[start:stop])
+_Part = bytes | tuple[Source, int, int] | FieldContent
+"""Bytes of a new sample: in memory, a range of a source, or a content."""
 
 
 class SampleBuilder:
@@ -117,48 +104,49 @@ class SampleBuilder:
         same = {field: each for field, each in inputs.items() if field in wanted and _same(each, wanted[field])}
         if first and key == sample.key and len(same) == len(inputs) == len(order):
             return sample
-        parts: list[Any] = []
-        entries: list[Entry] = []
-        for entry in strays:
-            self._keep(job, entry, entry.name, parts, entries)
+        made = [self._kept(job, entry, entry.name) for entry in strays]
         for field in order:
             name = key + b"." + field
             if field in same and same[field].entry is same[field].content:
-                self._keep(job, same[field].entry, name, parts, entries)
+                made.append(self._kept(job, same[field].entry, name))
             else:
-                self._new(name, wanted[field], parts, entries)
+                made.append(self._new(name, wanted[field]))
+        parts: list[_Part] = []
+        entries: list[Entry] = []
+        start = 0
+        for entry, pieces in made:
+            parts += pieces
+            entries.append(entry._replace(start=start, data=start + entry.data, stop=start + entry.stop))
+            start += entry.stop
         return _sample(key, job.shard, parts, entries)
 
-    def _keep(self, job: Job, entry: Entry, name: bytes, parts: list[Any], entries: list[Entry]) -> None:
-        """Append an entry of the input under this name."""
-        source = job.sample.source
-        start = entries[-1].stop if entries else 0
-        header: bytes | tuple[Source, int, int] = job.piece(entry.start, entry.data) or (
-            source,
-            entry.start,
-            entry.data,
-        )
-        if name != entry.name:
-            header = rename(header if isinstance(header, bytes) else source.read(entry.start, entry.data), name)
-        length = len(header) if isinstance(header, bytes) else entry.data - entry.start
-        parts.append(header)
-        if entry.stop > entry.data:
-            parts.append(job.piece(entry.data, entry.stop) or (source, entry.data, entry.stop))
-        data = start + length
-        entries.append(entry._replace(name=name, start=start, data=data, stop=data + entry.stop - entry.data))
+    def _kept(self, job: Job, entry: Entry, name: bytes) -> tuple[Entry, list[_Part]]:
+        """Return an entry of the input under this name, at offset 0, and its bytes."""
 
-    def _new(self, name: bytes, content: bytes | FieldContent, parts: list[Any], entries: list[Entry]) -> None:
-        start = entries[-1].stop if entries else 0
+        def part(start: int, stop: int) -> _Part:
+            return job.piece(start, stop) or (job.sample.source, start, stop)
+
+        header, length = entry.data - entry.start, entry.stop - entry.data
+        if name == entry.name:
+            parts = [part(entry.start, entry.stop)]
+        else:
+            before = job.piece(entry.start, entry.data) or job.sample.source.read(entry.start, entry.data)
+            renamed = rename(before, name)
+            header = len(renamed)
+            parts = [renamed, part(entry.data, entry.stop)] if length else [renamed]
+        return entry._replace(name=name, start=0, data=header, stop=header + length), parts
+
+    def _new(self, name: bytes, content: bytes | FieldContent) -> tuple[Entry, list[_Part]]:
+        """Return a new entry at offset 0, and its bytes."""
         size = len(content) if isinstance(content, bytes) else content.size
         mtime = self.mtime if self.mtime is not None else 0 if isinstance(content, bytes) else content.mtime
         try:
             header = encode(name, size, mtime=mtime)
         except ValueError:
             raise BatchFailed(Failure(f"gave {show(name)}, which is not a valid name of an entry")) from None
-        pad = padding(size)
-        parts += [header, content, bytes(pad)] if size else [header]
-        data = start + len(header)
-        entries.append(Entry(name, start, data, size, data + size + pad, b"0", b"", -1))
+        pad = bytes(padding(size))
+        entry = Entry(name, 0, len(header), size, len(header) + size + len(pad), block.REGULAR, b"", -1)
+        return entry, [header, content, pad] if size else [header]
 
 
 def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
@@ -201,16 +189,16 @@ def _same(each: InputField, content: bytes | FieldContent) -> bool:
     return True
 
 
-def _sample(key: bytes, name: str, parts: list[Any], entries: list[Entry]) -> TarSample:
-    if all(isinstance(part, bytes) for part in parts):
-        data = b"".join(parts)
+def _sample(key: bytes, name: str, parts: list[_Part], entries: list[Entry]) -> TarSample:
+    whole = [part for part in parts if isinstance(part, bytes)]
+    if len(whole) == len(parts):
+        data = b"".join(whole)
         return TarSample(key, HeldRange(name, 0, data), entries, 0, len(data))
-    source = JoinedSource(name, 0, [_piece(name, part) for part in parts])
+    source = JoinedSource(name, 0, [_range(name, part) for part in parts])
     return TarSample(key, source, entries, 0, source.size or 0)
 
 
-def _piece(name: str, part: bytes | tuple[Source, int, int] | FieldContent) -> tuple[RangeReader, int, int]:
-    """Return a part as a range of a source."""
+def _range(name: str, part: _Part) -> tuple[RangeReader, int, int]:
     if isinstance(part, tuple):
         return part
     return (HeldRange(name, 0, part), 0, len(part)) if isinstance(part, bytes) else (part, 0, part.size)

@@ -165,17 +165,17 @@ class CommandWorker(BatchWorker):
 
     def cancel(self) -> None:
         """Terminate the command; start no more."""
-        with self._lock:
-            self._cancelled = True
-            if self._program is not None:
-                self._program.terminate()
+        self._end("terminate")
 
     def kill(self) -> None:
         """Kill the command; start no more."""
+        self._end("kill")
+
+    def _end(self, act: str) -> None:
         with self._lock:
             self._cancelled = True
             if self._program is not None:
-                self._program.kill()
+                getattr(self._program, act)()
 
     def close(self) -> None:
         """Close the pipes."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tarkit.errors import show
 from tarkit.proc.job import BatchFailed, Failure, InputField, Job
-from tarkit.proc.result import BytesContent, FieldContent, FileContent, SampleBuilder
+from tarkit.proc.result import FieldContent, FileContent, SampleBuilder
 from tarkit.samples.sample import TarSample
 from tarkit.signals import DIRECTORIES, register_cleanup
 from tarkit.streams.copy import seconds, write_all
@@ -270,13 +270,13 @@ def _content(path: bytes, name: bytes, owner: object, held: _Budget, timed: bool
     try:
         status = os.fstat(fd)
         size = status.st_size
-        if size > min(SMALL, held.left):
+        if timed or size > min(SMALL, held.left):
             return FileContent(path, size, seconds(status), owner)
         held.left -= size
         data = os.read(fd, size) if size else b""
         if len(data) < size:
             raise BatchFailed(Failure(f"left {show(name)}, which shrank while it was read"))
-        return BytesContent(data, seconds(status)) if timed else data
+        return data
     finally:
         os.close(fd)
 

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from tarkit.errors import TarkitError, show, spell
-from tarkit.proc.job import Failure, Job, Outcome, Runner, RunOptions
+from tarkit.proc.job import Failure, Job, Outcome, RunOptions
 from tarkit.proc.pool import Pool
 from tarkit.proc.result import SampleBuilder
 from tarkit.proc.session import Session, SessionFailed
-from tarkit.proc.shell import find_program
 from tarkit.streams.command import last_line
 
 TOGETHER = 64  # samples that one program gets before the next one
@@ -162,28 +161,5 @@ class ProgramWorker:
 
 
 def program_pool(options: WorkerOptions, run: RunOptions) -> Pool:
-    """Return what runs jobs through long-lived programs."""
+    """Return what runs jobs through long-lived programs, once it is entered."""
     return Pool(lambda: ProgramWorker(options, run), run, TOGETHER, exact=True)
-
-
-def worker_runner(
-    command: str,
-    run: RunOptions,
-    *,
-    path: str,
-    timeout: float | None = None,
-    mtime: int | None = 0,
-    tmpdir: str | None = None,
-) -> Runner:
-    """Return what runs jobs through long-lived programs, each started by `bash -c`.
-
-    Args:
-        command: a command that reads samples as a tar stream and writes its answers as one.
-        run: number of programs, order and retries.
-        path: directories in which bash is looked for, as PATH has them.
-        timeout: seconds for which a program may neither read nor write when it could.
-        mtime: time of new entries, in seconds since 1970.
-        tmpdir: directory for large fields of answers.
-    """
-    words = [find_program("bash", path), "-o", "pipefail", "-c", command]
-    return program_pool(WorkerOptions(words, command, SampleBuilder(mtime), timeout, tmpdir), run)

@@ -24,9 +24,10 @@ from tarkit.proc.function_process import ForkedProcess
 from tarkit.proc.job import Runner, RunOptions
 from tarkit.proc.policy import ErrorLimit, FailurePolicy
 from tarkit.proc.pool import Pool
+from tarkit.proc.result import SampleBuilder
 from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.proc.shell import CommandOptions, command_runner
-from tarkit.proc.worker import worker_runner
+from tarkit.proc.worker import WorkerOptions, program_pool
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.streams.command import lives
@@ -526,5 +527,5 @@ def test_commands_and_programs(tmp_path: Path) -> None:
     table = bytes.maketrans(b"01234", b"56789")
     assert new == [(key, {**fields, "cls": fields["cls"].translate(table)}) for key, fields in IN]
     assert list(tmp_path.iterdir()) == []
-    with worker_runner("cat", RunOptions(2), path=os.environ["PATH"]) as runner:
+    with program_pool(WorkerOptions(["cat"], "cat", SampleBuilder()), RunOptions(2)) as runner:
         assert found(results(runner)) == IN

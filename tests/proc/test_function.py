@@ -625,7 +625,7 @@ def test_the_fast_path_builds_the_same(
 
 
 @each_row("at", [0, 3, 4, 8, 9, None])
-def test_contents_are_compared_completely(at: int | None) -> None:
+def test_contents_are_compared_completely(at: int | None, tmp_path: Path) -> None:
     """A field equals that of the input only if all of its content does, not just the beginning."""
     [job] = jobs(archive({"a.x": b"0123456789"}))
     content = bytearray(b"0123456789")
@@ -633,7 +633,9 @@ def test_contents_are_compared_completely(at: int | None) -> None:
         content[at] = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(result, "COMPARED", 4)
-        made = SampleBuilder()(job, b"a", [(b"x", result.BytesContent(bytes(content), 7))])
+        (tmp_path / "x").write_bytes(content)
+        file = result.FileContent(os.fsencode(tmp_path / "x"), len(content), 7, None)
+        made = SampleBuilder()(job, b"a", [(b"x", file)])
     assert (made is job.sample) == (at is None)
     assert written([Outcome([made])]) == [("a.x", content)]
 
