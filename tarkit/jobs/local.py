@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,7 +40,9 @@ class LocalExecutor:
 
     def __init__(self, slots: int, *, timeout: float | None, relay: Relay, tmpdir: str | None) -> None:
         self.slots = slots
-        self._run = partial(run_job, timeout=timeout, relay=relay, tmpdir=tmpdir, watch=self._watch)
+        self._run = partial(run_job, timeout=timeout, relay=self._relay_line, tmpdir=tmpdir, watch=self._watch)
+        self._relay = relay
+        self._lock = threading.Lock()  # so that lines of two jobs are not mixed
         self._guard = ProcessGuard()
         self._pool = ThreadPoolExecutor(slots)
         self._jobs: dict[Future[JobOutcome], ValueJob] = {}
@@ -63,6 +66,10 @@ class LocalExecutor:
             return self._run(job, attempt=attempt, began=began)
         finally:
             self._guard.ended(pids)
+
+    def _relay_line(self, job: ValueJob, line: bytes) -> None:
+        with self._lock:
+            self._relay(job, line)
 
     def _watch(self) -> None:
         if self._cancelled:

@@ -169,6 +169,13 @@ def test_lines_are_not_mixed(here: Path) -> None:
     assert sorted(said(ran)) == sorted(f"{value}: {line}" for value in range(4) for line in ("ab", "ab", "ab", "c"))
 
 
+def test_long_lines_are_not_mixed(here: Path) -> None:
+    """Nor are lines that a pipe takes in pieces."""
+    Path("s").write_text("for at in {1..9}; do printf '%030000d\\n' $1; done >&2")
+    ran = tarkit("each", "{0..3}", "-j", "4", "--", "bash", "s", "{}")
+    assert sorted(said(ran)) == [f"{value}: {value:030000d}" for value in range(4) for _ in range(9)]
+
+
 def test_a_line_without_end_takes_no_memory(here: Path) -> None:
     """A very long line is passed on in pieces."""
     ran = tarkit("each", "v", "--", "bash", "-c", "head -c 1000000 /dev/zero | tr '\\0' x >&2")
