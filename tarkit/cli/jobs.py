@@ -255,7 +255,6 @@ class _Stdout:
         self._sink: Sink | None = None
 
     def write(self, output: JobStdout) -> None:
-        """Write the output of one job."""
         if self._sink is None:
             self._sink = open_sink("stdout", "-")
         if isinstance(output, bytes):
@@ -267,7 +266,6 @@ class _Stdout:
             at += len(data)
 
     def close(self) -> None:
-        """Complete it."""
         if self._sink is not None:
             self._sink.close()
 
@@ -306,7 +304,6 @@ def _facts(failure: JobFailure) -> dict[str, Any]:
 
 
 def _print_failures(run: ConsoleRun, summary: JobSummary) -> None:
-    """Print a table of the jobs that failed, with the command that repeats each."""
     if not summary.failures:
         return
     rows = [("failed", "how", "attempts", "seconds", "to repeat it")]

@@ -98,7 +98,6 @@ class _Mapping:
         self.seed: list[str] = []
 
     def run(self, options: JobOptions) -> None:
-        """Run the jobs."""
         from tarkit.jobs.outputs import check_outputs
         from tarkit.jobs.values import make_values
 

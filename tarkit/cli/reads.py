@@ -60,7 +60,6 @@ def _of_option(name: str, word: str, storage: StoreOptions | None) -> FileStates
 
 
 def _of_command(step: TarkitStep, given: Mapping[str, Sequence[str]], storage: StoreOptions | None) -> FileStates:
-    """Return the state of the inputs of a command."""
     words = step.words
     if step.name == "create":
         return _recipe_states(words, given, storage)

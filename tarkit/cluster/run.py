@@ -123,7 +123,6 @@ class _OrderingRun:
         self.span_count = 1
 
     def run(self) -> ClusterOutcome:
-        """Run all passes."""
         self._scan()
         self._scatter()
         group_table = self.spill.put(
@@ -136,7 +135,6 @@ class _OrderingRun:
 
     @property
     def _limits(self) -> Limits | None:
-        """The limits of shards; None for one archive."""
         return self.output.limits if isinstance(self.output, ShardsOutput) else None
 
     # ---- The passes
@@ -274,7 +272,6 @@ class _OrderingRun:
             first, number = last, number + 1
 
     def _records(self, start: ShardStart, stop: ShardStart) -> Iterator[SpanRecords]:
-        """Yield the records between two places of the order."""
         for span in range(start.span, min(stop.span + 1, len(self.spans))):
             first = start.record if span == start.span else 0
             last = stop.record if span == stop.span else self.spans[span].records
@@ -356,7 +353,6 @@ class _OrderingRun:
         self.reports.bytes += writer.position
 
     def _written(self, items: Sequence[WriteItem]) -> list[WriteResult]:
-        """Write everything; return what each task has written."""
         run, total, done = self.reports, self.outcome.sums.size, SampleSums()
         found = self._timed("write", len(items), self.runner.results(write_samples, items))
         written, strays = [], SampleSums()
@@ -394,7 +390,6 @@ class _OrderingRun:
         ]
 
     def _timed(self, name: str, tasks: int, results: Iterable[Result]) -> Iterator[Result]:
-        """Yield the results of a pass, and report how long it took."""
         started = time.monotonic()
         yield from results
         seconds = time.monotonic() - started

@@ -213,7 +213,6 @@ class _Scattering:
         self.inputs = {location.name: item.first + index for index, location in enumerate(item.locations)}
 
     def write(self) -> GroupFigures:
-        """Write both files."""
         item, ordering = self.item, self.context.ordering
         sums, strays = SampleSums(), SampleSums()
         steps = (*ordering.before, self.order, *ordering.after)

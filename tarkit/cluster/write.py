@@ -210,7 +210,6 @@ class _Blocks:
         return self.current
 
     def __iter__(self) -> Iterator[TarSample]:
-        """Yield the samples."""
         yield from self._strays()
         ordered = by_rank(self._places(), self.run.tmpdir)
         for group, records in groupby(map(_unpack, ordered), key=lambda record: record.group):
@@ -262,7 +261,6 @@ class _Piece(WriteOnlySink):
         self._target = target
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write bytes."""
         self.checksum = crc32(data, self.checksum)
         self.position += len(data)
         self._target.write(data)
@@ -280,7 +278,6 @@ class _Wanted(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Where it ends in the data file."""
         return self.offset + KEY_SIZE.size + self.key_size + self.size
 
 

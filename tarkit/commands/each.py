@@ -139,7 +139,6 @@ class _LineTemplate:
                 seen[word] = value.text
 
     def job(self, value: Value) -> ValueJob:
-        """Return the job for a value."""
         from tarkit.jobs.job import ValueJob
         from tarkit.jobs.values import fill
 

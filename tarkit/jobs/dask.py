@@ -33,6 +33,7 @@ from tarkit.jobs.dask_worker import (
     run_on_worker,
     wait_for_end,
 )
+from tarkit.jobs.engine import JobExecutor
 from tarkit.jobs.job import JobOutcome, Relay, ValueJob
 from tarkit.pipeline.arguments import parse_processes
 from tarkit.streams.command import DEVNULL
@@ -306,7 +307,6 @@ class Cluster:
 
 
 def _packed(function: Callable[..., Any]) -> bytes:
-    """Pickle a function. Raises TarkitError if it cannot be pickled."""
     import cloudpickle
 
     try:
@@ -353,7 +353,7 @@ class _Submitted(NamedTuple):
     attempt: int
 
 
-class DaskExecutor:
+class DaskExecutor(JobExecutor):
     """Runs jobs as futures on a cluster.
 
     Args:
@@ -393,14 +393,13 @@ class DaskExecutor:
             raise
 
     def _look(self) -> None:
-        """Look how many workers there are."""
         self._looked = time.monotonic()
         threads = self._cluster.slots()
         self.slots = self._jobs or AHEAD * (threads or FEWEST)
 
     def submit(self, job: ValueJob, attempt: int) -> None:
         """Submit a job. A call is pickled."""
-        sent = replace(job, reads=None, call=None if job.call is None else PickledCall(_packed(job.call)))
+        sent = replace(job, reads=dict, call=None if job.call is None else PickledCall(_packed(job.call)))
         key = f"tarkit-job-{self._run}-{next(self._numbers)}"
         arguments = (self._run, sent, self._timeout, attempt, self._directory)
         future = self._cluster.submit(run_on_worker, arguments, key, job.call is not None)
@@ -408,7 +407,6 @@ class DaskExecutor:
         future.add_done_callback(self._done.put)
 
     def wait(self, seconds: float) -> list[tuple[ValueJob, JobOutcome]]:
-        """Return the jobs that have ended, and how; wait up to `seconds` while there are none."""
         if time.monotonic() - self._looked >= REFRESH:
             self._look()
         futures = []
@@ -455,7 +453,6 @@ class DaskExecutor:
             self._done.get_nowait()
 
     def close(self) -> None:
-        """End all jobs that run, and the connection."""
         self.cancel()
         self._cluster.close()
 

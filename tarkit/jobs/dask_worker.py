@@ -162,7 +162,6 @@ class _Said:
         self._left = 0
 
     def take(self, job: ValueJob, line: bytes) -> None:
-        """Take a line."""
         second = bool(self._last) or self._sizes[0] + len(line) >= SAID // 2
         (self._last if second else self._first).append(line)
         self._sizes[second] += len(line) + 1
@@ -171,6 +170,5 @@ class _Said:
             self._left += 1
 
     def lines(self) -> list[bytes]:
-        """Return the lines."""
         middle = [b"... %d lines are left out ..." % self._left] if self._left else []
         return [*self._first, *middle, *self._last]

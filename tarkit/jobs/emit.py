@@ -195,7 +195,6 @@ def _rule(command: str, job: ValueJob, options: Sequence[str]) -> str:
 
 
 def _is_plain(job: ValueJob) -> bool:
-    """Return whether a job is one step of tarkit."""
     return len(job.steps) == 1 and job.steps[0][0] == "tarkit"
 
 
@@ -209,7 +208,6 @@ def _target(job: ValueJob) -> str | None:
 
 
 def _prerequisites(job: ValueJob) -> Iterator[str]:
-    """Yield the files among the inputs of a job."""
     for word in job.inputs:
         name = word.removeprefix("file:")
         if scheme_of(name) is None and (os.path.isfile(name) or not (os.path.exists(name) or _MANY.search(name))):

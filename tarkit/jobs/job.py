@@ -34,7 +34,7 @@ class ValueJob:
         value: what it is done for.
         steps: command lines, each of which reads what the one before it writes.
         inputs, outputs: the files and URLs that it reads and writes, as far as they are known.
-        reads: returns the state of what it reads, for a journal; None: that of `inputs`.
+        reads: returns the state of what it reads, for a journal.
         storage: how outputs are reached that are URLs.
         series: the templates of the shards that its last step writes.
         replaces: shards of these names are of an earlier attempt, and are replaced.
@@ -48,7 +48,7 @@ class ValueJob:
     steps: tuple[tuple[str, ...], ...] = ()
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    reads: Callable[[], dict[str, str | None]] | None = None
+    reads: Callable[[], dict[str, str | None]] = dict
     storage: StoreOptions | None = None
     series: tuple[ShardTemplate, ...] = ()
     replaces: bool = False

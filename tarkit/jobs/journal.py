@@ -241,13 +241,10 @@ def identity(job: ValueJob) -> bytes:
 
 
 def _inputs_of(job: ValueJob) -> FileStates:
-    """Return the states of what a job reads."""
     try:
-        if job.reads is not None:
-            return job.reads()
+        return job.reads()
     except (OSError, TarkitError, ValueError) as error:  # the job fails, or says more
         return {_shown(str(error)): UNKNOWN}
-    return _states(job.inputs, job.storage)
 
 
 def _outputs_of(job: ValueJob) -> FileStates:
@@ -256,18 +253,13 @@ def _outputs_of(job: ValueJob) -> FileStates:
         shards = [path for template in job.series for _, path in template.existing(job.storage)]
     except (OSError, TarkitError) as error:
         return {_shown(str(error)): UNKNOWN}
-    return _states((*job.outputs, *shards), job.storage)
-
-
-def _states(names: Iterable[str], options: StoreOptions | None) -> FileStates:
-    found: FileStates = {}
-    for name in names:
-        _add(found, name, fingerprint(name, options))
-    return found
+    states: FileStates = {}
+    for name in (*job.outputs, *shards):
+        _add(states, name, fingerprint(name, job.storage))
+    return states
 
 
 def _shown(name: str) -> str:
-    """Return a name without secrets."""
     return public_name(name) if scheme_of(name) else hide_secrets(name)
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from tarkit.errors import TarkitError
 from tarkit.jobs.calls import call_here
+from tarkit.jobs.engine import JobExecutor
 from tarkit.jobs.guard import ProcessGuard
 from tarkit.jobs.job import TAIL, JobOutcome, Relay, ValueJob
 from tarkit.jobs.process import run_job
@@ -28,7 +29,7 @@ class _Cancelled(Exception):
     """The job is not wanted any more."""
 
 
-class LocalExecutor:
+class LocalExecutor(JobExecutor):
     """Runs command lines of jobs, several at a time: a thread waits for the processes of each.
 
     Args:
@@ -50,7 +51,6 @@ class LocalExecutor:
         self._cancelled = False
 
     def submit(self, job: ValueJob, attempt: int) -> None:
-        """Start a job."""
         future = self._pool.submit(self._work, job, attempt)
         self._jobs[future] = job
         future.add_done_callback(self._ended.put)
@@ -76,7 +76,6 @@ class LocalExecutor:
             raise _Cancelled
 
     def wait(self, seconds: float) -> list[tuple[ValueJob, JobOutcome]]:
-        """Return the jobs that have ended, and how; wait up to `seconds` while there are none."""
         ended = []
         with suppress(queue.Empty):
             ended.append(self._ended.get(timeout=seconds))
@@ -91,7 +90,6 @@ class LocalExecutor:
         self._jobs.clear()
 
     def close(self) -> None:
-        """End all jobs that run, and what watches them."""
         self.cancel()
         self._guard.close()
 
@@ -103,7 +101,7 @@ class _CallTask(NamedTuple):
     mark: bytes
 
 
-class CallExecutor:
+class CallExecutor(JobExecutor):
     """Calls the functions of jobs in copies of this process, or in it while it has other threads.
 
     What a copy writes to stderr is passed on when it has ended.
@@ -130,7 +128,6 @@ class CallExecutor:
             self._ended.append((job, call_here(job, attempt, self._relay)))
 
     def wait(self, seconds: float) -> list[tuple[ValueJob, JobOutcome]]:
-        """Return the jobs that have ended, and how; wait up to `seconds` while there are none."""
         if not self._ended:
             wait_for_workers(self._workers, seconds)
         for worker in [each for each in self._workers if each.ended]:
@@ -167,7 +164,6 @@ class CallExecutor:
 
 
 def _call_apart(task: _CallTask) -> Iterator[JobOutcome]:
-    """Call the function of a job, in a copy of this process."""
     take_environment({VARIABLE: task.mark})
     null = os.open(os.devnull, os.O_RDWR)
     for place, fd in enumerate((null, null, task.stderr.fd)):

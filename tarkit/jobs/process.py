@@ -123,7 +123,6 @@ class _Pipe:
             self.end = -1
 
     def close(self) -> None:
-        """Close both ends."""
         self.close_end()
         os.close(self.fd)
 
@@ -250,17 +249,14 @@ class _Steps:
 
     @property
     def tail(self) -> str:
-        """The last lines of stderr."""
         return hide_secrets(self._tail.decode("utf-8", "backslashreplace").strip())
 
     def close(self) -> None:
-        """Close the pipes."""
         self._stderr.close()
         self._report.close()
 
 
 def _content_of(call: Callable[..., Any], tmpdir: str | None) -> int:
-    """Return a descriptor of a file with a call."""
     assert isinstance(call, PickledCall)
     file = TemporaryFile(tmpdir)
     file.write(call.data)
