@@ -154,7 +154,7 @@ class Transfer(ProcessBound):
                 self._hang_up()
         return reply
 
-    def read(self, n: int) -> bytes:
+    def read(self, n: int) -> bytes | memoryview:
         """Return up to `n` bytes, b"" at the end."""
         self.refuse_elsewhere()
         if self.stop is not None:
@@ -293,7 +293,7 @@ class Stream:
 
     def _read(self, n: int) -> bytes:
         if self._whole is not None:
-            return ThreadCall(partial(self._whole.read, n)).result()
+            return bytes(ThreadCall(partial(self._whole.read, n)).result())
         while not self._rest:
             self._request_more()
             if not self._flight:
