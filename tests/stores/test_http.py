@@ -199,15 +199,6 @@ def test_redirects_are_followed_without_the_login(server: HttpServer) -> None:
             whole(server.url + "/loop")
 
 
-def test_no_server_and_no_host() -> None:
-    for url, words in (
-        ("http://127.0.0.1:1/a", "no connection"),
-        ("http://no-such-host.invalid/a", "cannot be resolved"),
-    ):
-        with pytest.raises(TarkitError, match=words):
-            whole(url, StoreOptions(retries=1, timeout=2))
-
-
 @each_row(
     "how",
     [
