@@ -35,7 +35,7 @@ _PROC = {
     "--base": "files are sample.FIELD: rename them in the command",
     "--mode": "create NAME --format tsv --columns txt makes a sample of each line",
     "--redo": "run it over the rejects with --drop __error__.json, then sort both outputs together",
-    "--script": '-c "$PWD/FILE" runs a file, by bash or by what its first line #! names',
+    "--script": '-c "$PWD/FILE" runs an executable file',
     "--shell": '-c \'SHELL -c "COMMAND"\', or -c "$PWD/FILE" with a first line #!',
     "--subdirs": "-m makes samples of files sample-000000.FIELD: move them there",
 }

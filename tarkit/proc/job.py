@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import show, signal_name
-from tarkit.pipeline.run import CommandOutput
 from tarkit.samples.sample import KEYLESS, TarSample, split_name
 from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry
+
+if TYPE_CHECKING:
+    from tarkit.pipeline.run import CommandOutput
 
 WHOLE = 1 << 20  # bytes; a sample up to this size is read at once
 TAIL = 2000  # bytes of the end of stderr that a failure keeps
