@@ -241,42 +241,29 @@ def _share(where: str, share: str) -> Fraction:
     return found
 
 
-# ---- Assign samples to parts class by class (stratified), so that each class is divided in the requested shares
-# After any number of samples, a part has its share of each class, rounded down or up: with the share f, of n samples
-# floor(f n) or ceil(f n). Among the choices that keep this possible for all following samples, it is the part that is
-# furthest behind its share of the whole set; so many small classes together are divided nearly right as well.
-#
-# This is Pfair scheduling on one processor: a part's j-th sample of a class comes no sooner than its sample number
-# floor((j - 1) / f) + 1 and no later than number ceil(j / f). Earliest deadline first is always feasible (Baruah,
-# Cohen, Plaxton, Varvel 1996), so a choice is feasible if earliest deadline first leads from there to the counts that
-# it has when used from the start. This is tried for the first ten thousand samples of a class; then the earliest
-# deadline gets the next.
+# ---- Class by class (stratified): each part gets its share of each class, by largest deficit
+# With the share f, a part has floor(f n) of the first n samples of a class, or one more; of more than two parts one may
+# have one less for a moment. A part that would have less gets the sample; else, of the parts that would not have more,
+# the one that lacks most of its share of the whole set, so that many small classes together are divided right as well.
 #
 # The part of a sample depends on the samples before it: the same input gives the same parts, appended samples change
 # nothing, another order does. Only counts are kept.
 
 CLASSES = 1_000_000  # maximum
-_TRIED = 10_000  # samples of a class for which there is a choice, unless counts are whole again before
 
 
 class ByClass:
-    """The number of the part of a sample; `label` returns its class, None for one that is left out."""
+    """The number of the part of a sample; `label` returns its class, None for one that is left out.
+
+    `counts` has the number of samples of each class in each part.
+    """
 
     def __init__(self, parts: Sequence[Part], label: Callable[[TarSample], bytes | None]) -> None:
         self._label = label
         self._period = lcm(*(part.share.denominator for part in parts))
         self._weights = [int(part.share * self._period) for part in parts]
-        self._counts: dict[bytes, list[int]] = {}
         self._totals = [0] * len(parts)
-        self._dealt = 0
-        self._free = len(parts) == 2 or len(set(self._weights)) == 1  # any choice that holds is feasible
-        self._known: dict[tuple[int, ...], bool] = {}
-        self._soonest_only = [[0] * len(parts)]
-
-    @property
-    def counts(self) -> dict[bytes, list[int]]:
-        """The number of samples of each class in each part."""
-        return self._counts
+        self.counts: dict[bytes, list[int]] = {}
 
     def __call__(self, sample: TarSample) -> int | None:
         """Return the number of the part."""
@@ -285,76 +272,25 @@ class ByClass:
 
     def deal(self, label: bytes) -> int:
         """Return the part of the next sample of this class. Raises TarkitError when there are too many classes."""
-        counts = self._counts.get(label)
+        counts = self.counts.get(label)
         if counts is None:
-            if len(self._counts) == CLASSES:
+            if len(self.counts) == CLASSES:
                 raise TarkitError(f"{spell('stratify')}: over {CLASSES} classes", "is this field a class?")
-            counts = self._counts[label] = [0] * len(self._weights)
+            counts = self.counts[label] = [0] * len(self._weights)
         part = self._choose(counts)
         counts[part] += 1
         self._totals[part] += 1
-        self._dealt += 1
         return part
 
-    def _choose(self, counts: list[int]) -> int:
-        whole, number = divmod(sum(counts), self._period)
-        have = [count - whole * weight for count, weight in zip(counts, self._weights, strict=True)]
-        number += 1
-        behind = [
-            total * self._period - weight * (self._dealt + 1)
-            for total, weight in zip(self._totals, self._weights, strict=True)
-        ]
-        order = sorted(range(len(have)), key=behind.__getitem__)
-        for part in order if number <= _TRIED else ():
-            have[part] += 1
-            if self._holds(have, number) and self._possible(have, number):
-                return part
-            have[part] -= 1
-        return self._soonest(have, number, order)
+    def _choose(self, counts: Sequence[int]) -> int:
+        deficits = self._deficits(counts)
+        part = max(range(len(deficits)), key=deficits.__getitem__)
+        if deficits[part] >= self._period:
+            return part
+        of_all = self._deficits(self._totals)
+        return max((part for part, deficit in enumerate(deficits) if deficit > 0), key=of_all.__getitem__)
 
-    def _holds(self, have: Sequence[int], number: int) -> bool:
-        """Return whether each part has its share of `number` samples, rounded down or up."""
-        return all(
-            weight * number // self._period <= count <= -(-weight * number // self._period)
-            for count, weight in zip(have, self._weights, strict=True)
-        )
-
-    def _possible(self, have: Sequence[int], number: int) -> bool:
-        """Return whether the shares can hold for all following samples."""
-        if self._free:
-            return True
-        state = (number, *have)
-        known = self._known.get(state)
-        if known is None:
-            known = self._known[state] = self._succeeds(list(have), number)
-        return known
-
-    def _succeeds(self, have: list[int], number: int) -> bool:
-        order = range(len(have))
-        while self._usual(number) != have:
-            if number > _TRIED:
-                return False
-            number += 1
-            have[self._soonest(have, number, order)] += 1
-            if not self._holds(have, number):
-                return False
-        return True
-
-    def _usual(self, number: int) -> list[int]:
-        """Return the counts of the parts after `number` samples by earliest deadline first."""
-        for after in range(len(self._soonest_only), number + 1):
-            have = list(self._soonest_only[-1])
-            have[self._soonest(have, after, range(len(have)))] += 1
-            self._soonest_only.append(have)
-        return self._soonest_only[number]
-
-    def _soonest(self, have: Sequence[int], number: int, order: Sequence[int]) -> int:
-        """Return the part with the earliest deadline of those that may get sample `number`."""
-        best, least = order[0], self._period * 2
-        for part in order:
-            weight, count = self._weights[part], have[part]
-            if count * self._period < weight * number:  # count + 1 <= ceil(share * number)
-                due = -(-(count + 1) * self._period // weight)
-                if due < least:
-                    best, least = part, due
-        return best
+    def _deficits(self, counts: Sequence[int]) -> list[int]:
+        """Return what each part lacks of its share of these samples and the next one, in units of 1 / period."""
+        number = sum(counts) + 1
+        return [weight * number - count * self._period for weight, count in zip(self._weights, counts, strict=True)]
