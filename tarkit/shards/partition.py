@@ -19,7 +19,6 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 from itertools import accumulate
@@ -33,7 +32,7 @@ from tarkit.samples.sample import KEYLESS, TarSample, split_name
 from tarkit.samples.values import Name, View
 from tarkit.shards.categories import Map, check_apart
 from tarkit.shards.patterns import compile_regex
-from tarkit.shards.series import PART, Assign, SeriesSpec
+from tarkit.shards.series import PART, SeriesSpec
 
 PLACES = 1 << 64
 MOST = 9999  # equal parts
@@ -89,45 +88,17 @@ def place(seed: bytes, group: bytes) -> int:
     return int.from_bytes(sha256(seed + b"\0" + group).digest()[:8], "big")
 
 
-@dataclass(frozen=True)
-class Partition:
-    """Parts of a dataset with their shares, and what decides to which part a sample goes.
+def part_series(parts: Sequence[Part], text: str, parse: Callable[[str], ShardTemplate]) -> list[SeriesSpec]:
+    """Return the series of the parts, in names of which no shard comes twice.
 
-    Attributes:
-        group: samples stay together whose keys match this regular expression with the same text in its group.
-        group_field: samples stay together that have the same value of this field.
-        seed: changes the hash that decides.
-        stratify: a field; each part gets its share of each of its values, and no hash is used.
+    The name of a part replaces `{part}` in the template `text`, or comes before the name of the file in it.
     """
-
-    parts: Sequence[Part]
-    group: str | None = None
-    group_field: str | None = None
-    seed: int | None = None
-    stratify: str | None = None
-
-    def series(self, text: str, parse: Callable[[str], ShardTemplate]) -> list[SeriesSpec]:
-        """Return the series of the parts, in names of which no shard comes twice.
-
-        The name of a part replaces `{part}` in the template `text`, or comes before the name of the file in it.
-        """
-        if PART not in text:
-            directory, name = split_last(text)
-            text = f"{directory}{PART}-{name or '%06d.tar'}"
-        series = [SeriesSpec(part.name, parse(text.replace(PART, part.name)), part.share) for part in self.parts]
-        check_apart([spec.template for spec in series])
-        return series
-
-    def assign(self, policy: Policy) -> Assign:
-        """Return the function that returns the number of the part of a sample."""
-        if self.stratify is not None:
-            return ByClass(self.parts, FieldValue(self.stratify, policy))
-        group: Callable[[TarSample], bytes | None] | None = None
-        if self.group is not None:
-            group = KeyGroup(self.group)
-        elif self.group_field is not None:
-            group = FieldValue(self.group_field, policy)
-        return ByHash(self.parts, "" if self.seed is None else str(self.seed), group)
+    if PART not in text:
+        directory, name = split_last(text)
+        text = f"{directory}{PART}-{name or '%06d.tar'}"
+    series = [SeriesSpec(part.name, parse(text.replace(PART, part.name)), part.share) for part in parts]
+    check_apart([spec.template for spec in series])
+    return series
 
 
 class ByHash:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tarkit.errors import Usage, show, spell
 from tarkit.pipeline.arguments import check_at_least, check_choice
 from tarkit.pipeline.output import Output, archives_output
-from tarkit.pipeline.template import AS_IT_IS, SPLIT_NAME, ShardTemplate, parse_template
+from tarkit.pipeline.template import SPLIT_NAME, ShardTemplate, parse_template
 from tarkit.shards.limits import DEFAULT_SIZE, Even, Limits, Remainder, SizeRule, no_limit, parse_size
 from tarkit.shards.output import ShardsOutput, write_equal
-from tarkit.shards.series import PART, Assign, SeriesSpec, check_directories, check_open_files, encoder_memory
+from tarkit.shards.series import PART, Assign, SeriesSpec, check_series
 from tarkit.shards.writer import SplitWriter, write_manifest
 from tarkit.stores.schemes import scheme_of
 from tarkit.stores.store import StoreOptions
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from tarkit.pipeline.chain import Chain
     from tarkit.pipeline.run import Run
     from tarkit.shards.categories import Map
-    from tarkit.shards.partition import Partition
+    from tarkit.shards.partition import Part
+
+Plan = tuple[Output, list[SeriesSpec], Assign | None]
+"""How shards are written, their series, and to which of these a sample goes."""
 
 
 class CategoryArguments(TypedDict, total=False):
@@ -95,7 +98,7 @@ class SplitOptions:
 
     Attributes:
         limits: when a shard is full; without a limit it has at most DEFAULT_SIZE bytes.
-        partition: the parts, if any, and what decides between them.
+        shares: the parts and their shares; empty without parts.
 
     Raises:
         Usage: some are invalid, or do not go together.
@@ -124,7 +127,7 @@ class SplitOptions:
     fsync: bool = False
     storage: StoreOptions | None = None
     limits: Limits = field(init=False)
-    partition: Partition | None = field(init=False)
+    shares: list[Part] = field(init=False)
 
     def __post_init__(self) -> None:
         size = None if isinstance(self.size, str) else self.size
@@ -140,7 +143,7 @@ class SplitOptions:
         if self.append and self.start is not None:
             what = f"{spell('append')} continues after the last shard: it cannot be used with {spell('start')}"
             raise Usage(what)
-        self.limits, self.partition = self._parse_limits(), self._parse_partition()
+        self.limits, self.shares = self._parse_limits(), self._parse_parts()
 
     def _check_series(self) -> None:
         if self.categories.map is not None and self.parts is not None:
@@ -187,15 +190,15 @@ class SplitOptions:
         size = None if size is None else parse_size(str(size), spell("count"))
         return Limits(self.count, size, self.size_rule, self.max_shards)
 
-    def _parse_partition(self) -> Partition | None:
+    def _parse_parts(self) -> list[Part]:
         parts = self.parts
         if parts is None:
-            return None
-        from tarkit.shards.partition import Partition, parse_parts
+            return []
+        from tarkit.shards.partition import parse_parts
 
         if isinstance(parts, Mapping):
             parts = ",".join(name if share is None else f"{name}={share}" for name, share in parts.items())
-        return Partition(parse_parts(str(parts)), self.group, self.group_field, self.seed, self.stratify)
+        return parse_parts(str(parts))
 
     def count_shards(self, template: ShardTemplate) -> int:
         """Return the number of equal shards: that of `shards`, else of the names of a template. Raises Usage."""
@@ -212,17 +215,17 @@ class SplitOptions:
             Usage: a file would have two roles.
             TarkitError: there are shards of these names, a directory is missing, or a map is invalid.
         """
-        plan = self.plan(run)
+        target, series, assign = self._plan(run)
         if self.series_option:
-            _check_plan(run, plan, len(inputs), self.series_option)
+            check_series(run, target, series, len(inputs), self.series_option)
         run.refuse(inputs, self.manifest)
         run.reserve(self.manifest, "the manifest")
         check_created(self.manifest, self.storage)
         output = ShardsOutput(
-            plan.output,
-            plan.series,
+            target,
+            series,
             self.limits,
-            plan.assign,
+            assign,
             start=self.start,
             append=self.append,
             force=self.force,
@@ -230,37 +233,42 @@ class SplitOptions:
             digest=digest,
             hint=f"{spell('force')} replaces them; {spell('append')} keeps them, and appends all inputs after them",
         )
-        if self.manifest is not None and output.output.location.kind not in ("path", "url"):
+        if self.manifest is not None and target.location.kind not in ("path", "url"):
             raise Usage(f"{spell('manifest')} needs shards that are files or objects")
         output.refuse_places(run)
         return output
 
-    def plan(self, run: Run) -> SplitPlan:
-        """Return the series: one, or one for each part or category."""
+    def _plan(self, run: Run) -> Plan:
+        """Return the plan for one series, or one for each part or category."""
         if self.categories.map is not None:
             return self._plan_categories(run)
-        partition = self.partition
-        default = SPLIT_NAME if partition is None else f"{PART}-%06d.tar"
+        default = f"{PART}-%06d.tar" if self.shares else SPLIT_NAME
         template = default if self.template is None else os.fspath(self.template)
         output = self._output(template)
-        if partition is not None:
-            return self._plan_parts(run, partition, template, output)
+        if self.shares:
+            return output, *self._plan_parts(run, template, output)
         if PART in template:
             raise Usage(f"{PART} in a name needs {spell('parts')}")
-        return SplitPlan(output, [SeriesSpec("", self._parse(template))])
+        return output, [SeriesSpec("", parse_template(template))], None
 
-    def _plan_parts(self, run: Run, partition: Partition, template: str, output: Output) -> SplitPlan:
-        """Return a series for each part."""
+    def _plan_parts(self, run: Run, template: str, output: Output) -> tuple[list[SeriesSpec], Assign]:
+        from tarkit.shards.partition import ByClass, ByHash, FieldValue, KeyGroup, part_series
+
         if PART not in template and output.location.kind == "pipe":
             raise Usage(f"a command for several parts must contain {PART}")
-        series = partition.series(template, lambda text: self._parse(text, f"{PART} is the name of the part"))
+        hint = f"{PART} is the name of the part"
+        series = part_series(self.shares, template, lambda text: parse_template(text, hint))
         if PART not in template:
             more = f" and {len(series) - 9} more" if len(series) > 9 else ""
             run.tell(f"writes {', '.join(spec.template.text for spec in series[:9])}{more}")
-        return SplitPlan(output, series, partition.assign(run.policy))
+        if self.stratify is not None:
+            return series, ByClass(self.shares, FieldValue(self.stratify, run.policy))
+        group: KeyGroup | FieldValue | None = None if self.group is None else KeyGroup(self.group)
+        if self.group_field is not None:
+            group = FieldValue(self.group_field, run.policy)
+        return series, ByHash(self.shares, "" if self.seed is None else str(self.seed), group)
 
-    def _plan_categories(self, run: Run) -> SplitPlan:
-        """Return a series for each category."""
+    def _plan_categories(self, run: Run) -> Plan:
         from tarkit.shards.partition import ByMap
 
         directory = os.fspath(self.template or "")
@@ -276,7 +284,7 @@ class SplitOptions:
         extension = codec.suffixes[0] if codec else ".tar"
         found = self.categories.read(run, directory.removeprefix("file:"), extension, self.storage)
         series = [SeriesSpec(category.text, category.template) for category in found.categories]
-        return SplitPlan(output, series, ByMap(found))
+        return output, series, ByMap(found)
 
     def _output(self, template: str) -> Output:
         """Return where shards are written and how. Raises Usage for stdout."""
@@ -284,34 +292,6 @@ class SplitOptions:
             hint = f"name them with {spell('template', 'out-%06d.tar')}"
             raise Usage("split writes numbered files, not stdout", hint)
         return archives_output(template, self.compress, self.fsync, options=self.storage)
-
-    def _parse(self, template: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
-        return parse_template(template, hint)
-
-
-class SplitPlan(NamedTuple):
-    """The series that options request, how their shards are written, and to which of them a sample goes."""
-
-    output: Output
-    series: list[SeriesSpec]
-    assign: Assign | None = None
-
-
-def _check_plan(run: Run, plan: SplitPlan, inputs: int, option: str) -> None:
-    """Check that several series can be written at once; warn when their encoders take much memory.
-
-    Args:
-        inputs: the number of inputs.
-        option: the one that requests the series.
-    """
-    from tarkit.sorting.memory import parse_memory
-
-    if plan.output.location.kind == "path":
-        check_directories(plan.series)
-    check_open_files(plan.series, inputs, option)
-    needed = encoder_memory(plan.series, None if plan.output.codec is None else plan.output.codec[0])
-    if needed > parse_memory(None):
-        run.warn(f"{len(plan.series)} compressed shards at once take about {needed >> 20} MiB of memory")
 
 
 def write_split(data: Chain, run: Run, options: SplitOptions, digest: bool = True) -> SplitWriter:
