@@ -32,7 +32,7 @@ from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError, Usage, show, unreadable
 from tarkit.stores.store import StoreOptions
-from tarkit.streams.text import file_label, open_file
+from tarkit.streams.text import file_label, open_file, unique_keys
 
 # ---- Files in YAML or JSON: read them, and report the position of errors
 
@@ -55,7 +55,7 @@ def load(path: str, options: StoreOptions | None = None) -> Any:
         raise TarkitError(f"{path}: at {error.start}: not UTF-8") from None
     if path.lower().endswith(".json"):
         try:
-            return json.loads(text, object_pairs_hook=_pairs)
+            return json.loads(text, object_pairs_hook=unique_keys)
         except (ValueError, RecursionError) as error:
             raise TarkitError(f"{path}: invalid JSON: {error}") from None
     try:
@@ -63,42 +63,25 @@ def load(path: str, options: StoreOptions | None = None) -> Any:
     except ImportError:
         otherwise = ", or write JSON, in a file that ends in .json"
         raise MissingLibrary(f"{path}: reading YAML", "PyYAML", "yaml", otherwise) from None
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc,unused-ignore]
+        """Refuses a mapping with a duplicate key, of which the library would take the last."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and keys.count(key.value) > 1:
+                    what = f"{show(key.value)} occurs twice"
+                    raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
+            return super().construct_mapping(node, deep)
+
     try:
-        _see_once(yaml, yaml.compose(text, Loader=yaml.SafeLoader))
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else path
         what = getattr(error, "problem", None) or " ".join(str(error).split())
         raise TarkitError(f"{where}: invalid YAML: {what}") from None
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object. Raises ValueError for a duplicate key."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"{show(max(keys, key=keys.count))} occurs twice")
-    return found
-
-
-def _see_once(yaml: Any, root: Any) -> None:
-    """Raise for a YAML mapping with a duplicate key, of which the library would take the last."""
-    seen, waiting = set[int](), [root]
-    while waiting:
-        node = waiting.pop()
-        if node is None or id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            for key, value in node.value:
-                waiting += [key, value]
-                if key.value in keys and keys.count(key.value) > 1:
-                    what = f"{show(key.value)} occurs twice"
-                    raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
-        elif isinstance(node, yaml.SequenceNode):
-            waiting += node.value
 
 
 @dataclass

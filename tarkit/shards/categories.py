@@ -33,7 +33,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.pipeline.template import ShardTemplate, parse_template
@@ -41,7 +41,7 @@ from tarkit.shards.patterns import GLOB, compile_pattern
 from tarkit.stores import schemes
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import ARCHIVE_SUFFIXES
-from tarkit.streams.text import file_label, open_file
+from tarkit.streams.text import file_label, open_file, unique_keys
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])', re.DOTALL)
@@ -237,15 +237,8 @@ def _without_comments(text: str) -> str:
 
 def _json(name: str, text: str) -> Iterator[tuple[str, str | None, str]]:
     """Yield position, pattern and template; the pattern is None for a category without any."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [each for each, _ in pairs]
-        if len(set(names)) < len(names):
-            raise ValueError(f"{show(max(names, key=names.count))} occurs twice")
-        return dict(pairs)
-
     try:
-        found = json.loads(_without_comments(text), object_pairs_hook=once)
+        found = json.loads(_without_comments(text), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise TarkitError(f"{name}: invalid JSON: {error}") from None
     shape = 'a map looks like {"cats-%06d.tar": ["train/cat.*"]}'

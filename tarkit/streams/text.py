@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from functools import partial
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from tarkit.errors import TarkitError, show, unreadable
 from tarkit.redaction import hide_secrets
@@ -177,3 +177,12 @@ def _refuse_part(file: io.BufferedReader, name: str, options: StoreOptions) -> N
         what = "and its last line has no end: perhaps it is cut short" if end else "and nothing came"
         raise TarkitError(f"{name}: {why}, {what}", "download the file, and compare it with its origin")
     options.warn(f"{name}: {why}: nothing proves that it is complete")
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of JSON that has these pairs. Raises ValueError for a key that occurs twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"{show(max(keys, key=keys.count))} occurs twice")
+    return found
