@@ -5,7 +5,6 @@
 `webshart`: JSON, `path`, `filesize`, and under `files` for each name its `offset` and `length` (webshart).
 `tsv`: tarkit's table, a row for each field: `__key__ field offset size entry`, cells escaped as in `tarkit tsv`;
 `entry` is the offset of the entry's first header, `offset` that of the content. `parquet` has the same columns.
-`wids`: the list of shards that webdataset's wids reads.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO
 
-from tarkit.errors import MissingLibrary, Unsupported, show
+from tarkit.errors import MissingLibrary, show
 from tarkit.export.pyarrow_file import PyarrowFile
 from tarkit.indexing.files import IndexFile
 from tarkit.indexing.scan import (
@@ -31,13 +30,11 @@ from tarkit.indexing.scan import (
     key_in,
     listed_field,
 )
-from tarkit.samples.fields import stem
-from tarkit.samples.sample import TarSample, key_of
+from tarkit.indexing.wids import NO_FACTS, read_wids
 from tarkit.stores.schemes import scheme_of
 from tarkit.streams.source import Source
 from tarkit.tables.recipe import MalformedRow
 from tarkit.tables.tsv import escape_tsv, unescape_tsv
-from tarkit.tar import block
 
 # ---- The index of a shard as a Parquet file, by pyarrow: the columns of the TSV one
 
@@ -220,8 +217,6 @@ def _text(name: bytes) -> str:
 
 # ---- Read an index
 
-_NO_FACTS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)  # JSON of another form
-
 
 class DaliLines(Sequence[Row]):
     """The samples of a DALI index of version 1.2, each parsed on access. Raises InvalidIndex."""
@@ -292,7 +287,7 @@ def read_webshart(data: bytes) -> list[Row]:
         size = int(facts["filesize"])
     except InvalidIndex:
         raise
-    except _NO_FACTS:
+    except NO_FACTS:
         raise InvalidIndex("not JSON of webshart") from None
     listed.sort(key=lambda field: field.offset)
     return [(b"", (IndexedField(b"filesize", size, 0, -1),)), *grouped(listed)]
@@ -380,101 +375,3 @@ def is_index(format: str, file: BinaryIO) -> bool:
     except InvalidIndex:
         return False
     return True
-
-
-# ---- The list of shards that wids reads (webdataset before 1.0): path, number of samples and size of each
-
-NAME = "shardindex.json"
-"""The file name that widsindex uses."""
-
-_KIND = "wids-shard-index-v1"
-_NAME = 100  # bytes of a name that wids reads
-
-
-class IndexedShard(NamedTuple):
-    """A shard in the list; `url` is its path relative to the list, `md5` is empty if not requested."""
-
-    url: str
-    samples: int
-    size: int
-    md5: str = ""
-
-
-def list_path(shards: Sequence[str], directory: str | None = None) -> str | None:
-    """Return the path of the list of these shards, in `directory` or theirs; None if they are in several."""
-    directories = {os.path.dirname(path) for path in shards} if directory is None else {directory}
-    return os.path.join(directories.pop(), NAME) if len(directories) == 1 else None
-
-
-def url_of(shard: str, path: str) -> str:
-    """Return the name of a shard in the list at `path`.
-
-    Raises:
-        Unsupported: wids would parse the name as a URL.
-    """
-    if scheme_of(shard) or scheme_of(path):
-        url = shard.removeprefix(os.path.dirname(path) + "/")
-        if scheme_of(url) or url == shard:
-            raise Unsupported(f"{show(shard)}: a wids index of objects lies in their directory, or above it")
-    else:
-        url = os.path.relpath(shard, os.path.dirname(path) or ".")
-    if re.search(r"[#?;]|^[^/]*:", url) or not url.isprintable():
-        raise Unsupported(f"{show(shard)}: wids would parse this name as a URL")
-    return url
-
-
-def refuse_other_names(source: Source, sample: TarSample) -> None:
-    """Raise Unsupported if wids, which parses headers by itself, would find other samples in a shard than tarkit."""
-    for entry in sample.entries:
-        if entry.type not in (block.REGULAR, block.REGULAR_V7):
-            continue
-        here = f"{source.name}: cannot be in a wids index:"
-        if entry.data - entry.start > block.BLOCK or len(entry.name) > _NAME:
-            header = entry.data - block.BLOCK
-            if source.read(header, header + _NAME).partition(b"\0")[0] != entry.name:
-                what = f"wids reads the {_NAME} bytes of a name in its last header, and so not {show(entry.name)}"
-                raise Unsupported(f"{here} {what}", "tarkit cat --rekey makes short keys")
-        if b"." in entry.name and key_of(entry) is None:
-            what = f"wids makes a sample of {show(entry.name)}, which has no key"
-            raise Unsupported(f"{here} {what}", "tarkit check --fix leaves it out")
-
-
-def repeated_name(shards: Iterable[IndexedShard]) -> tuple[str, str] | None:
-    """Return the first two shards that have one base name, None without such."""
-    seen: dict[str, str] = {}
-    for shard in shards:
-        other = seen.setdefault(shard.url.rpartition("/")[2], shard.url)
-        if other != shard.url:
-            return other, shard.url
-    return None
-
-
-def encode_wids(shards: Iterable[IndexedShard]) -> bytes:
-    """Return the list as JSON, in the order of the names."""
-    shards, listed = sorted(shards), []
-    for shard in shards:
-        md5 = {"md5sum": shard.md5} if shard.md5 else {}
-        listed.append({"url": shard.url, **md5, "nsamples": shard.samples, "filesize": shard.size})
-    facts: dict[str, Any] = {"__kind__": _KIND, "wids_version": 1, "shardlist": listed}
-    name = re.sub(r"[-_.]*\d*$", "", stem(shards[0].url)) if shards else ""
-    if name:
-        facts["name"] = name
-    return json.dumps(facts, indent=2).encode() + b"\n"
-
-
-def read_wids(data: bytes) -> list[IndexedShard]:
-    """Return the shards in a list. Raises InvalidIndex."""
-    try:
-        facts = json.loads(data)
-        if not isinstance(facts["wids_version"], int):
-            raise InvalidIndex("no version of wids")
-        return [
-            IndexedShard(
-                str(each["url"]), int(each["nsamples"]), int(each.get("filesize", -1)), str(each.get("md5sum", ""))
-            )
-            for each in facts["shardlist"]
-        ]
-    except InvalidIndex:
-        raise
-    except _NO_FACTS:
-        raise InvalidIndex("not a list of shards for wids") from None

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError, Unsupported, Usage, spell
-from tarkit.indexing import formats as wids
+from tarkit.indexing import wids
 from tarkit.indexing.files import IndexFile
 from tarkit.indexing.formats import FORMATS, index_path, is_index, make_builders
 from tarkit.indexing.scan import Scanned, build_indexes, open_shard

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from tarkit.errors import TarkitError, show
-from tarkit.indexing import formats
+from tarkit.indexing import wids
 from tarkit.indexing.files import IndexFile
 from tarkit.indexing.formats import make_builders, read_index
 from tarkit.indexing.scan import IndexBuilder, InvalidIndex, Row, Scanned, build_indexes, open_shard
@@ -66,48 +66,38 @@ def _faults(here: str, format: str, data: bytes, builder: IndexBuilder) -> Itera
         yield str(error)
     else:
         if data != right:
-            right_rows = _comparable(read_index(format, right))
-            yield from _first(here, list(_differences(format, _comparable(listed), right_rows)))
+            differences = list(_differences(format, listed, read_index(format, right)))
+            yield from (f"{here}: {line}" for line in differences[:SHOWN])
+            if len(differences) > SHOWN:
+                yield f"{here}: and {len(differences) - SHOWN} more differences"
 
 
-def _comparable(rows: Sequence[Row]) -> list[tuple[bytes, list[tuple[bytes, int, int]]]]:
-    return [(key, [(field.name, field.offset, field.size) for field in fields]) for key, fields in rows]
-
-
-def _differences(
-    format: str,
-    listed: Sequence[tuple[bytes, list[tuple[bytes, int, int]]]],
-    right: Sequence[tuple[bytes, list[tuple[bytes, int, int]]]],
-) -> Iterator[str]:
+def _differences(format: str, listed: Sequence[Row], right: Sequence[Row]) -> Iterator[str]:
     if len(listed) != len(right):
         more = format in ("energon", "webshart")  # a row that is not a sample: the end, or the size
         yield f"{len(listed) - more} samples in the index, {len(right) - more} in the shard"
-    for number, (one, other) in enumerate(zip(listed, right, strict=False)):
-        if one != other:
-            yield (
-                f"sample {number - (format == 'webshart')}: {_described(*one)} in the index, "
-                f"{_described(*other)} in the shard"
-            )
+    for number, (one, other) in enumerate(zip(listed, right, strict=False), -(format == "webshart")):
+        if _facts(one) != _facts(other):
+            yield f"sample {number}: {_described(one)} in the index, {_described(other)} in the shard"
 
 
-def _described(key: bytes, fields: Sequence[tuple[bytes, int, int]]) -> str:
+def _facts(row: Row) -> tuple[bytes, list[tuple[bytes, int, int]]]:
+    return row[0], [(field.name, field.offset, field.size) for field in row[1]]
+
+
+def _described(row: Row) -> str:
+    key, fields = row
     if not key:
-        return ", ".join(f"{os.fsdecode(name)} {offset}".strip() for name, offset, _ in fields)
-    return ", ".join(f"{show(name)} at {offset} of {size} bytes" for name, offset, size in fields[:2])
+        return ", ".join(f"{os.fsdecode(field.name)} {field.offset}".strip() for field in fields)
+    return ", ".join(f"{show(field.name)} at {field.offset} of {field.size} bytes" for field in fields[:2])
 
 
-def _first(here: str, found: Sequence[str]) -> Iterator[str]:
-    yield from (f"{here}: {each}" for each in found[:SHOWN])
-    if len(found) > SHOWN:
-        yield f"{here}: and {len(found) - SHOWN} more differences"
-
-
-def wids_faults(index: IndexFile, shards: Sequence[formats.IndexedShard]) -> Iterator[str]:
+def wids_faults(index: IndexFile, shards: Sequence[wids.IndexedShard]) -> Iterator[str]:
     """Yield a line for each difference between a list of shards and `shards`; md5 is compared if both have it."""
     path = index.name
     try:
         data, _ = index.read()
-        listed = {shard.url: shard for shard in formats.read_wids(data)}
+        listed = {shard.url: shard for shard in wids.read_wids(data)}
     except FileNotFoundError:
         yield f"no index {path}"
         return

@@ -18,8 +18,9 @@ import pytest
 import tarkit
 from tarkit.errors import Problem, Unsupported
 from tarkit.indexing.files import IndexFile
-from tarkit.indexing.formats import FORMATS, IndexedShard, encode_wids, index_path, make_builders, read_index, read_wids
+from tarkit.indexing.formats import FORMATS, index_path, make_builders, read_index
 from tarkit.indexing.scan import InvalidIndex, build_indexes, open_shard
+from tarkit.indexing.wids import IndexedShard, encode_wids, read_wids
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 from tests._tools import each_row
