@@ -15,7 +15,7 @@ from typing import Any
 from tarkit.samples.sample import KEYLESS
 from tarkit.streams.source import Source
 from tarkit.tar import block
-from tarkit.tar.reader import Raw
+from tarkit.tar.reader import Entry, Raw
 
 SIZE = 16  # bytes of a hash
 KEYLESS_FIELD = b"/"  # in place of the field of an entry without a key: no field has a slash
@@ -35,21 +35,22 @@ class ContentHash:
         self.source = source
         self._digests: dict[int, bytes] = {}  # offset of an entry -> its hash
 
-    def add(self, entry: Raw) -> None:
+    def add(self, entry: Entry) -> None:
         """Hash an entry."""
-        if entry[5] in KEYLESS:
+        if entry.type in KEYLESS:
             return
-        plain = entry[5] in _PLAIN and entry[7] < 0
+        plain = entry.type in _PLAIN and not entry.sparse
         digest = blake2b(digest_size=SIZE, person=b"" if plain else _SPECIAL)
         if not plain:
-            holes = _holes(self.source.read(entry[1], entry[2])) if entry[7] >= 0 else b""
-            digest.update(b"%b %d %d %d %b%b" % (entry[5], entry[7], len(entry[6]), len(holes), entry[6], holes))
-        start, stop = entry[2], entry[2] + entry[3]
+            holes = _holes(self.source.read(entry.start, entry.data)) if entry.sparse else b""
+            facts = (entry.type, entry.real, len(entry.link), len(holes), entry.link, holes)
+            digest.update(b"%b %d %d %d %b%b" % facts)
+        start, stop = entry.data, entry.data + entry.size
         while start < stop:
             digest.update(self.source.read(start, min(stop, start + _CHUNK)))
             start += _CHUNK
             self.source.release(min(start, stop))
-        self._digests[entry[1]] = digest.digest()
+        self._digests[entry.start] = digest.digest()
 
     def take(self, entries: Iterable[Raw], length: int) -> bytes:
         """Return the fields of a sample with their hashes, for `fields_of`.
@@ -60,9 +61,9 @@ class ContentHash:
         """
         return marshal.dumps(sorted((entry[0][length:], self._digests.pop(entry[1])) for entry in entries))
 
-    def take_keyless(self, entry: Raw) -> bytes:
+    def take_keyless(self, entry: Entry) -> bytes:
         """Return the same for an entry without a key."""
-        return marshal.dumps([(KEYLESS_FIELD, self._digests.pop(entry[1]))])
+        return marshal.dumps([(KEYLESS_FIELD, self._digests.pop(entry.start))])
 
 
 def _holes(header: bytes) -> bytes:

@@ -82,8 +82,8 @@ class ShardCheck:
         self._keyless = Recent()  # names of entries without a key
         self._damaged = False
         self._directories = 0
-        self._directory: Raw | None = None  # the first
-        self._last: Raw | None = None
+        self._directory: Entry | None = None  # the first
+        self._last: Entry | None = None
 
     def __iter__(self) -> Iterator[Item]:
         """Yield findings, and the samples if requested."""
@@ -97,9 +97,9 @@ class ShardCheck:
             self._found += self._sets.notes()
             self._note_forms()
             if self._directory is not None:
-                first = show(self._directory[0])
+                first = show(self._directory.name)
                 what = f"{self._directories} entries are directories, which are no fields; the first is {first}"
-                self._note("stray-entry", self._directory[1], None, what)
+                self._note("stray-entry", self._directory.start, None, what)
             if (odd := self._survey.odd_end) is not None:
                 self._note("odd-end", self._survey.marker or 0, None, odd)
         if self._target is not None:
@@ -129,8 +129,8 @@ class ShardCheck:
         report.entries += len(entries)
         if not plain:
             entries = []
-            for entry in everything:
-                if key_of(Entry._make(entry)) is None:
+            for entry in map(Entry._make, everything):
+                if key_of(entry) is None:
                     self._check_keyless(entry)
                 else:
                     entries.append(entry)
@@ -186,19 +186,19 @@ class ShardCheck:
             what = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
             self._error("missing-field", start, key, what)
 
-    def _check_keyless(self, entry: Raw) -> None:
-        name, start = entry[0], entry[1]
+    def _check_keyless(self, entry: Entry) -> None:
+        name, start = entry.name, entry.start
         if self._contents is not None:
-            if entry[5] not in KEYLESS:
+            if entry.type not in KEYLESS:
                 self._batch.append((name, start, self._contents.take_keyless(entry)))
             return
-        if entry[5] == block.PAX_GLOBAL:
+        if entry.type == block.PAX_GLOBAL:
             if not self._reads_each:
                 self._check_global(entry)
             return
         if not is_safe(name):
             self._error("unsafe-name", start, None, f"the name {show(name)} is not safe to extract")
-        if entry[5] == block.DIRECTORY or name.endswith(b"/"):
+        if entry.type == block.DIRECTORY or name.endswith(b"/"):
             self._directories += 1
             self._directory = self._directory or entry
         else:
@@ -207,19 +207,19 @@ class ShardCheck:
                 what = f"{describe_duplicate(name)}, without a key: it is copied as it is"
                 self._note("duplicate-entry", start, None, what, PROBLEMS["stray-entry"].repair)
 
-    def _check_global(self, entry: Raw) -> None:
+    def _check_global(self, entry: Entry) -> None:
         if sets_attributes(self.source, entry):
-            self._error("unmovable-entry", entry[1], None, GLOBAL, GLOBAL_REPAIR)
+            self._error("unmovable-entry", entry.start, None, GLOBAL, GLOBAL_REPAIR)
 
-    def _read_entry(self, entry: Raw) -> None:
+    def _read_entry(self, entry: Entry) -> None:
         """Check the bytes of an entry, which a stream does not keep until its sample is complete."""
         if self._contents is not None:
             self._contents.add(entry)
-        elif entry[5] == block.PAX_GLOBAL:
+        elif entry.type == block.PAX_GLOBAL:
             self._check_global(entry)
         if self._target is not None:
             before, self._last = self._last, entry
-            headers = b"" if entry[5] == block.PAX_GLOBAL else self.source.read(entry[1], entry[2])
+            headers = b"" if entry.type == block.PAX_GLOBAL else self.source.read(entry.start, entry.data)
             if len(headers) > block.BLOCK or has_times(headers):
                 self._found += self._target.extended(entry, before, headers)
             self._found += self._target.entry(entry, self.source)

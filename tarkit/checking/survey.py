@@ -10,7 +10,7 @@ from tarkit.samples.reader import EntryGroups, find_beyond
 from tarkit.samples.sample import key_of
 from tarkit.streams.source import Source
 from tarkit.tar import block as blocks
-from tarkit.tar.reader import PlainSamples, Raw, TarReader, find_header, is_header
+from tarkit.tar.reader import Entry, PlainSamples, Raw, TarReader, find_header, is_header
 
 
 class Damage(NamedTuple):
@@ -53,7 +53,7 @@ class Survey:
         OSError, CommandFailed: the archive cannot be read.
     """
 
-    def __init__(self, source: Source, pos: int = 0, each: Callable[[Raw], None] | None = None) -> None:
+    def __init__(self, source: Source, pos: int = 0, each: Callable[[Entry], None] | None = None) -> None:
         self.source = source
         self.end = 0
         self.marker: int | None = None
@@ -129,13 +129,13 @@ class Survey:
         return self._reader.plain_samples(entry)  # of the current reader: there is another one after damage
 
     def _one_by_one(self) -> Iterator[Raw]:
-        for entry in self._reader.raw():
-            self.source.release(entry[1])
+        for entry in map(Entry._make, self._reader.raw()):
+            self.source.release(entry.start)
             if self._each is not None:
                 try:
                     self._each(entry)
                 except Problem:
-                    self._reader.broken = entry[1]
+                    self._reader.broken = entry.start
                     raise
             yield entry
 
