@@ -157,7 +157,8 @@ class _Handler(Handler):
         """Send an object, or a part of it."""
         server = self.served_by
         path = self.path.partition("?")[0]
-        self.body()
+        if self.headers.get("Connection") != "close":  # then a client may wait for an answer before it sends a body
+            self.body()
         with server.lock:
             server.log.append((self.command, self.path, dict(self.headers)))
             served = server.objects.get(path)
