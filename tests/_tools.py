@@ -30,7 +30,7 @@ import pytest
 from hypothesis import settings
 
 from tarkit.cli import app
-from tarkit.samples.sample import RunOfSamples, TarSample
+from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.streams import files
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar.block import BLOCK, padding, seal
@@ -233,10 +233,10 @@ def archive(members: Mapping[str, bytes] | Iterable[tuple[str, bytes]], end: byt
     return b"".join(member(name, payload) for name, payload in pairs) + end
 
 
-def run_of(samples: Sequence[TarSample]) -> RunOfSamples:
-    """Return samples that follow each other as a run."""
+def batch_of(samples: Sequence[TarSample]) -> SampleBatch:
+    """Return samples that follow each other as a batch."""
     keys, stops = [sample.key or b"" for sample in samples], [sample.stop for sample in samples]
-    return RunOfSamples(samples[0].source, samples[0].start, keys, stops)
+    return SampleBatch(samples[0].source, samples[0].start, keys, stops)
 
 
 def with_field(block: bytes, offset: int, value: bytes) -> bytes:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tarkit.errors import Problem
-from tarkit.samples.reader import EntryGroups, find_beyond
+from tarkit.samples.reader import EntryGroups, Group, find_beyond, plain_groups
 from tarkit.samples.sample import key_of
 from tarkit.streams.source import Source
 from tarkit.tar import block as blocks
-from tarkit.tar.reader import Entry, PlainSamples, Raw, TarReader, find_header, is_header
+from tarkit.tar.reader import Entry, Raw, TarReader, find_header, is_header
 
 
 class Damage(NamedTuple):
@@ -114,7 +114,7 @@ class Survey:
         """
         groups, reads_each = self.groups, self._each is not None
         while True:
-            yield from groups.read(self, ahead=None if reads_each or self._reader.ahead is None else self._ahead)
+            yield from groups.read(self, ahead=self._ahead if not reads_each and self._reader.accelerated else None)
             if self.damage is None:
                 break
             if apart:
@@ -125,8 +125,8 @@ class Survey:
                 yield *groups.take(), False
         yield *groups.finish(), False
 
-    def _ahead(self, entry: Raw) -> PlainSamples:
-        return self._reader.plain_samples(entry)  # of the current reader: there is another one after damage
+    def _ahead(self, entry: Raw) -> Sequence[Group]:
+        return plain_groups(self._reader, entry)  # of the current reader: there is another one after damage
 
     def _one_by_one(self) -> Iterator[Raw]:
         for entry in map(Entry._make, self._reader.raw()):

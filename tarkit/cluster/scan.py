@@ -15,7 +15,7 @@ from tarkit.cluster.plan import InputFigures
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.samples.dataset import DatasetReader
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.sorting.order import Order
 from tarkit.streams.location import Location
 
@@ -50,11 +50,11 @@ class Gathering(Step):
         """Whether parts of a sample may be scattered."""
         return self.order.gathers
 
-    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+    def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples. Objects are read in order, unless their samples are large: then by headers alone."""
         if flow.by_headers and isinstance(flow.inputs, DatasetReader):
             flow.inputs.reordered = True
-        return samples
+        return batches
 
 
 def scan_inputs(item: ScanItem, context: TaskContext, run: Run) -> ScanResult:

@@ -25,7 +25,7 @@ from tarkit.cluster.shared import Blob
 from tarkit.errors import TarkitError, Unsupported
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Flow, Step
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.sorting.order import Order
 from tarkit.sorting.sorter import Sorter
 from tarkit.spill.records import SpilledList, by_rank
@@ -137,13 +137,14 @@ class RankedOrder(Step):
         """Return whether files are read in order."""
         return self.order.reads_in_order(locations, run)
 
-    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+    def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples in order."""
-        self.sorted = self.order.sorter(samples, flow)
-        self.sorted.strays_apart, self.sorted.distinct = True, False  # keys of all groups are compared later
+        self.sorted = self.order.sorter(batches, flow)
+        self.sorted.strays_apart = self.sorted.one_by_one = True
+        self.sorted.distinct = False  # keys of all groups are compared later
         if self.sorted.absent is not None:
             self.sorted.absent = partial(self._absent, self.sorted.absent)
-        return iter(self.sorted)
+        return self.sorted.batches()
 
     def _absent(self, absent: Callable[[TarSample], bytes | None], sample: TarSample) -> bytes | None:
         rank = absent(sample)

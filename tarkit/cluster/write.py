@@ -23,10 +23,9 @@ from tarkit.cluster.records import (
 from tarkit.cluster.scatter import SampleSums
 from tarkit.cluster.shared import Blob, Spill, is_there
 from tarkit.errors import TarkitError, spell
-from tarkit.pipeline.ranges import PlacedSample
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import neighbours
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import TarSample, singly
 from tarkit.shards.limits import Limits
 from tarkit.shards.output import SeriesOpening
 from tarkit.shards.series import SeriesSpec
@@ -239,7 +238,7 @@ class _Blocks:
                 source.ready(each.offset, each.offset + KEY_SIZE.size + each.size)
                 sample = source.sample(0, each.size, each.digest)
                 sample.key, sample.plain = None, False
-                sample.entries = PlacedSample(None, source, (), sample.start, sample.stop).entries
+                sample.entries = TarSample(None, source, None, sample.start, sample.stop).entries
                 self.written.strays.add(each.size, 0, each.digest)
                 yield sample
 
@@ -290,7 +289,7 @@ def write_samples(item: WriteItem, context: TaskContext, run: Run) -> WriteResul
     written = WriteResult()
     blocks = _Blocks(item, context, run, written)
     sorter = Sorter(iter(blocks), blocks.rank, context.memory, tmpdir=run.tmpdir)
-    samples = _noted(neighbours(iter(sorter), run.policy, run.tmpdir), written)
+    samples = _noted(singly(neighbours(sorter.batches(), run.policy, run.tmpdir)), written)
     if item.opening is None:
         _write_piece(item, context, samples, written)
     else:
@@ -319,7 +318,7 @@ def _write_shards(
         for number, sample in enumerate(samples, 1):
             if number in complete:  # after this sample a shard gets its name
                 context.spill.check()
-            if not writer.add(sample):
+            if writer.add(sample):
                 raise TarkitError(f"there are more samples than the {sum(item.shards)} that were counted")
         writer.close(written.samples)
     except BaseException:

@@ -12,7 +12,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import unrepeated
 from tarkit.pipeline.steps import Flow
 from tarkit.samples.fields import OnMissing
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import TarSample, singly
 
 Write = Callable[[bytes], None]
 
@@ -83,7 +83,7 @@ def _named(data: Chain, run: Run, directory: str | None = None) -> tuple[Iterato
     """Return the samples that have keys, none of them twice."""
     found, flow = data.samples(run, moves=False, contents=False, directory=directory)
     samples = (sample for sample in found if sample.key is not None)
-    return unrepeated(samples, run.policy) if flow.keys_may_repeat else samples, flow
+    return singly(unrepeated(samples, run.policy)) if flow.keys_may_repeat else samples, flow
 
 
 def _counted(run: Run, found: Iterator[tuple[TarSample, Row]]) -> Iterator[Row]:

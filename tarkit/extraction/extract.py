@@ -16,6 +16,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import refuse_braces
 from tarkit.problems import PROBLEMS
 from tarkit.samples.dataset import is_plain_file
+from tarkit.samples.sample import singly
 from tarkit.stores.schemes import refuse_url
 
 FileTime = Literal["source", "now"]
@@ -73,7 +74,7 @@ def extract(
         with flow:
             if twice:
                 extraction.policy = policy.silent()
-                for sample in flow.reread(extraction.policy):
+                for sample in singly(flow.reread(extraction.policy)):
                     extraction.plan(sample)
                 if extraction.existing and not force:
                     raise _in_the_way(output, extraction)

@@ -11,7 +11,7 @@ from tarkit.pipeline.sample import WHOLE, Sample, view_samples
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location
 from tarkit.streams.source import Source
@@ -39,8 +39,9 @@ class Position(Step):
         self.only = only
         self._skip = skip
 
-    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+    def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples from the position on."""
+        samples = singly(batches)
         for _ in range(self.number if self._skip else 0):
             next(samples, None)
         return self._from_start(samples) if self.only is None else self._chosen(samples, self.only)
@@ -145,6 +146,7 @@ class ListedReader:
     contents = True
     dropped = 0
     zeros: int | None = None
+    field: bytes | None = None
 
     def __init__(
         self,
@@ -160,7 +162,7 @@ class ListedReader:
         self.locations: Sequence[Location] = locations
         self.tmpdir = tmpdir
 
-    def __iter__(self) -> Iterator[TarSample]:
+    def batches(self) -> Iterator[TarSample]:
         """Look the samples up."""
         index = self._index
         return (index[number]._sample for number in self._numbers)

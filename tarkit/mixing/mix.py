@@ -23,7 +23,7 @@ from tarkit.pipeline.stages import buffer_shuffle, without_strays
 from tarkit.pipeline.steps import Flow, InputReader, Step
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.fileobjects import FileObjectInput
 from tarkit.streams.files import allow_files
@@ -175,8 +175,8 @@ def _reads_once(location: Location) -> bool:
 class _LeaveOutStrays(Step):
     """Leave out the entries of archives without samples, with a warning: they cannot be drawn."""
 
-    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
-        return without_strays(samples, flow.run.policy)
+    def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
+        return without_strays(batches, flow.run.policy)
 
 
 def open_sources(
@@ -268,9 +268,10 @@ class MixReader:
         self.dropped = 0
         self.repeated = False
         self.zeros: int | None = None
+        self.field: bytes | None = None
         self.drawn: Mix[TarSample]
 
-    def __iter__(self) -> Iterator[TarSample]:
+    def batches(self) -> Iterator[TarSample]:
         """Yield the samples that are drawn."""
         mixture = self.mixture
         allow_files(len(self.locations))

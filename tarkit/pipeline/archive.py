@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.stages import neighbours, without_strays
 from tarkit.problems import ONE_ARCHIVE
-from tarkit.samples.sample import AnyPiece
+from tarkit.samples.sample import SampleBatch
 from tarkit.tar.writer import EntryWriter
 from tarkit.threads import codec_threads
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tarkit.pipeline.steps import Flow
 
 
-def check_keys(samples: Iterator[AnyPiece], flow: Flow) -> Iterator[AnyPiece]:
+def check_keys(batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
     """Yield the samples to write, and apply the policy to keys that are there twice."""
     policy, tmpdir = flow.run.policy, flow.inputs.tmpdir
-    return neighbours(samples, policy, tmpdir, flow.keys_may_repeat, flow.is_repeated)
+    return neighbours(batches, policy, tmpdir, flow.keys_may_repeat, flow.is_repeated)
 
 
 def write_archive(
@@ -38,18 +38,20 @@ def write_archive(
     output = output._replace(threads=codec_threads())
     locations, whole = data.locations, data.unchanged
     moves = not (whole and len(locations) == 1)
-    samples, flow = data.pieces(run, runs=each is None, moves=moves, directory=output.directory)
+    batches, flow = data.batches(run, moves=moves, directory=output.directory, decode_ahead=True)
     first = last = None
     with flow, EntryWriter(flow.open(output, data.locations)) as writer:
         total = total_size(locations) if data.keeps_all else None
-        samples = check_keys(samples, flow)
+        batches = check_keys(batches, flow)
         if output.has_samples_alone:
-            samples = without_strays(samples, run.policy)
-        for sample in run.watch(samples, lambda: writer.position, total):
-            sample.write(writer)
-            first, last = first or sample.first_key, sample.key
-            if each is not None:
-                each(writer.position)
+            batches = without_strays(batches, run.policy)
+        for batch in run.watch(batches, lambda: writer.position, total):
+            pieces: Iterable[SampleBatch] = (batch,) if each is None else batch
+            for piece in pieces:
+                piece.write(writer)
+                if each is not None:
+                    each(writer.position)
+            first, last = first or batch.first_key, batch.key
         writer.wait()  # `finish` checks whether files have changed, and must not be early
         flow.finish()
         writer.finish(flow.inputs.zeros if whole else None)

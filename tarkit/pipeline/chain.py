@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, Self, cast
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self, cast
 
 from tarkit.errors import Unsupported, Usage
 from tarkit.pipeline.run import Run
@@ -21,13 +21,14 @@ from tarkit.pipeline.steps import Change, Flow, InputReader, SampleFilter, Step
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields, common_directory
-from tarkit.samples.sample import Piece, TarSample
+from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.fileobjects import FileObjectInput, for_one_run
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.threads import codec_threads
 
 if TYPE_CHECKING:
+    from tarkit.pipeline.ranges import KeptSamples
     from tarkit.samples.text import Mode
     from tarkit.stores.store import StoreOptions
 
@@ -184,12 +185,12 @@ class RereadPoint(NamedTuple):
 
     Attributes:
         step: the index of the first step that they have not gone through.
-        samples: the inputs, for step 0, or the results of a step that runs code of the user: they are kept, since the
+        origin: the inputs, for step 0, or the results of a step that runs code of the user: they are kept, since the
             code may have effects, and give other results when it runs again.
     """
 
     step: int
-    samples: Iterable[TarSample]
+    origin: InputReader | KeptSamples
 
 
 class Chain:
@@ -268,6 +269,23 @@ class Chain:
         spool: bool = False,
         inputs: InputReader | None = None,
     ) -> tuple[Iterator[TarSample], Flow]:
+        """Begin a run, as `batches` does, and return the samples one by one."""
+        batches, flow = self.batches(
+            run, moves=moves, contents=contents, directory=directory, spool=spool, inputs=inputs
+        )
+        return singly(batches), flow
+
+    def batches(
+        self,
+        run: Run,
+        *,
+        moves: bool = True,
+        contents: bool = True,
+        directory: str | None = None,
+        spool: bool = False,
+        inputs: InputReader | None = None,
+        decode_ahead: bool = False,
+    ) -> tuple[Iterator[SampleBatch], Flow]:
         """Begin a run: return the samples after all steps, as ranges of bytes, and the state of the run.
 
         Args:
@@ -278,40 +296,25 @@ class Chain:
             spool: whether streams, and results of code of the user, are kept in temporary files, so that `Flow.reread`
                 can read the samples again after all steps, and the next run the inputs.
             inputs: those of an earlier run with `spool`, to read them again.
+            decode_ahead: whether compressed files may be decoded in a thread.
         """
         inputs = inputs or self._open_inputs(run, directory, spool)
         inputs.moves, inputs.contents = moves, contents
-        pieces, flow = self._begin(run, inputs, keep=spool)
-        return cast("Iterator[TarSample]", pieces), flow
-
-    def pieces(
-        self, run: Run, *, runs: bool, moves: bool = True, directory: str | None = None
-    ) -> tuple[Iterator[Piece], Flow]:
-        """Begin a run as `samples` does, for an output that takes runs of samples as ranges of bytes.
-
-        Args:
-            runs: whether it does. There are none where a step, or the check of keys, needs each sample.
-            run, moves, directory: as for `samples`.
-        """
-        inputs = self._open_inputs(run, directory, spool=False)
-        inputs.moves = moves
         if isinstance(inputs, DatasetReader):
             # not with code of the user, for which processes may be forked
-            inputs.decode_ahead = codec_threads() > 1 and not self.runs_code
-        return self._begin(run, inputs, runs=runs and "joined-sample" not in run.policy.allowed)
+            inputs.decode_ahead = decode_ahead and codec_threads() > 1 and not self.runs_code
+        return self._begin(run, inputs, keep=spool)
 
-    def _begin(
-        self, run: Run, inputs: InputReader, keep: bool = False, runs: bool = False
-    ) -> tuple[Iterator[Piece], Flow]:
-        """Begin a run over inputs; samples come in runs if `runs` and the last step can."""
+    def _begin(self, run: Run, inputs: InputReader, keep: bool) -> tuple[Iterator[SampleBatch], Flow]:
+        """Begin a run over inputs."""
         flow = Flow(run, inputs, keys_may_repeat=self._origin.keys_may_repeat)
         if isinstance(inputs, DatasetReader):
             flow.at_end.append(inputs.unchanged)
         with ExitStack() as stack:
             stack.push(flow)  # what the first steps have started ends with an error of a later one
-            samples = self._apply_steps(flow, keep, runs)
+            batches = self._apply_steps(flow, keep)
             stack.pop_all()
-        return samples, flow
+        return batches, flow
 
     def _open_inputs(self, run: Run, directory: str | None, spool: bool) -> InputReader:
         """Begin to read the origin, as the steps require it."""
@@ -324,45 +327,39 @@ class Chain:
             spool=spool,
         )
 
-    def _apply_steps(self, flow: Flow, keep: bool, runs: bool) -> Iterator[Piece]:
-        """Return the samples after all steps, in runs if `runs` and the last step can.
-
-        With `keep` they, too, can be read again.
+    def _apply_steps(self, flow: Flow, keep: bool) -> Iterator[SampleBatch]:
+        """Return the samples after all steps. With `keep` they, too, can be read again.
 
         At the end, `flow.reread` is set to what reads the samples again.
         """
         steps, point = self._steps, RereadPoint(0, flow.inputs)
-        inputs, takes_runs = flow.inputs, steps[0].takes_runs if steps else runs
-        samples: Any
-        if takes_runs and isinstance(inputs, DatasetReader):
-            samples = inputs.runs(steps[0].run_field, streams=False) if steps else inputs.runs()
-        else:
-            samples = iter(inputs)
+        flow.inputs.field = steps[0].field if steps else None
+        batches = flow.inputs.batches()
         for number, step in enumerate(steps):
             flow.has_all = self._keeps_all(number)
             flow.by_headers = all(earlier.by_headers for earlier in steps[:number])
-            samples = step.pieces(samples, flow) if runs and number == len(steps) - 1 else step(samples, flow)
+            batches = step(batches, flow)
             if step.runs_code and keep:
-                from tarkit.pipeline.ranges import KeptSamples
+                from tarkit.pipeline.ranges import KeptSamples  # not loaded for most runs
 
-                point = RereadPoint(number + 1, KeptSamples(samples, flow.inputs.tmpdir))
-                samples = iter(point.samples)
+                point = RereadPoint(number + 1, KeptSamples(batches, flow.inputs.tmpdir))
+                batches = point.origin.batches()
         flow.reread = partial(self._reread, flow, point, len(steps))
-        return cast("Iterator[Piece]", samples)
+        return batches
 
-    def _reread(self, flow: Flow, point: RereadPoint, number: int, policy: Policy) -> Iterator[TarSample]:
+    def _reread(self, flow: Flow, point: RereadPoint, number: int, policy: Policy) -> Iterator[SampleBatch]:
         """Yield the samples in front of step `number` again: those of `point`, through the steps between."""
         inputs = flow.inputs
         before = inputs.policy
-        if point.samples is inputs:
+        if point.origin is inputs:
             inputs.policy = policy
         try:
             with Flow(Run(policy, inputs.tmpdir), inputs, keys_may_repeat=self._origin.keys_may_repeat) as inner:
-                samples = iter(point.samples)
+                batches = point.origin.batches()
                 for each in range(point.step, number):
                     inner.reread = partial(self._reread, inner, point, each)
-                    samples = self._steps[each](samples, inner)
-                yield from samples
+                    batches = self._steps[each](batches, inner)
+                yield from batches
         finally:
             inputs.policy = before
 

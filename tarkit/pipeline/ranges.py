@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, islice, pairwise, repeat
+from itertools import accumulate, islice, repeat
 from operator import add, eq, itemgetter
 from struct import Struct
 from typing import TypeGuard
 from weakref import WeakKeyDictionary
 
-from tarkit.samples.sample import Piece, RunOfSamples, TarSample, key_of
+from tarkit.samples.sample import SampleBatch, TarSample, key_of, singly
 from tarkit.spill.records import SpilledList
 from tarkit.streams.ranges import AssembledSource, Held, HeldRange, JoinedSource, MovedRange
 from tarkit.streams.sink import Sink
@@ -17,7 +17,7 @@ from tarkit.streams.source import FileSource, RequestedRange, Source, WindowSour
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import fast
 from tarkit.tar.block import HARD_LINK
-from tarkit.tar.reader import Entry, TarReader
+from tarkit.tar.reader import Entry
 from tarkit.tar.writer import EntryWriter
 
 Span = tuple[int, int]  # start and stop in the input
@@ -35,100 +35,14 @@ _RANGE = Struct(">IIQQQ")
 _FIRST = Struct(">xI4xI")  # the number of ranges, and the file of the first
 _HEAD, _EACH, _KEY = _LONG.size, _RANGE.size, SHORT.size
 
-TOGETHER = 512  # samples that may become one run
+TOGETHER = 512  # samples that may become one batch
 LEAST = 128  # as many are not divided into halves
 SMALL = 1 << 13  # maximum of bytes of a sample that is read together with others
 READ = 1 << 20  # maximum of bytes that are read together
-MOST = 16 << 20  # maximum of bytes of a run of samples that follow each other
+MOST = 16 << 20  # maximum of bytes of a batch of samples that follow each other
 FETCHED = 1 << 16  # bytes of a sample of an object that is copied while it is passed: a later request takes longer
 
 Range = tuple[int, int, int, int, int]  # input, file, start, offset, length
-
-
-class PlacedSample(TarSample):
-    """A sample that can be read at any time; its entries are read again when they are needed."""
-
-    __slots__ = ()
-
-    @property
-    def entries(self) -> list[Entry]:
-        if not self._named:
-            found = []
-            for entry in TarReader(self.source, self.start) if self.start < self.stop else ():
-                found.append(entry)
-                if entry.stop >= self.stop:
-                    break
-            self.entries = found
-        return self._entries  # type: ignore[return-value]
-
-    @entries.setter
-    def entries(self, entries: list[Entry]) -> None:
-        self._entries = entries
-        self._named = True
-
-    @property
-    def raw(self) -> list[Entry]:
-        """The entries, in order."""
-        return self.entries
-
-    @property
-    def content(self) -> int:
-        return sum(entry.size for entry in self.entries)
-
-
-class ReadSample(PlacedSample):
-    """A sample of a file whose bytes were read in advance, to be written."""
-
-    __slots__ = ("data",)
-
-    def __init__(self, key: bytes, source: Source, start: int, data: bytes) -> None:
-        self.key = key
-        self.source = source
-        self.start = start
-        self.stop = start + len(data)
-        self.data = data
-        self._entries = ()
-        self._named = self.plain = False
-        self.more = None
-
-    def write(self, writer: EntryWriter) -> None:
-        """Append the sample to an archive."""
-        writer.raw((self.data,), self.stop - self.start)
-
-
-class PlacedRun(RunOfSamples):
-    """Samples that follow each other in a file."""
-
-    __slots__ = ()
-
-    def samples(self) -> Iterator[TarSample]:
-        """Yield the samples one by one."""
-        starts = chain((self.start,), self.stops)
-        return map(PlacedSample, self.keys, repeat(self.source), repeat(()), starts, self.stops)
-
-
-class ReadRun(RunOfSamples):
-    """Samples of files whose bytes were read in advance, to be written one after the other."""
-
-    __slots__ = ("_data", "_files", "_starts")
-
-    def __init__(
-        self, keys: Sequence[bytes], files: Sequence[Source], starts: Sequence[int], sizes: Sequence[int], data: bytes
-    ) -> None:
-        super().__init__(files[-1], 0, keys, list(accumulate(sizes)))
-        self._files = files
-        self._starts = starts
-        self._data = data
-
-    def write(self, writer: EntryWriter, begin: int = 0, end: int | None = None) -> None:
-        """Append samples [begin, end) to an archive, by default all."""
-        data = self._data[self.start_of(begin) : self.stop if end is None else self.stops[end - 1]]
-        writer.raw((data,), len(data))
-
-    def samples(self) -> Iterator[TarSample]:
-        """Yield the samples one by one."""
-        blobs = (self._data[start:stop] for start, stop in pairwise(chain((0,), self.stops)))
-        return map(ReadSample, self.keys, self._files, self._starts, blobs)
 
 
 def split_off_strays(sample: TarSample) -> tuple[list[Span], list[Span]]:
@@ -312,18 +226,15 @@ class RangeList:
         if len(ranges) > 1:
             source = JoinedSource(source.name, start, ranges)
             stop = source.size or 0
-        return PlacedSample(key_in(place), source, (), start, stop)
+        return TarSample(key_in(place), source, None, start, stop)
 
-    def pieces(self, places: Sequence[Place]) -> Iterator[Piece]:
-        """Yield the samples at places, in runs if they follow each other, or are small: then their bytes are read.
-
-        Neighbours in a run have different keys.
-        """
+    def batches(self, places: Sequence[Place]) -> Iterator[SampleBatch]:
+        """Yield the samples at places, together if they follow each other, or are small: then their bytes are read."""
         for at in range(0, len(places), TOGETHER):
             yield from self._together(places[at : at + TOGETHER])
 
-    def _together(self, places: Sequence[Place]) -> Iterator[Piece]:
-        """Yield the samples at some places as one run, as two halves, or one by one."""
+    def _together(self, places: Sequence[Place]) -> Iterator[SampleBatch]:
+        """Yield the samples at some places as one batch, as two halves, or one by one."""
         if any(map(itemgetter(0), places)):
             yield from self._halves(places) if len(places) > LEAST else map(self.sample, places)
             return
@@ -334,15 +245,16 @@ class RangeList:
         one = files[0] if len(set(numbers)) == 1 else None
         total, repeated = sum(sizes), any(map(eq, keys, islice(keys, 1, None)))
         if one is not None and not repeated and total <= MOST and all(map(eq, stops, islice(starts, 1, None))):
-            yield PlacedRun(one, starts[0], keys, stops)
+            yield SampleBatch(one, starts[0], keys, stops)
         elif not repeated and max(sizes) <= SMALL and total <= READ and _are_files(files):
-            yield ReadRun(keys, files, starts, sizes, gather(files, starts, sizes, fast.gather))
+            data = HeldRange(files[-1].name, 0, gather(files, starts, sizes, fast.gather))
+            yield SampleBatch(data, 0, keys, list(accumulate(sizes)), places=list(zip(files, starts, strict=True)))
         elif len(places) > LEAST:
             yield from self._halves(places)
         else:
-            yield from map(PlacedSample, keys, files, repeat(()), starts, stops)
+            yield from map(TarSample, keys, files, repeat(None), starts, stops)
 
-    def _halves(self, places: Sequence[Place]) -> Iterator[Piece]:
+    def _halves(self, places: Sequence[Place]) -> Iterator[SampleBatch]:
         half = len(places) // 2
         yield from self._together(places[:half])
         yield from self._together(places[half:])
@@ -383,7 +295,7 @@ class RangeList:
     def entries(self, place: Place) -> Iterator[tuple[Source, Entry]]:
         """Yield the entries at a place, each with its source."""
         for source, start, stop in self.in_sources(place):
-            for entry in PlacedSample(None, source, (), start, stop).entries:
+            for entry in TarSample(None, source, None, start, stop).entries:
                 yield source, entry
 
     def behind(self, front: Place, sample: TarSample) -> TarSample:
@@ -391,7 +303,7 @@ class RangeList:
         ranges = [*self.in_sources(front), (sample.source, sample.start, sample.stop)]
         # The name of the sample's own archive: the bytes in front may be of another one, and --rekey uses the name.
         source = JoinedSource(sample.source.name, ranges[0][1], ranges)
-        return PlacedSample(sample.key, source, (), source.start, source.size or 0)
+        return TarSample(sample.key, source, None, source.start, source.size or 0)
 
     def _writer(self) -> tuple[TemporaryFile, EntryWriter, int]:
         if self._spool is None:
@@ -406,14 +318,14 @@ class KeptSamples:
     Those of files stay there; other samples go to a temporary file.
     """
 
-    def __init__(self, samples: Iterator[TarSample], tmpdir: str | None) -> None:
-        self._samples = samples
+    def __init__(self, batches: Iterator[SampleBatch], tmpdir: str | None) -> None:
+        self._batches = batches
         self._ranges = RangeList(tmpdir)
         self._places: SpilledList[bytes] = SpilledList(tmpdir)
 
-    def __iter__(self) -> Iterator[TarSample]:
+    def batches(self) -> Iterator[TarSample]:
         """Yield the samples."""
-        for sample in self._samples:
+        for sample in singly(self._batches):
             self._ranges.enter(sample.source)
             self._places.append(self._ranges.keep(sample.key, spans_of(sample.entries)))
         for place in self._places:

@@ -13,7 +13,7 @@ from tarkit import errors
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.pipeline.output import refuse_input
 from tarkit.problems import Policy
-from tarkit.samples.sample import AnyPiece, TarSample
+from tarkit.samples.sample import SampleBatch
 from tarkit.stores import connect, schemes
 from tarkit.streams.location import Location, portable_location
 from tarkit.streams.text import file_label, parse_file
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tarkit.stores.store import StoreOptions
 
 Item = TypeVar("Item")
+Batch = TypeVar("Batch", bound=SampleBatch)
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
@@ -151,14 +152,14 @@ class Run:
         else:
             errors.warn(text)
 
-    def watch(self, samples: Iterator[AnyPiece], position: Callable[[], int], total: int | None) -> Iterator[AnyPiece]:
+    def watch(self, batches: Iterator[Batch], position: Callable[[], int], total: int | None) -> Iterator[Batch]:
         """Count the samples that pass, and show progress; see `draw`."""
-        return self.draw(self._count(samples), position, lambda: self.samples, total)
+        return self.draw(self._count(batches), position, lambda: self.samples, total)
 
-    def _count(self, samples: Iterator[AnyPiece]) -> Iterator[AnyPiece]:
-        for sample in samples:
-            self.samples += sample.key is not None if isinstance(sample, TarSample) else len(sample.keys)
-            yield sample
+    def _count(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            self.samples += batch.count
+            yield batch
 
     def draw(
         self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None = None

@@ -1,15 +1,15 @@
-"""Stages between input and output: checks of adjacent and repeated keys, a shuffle buffer. Iterators of samples."""
+"""Stages between input and output: checks of adjacent and repeated keys, and a shuffle buffer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tarkit.errors import Problem, respell, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.reader import duplicate_entries
-from tarkit.samples.sample import AnyPiece, Assembly, Recent, RunOfSamples, TarSample, key_of
+from tarkit.samples.sample import Assembly, Recent, SampleBatch, TarSample, key_of, singly
 from tarkit.streams.ranges import HeldRange, RangeSpool
 
 if TYPE_CHECKING:
@@ -21,18 +21,18 @@ SPOOLED = 1 << 20  # bytes; larger samples of a stream are buffered in a tempora
 
 
 def neighbours(
-    samples: Iterator[AnyPiece],
+    batches: Iterator[SampleBatch],
     policy: Policy,
     tmpdir: str | None = None,
     distinct: bool = False,
     repeated: Callable[[], bool] | None = None,
-) -> Iterator[AnyPiece]:
+) -> Iterator[SampleBatch]:
     """Check for adjacent samples with equal keys, which readers take for one sample.
 
     If `policy` allows `joined-sample`, they are joined, and each sample is held until the next one is read.
 
     Args:
-        samples: the samples, in the order of the output; without runs where they are joined.
+        batches: the samples, in the order of the output.
         policy: what to do about problems.
         tmpdir: the directory of temporary files.
         distinct: check for repeated keys that are not adjacent too (`repeated-key`): for samples of several inputs or
@@ -44,20 +44,19 @@ def neighbours(
     """
     keys = Keys(policy, repeated) if distinct else None
     if "joined-sample" in policy.allowed:
-        singles: Iterator[Any] = samples
-        return _joined(singles, policy, keeper(tmpdir), keys)
-    return _apart(samples, policy, keys)
+        return _joined(singly(batches), policy, keeper(tmpdir), keys)
+    return _apart(batches, policy, keys)
 
 
-def without_strays(samples: Iterator[AnyPiece], policy: Policy) -> Iterator[AnyPiece]:
+def without_strays(batches: Iterator[SampleBatch], policy: Policy) -> Iterator[SampleBatch]:
     """Yield the samples; the entries of an archive without samples are dropped with a warning."""
-    for sample in samples:
-        if sample.key is not None:
-            yield sample
-        elif isinstance(sample, TarSample):
-            policy.warn(
-                f"{sample.source.name}: no sample found; {len(sample.entries)} entries without a key are left out"
-            )
+    for batch in batches:
+        if batch.key is not None:
+            yield batch
+        else:
+            for sample in batch:
+                what = f"no sample found; {len(sample.entries)} entries without a key are left out"
+                policy.warn(f"{sample.source.name}: {what}")
 
 
 class Keys:
@@ -88,44 +87,49 @@ class Keys:
         what = f"the key {show(key)} is already in the output"
         return self._policy.apply(Problem("repeated-key", sample.source.name, sample.start, what)) == "keep"
 
-    def all_new(self, run: RunOfSamples) -> bool:
-        """Return whether no key of a run was there before; else none of them is remembered.
+    def all_new(self, batch: SampleBatch) -> bool:
+        """Return whether no key of several samples was there before; else none of them is remembered.
 
-        Where repeated keys are known in advance, they are not in runs.
+        Where repeated keys are known in advance, their samples come one by one.
         """
-        return self._repeated is not None or self._known.extend(run.keys)
+        return self._repeated is not None or self._known.extend(batch.keys)  # type: ignore[arg-type]
 
 
-def unrepeated(samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
+def unrepeated(batches: Iterator[SampleBatch], policy: Policy) -> Iterator[SampleBatch]:
     """Check all samples for repeated keys, for an output in which adjacent samples are not joined."""
-    return filter(Keys(policy).good, samples)
+    keys = Keys(policy)
+    for batch in batches:
+        if batch.count > 1 and keys.all_new(batch):
+            yield batch
+        else:
+            yield from filter(keys.good, batch)
 
 
 def _apart(
-    pieces: Iterator[AnyPiece], policy: Policy, keys: Keys | None, last: bytes | None = None
-) -> Generator[AnyPiece, None, bytes | None]:
+    batches: Iterable[SampleBatch], policy: Policy, keys: Keys | None, last: bytes | None = None
+) -> Generator[SampleBatch, None, bytes | None]:
     """Yield what is kept, of samples after one with the key `last`; return the key of the last one.
 
-    A run in which the check may find something is divided into its samples.
+    A batch in which the check may find something is divided into its samples.
     """
-    for piece in pieces:
-        if not isinstance(piece, TarSample):
-            if piece.first_key == last or (keys is not None and not keys.all_new(piece)):
-                last = yield from _apart(piece.samples(), policy, keys, last)
+    for batch in batches:
+        if not isinstance(batch, TarSample):
+            if batch.first_key == last or (keys is not None and not keys.all_new(batch)):
+                last = yield from _apart(batch, policy, keys, last)
             else:
-                last = piece.key
-                yield piece
+                last = batch.key
+                yield batch
             continue
-        key = piece.key
+        key = batch.key
         if key is not None:  # entries of an archive without samples separate nothing
             if key == last:
-                if not stays_apart(piece, policy):
+                if not stays_apart(batch, policy):
                     continue
-            elif keys is not None and not keys.good(piece):
+            elif keys is not None and not keys.good(batch):
                 last = None  # the next sample is not adjacent to the one before this
                 continue
             last = key
-        yield piece
+        yield batch
     return last
 
 
@@ -188,7 +192,7 @@ INITIAL = 100  # samples in the buffer of webdataset's `shuffle` before the firs
 
 
 def buffer_shuffle(
-    samples: Iterator[TarSample], size: int, seed: int, tmpdir: str | None = None
+    batches: Iterable[SampleBatch], size: int, seed: int, tmpdir: str | None = None
 ) -> Iterator[TarSample]:
     """Shuffle through a buffer, in the order of webdataset's `shuffle(size, seed=seed)`; see `ShuffleBuffer`.
 
@@ -196,7 +200,7 @@ def buffer_shuffle(
     """
     from random import Random
 
-    return ShuffleBuffer[TarSample](size, INITIAL, Random(seed)).shuffle(map(keeper(tmpdir), samples))
+    return ShuffleBuffer[TarSample](size, INITIAL, Random(seed)).shuffle(map(keeper(tmpdir), singly(batches)))
 
 
 class ShuffleBuffer(Generic[Item]):

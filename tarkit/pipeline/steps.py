@@ -17,7 +17,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import buffer_shuffle
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.sample import Piece, TarSample
+from tarkit.samples.sample import SampleBatch, singly
 from tarkit.samples.select import KeyList, Select
 from tarkit.streams.location import Location
 
@@ -36,6 +36,7 @@ class InputReader(Protocol):
         tmpdir: the directory of temporary files.
         dropped: how many samples the policy left out.
         zeros: the length of the end of the archive, where there is just one and all of it was read.
+        field: a field of which batches are to have the contents, as it is spelled; None for none.
     """
 
     locations: Sequence[Location]
@@ -45,8 +46,9 @@ class InputReader(Protocol):
     tmpdir: str | None
     dropped: int
     zeros: int | None
+    field: bytes | None
 
-    def __iter__(self) -> Iterator[TarSample]:
+    def batches(self) -> Iterator[SampleBatch]:
         """Read the samples."""
 
 
@@ -79,7 +81,7 @@ class Flow:
     is_repeated: Callable[[], bool] | None = None
     has_all: bool = False
     by_headers: bool = False
-    reread: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
+    reread: Callable[[Policy], Iterator[SampleBatch]] = lambda policy: iter(())
     at_end: list[Callable[[], None]] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
 
@@ -150,26 +152,17 @@ class Step:
         return False
 
     @property
-    def takes_runs(self) -> bool:
-        """Whether the samples of files may come to it in runs, with the contents of `run_field`."""
-        return False
-
-    @property
-    def run_field(self) -> bytes | None:
-        """The field, as it is spelled, of which runs have the contents."""
+    def field(self) -> bytes | None:
+        """A field of which batches are to have the contents, as it is spelled, if this is the first step."""
         return None
 
     def apart(self) -> Step:
         """Return the step for runs of a loader, each over one of the archives."""
         return self
 
-    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+    def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples after this step."""
         raise NotImplementedError
-
-    def pieces(self, samples: Iterator[Piece], flow: Flow) -> Iterator[Piece]:
-        """Return the samples after this step, in runs where it can, for an output that takes them."""
-        return self(samples, flow)  # type: ignore[arg-type]
 
 
 class SampleFilter(Step):
@@ -209,13 +202,13 @@ class SampleFilter(Step):
         """Return the filter for a run over some of the archives."""
         return SampleFilter(replace(self.select, policy=Policy), shared=True)
 
-    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+    def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples that are chosen."""
         select = self.select
         if select.keys is not None and not self.shared:
             select = replace(select, keys=KeyList(select.keys.name, select.keys.wanted, select.keys.require_all))
             flow.at_end.append(lambda: report_keys(flow.run, select))
-        return select(samples, flow.run.policy)
+        return select(singly(batches), flow.run.policy)
 
 
 class ReportKeys(Step):
@@ -226,10 +219,10 @@ class ReportKeys(Step):
     def __init__(self, select: Select) -> None:
         self.select = select
 
-    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+    def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples."""
         flow.at_end.append(lambda: report_keys(flow.run, self.select))
-        return samples
+        return batches
 
 
 class Change(Step):
@@ -254,14 +247,14 @@ class Change(Step):
         required = " ".join(os.fsdecode(b"|".join(each)) for each in self.fields.require)
         return f"require={required!r}" if required and self.fields.on_missing == "skip" else ""
 
-    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+    def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples with their new fields and keys."""
         if self.fields.rekey is not None:
             flow.keys_may_repeat, flow.is_repeated = True, None
             what = f"this {spell('rekey')} gives two samples one key: another makes them differ"
             hint = f"{what}, {spell('rekey', '{index:09d}-{key}')} always"
             flow.run.policy.repairs |= {"joined-sample": hint, "repeated-key": hint}
-        return self.fields(samples, flow.run.policy)
+        return self.fields(singly(batches), flow.run.policy)
 
 
 class BufferShuffle(Step):
@@ -275,9 +268,9 @@ class BufferShuffle(Step):
         self.size = size
         self.seed = seed
 
-    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+    def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples, locally mixed."""
-        return buffer_shuffle(samples, self.size, self.seed, flow.inputs.tmpdir)
+        return buffer_shuffle(batches, self.size, self.seed, flow.inputs.tmpdir)
 
 
 def digest(data: bytes) -> str:

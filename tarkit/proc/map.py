@@ -25,7 +25,7 @@ from tarkit.pipeline.steps import Flow, Step, digest
 from tarkit.proc.job import Runner, RunOptions
 from tarkit.proc.policy import FailurePolicy, OnError, parse_limit
 from tarkit.proc.run import SampleRun, number_jobs
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sizes import LONGEST
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.tar.writer import EntryWriter
@@ -155,7 +155,7 @@ class SampleWork(Step):
         """Return what processes the samples; entering it raises TarkitError for what is missing."""
         raise NotImplementedError
 
-    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+    def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the results; leaving the `with` block of the flow ends the processes."""
         run = flow.run
         flow.is_repeated = None  # keys change, and samples are read ahead
@@ -168,7 +168,7 @@ class SampleWork(Step):
         flow.at_end.append(lambda: self._report(run, results))
         total = total_size(flow.inputs.locations) if flow.has_all else None
         return results(
-            number_jobs(samples, run.policy, flow.inputs.tmpdir),
+            number_jobs(singly(batches), run.policy, flow.inputs.tmpdir),
             lambda jobs: run.draw(jobs, lambda: results.position, lambda: failures.done, total),
         )
 

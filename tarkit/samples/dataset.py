@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tarkit.errors import Problem, Unsupported, Usage, unreadable
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import Piece, TarSample, key_of, split_name
+from tarkit.samples.sample import SampleBatch, TarSample, key_of, singly, split_name
 from tarkit.stores import connect
 from tarkit.streams.background import ReadAhead
 from tarkit.streams.codecs import (
@@ -51,7 +51,6 @@ from tarkit.tar.reader import TarReader
 if TYPE_CHECKING:
     from tarkit.stores.reading import RemoteObject
 
-Item = TypeVar("Item")
 
 SMALL = 1 << 12  # bytes of the first request for an object of which not all may be read
 LARGE = 1 << 22
@@ -303,6 +302,7 @@ class DatasetReader:
         spool: copy streams to temporary files, so that all inputs can be iterated over again.
         tmpdir: the directory of temporary files.
         partial: yield the samples before damage that ends the run.
+        field: a field of which batches have the contents, as it is spelled.
         announce: called with the name of each input.
         begun: called with each input before its first sample.
         note: called with a message about the way that is taken.
@@ -328,6 +328,7 @@ class DatasetReader:
     spool: bool = False
     tmpdir: str | None = None
     partial: bool = False
+    field: bytes | None = None
     announce: Callable[[str], None] = lambda name: None
     begun: Callable[[Source], None] = lambda source: None
     note: Callable[[str], None] = lambda text: None
@@ -341,7 +342,11 @@ class DatasetReader:
         self._last: WindowSource | None = None  # the file that was read last, until the next one or the end
 
     def __iter__(self) -> Iterator[TarSample]:
-        """Yield the samples."""
+        """Yield the samples one by one."""
+        return singly(self.batches())
+
+    def batches(self) -> Iterator[SampleBatch]:
+        """Yield the samples, in batches where all of an input are read before the next."""
         allow_files(len(self.locations))
         if self.search is not None:
             self.dropped = 0
@@ -350,21 +355,7 @@ class DatasetReader:
         sources = self._sources()
         if self.interleave > 1:
             return self._round_robin(sources)
-        return (sample for source in sources for sample in self._samples(source))
-
-    def runs(self, field: bytes | None = None, streams: bool = True) -> Iterator[Piece]:
-        """Yield the samples in runs, as `SampleReader.runs`, where all of an input are read before the next.
-
-        Without `streams` only those of files are in runs, not those of streams and of objects.
-        """
-
-        def choose(samples: SampleReader) -> Iterator[Piece]:
-            return samples.runs(field) if streams or isinstance(samples.source, FileSource) else iter(samples)
-
-        if self.search is not None or self.interleave > 1 or self.shard_slice is not None:
-            return iter(self)
-        allow_files(len(self.locations))
-        return (piece for source in self._sources() for piece in self._read(source, choose))
+        return (batch for source in sources for batch in self._read(source))
 
     def unchanged(self) -> None:
         """Raise TarkitError if the last file was changed since it was opened, with `spool` any file.
@@ -375,25 +366,19 @@ class DatasetReader:
         for source in self._again or filter(None, (last,)):
             source.unchanged()
 
-    def _read_or_found(self, found: Source | TarSample) -> Iterator[TarSample]:
-        return iter((found,)) if isinstance(found, TarSample) else self._samples(found)
+    def _read_or_found(self, found: Source | TarSample) -> Iterator[SampleBatch]:
+        return iter((found,)) if isinstance(found, TarSample) else self._read(found)
 
-    def _samples(self, source: Source) -> Iterator[TarSample]:
-        return self._read(source, self._chosen)
-
-    def _chosen(self, samples: SampleReader) -> Iterator[TarSample]:
-        return iter(samples) if self.shard_slice is None else islice(samples, *self.shard_slice)
-
-    def _read(self, source: Source, choose: Callable[[SampleReader], Iterator[Item]]) -> Iterator[Item]:
-        """Yield what is chosen of the samples of an input."""
+    def _read(self, source: Source) -> Iterator[SampleBatch]:
+        """Yield the samples of an input, or those that `shard_slice` chooses."""
         self._last = None
         self.announce(source.name)
         self.begun(source)
         self.opened += 1
-        samples = SampleReader(source, self.policy, moves=self.moves, gather=self.gather)
+        samples = SampleReader(source, self.policy, moves=self.moves, gather=self.gather, field=self.field)
         samples.partial = self.partial
         try:
-            yield from choose(samples)
+            yield from samples.batches() if self.shard_slice is None else islice(samples, *self.shard_slice)
         finally:
             self.dropped += samples.dropped
             source.close()
@@ -448,7 +433,7 @@ class DatasetReader:
             yield source
 
     def _round_robin(self, sources: Iterator[Source]) -> Iterator[TarSample]:
-        turns = deque(self._samples(source) for source in islice(sources, self.interleave))
+        turns = deque(singly(self._read(source)) for source in islice(sources, self.interleave))
         while turns:
             samples = turns.popleft()
             sample = next(samples, None)
@@ -456,4 +441,4 @@ class DatasetReader:
                 yield sample
                 turns.append(samples)
             else:
-                turns.extendleft(self._samples(source) for source in islice(sources, 1))
+                turns.extendleft(singly(self._read(source)) for source in islice(sources, 1))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, repeat
 from operator import itemgetter
-from typing import cast
+from typing import TypeVar
 
 from tarkit.errors import Problem, TarkitError, show, spell
 from tarkit.problems import Policy
-from tarkit.samples.sample import KEYLESS, Piece, Recent, RunOfSamples, TarSample, is_safe, key_of
+from tarkit.samples.sample import KEYLESS, Recent, SampleBatch, TarSample, is_safe, key_of, singly
 from tarkit.streams import source as streams
 from tarkit.streams.source import Source, WindowSource
 from tarkit.tar import block, pax
-from tarkit.tar.reader import NEAR, Entry, PlainRun, PlainSamples, Raw, TarReader, find_entry
+from tarkit.tar.reader import Entry, Raw, TarReader, find_entry
 
 # ---- Checks on the entries of a sample: duplicate names, unsafe names, links outside the sample
 
@@ -204,6 +204,16 @@ def group_entries(entries: Iterable[Raw]) -> Iterator[tuple[bytes | None, list[R
         yield key, sample + keyless
 
 
+Group = tuple[bytes, list[Raw], bool]  # the key of a sample, its entries, and whether it is plain
+Found = TypeVar("Found")
+
+
+def plain_groups(reader: TarReader, entry: Raw) -> Sequence[Group]:
+    """Return the plain samples that the accelerator finds from the first entry of a sample on."""
+    samples = reader.plain_samples(entry)
+    return () if samples is None else list(zip(samples.keys, samples.rows(), repeat(True), strict=False))
+
+
 class EntryGroups:
     """Group consecutive entries of one key into samples, as `group_entries` does, at the speed of the headers.
 
@@ -230,13 +240,14 @@ class EntryGroups:
         return self.entries[-1][4] - self.entries[0][1] if self.entries else 0
 
     def read(
-        self, entries: Iterable[Raw], limit: int = _NO_LIMIT, ahead: Callable[[Raw], PlainSamples] | None = None
-    ) -> Iterator[tuple[bytes, list[Raw], bool]]:
+        self, entries: Iterable[Raw], limit: int = _NO_LIMIT, ahead: Callable[[Raw], Iterable[Found]] | None = None
+    ) -> Iterator[Group | Found]:
         """Yield (key, entries, plain) of each sample that is complete because the next one begins.
 
         `plain`: all entries have the key and follow each other, their names differ, all are regular files. Reading
         stops at the end of `entries`, at an error in them, or as soon as the incomplete sample exceeds `limit` bytes.
-        Called with the first entry of a sample, `ahead` returns plain samples from it on, and `entries` goes on after.
+        Called with the first entry of a sample, `ahead` returns samples from it on, in any form, and `entries` goes on
+        after them.
         """
         key, sample, keyless = self.key, self.entries, self.keyless
         edge = (sample[0][1] if sample else 0) + limit  # the offset that a sample may reach
@@ -273,8 +284,7 @@ class EntryGroups:
                         edge = sample[0][1] + limit
                         self._severed = False
                         if ahead is not None and not keyless and (found := ahead(entry)):
-                            for plain_sample in found:
-                                yield *plain_sample, True
+                            yield from found
                             key, sample, length = None, [], 0
                             continue
                     keyless.clear()
@@ -303,87 +313,20 @@ class EntryGroups:
             self.keyless[:0] = self.take()[1]
 
 
-# ---- Find runs
+# ---- Batches of plain samples
 
-LONGEST_RUN = 1024  # samples, as in `_fast.c`
+LONGEST = 1024  # samples of a batch, as in `_fast.c`
 
-_SHORT = 1 << 12  # bytes of a field that a run has
+_SHORT = 1 << 12  # bytes of a field that a batch has
 _HELD = 1 << 18  # and of that field in all of its samples
-_MOST_PASSED = 63  # samples that pass before a run is looked for again
+_MOST_PASSED = 63  # samples that pass before a batch is looked for again
 
 
-def find_run(
-    entries: Iterable[Raw],
-    field: bytes | None = None,
-    read: Callable[[int, int], bytes] = lambda start, stop: b"",
-    least: int = 0,
-) -> PlainRun | None:
-    """Return the plain samples at the start of `entries` as a run; None if there is none.
+class BatchFinder:
+    """Find batches of plain samples, with the contents of a field, in one archive.
 
-    A sample is in it if another one follows, its entries are regular files with different names, which stay inside of
-    the directory to which they are extracted, and the field has at most 4 KiB. A run ends with the sample that makes it
-    longer than `LARGE`.
-
-    Args:
-        entries: the entries of an archive from the first of a sample on; damage ends the run.
-        field: the field of which the run has the contents, in lower case; the first, if several differ in case.
-        read: returns bytes of the archive, for the contents.
-        least: the run ends with the first sample of fewer bytes.
-    """
-    keys: list[bytes] = []
-    stops: list[int] = []
-    contents: list[bytes] = []
-    names: list[bytes] = []  # of the sample that is not complete
-    content: bytes | None = None  # of the field in it
-    key = prefix = greatest = b""
-    length = start = begin = held = 0
-    last = before = None  # the last entry of the run, and the one before this
-    with suppress(TarkitError):
-        for entry in entries:
-            name = entry[0]
-            if entry[5] != block.REGULAR or entry[7] >= 0 or 0 in name:
-                break
-            if length and name.startswith(prefix) and name.find(b"/", length) < 0:
-                if name > greatest:  # greater than all names before it: equal to none of them
-                    greatest = name
-                elif name in names or len(names) >= FEW:
-                    break
-                names.append(name)
-            else:
-                slash = name.rfind(b"/") + 1
-                dot = name.find(b".", slash)
-                if dot <= slash or (length and field is not None and content is None):
-                    break
-                if before is None:
-                    begin = entry[1]
-                else:
-                    keys.append(key)
-                    stops.append(before[4])
-                    last = before
-                    if content is not None:
-                        contents.append(content)
-                    enough = len(keys) == LONGEST_RUN or before[4] - begin > LARGE or held > _HELD
-                    if enough or before[4] - start < least:
-                        break
-                if slash and (name[0] == block.SLASH or b".." in name[:slash]):
-                    break
-                key = name[:dot]
-                prefix, greatest, names, length, start, content = key + b".", name, [name], dot + 1, entry[1], None
-            if field is not None and content is None and name[length:] == field:
-                if entry[3] > _SHORT:
-                    break
-                content = read(entry[2], entry[2] + entry[3])
-                held += entry[3]
-            before = entry
-    return None if last is None else PlainRun(begin, keys, stops, contents, last)
-
-
-class RunFinder:
-    """Find runs, with the contents of a field, among the samples of one archive.
-
-    The accelerator finds those that are in memory, and those of large samples in files. Python finds those of large
-    samples elsewhere, and without the accelerator all. Where Python finds none, it lets a sample pass before it looks
-    again, then 3, 7, up to 63.
+    The accelerator finds samples that are in memory, and large ones in files. Without it Python finds those in memory;
+    where it finds none, it lets a sample pass before it looks again, then 3, 7, up to 63.
     """
 
     def __init__(self, source: Source, field: bytes | None) -> None:
@@ -391,24 +334,62 @@ class RunFinder:
         self._field = field
         self._to_pass = self._left = 0  # samples to pass after the last attempt, and from here on
 
-    def find(self, reader: TarReader, entry: Raw) -> PlainRun | None:
-        """Return the run at an entry, the first of a sample, and the last that `reader` has yielded; None for none."""
+    def find(self, reader: TarReader, entry: Raw) -> SampleBatch | None:
+        """Return the samples from an entry on, the last that `reader` has yielded, which continues after them."""
         if not reader.plain:
             return None
-        source, least = self.source, 0
-        far = isinstance(source, WindowSource)
-        found = reader.plain_run(entry, self._field)
-        if reader.ahead is not None:
-            if found is not None or not far or reader.holds(entry):
-                return found
-            least = NEAR
+        if reader.accelerated:
+            found = reader.plain_samples(entry, self._field)
+            if found is None:
+                return None
+            return SampleBatch(self.source, found.start, found.keys, found.stops, found.contents, found.rows)
         if self._left:
             self._left -= 1
             return None
+        batch, last = self.collect(reader.again(entry))
+        self._to_pass = self._left = 0 if batch else min(2 * self._to_pass + 1, _MOST_PASSED)
+        if last is not None:
+            reader.pass_by(last)
+        return batch
+
+    def collect(self, reader: TarReader) -> tuple[SampleBatch | None, Raw | None]:
+        """Return the plain samples at the start of a reader, each of which is followed by another, and the last entry.
+
+        A sample that makes the batch longer than `LARGE` is the last.
+        """
+        keys: list[bytes] = []
+        stops: list[int] = []
+        contents: list[bytes] = []
+        rows: list[list[Raw]] = []
+        field, held = self._field, 0
+        with suppress(TarkitError):
+            for key, entries, plain in EntryGroups().read(reader.raw()):
+                if not plain or reader.nul or reader.sparse or (block.SLASH in key and not is_safe(entries[0][0])):
+                    break
+                if field is not None:
+                    content = self._content(entries, len(key) + 1, field)
+                    if content is None:
+                        break
+                    contents.append(content)
+                    held += len(content)
+                keys.append(key)
+                stop = entries[-1][4]
+                stops.append(stop)
+                rows.append(entries)
+                if len(keys) == LONGEST or stop - rows[0][0][1] > LARGE or held > _HELD:
+                    break
+        if not keys:
+            return None, None
+        return SampleBatch(self.source, rows[0][0][1], keys, stops, contents, lambda: rows), rows[-1][-1]
+
+    def _content(self, entries: list[Raw], length: int, field: bytes) -> bytes | None:
+        """Return the content of a field of a sample; None if it is missing or long."""
+        entry = next((entry for entry in entries if entry[0][length:] == field), None)
+        if entry is None or entry[3] > _SHORT:
+            return None
+        source = self.source
         read = source.recent if isinstance(source, WindowSource) else source.read
-        found = find_run(reader.again(entry, far).raw(), self._field, read, least)
-        self._to_pass = self._left = 0 if found else min(2 * self._to_pass + 1, _MOST_PASSED)
-        return found
+        return read(entry[2], entry[2] + entry[3])
 
 
 # ---- The samples of an archive
@@ -427,6 +408,7 @@ class SampleReader:
         moves: samples will be written elsewhere, so that hard links and global PAX headers are checked.
         gather: the parts of scattered samples are put together later, so that a key may occur again.
         pos: where to start: the offset of an entry.
+        field: a field of which batches have the contents, as it is spelled.
 
     With `partial` the samples before damage that ends the run are yielded before the error is raised, the last one
     perhaps incomplete. After the iteration `zeros` is the length of the end marker with its padding if the archive was
@@ -447,6 +429,7 @@ class SampleReader:
         moves: bool = True,
         gather: bool = False,
         pos: int = 0,
+        field: bytes | None = None,
     ) -> None:
         self.source = source
         self.policy = policy
@@ -455,8 +438,7 @@ class SampleReader:
         self._checks = EntryChecks(source, policy, moves)
         self._keys = None if gather else Recent()
         self._is_repeated = _never if self._keys is None else self._keys.add
-        self._finder: RunFinder | None = None
-        self._found_run: RunOfSamples | None = None
+        self._finder = BatchFinder(source, field)
         # Large samples are yielded before their end is known.
         self._early = not source.seekable and not policy.lenient
         self._final_error: Problem | None = None  # damage to raise at the end
@@ -478,22 +460,15 @@ class SampleReader:
         return self._reader.marker
 
     def __iter__(self) -> Iterator[TarSample]:
-        """Yield the samples."""
-        return cast("Iterator[TarSample]", self._read())
+        """Yield the samples one by one."""
+        return singly(self.batches())
 
-    def runs(self, field: bytes | None = None) -> Iterator[Piece]:
-        """Yield the samples, plain ones in runs if their names are safe and their keys are new; see `RunFinder`.
-
-        With `field` there are runs of samples that have it, with its contents.
-        """
-        self._finder = RunFinder(self.source, field)
-        return self._read()
-
-    def _read(self) -> Iterator[Piece]:
+    def batches(self) -> Iterator[SampleBatch]:
+        """Yield the samples, plain ones in batches if their names are safe and their keys are new."""
         good = True
         while not self._over:
             try:
-                yield from self._run()
+                yield from self._batches()
             except Problem as problem:
                 good = self._handle(problem)
         self._check_found()
@@ -510,17 +485,16 @@ class SampleReader:
             hint = f"{spell('allow')} and {spell('skip')} cannot read an archive without a whole entry"
             raise Problem(problem.name, problem.archive, problem.offset, what, problem.hint or hint)
 
-    def _run(self) -> Iterator[Piece]:
+    def _batches(self) -> Iterator[SampleBatch]:
         """Yield samples up to the end, to damage, or to a sample that is yielded before its end is known."""
         source, reader, release, is_repeated = self.source, self._reader, self.source.release, self._is_repeated
         limit = LARGE if self._early and not self._damaged else _NO_LIMIT
-        ahead = reader.ahead if self._finder is None else self._run_ahead
-        for key, entries, plain in self._groups.read(self._entries, limit, ahead):
-            if not entries:
-                assert self._found_run is not None
-                yield self._found_run
-                release(self._found_run.stop)
+        for group in self._groups.read(self._entries, limit, self._ahead):
+            if isinstance(group, SampleBatch):
+                yield group
+                release(group.stop)
                 continue
+            key, entries, plain = group
             sample = TarSample(key, source, entries, entries[0][1], entries[-1][4])
             repeated = is_repeated(key)
             plain = plain and not reader.nul
@@ -540,18 +514,14 @@ class SampleReader:
         else:
             self._end()
 
-    def _run_ahead(self, entry: Raw) -> PlainSamples:
-        """Look for a run at the first entry of a sample; `_run` gets it as one sample without entries."""
-        reader = self._reader
-        found = None if self._suspect or self._finder is None else self._finder.find(reader, entry)
-        if found is None:
-            return reader.plain_samples(entry)
-        reader.passed(found)
-        run = RunOfSamples(self.source, found.start, found.keys, found.stops, found.contents)
-        if self._keys is not None and not self._keys.extend(found.keys):
-            return ((key, list(sample.raw)) for key, sample in zip(found.keys, run.samples(), strict=True))
-        self._found_run = run
-        return [(found.keys[0], [])]
+    def _ahead(self, entry: Raw) -> Iterable[SampleBatch | Group]:
+        """Return the plain samples from the first entry of a sample on: a batch if their keys are new."""
+        batch = None if self._suspect else self._finder.find(self._reader, entry)
+        if batch is None:
+            return ()
+        if self._keys is not None and not self._keys.extend(batch.keys):  # type: ignore[arg-type]
+            return [(sample.key, sample.raw, True) for sample in batch]  # type: ignore[misc]
+        return (batch,)
 
     def _close(self, good: bool) -> Iterator[TarSample]:
         """Yield the last sample, which the end of the archive completes, if it is `good`."""

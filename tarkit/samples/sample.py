@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from operator import lt
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 from tarkit.streams.files import changed
 from tarkit.streams.ranges import AssembledSource, HeldRange
-from tarkit.streams.source import Source, WindowSource
+from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw, TarReader
 from tarkit.tar.writer import EntryWriter
@@ -52,8 +52,106 @@ def key_of(entry: Entry) -> bytes | None:
     return None if parts is None else parts[0]
 
 
-class TarSample:
-    """Entries of one key. From a stream it is valid until the next one is read.
+Rows = Callable[[], Iterable[Sequence["Entry | Raw"]]]
+
+
+class SampleBatch:
+    """Samples in a row, in which neighbours have different keys: what passes from an origin through steps to an output.
+
+    A step takes and returns batches; whoever needs single samples iterates over them. One sample is a batch as well:
+    `TarSample`. A batch of a stream is valid until the next one is read.
+
+    Attributes:
+        source: the archive, or what has the bytes of the samples, one after the other.
+        start: where the first sample begins in it.
+        stops: where each sample ends in it, and the next one begins.
+        keys: the keys of the samples.
+        key: the last of them.
+        contents: of each sample the content of the field that the reader was asked for; empty if it was asked for none.
+        plain: all entries are known to be regular files with the key, without gaps.
+    """
+
+    __slots__ = ("_places", "_rows", "contents", "key", "keys", "plain", "source", "start", "stop", "stops")
+
+    source: Source
+    start: int
+    stop: int
+    key: bytes | None
+    plain: bool
+    if TYPE_CHECKING:  # attributes here, properties of TarSample
+        keys: Sequence[bytes | None]
+        stops: Sequence[int]
+        contents: Sequence[bytes]
+
+    def __init__(
+        self,
+        source: Source,
+        start: int,
+        keys: Sequence[bytes],
+        stops: Sequence[int],
+        contents: Sequence[bytes] = (),
+        rows: Rows | None = None,
+        places: Sequence[tuple[Source, int]] | None = None,
+    ) -> None:
+        """Make a batch.
+
+        Args:
+            source, start, keys, stops, contents: the attributes.
+            rows: returns the entries of each sample, which are plain; without it headers are read again.
+            places: the archive of each sample and its offset there, if `source` has copies.
+        """
+        self.source = source
+        self.start = start
+        self.keys = keys
+        self.key = keys[-1]
+        self.stops = stops
+        self.stop = stops[-1]
+        self.contents = contents
+        self.plain = rows is not None
+        self._rows = rows
+        self._places = places
+
+    @property
+    def count(self) -> int:
+        """The number of samples; 0 for the entries of an archive without samples."""
+        return len(self.keys)
+
+    @property
+    def first_key(self) -> bytes | None:
+        """The key of the first sample."""
+        return self.keys[0]
+
+    @property
+    def gathered(self) -> bool:
+        """Whether the samples are copies, each of which has another source and offset when it comes alone."""
+        return self._places is not None
+
+    def start_of(self, number: int) -> int:
+        """Return where a sample begins in the source."""
+        return self.stops[number - 1] if number else self.start
+
+    def write(self, writer: EntryWriter, begin: int = 0, end: int | None = None) -> None:
+        """Append samples [begin, end) to an archive, by default all."""
+        writer.append(self.source, self.start_of(begin), self.stop if end is None else self.stops[end - 1])
+
+    def __iter__(self) -> Iterator[TarSample]:
+        """Yield the samples one by one."""
+        starts: Iterable[int] = chain((self.start,), self.stops)
+        if self._places is not None:
+            for key, start, stop, (source, at) in zip(self.keys, starts, self.stops, self._places, strict=False):
+                yield TarSample(key, source, None, at, at + stop - start, self.source.read(start, stop))
+        elif self._rows is None:
+            for key, start, stop in zip(self.keys, starts, self.stops, strict=False):
+                yield TarSample(key, self.source, None, start, stop)
+        else:
+            for key, entries, start, stop in zip(self.keys, self._rows(), starts, self.stops, strict=False):
+                sample = TarSample(key, self.source, entries, start, stop)
+                sample.plain = True
+                yield sample
+
+
+class TarSample(SampleBatch):
+    """Entries of one key: a batch of one sample.
 
     Its range, its entries and their headers always agree. So a sample with other fields or names is a new one, with
     a source of its own: `Assembly` makes it.
@@ -63,29 +161,57 @@ class TarSample:
         source: the archive, or what was made of it.
         start, stop: the byte range of the sample in the source.
         more: reads one more entry of a sample whose end is not known yet; None at the end.
-        plain: all entries are known to be regular files with the key, without gaps.
     """
 
-    __slots__ = ("_entries", "_named", "key", "more", "plain", "source", "start", "stop")
+    __slots__ = ("_data", "_entries", "_named", "more")
 
     more: Callable[[], None] | None
+    contents = ()
+    gathered = False
 
     def __init__(
-        self, key: bytes | None, source: Source, entries: Sequence[Entry | Raw], start: int, stop: int
+        self,
+        key: bytes | None,
+        source: Source,
+        entries: Sequence[Entry | Raw] | None,
+        start: int,
+        stop: int,
+        data: bytes | None = None,
     ) -> None:
+        """Make a sample; without `entries` headers are read when needed. `data` has its bytes if they were read."""
         self.key = key
         self.source = source
         self._entries = entries
         self.start = start
         self.stop = stop
+        self._data = data
         self._named = self.plain = False
         self.more = None
+
+    def __iter__(self) -> Iterator[TarSample]:
+        """Yield the sample."""
+        yield self
+
+    @property
+    def count(self) -> int:
+        """1, or 0 for the entries of an archive without samples."""
+        return int(self.key is not None)
+
+    @property
+    def keys(self) -> Sequence[bytes | None]:  # type: ignore[override]
+        """The key."""
+        return (self.key,)
+
+    @property
+    def stops(self) -> Sequence[int]:  # type: ignore[override]
+        """The end."""
+        return (self.stop,)
 
     @property
     def entries(self) -> list[Entry]:
         """The entries, in order."""
         if not self._named:
-            self.entries = list(map(Entry._make, self._entries))
+            self.entries = list(map(Entry._make, self.raw))
         return self._entries  # type: ignore[return-value]
 
     @entries.setter
@@ -94,14 +220,21 @@ class TarSample:
         self._named = True
 
     @property
-    def first_key(self) -> bytes | None:
-        """The key; of a run of samples that of the first one."""
-        return self.key
-
-    @property
     def raw(self) -> Sequence[Entry | Raw]:
         """The entries as they were read, perhaps plain tuples: faster than `entries` for many samples."""
+        if self._entries is None:
+            self._entries = list(self._read_again())
         return self._entries
+
+    def _read_again(self) -> Iterator[Raw]:
+        """Read the headers of a sample that was found before. Raises TarkitError if they are not there any more."""
+        if self.start == self.stop:
+            return
+        for entry in TarReader(self.source, self.start).raw():
+            yield entry
+            if entry[4] >= self.stop:
+                return
+        raise changed(self.source.name)
 
     def without_gaps(self) -> TarSample:
         """Return the entries alone if there are other bytes between them, else the sample itself."""
@@ -125,15 +258,20 @@ class TarSample:
     @property
     def content(self) -> int:
         """The size of the payloads in bytes."""
-        return sum(entry[3] for entry in self._entries)
+        return sum(entry[3] for entry in self.raw)
 
     @property
     def size(self) -> int:
         """The size of the sample in an archive, in bytes."""
         return self.stop - self.start
 
-    def write(self, writer: EntryWriter) -> None:
+    def write(self, writer: EntryWriter, begin: int = 0, end: int | None = None) -> None:
         """Append the sample to an archive; the rest of a sample whose end is not known is read meanwhile."""
+        if begin == end:
+            return
+        if self._data is not None:
+            writer.raw((self._data,), len(self._data))
+            return
         if isinstance(self.source, AssembledSource):
             for piece in self.source.pieces:  # gathered, or copied, like those of other samples
                 writer.append(*piece)
@@ -212,79 +350,9 @@ class Assembly:
             self._pieces.append((HeldRange(self._origin.name, 0, data), 0, len(data)))
 
 
-class RunOfSamples:
-    """Samples that are written together: here plain ones that follow each other in an archive; see `SampleReader.runs`.
-
-    Attributes:
-        source: the archive.
-        start, stop: the byte range in the archive, or of another kind of run in what `write` writes.
-        keys: those of the samples; neighbours differ.
-        key: that of the last one.
-        stops: the ends of the samples, in the same bytes.
-        contents: those of the field that the reader was asked for.
-    """
-
-    __slots__ = ("contents", "key", "keys", "source", "start", "stop", "stops")
-
-    def __init__(
-        self,
-        source: Source,
-        start: int,
-        keys: Sequence[bytes],
-        stops: Sequence[int],
-        contents: Sequence[bytes] = (),
-    ) -> None:
-        self.source = source
-        self.start = start
-        self.keys = keys
-        self.key = keys[-1]
-        self.stops = stops
-        self.stop = stops[-1]
-        self.contents = contents
-
-    @property
-    def first_key(self) -> bytes:
-        """The key of the first sample."""
-        return self.keys[0]
-
-    def start_of(self, number: int) -> int:
-        """Return where a sample begins."""
-        return self.stops[number - 1] if number else self.start
-
-    def write(self, writer: EntryWriter, begin: int = 0, end: int | None = None) -> None:
-        """Append samples [begin, end) to an archive, by default all."""
-        writer.append(self.source, self.start_of(begin), self.stop if end is None else self.stops[end - 1])
-
-    def samples(self) -> Iterator[TarSample]:
-        """Yield the samples one by one; their headers are read again. Raises TarkitError if they are not there."""
-        start, source = self.start, self.source
-        if isinstance(source, WindowSource):
-            entries = TarReader(source.another(), start).raw()
-        else:
-            entries = TarReader(HeldRange(source.name, start, source.read(start, self.stop)), start).raw()
-        for key, stop in zip(self.keys, self.stops, strict=True):
-            own: list[Raw] = []
-            while not own or own[-1][4] < stop:
-                if (entry := next(entries, None)) is None:
-                    raise changed(source.name)
-                own.append(entry)
-            sample = TarSample(key, self.source, own, start, stop)
-            sample.plain = True
-            yield sample
-            start = stop
-
-
-Piece = TarSample | RunOfSamples  # what an output gets that takes samples as ranges of bytes
-AnyPiece = TypeVar("AnyPiece", TarSample, Piece)
-
-
-def singly(pieces: Iterable[Piece]) -> Iterator[TarSample]:
-    """Yield the samples, those of runs one by one."""
-    for piece in pieces:
-        if isinstance(piece, TarSample):
-            yield piece
-        else:
-            yield from piece.samples()
+def singly(batches: Iterable[SampleBatch]) -> Iterator[TarSample]:
+    """Yield the samples of batches one by one."""
+    return chain.from_iterable(batches)
 
 
 def is_safe(name: bytes) -> bool:

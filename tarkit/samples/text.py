@@ -48,8 +48,9 @@ class TextReader:
     contents: bool = True
     dropped: int = 0
     zeros: int | None = None
+    field: bytes | None = None
 
-    def __iter__(self) -> Iterator[TarSample]:
+    def batches(self) -> Iterator[TarSample]:
         """Yield the samples."""
         number = 0
         for location in self.locations:

@@ -18,7 +18,7 @@ from tarkit.pipeline.output import Output, status_of, total_size
 from tarkit.pipeline.stages import neighbours, without_strays
 from tarkit.pipeline.template import refuse_existing
 from tarkit.problems import usual_hint
-from tarkit.samples.sample import AnyPiece, TarSample
+from tarkit.samples.sample import SampleBatch, singly
 from tarkit.streams.location import Location, anchored, parse_output
 from tarkit.threads import codec_threads
 
@@ -178,13 +178,12 @@ class ShardsOutput:
     def write(self, data: Chain, run: Run) -> SplitWriter:
         """Write all samples of a dataset; return the writer, which has the shards."""
         self.refuse_inputs(data.locations)
-        runs = self.assign is None and (self.limits.size is None or self.limits.rule != "content")
-        samples, flow = data.pieces(run, runs=runs, directory=self.output.directory)
-        return self.write_samples(without_strays(check_keys(samples, flow), run.policy), flow)
+        batches, flow = data.batches(run, directory=self.output.directory, decode_ahead=True)
+        return self.write_samples(without_strays(check_keys(batches, flow), run.policy), flow)
 
     def write_samples(
         self,
-        samples: Iterator[AnyPiece],
+        batches: Iterator[SampleBatch],
         flow: Flow,
         limits: Limits | None = None,
         sizes: Iterator[int] | None = None,
@@ -198,8 +197,8 @@ class ShardsOutput:
             writer = self.open(run, limits, sizes)
             try:
                 try:
-                    for sample in run.watch(samples, lambda: writer.position, total):
-                        left = int(not writer.add(sample)) if isinstance(sample, TarSample) else writer.add_run(sample)
+                    for batch in run.watch(batches, lambda: writer.position, total):
+                        left = writer.add(batch)
                         if left:
                             run.samples -= left
                             break
@@ -214,7 +213,7 @@ class ShardsOutput:
                 self._say_what_stays(error, len(writer.done))
                 raise
             if left:
-                self._count_rest(run, samples, left)
+                self._count_rest(run, batches, left)
         self.finish(run, writer.done, writer.samples)
         run.samples -= writer.left_out
         return writer
@@ -234,7 +233,7 @@ class ShardsOutput:
         else:
             error.add_note(text)
 
-    def _count_rest(self, run: Run, samples: Iterator[AnyPiece], count: int) -> None:
+    def _count_rest(self, run: Run, batches: Iterator[SampleBatch], count: int) -> None:
         """Report how many samples are not written because the last shard is full: `count`, and those that follow.
 
         They are counted by their headers. The shards are complete, so a fault in what is left ends the count alone.
@@ -243,8 +242,8 @@ class ShardsOutput:
             raise TarkitError("an input has changed: it has more samples than in the pass that counted them")
         fault = ""
         try:
-            for sample in samples:
-                count += 1 if isinstance(sample, TarSample) else len(sample.keys)
+            for batch in batches:
+                count += batch.count
         except TarkitError as error:
             fault = f"; the count ended at {error}"
         words = f"{'at least ' if fault else ''}{count} sample{'' if count == 1 else 's'}"
@@ -286,30 +285,30 @@ def write_equal(
     """
     output.series[0].template.name(output.starts[0] + shards - 1)  # raises if there is no such name
     output.refuse_inputs(data.locations)
-    samples, flow = data.samples(run, directory=output.output.directory, spool=True)
+    batches, flow = data.batches(run, directory=output.output.directory, spool=True)
     with flow:
-        samples = without_strays(check_keys(samples, flow), run.policy)
+        batches = without_strays(check_keys(batches, flow), run.policy)
         if even == "count":
-            samples, sizes = _divide(samples, flow, shards, remainder)
-            return output.write_samples(samples, flow, sizes=sizes)
+            batches, sizes = _divide(batches, flow, shards, remainder)
+            return output.write_samples(batches, flow, sizes=sizes)
         limits = replace(output.limits, size=_closing_size(flow, shards), rule="content")
-        writer = output.write_samples(samples, flow, limits)
+        writer = output.write_samples(batches, flow, limits)
     if 0 < len(writer.done) < shards and len(writer.done) != limits.shards:
         run.tell(f"{len(writer.done)} shards and no more: so large are some samples")
     return writer
 
 
-def _reread(flow: Flow) -> Iterator[TarSample]:
+def _reread(flow: Flow) -> Iterator[SampleBatch]:
     """Read again the samples that are written, without warnings."""
     policy = flow.run.policy.silent()
     return without_strays(neighbours(flow.reread(policy), policy, flow.inputs.tmpdir, flow.keys_may_repeat), policy)
 
 
 def _divide(
-    samples: Iterator[TarSample], flow: Flow, shards: int, remainder: Remainder
-) -> tuple[Iterator[TarSample], Iterator[int]]:
+    batches: Iterator[SampleBatch], flow: Flow, shards: int, remainder: Remainder
+) -> tuple[Iterator[SampleBatch], Iterator[int]]:
     """Count the samples; return those to write, and how many of them each shard gets."""
-    run, total = flow.run, sum(1 for _ in _reread(flow))
+    run, total = flow.run, sum(batch.count for batch in _reread(flow))
     each, rest = divmod(total, shards)
     run.note(f"{total} samples for {shards} shards")
     if total == 0:
@@ -318,24 +317,24 @@ def _divide(
         hint = f"{spell('remainder', 'repeat')} uses some again"
         raise TarkitError(f"{total} samples cannot fill {shards} shards", hint)
     if remainder == "spread":
-        return samples, (each + (index < rest) for index in range(shards))
+        return batches, (each + (index < rest) for index in range(shards))
     if remainder == "drop":
         if rest:
             run.tell(f"the last {rest} of {total} samples are left out: {spell('remainder', 'drop')}")
             run.facts["left_out"] = rest
-        return islice(samples, each * shards), repeat(each, shards)
+        return islice(singly(batches), each * shards), repeat(each, shards)
     each += rest > 0
     again = each * shards - total
     if again:
         run.tell(f"{again} samples come twice: {spell('remainder', 'repeat')}")
         run.facts["repeated"] = again
-    repeated = islice(chain.from_iterable(_reread(flow) for _ in counting(1)), again)
-    return chain(samples, repeated), repeat(each, shards)
+    repeated = islice(chain.from_iterable(singly(_reread(flow)) for _ in counting(1)), again)
+    return chain(batches, repeated), repeat(each, shards)
 
 
 def _closing_size(flow: Flow, shards: int) -> int:
     """Return the size at which a shard closes, as in dSort's equal division: (1 + bytes of all contents) / shards."""
-    total = sum(sample.content for sample in _reread(flow))
+    total = sum(sample.content for sample in singly(_reread(flow)))
     size = -(-(1 + total) // shards)
     flow.run.note(f"{total} bytes of content for {shards} shards, each closes at {size}")
     return size

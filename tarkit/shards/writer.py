@@ -15,7 +15,7 @@ from tarkit.errors import CommandFailed, TarkitError, show
 from tarkit.pipeline.stages import stays_apart
 from tarkit.pipeline.template import ShardTemplate
 from tarkit.problems import Policy
-from tarkit.samples.sample import RunOfSamples, TarSample
+from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.shards.limits import Limits
 from tarkit.signals import uninterrupted
 from tarkit.streams.command import call
@@ -125,10 +125,34 @@ class SeriesWriter:
         """Bytes written so far, before compression."""
         return self._closed_size + (self._open.writer.position if self._open else 0)
 
-    def add(self, sample: TarSample) -> bool:
-        """Write a sample to the current shard or the next; return False when all shards that there may be are full."""
+    def add(self, batch: SampleBatch) -> int:
+        """Write samples to the current shard and the next ones; return how many are left when all shards are full."""
         if self._copying is not None:
             self._settle(wait=False)
+        if isinstance(batch, TarSample):
+            return int(not self._add(batch))
+        if self._content:
+            samples = list(batch)
+            return next((len(samples) - place for place, sample in enumerate(samples) if not self._add(sample)), 0)
+        begin, stop = 0, len(batch.keys)
+        while True:
+            shard = self._open = self._open or self._begin()
+            if shard is None:
+                self.full = True
+                return stop - begin
+            end = self._fit(shard, batch, begin)
+            if begin < end:
+                batch.write(shard.writer, begin, end)
+                shard.first = shard.first if shard.samples else batch.keys[begin]
+                shard.samples += end - begin
+                shard.last = batch.keys[end - 1]
+            if end == stop:
+                return 0
+            begin = end
+            self._finish("count" if shard.samples == shard.count else "size")
+
+    def _add(self, sample: TarSample) -> bool:
+        """Write one sample, whose end may not be known; return False when all shards that there may be are full."""
         shard = self._open
         if shard is not None and shard.samples:
             why = self._closes_before(shard, sample)
@@ -144,7 +168,7 @@ class SeriesWriter:
             sample.write(shard.writer)
         elif not self._takes_unfinished(shard):
             sample.complete()
-            return self.add(sample)
+            return self._add(sample)
         else:
             before = shard.writer.position
             sample.write(shard.writer)
@@ -160,37 +184,13 @@ class SeriesWriter:
             shard.content += sample.content
         return True
 
-    def add_run(self, run: RunOfSamples) -> int:
-        """Write the samples of a run, as `add` does one by one; return how many are left when all shards are full.
-
-        The limits are in numbers of samples or in bytes of the tar.
-        """
-        if self._copying is not None:
-            self._settle(wait=False)
-        begin, stop = 0, len(run.keys)
-        while True:
-            shard = self._open = self._open or self._begin()
-            if shard is None:
-                self.full = True
-                return stop - begin
-            end = self._fit(shard, run, begin)
-            if begin < end:
-                run.write(shard.writer, begin, end)
-                shard.first = shard.first if shard.samples else run.keys[begin]
-                shard.samples += end - begin
-                shard.last = run.keys[end - 1]
-            if end == stop:
-                return 0
-            begin = end
-            self._finish("count" if shard.samples == shard.count else "size")
-
-    def _fit(self, shard: _Open, run: RunOfSamples, begin: int) -> int:
-        """Return up to which sample of a run, from `begin` on, a shard takes them; an empty one takes at least one."""
-        end = len(run.keys) if shard.count is None else min(len(run.keys), begin + shard.count - shard.samples)
+    def _fit(self, shard: _Open, batch: SampleBatch, begin: int) -> int:
+        """Return up to which sample of a batch, from `begin` on, a shard takes; an empty one takes at least one."""
+        end = len(batch.keys) if shard.count is None else min(len(batch.keys), begin + shard.count - shard.samples)
         if self._limits.size is None:
             return end
-        before = shard.writer.position - run.start_of(begin)
-        fit = bisect_left(run.stops, True, begin, end, key=lambda stop: self._too_long(before + stop))
+        before = shard.writer.position - batch.start_of(begin)
+        fit = bisect_left(batch.stops, True, begin, end, key=lambda stop: self._too_long(before + stop))
         return fit if shard.samples else max(fit, begin + 1)
 
     @property
@@ -400,32 +400,31 @@ class SplitWriter:
         """The shards that are complete, series after series."""
         return [shard for writer in self.series for shard in writer.done]
 
-    def add(self, sample: TarSample) -> bool:
-        """Write a sample to its series; return False when all shards that there may be are full."""
+    def add(self, batch: SampleBatch) -> int:
+        """Write samples to their series; return how many are left when all shards that there may be are full."""
         if self._uploads is not None:
             self._uploads.report()
-        number = 0
-        if self._assign is not None:
-            place = self._assign(sample)
-            if place is None or (sample.key == self._last[place] and not self._meets(sample)):
-                self.left_out += 1
-                return True
-            number = place
-            self._last[number] = sample.key
-        if not self.series[number].add(sample):
+        if self._assign is None:
+            left = self.series[0].add(batch)
+            self.samples[0] += len(batch.keys) - left
+            return left
+        samples = list(batch)
+        return next((len(samples) - place for place, sample in enumerate(samples) if not self._place(sample)), 0)
+
+    def _place(self, sample: TarSample) -> bool:
+        """Write a sample to the series that `assign` names; return False when all shards that there may be are full."""
+        assert self._assign is not None
+        number = self._assign(sample)
+        if number is None or (sample.key == self._last[number] and not self._meets(sample)):
+            self.left_out += 1
+            return True
+        self._last[number] = sample.key
+        if self.series[number].add(sample):
             return False
         self.samples[number] += 1
         if self._waits < GATHERED:
             self.series[number].relieve(self._waits)
         return True
-
-    def add_run(self, run: RunOfSamples) -> int:
-        """Write a run to the only series; return how many of its samples are left when all shards are full."""
-        if self._uploads is not None:
-            self._uploads.report()
-        left = self.series[0].add_run(run)
-        self.samples[0] += len(run.keys) - left
-        return left
 
     def _meets(self, sample: TarSample) -> bool:
         """Return False for a sample that is skipped since the one before it has its key. Raise TarkitError if that is

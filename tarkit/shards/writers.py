@@ -271,7 +271,7 @@ class ShardWriter(_SampleWriter):
         return self._writer.done
 
     def _append(self, raw: bytes, data: bytes, entries: list[Entry]) -> None:
-        if not self._writer.add(TarSample(raw, HeldRange("sample", 0, data), entries, 0, len(data))):
+        if self._writer.add(TarSample(raw, HeldRange("sample", 0, data), entries, 0, len(data))):
             raise AssertionError("a series without a limit took no sample")
 
     def _complete(self) -> None:

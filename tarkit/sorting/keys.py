@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from tarkit.errors import Problem, TarkitError, show, spell, spell_open, unreadable
 from tarkit.problems import Policy
-from tarkit.samples.sample import RunOfSamples, TarSample
+from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.samples.values import MISFITS, Name, Number, View
 from tarkit.sorting import encoding
 from tarkit.stores.store import StoreOptions
@@ -66,7 +66,7 @@ class SortKey:
         self._encode = _CODES[self.type]
         self._names = [Name(name) for name in names]
         self._field = self._names[0].field if len(names) == 1 and names[0] != "__key__" else None
-        self.run_field = self._field if self._names[0].is_field else None  # whose contents runs bring
+        self.wanted = self._field if self._names[0].is_field else None  # whose contents batches bring
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the options: what is made of them cannot be."""
@@ -89,17 +89,15 @@ class SortKey:
                 raise
             return None
 
-    @property
-    def takes_runs(self) -> bool:
-        """Whether the key alone matters, or the contents of `run_field`."""
-        return self._plain or self.run_field is not None
-
-    def of_run(self, run: RunOfSamples) -> Sequence[bytes] | None:
-        """Return the ranks of the samples of a run with the contents of `run_field`; None leaves it to `__call__`."""
+    def ranks(self, batch: SampleBatch) -> Sequence[bytes] | None:
+        """Return the ranks of samples that bring the contents of `wanted`; None leaves it to `__call__`."""
         if self._plain:
-            return [encoding.reverse(encoding.text(key)) for key in run.keys] if self.reverse else run.keys
-        codes = list(map(self._encode, run.contents))
-        if None in codes or max(map(len, run.contents)) > CONTENT_LIMIT:
+            keys: Sequence[bytes] = batch.keys  # type: ignore[assignment]
+            return [encoding.reverse(encoding.text(key)) for key in keys] if self.reverse else keys
+        if self.wanted is None or not batch.contents:
+            return None
+        codes = list(map(self._encode, batch.contents))
+        if None in codes or max(map(len, batch.contents)) > CONTENT_LIMIT:
             return None
         return list(map(encoding.reverse, codes)) if self.reverse else codes  # type: ignore[arg-type, return-value]
 

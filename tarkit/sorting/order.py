@@ -16,11 +16,11 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import neighbours
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.samples.dataset import DatasetReader
-from tarkit.samples.sample import Piece, TarSample
+from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sorting.keys import Disorder, OrderFile, SortKey, SortType, check_order
 from tarkit.sorting.memory import in_place, parse_memory
 from tarkit.sorting.shuffle import random_keys
-from tarkit.sorting.sorter import Rank, RanksOfRun, Sorter
+from tarkit.sorting.sorter import Rank, Ranks, Sorter
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
@@ -56,40 +56,31 @@ class Order(Step):
         return not in_place(locations, run.note)
 
     @property
-    def takes_runs(self) -> bool:
-        """Whether keys, their number, or the contents of `run_field` are all that matters."""
-        return self.key.takes_runs if isinstance(self.key, SortKey) else self.key is None
+    def field(self) -> bytes | None:
+        """The field that gives the order."""
+        return self.key.wanted if isinstance(self.key, SortKey) else None
 
-    @property
-    def run_field(self) -> bytes | None:
-        """The field of which runs have the contents."""
-        return self.key.run_field if isinstance(self.key, SortKey) else None
-
-    def __call__(self, samples: Iterator[Piece], flow: Flow) -> Iterator[TarSample]:
+    def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples in order."""
-        return iter(self.sorter(samples, flow))
+        return self.sorter(batches, flow).batches()
 
-    def pieces(self, samples: Iterator[Piece], flow: Flow) -> Iterator[Piece]:
-        """Return the samples in order, perhaps in runs."""
-        return self.sorter(samples, flow).pieces()
-
-    def sorter(self, samples: Iterator[Piece], flow: Flow) -> Sorter:
+    def sorter(self, batches: Iterator[SampleBatch], flow: Flow) -> Sorter:
         """Return what puts the samples of a run in order."""
         run, key = flow.run, self.key
         if flow.by_headers and isinstance(flow.inputs, DatasetReader):
             flow.inputs.reordered = True
         rank: Rank
-        of_run: RanksOfRun | None = None
+        ranks: Ranks | None = None
         if key is None:
             assert self.random is not None
-            rank, of_run = self.random.ranks()
+            rank, ranks = self.random.ranks()
         else:
-            rank, of_run = key, key.of_run if isinstance(key, SortKey) else None
+            rank, ranks = key, key.ranks if isinstance(key, SortKey) else None
         sorter = Sorter(
-            _watched(run, samples, flow.inputs.locations),
+            _watched(run, batches, flow.inputs.locations),
             rank,
             parse_memory(None) if self.memory is None else self.memory,
-            of_run,
+            ranks,
             tmpdir=flow.inputs.tmpdir,
             note=run.note,
             gather=run.policy if self.gathers else None,
@@ -124,10 +115,10 @@ class Random:
     epoch: int = 0
     start: int = 0
 
-    def ranks(self) -> tuple[Rank, RanksOfRun]:
+    def ranks(self) -> tuple[Rank, Ranks]:
         """Return the functions that give the rank of the next sample, and the ranks of the next ones."""
         keys = random_keys(self.seed, self.epoch, self.start)
-        return lambda sample, ordinal: next(keys), lambda run: list(islice(keys, len(run.keys)))
+        return lambda sample, ordinal: next(keys), lambda batch: list(islice(keys, len(batch.keys)))
 
 
 def order_key(
@@ -159,7 +150,7 @@ def find_disorder(data: Chain, key: SortKey | OrderFile, run: Run) -> Disorder |
             yield sample
 
     with flow:
-        found = check_order(neighbours(counted(), run.policy), _ranked(key, run))
+        found = check_order(singly(neighbours(counted(), run.policy)), _ranked(key, run))
         flow.finish()
     return found
 
@@ -174,20 +165,20 @@ def _ranked(key: SortKey | OrderFile, run: Run) -> Rank:
     return rank
 
 
-def _watched(run: Run, samples: Iterator[Piece], locations: Sequence[Location]) -> Iterator[Piece]:
+def _watched(run: Run, batches: Iterator[SampleBatch], locations: Sequence[Location]) -> Iterator[SampleBatch]:
     """Show progress in bytes read while samples come in; while they go out there is another bar."""
     if not run.shows_progress:  # to count takes time
-        return samples
+        return batches
     passed = before = count = 0
     source = None
 
-    def counted() -> Iterator[Piece]:
+    def counted() -> Iterator[SampleBatch]:
         nonlocal passed, before, count, source
-        for piece in samples:
-            if piece.source is not source:
-                source, before = piece.source, passed
-            passed = before + piece.stop
-            count += 1 if isinstance(piece, TarSample) else len(piece.keys)
-            yield piece
+        for batch in batches:
+            if batch.source is not source:
+                source, before = batch.source, passed
+            passed = before + batch.stop
+            count += batch.count
+            yield batch
 
     return run.draw(counted(), lambda: passed, lambda: count, total_size(locations))

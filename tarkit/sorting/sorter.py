@@ -20,9 +20,9 @@ A list that is larger than `memory` is sorted in runs itself (external merge sor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, repeat
 from operator import itemgetter
 from struct import Struct
 
@@ -42,13 +42,13 @@ from tarkit.pipeline.ranges import (
 )
 from tarkit.problems import Policy
 from tarkit.samples.reader import EQUAL_PARTS, describe_duplicate, duplicate_entries
-from tarkit.samples.sample import Piece, RunOfSamples, TarSample, singly
+from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sorting.runs import Record, Runs, SeenKeys
 from tarkit.sorting.sample_prefetch import prefetch_samples
 from tarkit.spill.runs import END, HEAD, escape, merge, ordinal_of, rank_of, rest_of, rests_of
 
 Rank = Callable[[TarSample, int], bytes | None]
-RanksOfRun = Callable[[RunOfSamples], Sequence[bytes] | None]
+Ranks = Callable[[SampleBatch], Sequence[bytes] | None]
 
 LARGE = 1 << 22  # bytes of a sample of a stream that goes to a temporary file at once
 _JOINED = "else first tarkit cat --rekey '{stem}/{key}' ... | tarkit sort -"
@@ -60,11 +60,11 @@ pack_head = Struct(HEAD.format + SHORT.format[1:]).pack  # what is between the r
 
 @dataclass(eq=False, repr=False)
 class Sorter:
-    """Iterate over `samples` in the order of their ranks. They may come in runs.
+    """Iterate over samples, which come in batches, in the order of their ranks.
 
     `rank(sample, ordinal)` returns the rank of a sample, whose bytes can be read during the call; `ordinal` counts the
     samples from 0. It returns None for a sample without a rank, since a field is missing: then `absent(sample)` returns
-    one, or None to leave the sample out, or raises. Without `absent` such a sample is left out. `of_run(run)`
+    one, or None to leave the sample out, or raises. Without `absent` such a sample is left out. `ranks(batch)`
     returns the ranks of the next samples at once; None calls `rank` for each.
 
     With a policy in `gather` samples of one key become one sample: those of one input as they are (they were scattered
@@ -75,7 +75,7 @@ class Sorter:
     With `contents`, the bytes of all samples will be read: those of objects of stores are fetched before their turn.
 
     With `strays_apart` the entries without a key are yielded as a sample of their own, whose key is None, before all
-    others. `current_rank` is the rank of the sample that was yielded last.
+    others. With `one_by_one` samples come singly, and `current_rank` is the rank of the one that was yielded last.
 
     With `distinct`, `repeated` says whether the key of the sample that was yielded last is there more than once. Keys
     that are gathered are not.
@@ -87,10 +87,10 @@ class Sorter:
     were yielded. An AssertionError is raised at the end if these numbers do not add up.
     """
 
-    samples: Iterator[Piece]
+    samples: Iterator[SampleBatch]
     rank: Rank
     memory: int
-    of_run: RanksOfRun | None = None
+    ranks: Ranks | None = None
     tmpdir: str | None = None
     note: Callable[[str], None] = lambda text: None
     gather: Policy | None = None
@@ -98,6 +98,7 @@ class Sorter:
     distinct: bool = False
     contents: bool = True
     strays_apart: bool = False
+    one_by_one: bool = False
     repeated: bool = False
     taken: int = 0
     joined: int = 0
@@ -124,26 +125,25 @@ class Sorter:
         return rank_of(self._record)
 
     def __iter__(self) -> Iterator[TarSample]:
-        """Yield the samples. Entries without a key come in front of the first, or alone if there is no sample."""
-        self._take_all()
-        self._flush()
-        yield from self._singly()
+        """Yield the samples one by one; see `batches`."""
+        return singly(self.batches())
 
-    def pieces(self) -> Iterator[Piece]:
-        """Yield the same, in runs where samples of files are small or follow each other: for an output that takes runs.
+    def batches(self) -> Iterator[SampleBatch]:
+        """Yield the samples, together where samples of files are small or follow each other.
 
-        `current_rank` is not set. No key in a run is `repeated`.
+        Entries without a key come in front of the first, or alone if there is no sample. No key in a batch of several
+        is `repeated`.
         """
         self._take_all()
         self._flush()
         places = self._places
-        if self._strays.count or self._repeat_marks is not None or self._runs.blobs or places.remote:
+        if self.one_by_one or self._strays.count or self._repeat_marks is not None or self._runs.blobs or places.remote:
             yield from self._singly()
             return
         for block in self._in_order():
-            for piece in places.pieces(rests_of(block)):
-                self.given += 1 if isinstance(piece, TarSample) else len(piece.keys)
-                yield piece
+            for batch in places.batches(rests_of(block)):
+                self.given += len(batch.keys)
+                yield batch
         self._account()
 
     def _singly(self) -> Iterator[TarSample]:
@@ -175,7 +175,7 @@ class Sorter:
                 yield record, places.sample(place, held)
         elif self.contents and not self._runs.blobs:
             for block in blocks:
-                yield from zip(block, singly(places.pieces(rests_of(block))), strict=True)
+                yield from zip(block, singly(places.batches(rests_of(block))), strict=True)
         else:
             for block in blocks:
                 for record in block:
@@ -202,37 +202,39 @@ class Sorter:
 
     def _take_all(self) -> None:
         """Read all samples and find the rank and the place of each."""
-        rank, of_run = self.rank, self.of_run
+        rank = self.rank
         remembers, remember, recall = self.gather is not None or self.distinct, self._keys.extend, self._taken_keys
         source, in_place = None, False
         ordinal = file = 0
         due = OFTEN  # the ordinal at which memory is checked
         records = self._waiting
-        samples: Iterable[TarSample]
-        for piece in self.samples:
-            if piece.source is not source:
-                source = piece.source
+        for batch in self.samples:
+            if batch.source is not source and not batch.gathered:
+                source = batch.source
                 if self._places.enter(source):
                     will_need(source)
                 in_place, file = stays(source) and not is_object(source), self._places.here
-            if isinstance(piece, TarSample):
-                samples = (piece,)
-            elif of_run is None or piece.stop - piece.start >= SHORT_LIMIT or (ranks := of_run(piece)) is None:
-                samples = piece.samples()
-            else:
-                records += _records(piece, ranks, ordinal, file)
+            ranks = None
+            if not isinstance(batch, TarSample) and self.ranks is not None:
+                ranks = self.ranks(batch)
+            if ranks is not None and in_place and batch.plain and batch.stop - batch.start < SHORT_LIMIT:
+                records += _records(batch, ranks, ordinal, file)
                 if remembers:
-                    remember(piece.keys, recall)
-                ordinal += len(piece.keys)
+                    remember(batch.keys, recall)  # type: ignore[arg-type]
+                ordinal += len(batch.keys)
                 if ordinal >= due or max(map(len, ranks)) > LONG:
                     due = ordinal + OFTEN
                     self._add()
                 continue
-            for sample in samples:
+            for sample, known in zip(batch, repeat(None) if ranks is None else ranks, strict=False):
+                if sample.source is not source:
+                    source = sample.source
+                    self._places.enter(source)
+                    in_place, file = stays(source) and not is_object(source), self._places.here
                 key, start = sample.key, sample.start
                 size = sample.stop - start
                 if in_place and sample.plain and size < SHORT_LIMIT:
-                    value = rank(sample, ordinal)
+                    value = rank(sample, ordinal) if known is None else known
                     if value is None:
                         self._pending.add(key or b"", ordinal, SHORT.pack(0, file, start, size) + key)  # type: ignore[operator]
                     else:
@@ -241,7 +243,7 @@ class Sorter:
                         records.append(value + pack_head(0, ordinal, 0, file, start, size) + key)  # type: ignore[operator]
                         if len(value) > LONG:
                             self._add()
-                elif not self._take(sample, ordinal):
+                elif not self._take(sample, ordinal, known):
                     continue
                 if remembers:
                     remember((key or b"",), recall)
@@ -264,8 +266,11 @@ class Sorter:
         for _, ordinal, place, _ in chain(self._runs.records(), self._pending.records()):
             yield ordinal, key_in(place)
 
-    def _take(self, sample: TarSample, ordinal: int) -> bool:
-        """Find rank and place of one sample of any kind; return False if it has only entries without a key."""
+    def _take(self, sample: TarSample, ordinal: int, known: bytes | None) -> bool:
+        """Find rank and place of one sample of any kind; return False if it has only entries without a key.
+
+        `known` is its rank if it was found before.
+        """
         places = self._places
         key, place, blob = sample.key, None, None
         spans: list[Span] = []
@@ -280,7 +285,7 @@ class Sorter:
                 self._strays.add(b"", self._strays.count, places.keep(None, strays))
         if key is None:
             return False
-        value = self.rank(sample, ordinal)
+        value = self.rank(sample, ordinal) if known is None else known
         if place is None:
             size = sum(stop - start for start, stop in spans)
             if stays(unaltered(sample.source)) or value is None or size > self._large:
@@ -375,12 +380,12 @@ class Sorter:
         return merge((blocks, self._ranked_late.blocks())) if self._ranked_late.count else blocks
 
 
-def _records(run: RunOfSamples, ranks: Sequence[bytes], ordinal: int, file: int) -> list[bytes]:
-    """Return the records of the samples of a run; the ordinal of the first and the number of their file are given."""
+def _records(batch: SampleBatch, ranks: Sequence[bytes], ordinal: int, file: int) -> list[bytes]:
+    """Return the records of the samples of a batch; the ordinal of the first and the number of their file are given."""
     escaped = (escape(rank) if 0 in rank else rank for rank in ranks)
-    starts = chain((run.start,), islice(run.stops, len(run.stops) - 1))
-    numbers = range(ordinal, ordinal + len(run.keys))
+    starts = chain((batch.start,), islice(batch.stops, len(batch.stops) - 1))
+    numbers = range(ordinal, ordinal + len(batch.keys))
     return [
-        rank + pack_head(0, number, 0, file, start, stop - start) + key
-        for rank, number, start, stop, key in zip(escaped, numbers, starts, run.stops, run.keys, strict=True)
+        rank + pack_head(0, number, 0, file, start, stop - start) + key  # type: ignore[operator]
+        for rank, number, start, stop, key in zip(escaped, numbers, starts, batch.stops, batch.keys, strict=True)
     ]

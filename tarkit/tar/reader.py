@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import repeat
 from struct import Struct
 from typing import NamedTuple, Protocol
@@ -63,31 +64,21 @@ class Entry(NamedTuple):
 
 Raw = tuple[bytes, int, int, int, int, bytes, bytes, int]  # the fields of an Entry
 ReadPlaces = Callable[[Iterable[tuple[int, int]]], list[bytes]]  # of places and sizes, as the accelerator returns them
-PlainSamples = Iterable[tuple[bytes, list[Raw]]]  # keys and entries of samples that are plain: see `EntryGroups.read`
 
 
-class PlainRun(NamedTuple):
-    """Plain samples that follow each other, without their entries: all names are safe."""
+class PlainSamples(NamedTuple):
+    """Plain samples that follow each other: regular files with different names, all of them safe, of one key each."""
 
     start: int  # offset of the first
     keys: list[bytes]
     stops: Sequence[int]  # their ends
     contents: list[bytes]  # of the field that was asked for
+    rows: Callable[[], list[list[Raw]]]  # returns their entries
     last: Raw  # the last entry
 
 
-def samples_of(start: int, found: Found) -> list[tuple[bytes, list[Raw]]]:
-    """Return the samples that the accelerator has found from an offset on."""
-    keys, names, samples, entries = found
-    numbers, ends = memoryview(entries).cast("q").tolist(), memoryview(samples).cast("q")[0::4].tolist()
-    data, sizes, stops = numbers[0::3], numbers[1::3], numbers[2::3]
-    columns = names.split(b"\0"), [start, *stops], data, sizes, stops, repeat(b"0"), repeat(b""), repeat(-1)
-    raw = list(zip(*columns, strict=False))
-    return [(key, raw[first:end]) for key, first, end in zip(keys.split(b"\0"), [0, *ends], ends, strict=False)]
-
-
-def run_of(start: int, found: Found, read: ReadPlaces | None) -> PlainRun:
-    """Return the same as a run, with what `read` returns for the places of the contents of a field, if there is one."""
+def samples_of(start: int, found: Found, read: ReadPlaces | None) -> PlainSamples:
+    """Return what the accelerator has found from an offset on; `read` returns contents of the field by their places."""
     keys, names, samples, entries = found
     numbers, rows = memoryview(entries).cast("q"), memoryview(samples).cast("q")
     stops = memoryview(rows[1::4].tobytes()).cast("q")  # without the others
@@ -96,7 +87,17 @@ def run_of(start: int, found: Found, read: ReadPlaces | None) -> PlainRun:
         contents = read(zip(rows[2::4].tolist(), rows[3::4].tolist(), strict=True))
     before = numbers[-4] if len(numbers) > 3 else start
     last = names[names.rfind(b"\0") + 1 :], before, numbers[-3], numbers[-2], numbers[-1], b"0", b"", -1
-    return PlainRun(start, keys.split(b"\0"), stops, contents, last)
+    return PlainSamples(start, keys.split(b"\0"), stops, contents, partial(_rows_of, start, found), last)
+
+
+def _rows_of(start: int, found: Found) -> list[list[Raw]]:
+    """Return the entries of the samples."""
+    _, names, samples, entries = found
+    numbers, ends = memoryview(entries).cast("q").tolist(), memoryview(samples).cast("q")[0::4].tolist()
+    data, sizes, stops = numbers[0::3], numbers[1::3], numbers[2::3]
+    columns = names.split(b"\0"), [start, *stops], data, sizes, stops, repeat(b"0"), repeat(b""), repeat(-1)
+    raw = list(zip(*columns, strict=False))
+    return [raw[first:end] for first, end in zip([0, *ends], ends, strict=False)]
 
 
 class HeaderSource(Protocol):
@@ -229,35 +230,25 @@ class TarReader:
             start = pos = stop
 
     @property
-    def ahead(self) -> Callable[[Raw], PlainSamples] | None:
-        """The method `plain_samples`; None without the accelerator."""
-        return None if scan is None else self.plain_samples
+    def accelerated(self) -> bool:
+        """Whether the accelerator is there."""
+        return scan is not None
 
-    def plain_samples(self, entry: Raw) -> PlainSamples:
-        """Read the plain samples from `entry` on, the last one that `raw` has yielded, which continues after them.
+    def plain_samples(self, entry: Raw, field: bytes | None = None) -> PlainSamples | None:
+        """Return the plain samples from `entry` on, the last one that `raw` has yielded, which continues after them.
 
-        These are the samples up to the first that is not plain, or whose end is not in memory. If that is the first,
-        and less than NEAR bytes of it are in memory, headers alone are read in a file, up to the first sample of fewer
-        than NEAR bytes. None without the accelerator.
-        """
-        scanned = self._scan(entry, None)
-        if scanned is None:
-            return []
-        samples = samples_of(entry[1], scanned[0])
-        self._passed = samples[-1][1][-1]
-        return samples
-
-    def plain_run(self, entry: Raw, field: bytes | None = None) -> PlainRun | None:
-        """Return the same samples as a run with the contents of a field, of up to 4 KiB if headers alone are read.
-
-        `raw` continues after them once they are `passed`. None without the accelerator.
+        These are the samples up to the first that is not plain, that lacks the field, or whose end is not in memory. If
+        that is the first, and less than NEAR bytes of it are in memory, headers alone are read in a file, up to the
+        first sample of fewer than NEAR bytes, and fields of up to 4 KiB. None if there are none, or no accelerator.
         """
         scanned = self._scan(entry, field)
         if scanned is None:
             return None
         found, read = scanned
         with suppress(TarkitError):  # the file became shorter, which is noticed again when the sample is read
-            return run_of(entry[1], found, None if field is None else read)
+            samples = samples_of(entry[1], found, None if field is None else read)
+            self._passed = samples.last
+            return samples
         return None
 
     def _scan(self, entry: Raw, field: bytes | None) -> tuple[Found, ReadPlaces] | None:
@@ -282,20 +273,11 @@ class TarReader:
         """Return whether the end of an entry is in memory, if `raw` has yielded it last."""
         return entry[4] < self._chunk[1]
 
-    def again(self, entry: Raw, far: bool) -> TarReader:
-        """Return another reader of the entries from `entry` on, the last one that `raw` has yielded.
-
-        It ends with what is in memory. With `far`, for a source that can be read in any order, it ends with the
-        archive, reads through the same window, and `raw` fills that again for what follows `entry`.
-        """
+    def again(self, entry: Raw) -> TarReader:
+        """Return another reader of what is in memory from `entry` on, the last one that `raw` has yielded."""
         chunk, end = self._chunk
-        source: HeldRange | HeaderSource = self.source
-        if far:
-            self._chunk, self._passed = (b"", 0), entry
-        else:
-            source = HeldRange(source.name, end - len(chunk), chunk)
         again = self.restart(entry[1])
-        again.source, again._ends_at_marker = source, True
+        again.source, again._ends_at_marker = HeldRange(self.source.name, end - len(chunk), chunk), True
         return again
 
     @property
@@ -303,9 +285,9 @@ class TarReader:
         """Whether all headers so far say what is in them: no global record overrides it, and no name contains NUL."""
         return self._learned.plain and not self.nul
 
-    def passed(self, run: PlainRun) -> None:
-        """Continue with the entry after a run that was found at the last one."""
-        self._passed = run.last
+    def pass_by(self, last: Raw) -> None:
+        """Continue after an entry that was found ahead."""
+        self._passed = last
 
     def _slow(self, start: int, block: bytes) -> Entry | None:
         """Read any entry at `start`, with its extension headers; return None at the end-of-archive marker."""

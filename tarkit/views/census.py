@@ -9,12 +9,13 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from tarkit.errors import Problem
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
-from tarkit.samples.reader import EntryChecks, EntryGroups, SampleReader
+from tarkit.samples.reader import EntryChecks, EntryGroups, SampleReader, plain_groups
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
 from tarkit.streams.location import Location
 from tarkit.streams.source import Source
@@ -252,7 +253,9 @@ class _HeaderCount:
     def _read(self) -> None:
         groups, reader, census, rows, release = EntryGroups(), self.reader, self.census, self.rows, self.source.release
         is_repeated = self.recent.add
-        for key, entries, plain in groups.read(reader.raw(), ahead=reader.ahead):
+        for key, entries, plain in groups.read(
+            reader.raw(), ahead=partial(plain_groups, reader) if reader.accelerated else None
+        ):
             if not plain or reader.sparse or reader.nul:
                 self._add(key, entries)
             else:

@@ -352,7 +352,7 @@ def test_a_file_that_is_overwritten(
     """A file that changes while it is read, of the same length, is an error: no output of two states of it."""
     for each in "ab":
         Path(f"{each}.tar").write_bytes(tar({f"{each}{number}.x": b"1" * 5000 for number in range(20)}))
-    read = inputs_module.SampleReader._read
+    read = inputs_module.SampleReader.batches
 
     def overwritten(self: Any) -> Any:
         for count, piece in enumerate(read(self)):
@@ -363,7 +363,7 @@ def test_a_file_that_is_overwritten(
                 os.utime(name, ns=(1, 1))
             yield piece
 
-    monkeypatch.setattr(inputs_module.SampleReader, "_read", overwritten)
+    monkeypatch.setattr(inputs_module.SampleReader, "batches", overwritten)
     ran = run(*words.split(), exit=1)
     assert ran.lines[0] == f"tarkit: {name}: the file was changed while it was read"
 

@@ -13,10 +13,10 @@ from tarkit.errors import Problem
 from tarkit.pipeline.stages import ShuffleBuffer, buffer_shuffle, neighbours
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import Piece, RunOfSamples, TarSample
+from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import StreamSource
-from tests._tools import each_row, run_of
+from tests._tools import batch_of, each_row
 from tests.conftest import tar
 
 
@@ -126,29 +126,28 @@ def test_neighbours() -> None:
 
 
 @each_row("seed", range(100))
-def test_neighbouring_runs(seed: int) -> None:
-    """The check of runs keeps the samples that the check of each keeps, and reports the same."""
+def test_neighbouring_batches(seed: int) -> None:
+    """The check of batches keeps the samples that the check of each keeps, and reports the same."""
     pick = random.Random(seed)
     inputs = []
     for name in range(pick.randint(1, 5)):
         numbers = pick.sample(range(12), pick.randint(1, 8))
         data = tar({f"{number}.{field}": b"" for number in numbers for field in "yx"})
         inputs.append(list(SampleReader(HeldRange(f"{name}.tar", 0, data), Policy())))
-    pieces: list[Piece] = []
+    pieces: list[SampleBatch] = []
     for samples in inputs:
         cut = pick.randint(0, len(samples))
         for part in filter(None, (samples[:cut], samples[cut:])):
-            pieces += [run_of(part)] if pick.getrandbits(1) else part
+            pieces += [batch_of(part)] if pick.getrandbits(1) else part
     settings = pick.choice([{"skip": ["all"]}, {"allow": ["repeated-key"], "skip": ["joined-sample"]}, {}])
     distinct = bool(pick.getrandbits(1))
 
-    def results(pieces: Iterator[Piece], policy: Policy) -> list[object]:
+    def results(pieces: Iterator[SampleBatch], policy: Policy) -> list[object]:
         found: list[object] = []
         policy.warn = found.append
         try:
             for piece in neighbours(pieces, policy, distinct=distinct):
-                several = piece.samples() if isinstance(piece, RunOfSamples) else (piece,)
-                found += [(each.source.name, each.key, each.entries, each.start, each.stop) for each in several]
+                found += [(each.source.name, each.key, each.entries, each.start, each.stop) for each in piece]
         except Problem as problem:
             found.append(str(problem))
         return [*found, policy.counts, policy.dropped]

@@ -18,7 +18,7 @@ from tarkit.errors import Problem, TarkitError, respell
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples import reader
 from tarkit.samples.reader import EntryGroups, SampleReader, group_entries
-from tarkit.samples.sample import REMEMBERED, Recent, RunOfSamples, TarSample, is_safe, split_name
+from tarkit.samples.sample import REMEMBERED, Recent, SampleBatch, TarSample, is_safe, split_name
 from tarkit.streams import source as sources
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar import pax
@@ -775,13 +775,12 @@ def dented(*entries: int) -> bytes:
 def test_each_sample_that_is_left_out_is_named(data: bytes, problem: str, left_out: list[str]) -> None:
     """With --skip a line names each sample that damage may have touched, once, and it is counted."""
     for opened in (on_disk, stream):
-        for runs in (False, True):
+        for batches in (False, True):
             policy, said = Policy(skip=[problem]), list[str]()
             policy.warn = said.append
             reading, kept = SampleReader(opened(data), policy), set[str]()
-            for piece in reading.runs() if runs else reading:
-                keys = piece.keys if isinstance(piece, RunOfSamples) else [piece.key or b""]
-                kept.update(map(bytes.decode, keys))
+            for batch in reading.batches() if batches else reading:
+                kept.update(key.decode() for key in batch.keys if key)
             assert sorted({str(number) for number in range(8)} - kept) == left_out
             assert [line.split("'")[1] for line in said if "the sample" in line] == left_out
             assert reading.dropped == len(left_out)
@@ -817,12 +816,17 @@ def test_the_rest_that_is_left_out_is_named(policy: str) -> None:
         assert said[-1] == f"x.tar: at {len(EIGHT)}: no valid header follows: the rest, 3000 bytes, is left out"
 
 
-def test_a_run_whose_headers_are_gone(tmp_path: Path) -> None:
-    """Zeros in place of the headers of a run, when these are read again, are an error, and not an end."""
+def test_a_batch_whose_headers_are_gone(tmp_path: Path) -> None:
+    """Zeros in place of headers, when these are read again, are an error, and not an end."""
     path = tmp_path / "x.tar"
     path.write_bytes(b"".join(member(f"{number}.x", b"1") for number in range(9)) + MARKER)
-    run = next(SampleReader(FileSource(os.open(path, os.O_RDONLY), "x.tar"), Policy()).runs())
-    assert isinstance(run, RunOfSamples)
+    found = next(SampleReader(FileSource(os.open(path, os.O_RDONLY), "x.tar"), Policy()).batches())
+
+    def again() -> list[object]:
+        keys, source = [key or b"" for key in found.keys], FileSource(os.open(path, os.O_RDONLY), "x.tar")
+        return [sample.entries for sample in SampleBatch(source, found.start, keys, found.stops)]
+
+    assert again() == [sample.entries for sample in found]
     path.write_bytes(bytes(path.stat().st_size))
     with pytest.raises(TarkitError, match=re.escape("x.tar: the file was changed while it was read")):
-        list(run.samples())
+        again()

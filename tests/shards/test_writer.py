@@ -16,7 +16,7 @@ from tarkit.shards.limits import Limits
 from tarkit.shards.writer import SeriesWriter, Shard, run_post, write_manifest
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.sink import Sink, open_sink
-from tests._tools import each_row, run_of
+from tests._tools import batch_of, each_row
 from tests.conftest import keys, tar
 
 
@@ -48,11 +48,11 @@ def test_shards_are_opened_when_they_get_a_sample(here: Path) -> None:
     )
     assert opened.names == []
     several = samples(4)
-    assert [shards.add(sample) for sample in several[:2]] == [True, True]
+    assert [shards.add(sample) for sample in several[:2]] == [0, 0]
     assert opened.names == ["x-5.tar"]
     assert told == []
     assert shards.position == 2048
-    assert [shards.add(sample) for sample in several[2:]] == [True, True]
+    assert [shards.add(sample) for sample in several[2:]] == [0, 0]
     assert shards.position == 10240 + 2048
     shards.close()
     shards.close()
@@ -68,7 +68,7 @@ def test_shards_are_opened_when_they_get_a_sample(here: Path) -> None:
 def test_maximum_number_of_shards(here: Path) -> None:
     """Beyond the maximum number of shards a sample is refused, and the last shard is complete."""
     shards = SeriesWriter(parse_template("x-%d.tar"), Opened(), Limits(count=1, shards=2))
-    assert [shards.add(sample) for sample in samples(4)] == [True, True, False, False]
+    assert [shards.add(sample) for sample in samples(4)] == [0, 0, 1, 1]
     assert shards.full
     assert [path.name for path in here.iterdir()] == ["x-0.tar", "x-1.tar"] or len([*here.iterdir()]) == 2
 
@@ -86,13 +86,13 @@ def test_abort(here: Path) -> None:
 def test_given_sizes(here: Path) -> None:
     """Each shard may have a given number of samples, instead of limits."""
     shards = SeriesWriter(parse_template("x-%d.tar"), Opened(), Limits(), sizes=iter([1, 3, 2]))
-    assert [shards.add(sample) for sample in samples(7)] == [True] * 6 + [False]
+    assert [shards.add(sample) for sample in samples(7)] == [0] * 6 + [1]
     assert [shard.samples for shard in shards.done] == [1, 3, 2]
 
 
 @each_row("seed", range(60))
 def test_runs(seed: int, here: Path) -> None:
-    """Runs of any lengths, and samples between them, give the shards that their samples give one by one."""
+    """Batches of any lengths, and samples between them, give the shards that their samples give one by one."""
     pick = random.Random(seed)
     data = tar({f"{number}.x": bytes(pick.choice([0, 10, 600, 30_000])) for number in range(pick.randint(1, 40))})
     several = list(SampleReader(HeldRange("in.tar", 0, data), Policy()))
@@ -108,7 +108,7 @@ def test_runs(seed: int, here: Path) -> None:
         return SeriesWriter(template, Opened(), limits, digest=True, announce=lambda *each: found.append(each))
 
     one, other = map(writer, told)
-    left = sum(not one.add(sample) for sample in several)
+    left = sum(one.add(sample) for sample in several)
     one.close()
     number = 0
     while number < len(several) and not other.full:
@@ -118,7 +118,7 @@ def test_runs(seed: int, here: Path) -> None:
         if len(part) == 1 and pick.getrandbits(1):
             other.add(part[0])
         else:
-            unwritten = other.add_run(run_of(part))
+            unwritten = other.add(batch_of(part))
             assert other.full == bool(unwritten)
             assert other.samples == number - (number > len(several)) * (number - len(several)) - unwritten
     other.close()

@@ -163,7 +163,7 @@ def test_samples_in_memory_do_not_stay(tmp_path: Path) -> None:
         (next(iter(SampleReader(HeldRange("a.tar", 0, data + MARKER), Policy()))) for _, data in found), None
     )
     for _ in range(2):
-        assert [(sample.key, sample.source.read(sample.start, sample.stop)) for sample in kept] == found
+        assert [(sample.key, sample.source.read(sample.start, sample.stop)) for sample in kept.batches()] == found
     assert len(kept._ranges.files) == 1
 
 
@@ -295,7 +295,9 @@ def test_samples_that_are_read_together(size: int, inputs: int, step: int) -> No
     sink, fields = Log(), []
     with EntryWriter(sink) as writer:
         for sample in Sorter(itertools.chain(*readers), lambda sample, _: sample.key, 1 << 30):
-            fields += [(entry.name, sample.source.read(entry.data, entry.data + entry.size)) for entry in sample.raw]
+            fields += [
+                (entry.name, sample.source.read(entry.data, entry.data + entry.size)) for entry in sample.entries
+            ]
             if len(fields) % 3 == 0:
                 sample = sample.with_entries(sample.entries)
             sample.write(writer)

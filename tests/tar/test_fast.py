@@ -1,10 +1,11 @@
-"""Runs of samples, and the accelerator, are what the plain reader finds: the same samples, problems and bytes."""
+"""Batches, and the accelerator, are what the plain reader finds: the same samples, problems and bytes."""
 
 from __future__ import annotations
 
 import random
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import accumulate
 from operator import eq
 from pathlib import Path
@@ -14,13 +15,13 @@ import pytest
 
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
-from tarkit.samples.reader import EntryGroups, SampleReader, find_run
-from tarkit.samples.sample import Piece, RunOfSamples, TarSample, is_safe
+from tarkit.samples.reader import BatchFinder, EntryGroups, SampleReader, plain_groups
+from tarkit.samples.sample import SampleBatch, TarSample, is_safe
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar import block, fast, pax, reader
 from tarkit.tar import header as headers
-from tarkit.tar.reader import HeaderSource, PlainRun, ReadPlaces, TarReader, run_of, samples_of
+from tarkit.tar.reader import HeaderSource, PlainSamples, ReadPlaces, TarReader, samples_of
 from tests._tools import MARKER, Peeked, counted, each_row, member, on_disk, process, stream, with_field
 
 DATA = sorted((Path(__file__).parents[1] / "data").glob("*.tar"))
@@ -33,16 +34,16 @@ Found = tuple[list[bytes], list[int], list[bytes], object]
 FAR = 1 << 40
 
 
-def as_found(run: PlainRun) -> Found:
-    """Return what is compared of a run."""
-    return run.keys, list(run.stops), run.contents, run.last
+def as_found(samples: PlainSamples) -> Found:
+    """Return what is compared of plain samples."""
+    return samples.keys, list(samples.stops), samples.contents, samples.last
 
 
 def in_python(data: bytes, at: int, base: int, whole: int, field: bytes | None = None) -> Found | None:
-    """Return the run at an offset of the data, found in Python."""
+    """Return the plain samples at an offset of the data, found in Python."""
     source = HeldRange("x", base, data)
-    found = find_run(TarReader(source, base + at).raw(), field, source.read)
-    return found and as_found(found)
+    batch, last = BatchFinder(source, field).collect(TarReader(source, base + at))
+    return batch and (list(batch.keys), list(batch.stops), list(batch.contents), last)  # type: ignore[return-value]
 
 
 def contents_in(data: bytes) -> ReadPlaces:
@@ -54,26 +55,27 @@ def in_c(data: bytes, at: int, base: int, whole: int, field: bytes | None = None
     """Return the same, found by the accelerator."""
     assert fast.scan is not None
     found = fast.scan(data, base, -1, 0, base + at, whole, field, 0, FAR)
-    return found and as_found(run_of(base + at, found, field and contents_in(data)))
+    return found and as_found(samples_of(base + at, found, field and contents_in(data)))
 
 
 def samples_in_c(data: bytes, at: int, base: int, whole: int) -> list[tuple[bytes, list[reader.Raw]]]:
     """Return the samples with their entries, found by the accelerator."""
     assert fast.scan is not None
     found = fast.scan(data, base, -1, 0, base + at, whole, None, 0, FAR)
-    return samples_of(base + at, found) if found else []
+    samples = found and samples_of(base + at, found, None)
+    return list(zip(samples.keys, samples.rows(), strict=True)) if samples else []
 
 
 def in_file(
     data: bytes, at: int, least: int = 0, most: int = FAR, whole: int = FAR, field: bytes | None = None
 ) -> Found | None:
-    """Return the run at an offset of the archive, found by the accelerator in a file, where 10 bytes are before it."""
+    """Return the samples at an offset of the archive, found by the accelerator in a file; 10 bytes are before it."""
     assert fast.scan is not None
     with tempfile.TemporaryFile() as file:
         file.write(bytes(10) + data)
         file.flush()
         found = fast.scan(b"", 0, file.fileno(), 10, at, whole, field, least, most)
-    return found and as_found(run_of(at, found, field and contents_in(data)))
+    return found and as_found(samples_of(at, found, field and contents_in(data)))
 
 
 each_finder = pytest.mark.parametrize("find", [in_python, pytest.param(in_c, marks=compiled)])
@@ -81,14 +83,14 @@ each_finder = pytest.mark.parametrize("find", [in_python, pytest.param(in_c, mar
 
 @pytest.fixture
 def each_way(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Return a function that calls another one without runs, without the accelerator, and with it, and compares."""
+    """Return a function that calls another one without batches, without the accelerator, and with it, and compares."""
 
     def compare(call: Callable[[], object]) -> None:
         found = [call()] if fast.scan is not None else []
         with monkeypatch.context() as patch:
             patch.setattr("tarkit.tar.reader.scan", None)
             found.append(call())
-            patch.setattr("tarkit.samples.reader.find_run", lambda *arguments: None)
+            patch.setattr(BatchFinder, "find", lambda *arguments: None)
             found.append(call())
         assert all(each == found[0] for each in found)
 
@@ -100,16 +102,16 @@ def samples(
     policy: Policy,
     partial: bool,
     gather: bool = False,
-    runs: bool = False,
+    batches: bool = False,
     field: bytes | None = None,
 ) -> list[object]:
     """Return all that the reader of samples finds: samples, warnings, counts, and how it ends."""
     found: list[object] = []
     policy.warn = found.append
-    reading = SampleReader(source, policy, gather=gather)
+    reading = SampleReader(source, policy, gather=gather, field=field)
     reading.partial = partial
     try:
-        for sample in singly(reading.runs(field), field) if runs else reading:
+        for sample in singly(reading.batches(), field) if batches else reading:
             sample.complete()
             found.append((sample.key, sample.entries, sample.start, sample.stop))
     except TarkitError as error:
@@ -117,17 +119,14 @@ def samples(
     return [*found, policy.counts, policy.dropped, reading.dropped, reading.zeros, reading.marker]
 
 
-def singly(pieces: Iterator[Piece], field: bytes | None = None) -> Iterator[TarSample]:
+def singly(batches: Iterator[SampleBatch], field: bytes | None = None) -> Iterator[TarSample]:
     """Yield each sample; check the contents of the field."""
-    for piece in pieces:
-        if isinstance(piece, RunOfSamples):
-            assert (piece.start, piece.stop) == (piece.start_of(0), piece.start_of(len(piece.keys)))
-            found = list(piece.samples())
-            if field is not None:
-                assert list(piece.contents) == [content_of(sample, field) for sample in found]
-            yield from found
-        else:
-            yield piece
+    for batch in batches:
+        assert (batch.start, batch.stop) == (batch.start_of(0), batch.start_of(len(batch.keys))) or len(batch.keys) == 1
+        found = list(batch)
+        if batch.contents and field is not None:
+            assert list(batch.contents) == [content_of(sample, field) for sample in found]
+        yield from found
 
 
 def content_of(sample: TarSample, field: bytes) -> bytes:
@@ -141,7 +140,7 @@ def groups(source: HeaderSource) -> list[object]:
     entries, grouping = TarReader(source), EntryGroups()
     found: list[object] = []
     try:
-        found += grouping.read(entries.raw(), ahead=entries.plain_samples)
+        found += grouping.read(entries.raw(), ahead=partial(plain_groups, entries))
     except TarkitError as error:
         found.append((type(error), str(error), error.hint))
     found += [grouping.key, grouping.entries, grouping.keyless]
@@ -229,8 +228,8 @@ def all_of(data: bytes, seed: int) -> Iterator[object]:
     field = pick.choice([None, b"a", b"x"])
     step, on_file, gather = pick.choice([100, 1000, 1 << 20]), bool(pick.getrandbits(1)), not pick.randrange(4)
     found = [
-        samples(on_disk(data) if on_file else stream(data, step), Policy(**settings), partial, gather, runs, field)  # type: ignore[arg-type]
-        for runs in (False, True)
+        samples(on_disk(data) if on_file else stream(data, step), Policy(**settings), partial, gather, batches, field)  # type: ignore[arg-type]
+        for batches in (False, True)
     ]
     assert found[0] == found[1]
     yield found
@@ -261,9 +260,9 @@ def test_runs_are_used(find: Callable[..., Found | None]) -> None:
     many = b"".join(member(f"{number:05}.x") for number in range(3000)) + MARKER
     assert len((find(many, 0, 0, FAR) or ((),))[0]) == 1024
     for source in (on_disk(many), stream(many)):
-        pieces = list(SampleReader(source, Policy()).runs())
-        assert sum(len(piece.keys) for piece in pieces if isinstance(piece, RunOfSamples)) > 2900
-        assert max(len(piece.keys) for piece in pieces if isinstance(piece, RunOfSamples)) <= 1024
+        lengths = [len(batch.keys) for batch in SampleReader(source, Policy()).batches()]
+        assert sum(length for length in lengths if length > 1) > 2900
+        assert max(lengths) <= 1024
 
 
 @each_finder
@@ -283,7 +282,7 @@ def test_runs_have_the_contents_of_a_field(find: Callable[..., Found | None]) ->
 
 
 @compiled
-def test_runs_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_in_files() -> None:
     """Large samples are found without their entries, up to a small one, and to a length."""
     sizes = [40_000, 33_000, 70_000, 5, 33_000, 40_000]
     parts = [member(f"{number}.x", bytes(size)) + member(f"{number}.y") for number, size in enumerate(sizes)]
@@ -302,14 +301,13 @@ def test_runs_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert (in_file(b"".join(fields) + member("d.y"), 0, field=b"y") or [])[2] == [b"a", bytes(4096)], "c is too long"
     assert in_file(b"".join(fields), 0, field=b"x") is None
-    monkeypatch.setattr("tarkit.samples.reader.find_run", lambda *arguments: None)  # that in Python
     many = b"".join(member(f"{number:03}.x", bytes(40_000)) for number in range(100)) + MARKER
-    assert len(list(SampleReader(on_disk(many), Policy()).runs())) < 20
+    assert len(list(SampleReader(on_disk(many), Policy()).batches())) < 20
     small_first = b"".join(member(f"{n:03}.a") + member(f"{n:03}.x", bytes(40_000)) for n in range(100)) + MARKER
     for each in (many, small_first):
         reads = counted(source := on_disk(each))
         assert len(list(SampleReader(source, Policy()))) == 100
-        assert len(list(SampleReader(source, Policy()).runs(b"a" if each is small_first else None))) < 20
+        assert len(list(SampleReader(source, Policy(), field=b"a" if each is small_first else None).batches())) < 20
         assert len(reads) < 20
 
 
@@ -330,8 +328,8 @@ def test_entries_are_read_a_few_times(data: bytes, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(TarReader, "raw", counted)
     monkeypatch.setattr(reader, "scan", None)
-    pieces = SampleReader(on_disk(data), Policy(allow=["scattered-sample"])).runs()
-    count = sum(len(sample.entries) for sample in singly(pieces))
+    batches = SampleReader(on_disk(data), Policy(allow=["scattered-sample"])).batches()
+    count = sum(len(sample.entries) for sample in singly(batches))
     assert len(seen) < 3.2 * count
 
 
@@ -459,7 +457,7 @@ def test_many_samples(number: int, each_way: Callable[[Callable[[], object]], No
     for seed, data in enumerate([*archives, halves[0] + LATER[number] + halves[0] + MARKER]):
         for settings in POLICIES:
             for source in (lambda: on_disk(data), lambda: stream(data, 1 << 20)):  # noqa: B023
-                each_way(lambda: [samples(source(), Policy(**settings), False, runs=each) for each in (False, True)])  # noqa: B023
+                each_way(lambda: [samples(source(), Policy(**settings), False, batches=each) for each in (False, True)])  # noqa: B023
         each_way(lambda: list(all_of(data, seed)))  # noqa: B023
 
 
