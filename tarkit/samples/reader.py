@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from operator import itemgetter
 from typing import TypeVar
 
@@ -353,43 +353,34 @@ class BatchFinder:
         return batch
 
     def collect(self, reader: TarReader) -> tuple[SampleBatch | None, Raw | None]:
-        """Return the plain samples at the start of a reader, each of which is followed by another, and the last entry.
-
-        A sample that makes the batch longer than `LARGE` is the last.
-        """
-        keys: list[bytes] = []
-        stops: list[int] = []
-        contents: list[bytes] = []
-        rows: list[list[Raw]] = []
-        field, held = self._field, 0
+        """Return the plain samples at the start of a reader, each followed by another, and the last entry."""
+        groups: list[Group] = []
         with suppress(TarkitError):
-            for key, entries, plain in EntryGroups().read(reader.raw()):
-                if not plain or reader.nul or reader.sparse or (block.SLASH in key and not is_safe(entries[0][0])):
+            for group in islice(EntryGroups().read(reader.raw()), LONGEST):
+                if not group[2] or (block.SLASH in group[0] and not is_safe(group[1][0][0])):
                     break
-                if field is not None:
-                    content = self._content(entries, len(key) + 1, field)
-                    if content is None:
-                        break
-                    contents.append(content)
-                    held += len(content)
-                keys.append(key)
-                stop = entries[-1][4]
-                stops.append(stop)
-                rows.append(entries)
-                if len(keys) == LONGEST or stop - rows[0][0][1] > LARGE or held > _HELD:
-                    break
-        if not keys:
+                groups.append(group)
+        contents: list[bytes] = []
+        if self._field is not None:
+            contents = self._contents(groups, self._field)
+            del groups[len(contents) :]
+        if not groups or reader.nul or reader.sparse:
             return None, None
+        keys, rows, _ = zip(*groups, strict=True)
+        stops = [entries[-1][4] for entries in rows]
         return SampleBatch(self.source, rows[0][0][1], keys, stops, contents, lambda: rows), rows[-1][-1]
 
-    def _content(self, entries: list[Raw], length: int, field: bytes) -> bytes | None:
-        """Return the content of a field of a sample; None if it is missing or long."""
-        entry = next((entry for entry in entries if entry[0][length:] == field), None)
-        if entry is None or entry[3] > _SHORT:
-            return None
-        source = self.source
+    def _contents(self, groups: Sequence[Group], field: bytes) -> list[bytes]:
+        """Return the contents of the field, up to the first sample in which it is missing or long."""
+        source, contents, held = self.source, list[bytes](), 0
         read = source.recent if isinstance(source, WindowSource) else source.read
-        return read(entry[2], entry[2] + entry[3])
+        for key, entries, _ in groups:
+            entry = next((entry for entry in entries if entry[0][len(key) + 1 :] == field), None)
+            if entry is None or entry[3] > _SHORT or held > _HELD:
+                break
+            contents.append(read(entry[2], entry[2] + entry[3]))
+            held += entry[3]
+        return contents
 
 
 # ---- The samples of an archive

@@ -1,7 +1,7 @@
 /* The optional accelerator. `scan` finds the plain samples of an archive in one pass over bytes in memory, or over the
    headers in a file, and returns their names and places; `gather` reads ranges of files.
 
-   `scan` does what `TarReader.raw` with `EntryGroups.read` or `find_run` do, for regular files of USTAR, GNU and PAX
+   `scan` does what `TarReader.raw` with `EntryGroups.read` do, for regular files of USTAR, GNU and PAX
    headers. It stops before anything else (another type, a number or record of another form, a checksum that is not the
    unsigned sum, an entry without a key, a repeated name, a name that may leave its directory), and Python reads on from
    there. It never decides that something is wrong, and reads nothing outside of its window.
