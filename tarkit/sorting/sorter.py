@@ -137,7 +137,8 @@ class Sorter:
         self._take_all()
         self._flush()
         places = self._places
-        if self.one_by_one or self._strays.count or self._repeat_marks is not None or self._runs.blobs or places.remote:
+        marked = self._strays.count or self._repeat_marks is not None or self._runs.blobs
+        if self.one_by_one or not self.contents or marked or places.remote:
             yield from self._singly()
             return
         for block in self._in_order():
