@@ -357,14 +357,15 @@ class BatchFinder:
         groups: list[Group] = []
         with suppress(TarkitError):
             for group in islice(EntryGroups().read(reader.raw()), LONGEST):
-                if not group[2] or (block.SLASH in group[0] and not is_safe(group[1][0][0])):
+                odd = not group[2] or reader.nul or reader.sparse  # the last two perhaps in the next sample
+                if odd or (block.SLASH in group[0] and not is_safe(group[1][0][0])):
                     break
                 groups.append(group)
         contents: list[bytes] = []
         if self._field is not None:
             contents = self._contents(groups, self._field)
             del groups[len(contents) :]
-        if not groups or reader.nul or reader.sparse:
+        if not groups:
             return None, None
         keys, rows, _ = zip(*groups, strict=True)
         stops = [entries[-1][4] for entries in rows]
