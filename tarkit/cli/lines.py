@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tarkit.stores.store import StoreOptions
 
 OUTPUTS = ("output", "template", "directory", "fix", "rejects")  # parameters that name outputs
-FILES = ("classes", "from_plan", "manifest", "order_file")
+FILES = ("classes", "manifest", "order_file")
 """Parameters of options that name a file that is read; `manifest` is one in `check` alone."""
 COLUMNS = ("against", "join", "keys_from")
 """Those that name a file, or `FILE:COLUMN`."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.stages import neighbours, without_strays
 from tarkit.problems import ONE_ARCHIVE
-from tarkit.samples.sample import SampleBatch
+from tarkit.samples.sample import SampleBatch, singly
 from tarkit.tar.writer import EntryWriter
 from tarkit.threads import codec_threads
 
@@ -45,13 +45,13 @@ def write_archive(
         batches = check_keys(batches, flow)
         if output.has_samples_alone:
             batches = without_strays(batches, run.policy)
+        if each is not None:
+            batches = singly(batches)
         for batch in run.watch(batches, lambda: writer.position, total):
-            pieces: Iterable[SampleBatch] = (batch,) if each is None else batch
-            for piece in pieces:
-                piece.write(writer)
-                if each is not None:
-                    each(writer.position)
+            batch.write(writer)
             first, last = first or batch.first_key, batch.key
+            if each is not None:
+                each(writer.position)
         writer.wait()  # `finish` checks whether files have changed, and must not be early
         flow.finish()
         writer.finish(flow.inputs.zeros if whole else None)

@@ -197,6 +197,32 @@ def test_files_that_a_call_names(here: Path) -> None:
             call()
 
 
+def test_files_beside_the_shards(servers: tuple[str, str], here: Path) -> None:
+    """A manifest and the listing of a directory have the options of the call."""
+    with tarkit.TarWriter("a.tar") as out:
+        out.write("a", {"txt": "x"})
+    program = """
+from tarkit.pipeline.template import parse_template
+from tarkit.stores.store import parse_options
+data = tarkit.open("a.tar")
+data.split("s3://bucket/m/s-%d.tar", count=1, manifest="s3://bucket/m/list.tsv", storage_options=two)
+print(parse_template("s3://bucket/m/%d.tar").neighbours(parse_options(two)))
+try:
+    data.split("s3://bucket/n/s-%d.tar", count=1, manifest="hf://datasets/a/b/list.tsv", storage_options=two)
+except Usage as error:
+    print(error)
+print(parse_template("s3://bucket/n/%d.tar").neighbours(parse_options(two)))
+"""
+    printed = run(
+        servers, program, AWS_ENDPOINT_URL=servers[0], AWS_ACCESS_KEY_ID="one", AWS_SECRET_ACCESS_KEY="1secret"
+    )
+    assert printed.splitlines() == [
+        "['s3://bucket/m/list.tsv', 's3://bucket/m/s-0.tar']",
+        "storage_options: hf:// has no option 'access_key_id'",
+        "[]",
+    ]
+
+
 def test_the_session_of_the_environment_is_not_that_of_other_keys(servers: tuple[str, str]) -> None:
     program = """
 with tarkit.TarWriter("s3://bucket/session.tar", storage_options=one) as out:

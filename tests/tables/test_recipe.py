@@ -24,7 +24,7 @@ KNOWN = ", ".join(f"{scheme}://" for scheme in sorted([*schemes.SCHEMES, "mem"])
 
 @pytest.fixture(autouse=True)
 def _scheme(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(schemes.SCHEMES, "mem", schemes.Scheme("nothing"))
+    monkeypatch.setitem(schemes.SCHEMES, "mem", schemes.Scheme("nothing", "Nothing"))
 
 
 RECIPES = [
