@@ -6,6 +6,7 @@ pip install --no-deps --target build/dali nvidia-dali-cuda120 astunparse gast op
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -128,7 +129,7 @@ def test_odd_archives(here: Path) -> None:
         checked += 1
         lines = by_wds2idx("odd.tar").splitlines()
         assert fields_of(lines, data) == [
-            [[f"{sample.key}.{name}".encode(), sample.sizes[name], sample[name]] for name in sample]
+            [[os.fsencode(f"{sample.key}.{name}"), sample.sizes[name], sample[name]] for name in sample]
             for sample in tarkit.open("odd.tar")
         ], seed
     assert checked
@@ -142,7 +143,7 @@ def test_the_rules_of_check(run: Run, archive: Archive) -> None:
         wrong = {problem for problem, _ in found(run("check", shard, "--target", "dali", exit=None))}
         lines = by_wds2idx(shard).splitlines()
         expected: list[list[Any]] = [
-            [[f"{sample.key}.{name}".encode(), sample.sizes[name], sample[name]] for name in sample]
+            [[os.fsencode(f"{sample.key}.{name}"), sample.sizes[name], sample[name]] for name in sample]
             for sample in tarkit.open(shard)
             if case != "symbolic link"
         ]
