@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import index as as_index
 from typing import TYPE_CHECKING, NoReturn, overload
 
-from tarkit.errors import MissingKey, Unsupported, show
+from tarkit.errors import MissingKey, TarkitError, Unsupported, show
 from tarkit.indexing import lookup
 from tarkit.indexing.files import IndexFile
 from tarkit.pipeline.run import Run
@@ -15,10 +15,11 @@ from tarkit.pipeline.sample import WHOLE, DecodedSample, Sample
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.location import Location
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block, pax
+from tarkit.tar.reader import Entry, TarReader
 
 END = block.RECORD + 2 * block.BLOCK  # bytes of the longest end of an archive, as most programs write it
 RENEW = "tarkit index makes a new index"
@@ -50,7 +51,9 @@ class IndexedDataset(Sequence[Sample]):
         self._starts = array("Q")
         self._stops = array("Q")
         self._numbers: dict[bytes, int] = {}
-        self._by_index: set[int] = set()  # the shards whose headers were not read
+        self._by_index: dict[int, tuple[int, array[int]]] = {}
+        """Of the shards whose headers were not read, their first sample, and where the last entry of each begins."""
+        self._confirmed = -1  # the sample that was read last
         for location in locations:
             shard = _OpenedShard(location)
             source = shard.source()
@@ -82,7 +85,8 @@ class IndexedDataset(Sequence[Sample]):
             return False
         index, rows = known
         run.note(f"{source.name}: {len(rows)} samples by {index.name}")
-        self._by_index.add(len(self._sources))
+        starts = array("Q", [lookup.start_of_last(row) for row in rows])
+        self._by_index[len(self._sources)] = len(self), starts
         start = 0
         for key, fields in rows:
             self._add(key, start, fields[-1].stop)
@@ -144,21 +148,35 @@ class IndexedDataset(Sequence[Sample]):
         start, stop, shard = self._starts[number], self._stops[number], self._sources[self._shards[number]].source()
         shard.unchanged()
         source, data = shard.another(), None  # threads may look up too
+        by_index = self._shards[number] in self._by_index
+        before = self._entry_before(number)
+        apart = start - before > lookup.SHORT
+        begin, other = (start, _entry_at(source, before)) if apart else (before, None)
         if stop - start <= WHOLE:
             last = number + 1 == len(self) or self._shards[number + 1] != self._shards[number]
             behind = END if last else block.BLOCK  # the header behind it, or the end of the archive
-            data = bytes(source.peek(start, stop + behind - start)[: stop - start])
+            data = bytes(source.peek(begin, stop + behind - begin)[start - begin : stop - begin])
+        if begin < start:
+            other = _entry_at(source, before)
         found = next(iter(SampleReader(source, Policy(allow=["all"]), moves=False, pos=start)), None)
-        by_index = self._shards[number] in self._by_index
-        if found is None or (found.start, found.stop) != (start, stop):
+        good = found is not None and (found.start, found.stop) == (start, stop)
+        if found is None or not good or (before < start and not _ends(other, start, found.key)):
             what = "does not match the index beside it" if by_index else "has changed since its headers were read"
             raise Unsupported(f"{source.name}: the archive {what}", RENEW if by_index else None)
         if by_index and not self._lists(found.key, number):
             what = f"{source.name}: the index beside it does not match: it has another key for {show(found.key or b'')}"
             raise Unsupported(what, RENEW)
+        self._confirmed = number
         source.close()
         shard.unchanged()
         return self._view(found, data)
+
+    def _entry_before(self, number: int) -> int:
+        """Return where the entry before a sample begins, which is to be compared; where the sample begins for none."""
+        first, starts = self._by_index.get(self._shards[number], (number, None))
+        if starts is None or number == first or self._confirmed == number - 1:
+            return self._starts[number]
+        return starts[number - first - 1]
 
     def _missing(self, key: str) -> MissingKey:
         """Return the error for a key that no sample has; it may be that of an index that does not match its shard."""
@@ -217,6 +235,19 @@ class _OpenedShard:
         if self._location.kind == "stdin":
             raise TypeError("cannot pickle a dataset of stdin: name a file or a URL")
         return _OpenedShard, (self._location, self._state)
+
+
+def _entry_at(source: WindowSource, start: int) -> Entry | None:
+    """Return the entry at an offset, None if there is none."""
+    try:
+        return next(iter(TarReader(source, start)), None)
+    except TarkitError:
+        return None
+
+
+def _ends(entry: Entry | None, start: int, key: bytes | None) -> bool:
+    """Return whether an entry ends where a sample with this key begins, and is no part of it."""
+    return entry is not None and entry.stop == start and key_of(entry) != key
 
 
 def _refuse_globals(sample: TarSample) -> None:

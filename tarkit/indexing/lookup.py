@@ -2,7 +2,8 @@
 
 An index is believed if it is not older than the shard, where both have times, if the shard has the length of an archive
 that ends with the last sample of the index, and if its first entry is that of the index. The sample that is returned is
-always read from the shard itself, and has the requested key and the listed fields. A key that the index of a file lacks
+always read from the shard itself, and has the requested key and the listed fields; the entry before it is looked at,
+which may have become its first field since. A key that the index of a file lacks
 is searched in the file. An object of a store lacks a key if its index lacks it and lists all entries of the archive:
 then it is not searched. There is one request for the index and two for the object, one if the sample is in its first
 bytes.
@@ -30,6 +31,7 @@ from tarkit.tar import block
 from tarkit.tar.reader import TarReader
 
 TRUSTED = ("dali", "tsv", "webshart")  # the formats with names, the fastest one first
+SHORT = 1 << 16  # bytes of an entry that is read with the sample after it; of a larger one its headers alone
 AT_ONCE = 8 << 20  # bytes of the largest sample of an object that is read by one request, with its headers
 
 CHANGED = "the archive has changed since the index was written"
@@ -92,9 +94,26 @@ def look_up(source: WindowSource, index: IndexFile, key: bytes, parsing: threadi
         return Lookup(None, absent=True)
     before, row = neighbours
     start, stop, size = _end(before), _end(row), source.size or 0
-    if source.url is not None and row is not None and start < stop <= min(size, start + AT_ONCE):
-        source.peek(start, (size if row == last else stop + block.BLOCK) - start)  # with the header behind it
+    begin = start if before is None or start - start_of_last(before) > SHORT else start_of_last(before)
+    if begin == start:
+        _confirm(source, before, key)
+    if source.url is not None and row is not None and start < stop <= min(size, begin + AT_ONCE):
+        source.peek(begin, (size if row == last else stop + block.BLOCK) - begin)  # with the header behind it
+    if begin < start:
+        _confirm(source, before, key)
     return Lookup(row, before)
+
+
+def _confirm(source: WindowSource, before: Row | None, key: bytes) -> None:
+    """Raise Stale if the entry before the sample with a key belongs to it: the index would take the entry away."""
+    if before is None:
+        return
+    try:
+        entry = next(iter(TarReader(source, start_of_last(before))), None)
+    except TarkitError as error:
+        raise Stale(str(error)) from None
+    if entry is None or entry.stop != _end(before) or key_of(entry) == key:
+        raise Stale(CHANGED)
 
 
 def _rows_for(format: str, data: bytes, key: bytes, remote: bool) -> list[Row | None]:
@@ -206,6 +225,12 @@ def _believe(source: WindowSource, first: Row, last: Row) -> None:
         raise Stale(str(problem)) from None
     if entry is None or (entry.name, entry.data, entry.size) != first[1][0][:3]:
         raise Stale(CHANGED)
+
+
+def start_of_last(row: Row) -> int:
+    """Return where the header of the last entry begins; without its extension headers if the index does not know."""
+    field = row[1][-1]
+    return field.start if field.start >= 0 else field.offset - block.BLOCK
 
 
 def _end(row: Row | None) -> int:

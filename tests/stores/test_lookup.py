@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tarfile
 import time
+from collections import Counter
 from contextlib import suppress
 from email.utils import formatdate
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -252,6 +255,50 @@ def test_compressed_objects_among_others(server: HttpServer, run: Run, archive: 
     for number in (0, 2, 5, 8, 11):
         assert run("get", f"{number:02}.cls", *names).stdout == b"%d" % number
     assert "searched 12 inputs\n" in run("get", "12.cls", *names, exit=1).stderr
+
+
+@each_row("seed", range(24))
+def test_a_stale_index_never_takes_fields_from_a_sample(
+    seed: int, server: HttpServer, run: Run, archive: Archive, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries that were renamed, so that samples begin or end elsewhere: of files and objects, by key and by number."""
+    draw = random.Random(seed)
+    monkeypatch.setattr("tarkit.indexing.lookup.SHORT", draw.choice((1000, 1 << 16)))
+    deep = "deep/" * 30 if draw.random() < 0.3 else ""  # a name that takes an extension header
+    fields = [(number, name) for number in range(10, 50) for name in "abc"[: draw.randint(1, 3)]]
+    sizes = [draw.choice((0, 30, 3000)) for _ in fields]
+
+    def packed(keys: list[tuple[int, str]]) -> bytes:
+        names = [f"{deep * (number % 5 == 0)}{number}.{name}" for number, name in keys]
+        return tar([(name, bytes(size)) for name, size in zip(names, sizes, strict=True)], PAX)
+
+    renamed = list(fields)
+    for _ in range(draw.randint(1, 3)):  # the last entry of a sample becomes the first of the next one, or back
+        at = draw.randrange(1, len(fields) - 1)
+        renamed[at] = (renamed[at + draw.choice((-1, 1))][0], f"n{at}")
+    samples = [(number, [name for _, name in each]) for number, each in groupby(renamed, lambda entry: entry[0])]
+    often = Counter(number for number, _ in samples)
+    right = {f"{deep * (number % 5 == 0)}{number}": names for number, names in samples if often[number] == 1}
+    format = draw.choice(sorted(FORMATS))
+    url = serve(server, run, archive, packed(fields), format)
+    index = Path(f"in{FORMATS[format]}")
+    changed = packed(renamed)
+    server.serve("/a.tar", changed)
+    archive(changed)
+    os.utime(index, (future := time.time() + 60, future))
+    for name in (url, "in.tar"):
+        data = tarkit.open(name, allow=["all"], on_problem=lambda text: None)
+        try:
+            numbered = data.indexed()
+        except TarkitError:
+            numbered = None
+        for key, names in right.items():
+            found: list[list[str]] = []
+            with suppress(TarkitError):
+                found.append(list(data.get(key)))
+            with suppress(TarkitError):
+                found += [list(numbered[key])] if numbered is not None else []
+            assert all(each == names for each in found), (name, key, names, found)
 
 
 # ---- Access by number and key
