@@ -30,6 +30,7 @@ def store() -> OtherStore:
     return OtherStore(StoreOptions(retries=2, timeout=5))
 
 
+@pytest.mark.forks
 @each_row("url", ["ftp://me:s3#cret@h/a", "ftp://me:s3?cret@h/a", "sftp://me:s3/cret@h/a", "ftp://h:port/a"])
 @each_row("words", ["stats {}", "cat {}*.tar -o x.tar", "create recipe -o {}"])
 def test_logins_that_end_a_url(words: str, url: str, here: Path) -> None:
