@@ -35,6 +35,7 @@ from tarkit.pipeline.sample import DecodedSample, Sample, view_samples
 from tarkit.pipeline.steps import BufferShuffle
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
+from tarkit.samples.sample import singly
 from tarkit.samples.select import KeyList, Select, Slice
 from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
@@ -214,9 +215,9 @@ class Dataset(Chain):
 
     def __iter__(self) -> Iterator[Sample]:
         """Read the samples, in order. Entries that belong to no sample are skipped."""
-        samples, flow = self.samples(self.new_run(), moves=False)
+        batches, flow = self.batches(self.new_run(), moves=False)
         with flow:
-            yield from view_samples(samples, self._view)
+            yield from view_samples(singly(batches), self._view)
             flow.finish()
 
     @property
@@ -620,9 +621,9 @@ class Dataset(Chain):
         """
         from tarkit.samples.items import names_of
 
-        samples, flow = self.samples(self.new_run(), moves=False, contents=False)
+        batches, flow = self.batches(self.new_run(), moves=False, contents=False)
         with flow:
-            for sample in samples:
+            for sample in singly(batches):
                 yield from names_of(sample)
             flow.finish()
 

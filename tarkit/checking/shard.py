@@ -262,11 +262,12 @@ class ShardCheck:
                 places.setdefault(value[_OFFSET.size :], *_OFFSET.unpack_from(value))
             (first, start), *others = places.items()
             notes += [(offset, key, first, start) for key, offset in others]
-        for offset, key, first, start in sorted(notes)[:LISTED]:
+        notes.sort()
+        for offset, key, first, start in notes[:LISTED]:
             what = f"the key {show(key)} is also there, first at {start}, {form_words(first)}"
             self._note("form-variant", offset, key, what)
         if len(notes) > LISTED:
-            offset, key = sorted(notes)[LISTED][:2]
+            offset, key = notes[LISTED][:2]
             self._note("form-variant", offset, key, f"{len(notes) - LISTED} more such keys")
 
     def _error(self, name: str, offset: int, key: bytes | None, detail: str, repair: str | None = None) -> None:

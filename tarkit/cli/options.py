@@ -285,6 +285,26 @@ COMPRESS = option(
 )
 FSYNC = option("Output", "--fsync", is_flag=True, help="Call fsync before renaming the file into place.")
 FORCE = option("Output", "--force", is_flag=True, help="Replace existing shards.")
+
+
+def shard_size(default: str) -> Decorator:
+    """Return the option of the size of a shard; `default` says when it has which default."""
+    return option(
+        "Shards",
+        "-s",
+        "--size",
+        metavar="SIZE",
+        help=f"Size limit in bytes.  [default {default}]",
+        more="SIZE is a number such as 500M, 16MiB or 1e9.",
+    )
+
+
+COUNT = option(
+    "Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="Count: at most N samples in a shard."
+)
+SHARDS = option(
+    "Shards", "-n", "--shards", type=click.IntRange(1), metavar="N", help="Number of shards, with equally many samples."
+)
 SIZE_RULE = choice(
     "Shards",
     "--size-rule",

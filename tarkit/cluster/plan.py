@@ -114,7 +114,7 @@ def plan_ordering(data: Chain, policy: Policy) -> Ordering:
     assert isinstance(order, Order)
     _check_steps(before, order, after)
     renames = any(isinstance(step, Change) and step.fields.rekey is not None for step in (*before, *after))
-    _check_policy(policy, order, bool(after))
+    _check_policy(policy)
     several = len(origin.locations) > 1
     keys_order = _by_key(order)
     joins = "joined-sample" in policy.allowed
@@ -144,7 +144,7 @@ def _check_steps(before: Sequence[Step], order: Order, after: Sequence[Step]) ->
         raise _not_there(f"{spell('order_file')}, a list of all keys")
 
 
-def _check_policy(policy: Policy, order: Order, changes: bool) -> None:
+def _check_policy(policy: Policy) -> None:
     if policy.maxerr:
         raise _not_there(f"{spell('maxerr')}, which counts the problems of all tasks together")
     for name in ("joined-sample", "repeated-key"):

@@ -15,7 +15,7 @@ from tarkit.cluster.plan import InputFigures
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.samples.dataset import DatasetReader
-from tarkit.samples.sample import SampleBatch, TarSample
+from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sorting.order import Order
 from tarkit.streams.location import Location
 
@@ -64,11 +64,11 @@ def scan_inputs(item: ScanItem, context: TaskContext, run: Run) -> ScanResult:
     drawn: list[tuple[int, int, bytes]] = []
     for location in item.locations:
         steps = (*context.ordering.before, Gathering(order))
-        samples, flow = context.chain((location,), steps, silent).samples(silent)
+        batches, flow = context.chain((location,), steps, silent).batches(silent)
         count = size = 0
         previous: TarSample | None = None
         with flow:
-            for sample in samples:
+            for sample in singly(batches):
                 size += previous.size if previous is not None else 0  # now its end is known
                 previous = sample
                 if sample.key is None:

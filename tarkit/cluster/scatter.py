@@ -25,7 +25,7 @@ from tarkit.cluster.shared import Blob
 from tarkit.errors import TarkitError, Unsupported
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Flow, Step
-from tarkit.samples.sample import SampleBatch, TarSample
+from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sorting.order import Order
 from tarkit.sorting.sorter import Sorter
 from tarkit.spill.records import SpilledList, by_rank
@@ -217,9 +217,9 @@ class _Scattering:
         item, ordering = self.item, self.context.ordering
         sums, strays = SampleSums(), SampleSums()
         steps = (*ordering.before, self.order, *ordering.after)
-        samples, flow = self.context.chain(item.locations, steps, self.run).samples(self.run)
+        batches, flow = self.context.chain(item.locations, steps, self.run).batches(self.run)
         with flow:
-            for sample in samples:
+            for sample in singly(batches):
                 self._add(sample, sums, strays)
             flow.finish()
         sorter = self.order.sorted

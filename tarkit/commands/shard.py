@@ -60,24 +60,10 @@ COST = (
     more="Without it .DS_Store, Thumbs.db, desktop.ini, ._* and what is below __MACOSX/ are left out and counted.",
 )
 @options.shard_names(DEFAULT_NAME + ".tar")
-@option("Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="Count: at most N samples in a shard.")
-@option(
-    "Shards",
-    "-s",
-    "--size",
-    metavar="SIZE",
-    help=f"Size limit in bytes.  [default without -c, -n: {DEFAULT_SIZE}]",
-    more="SIZE is a number such as 500M, 16MiB or 1e9.",
-)
+@options.COUNT
+@options.shard_size(f"without -c, -n: {DEFAULT_SIZE}")
 @options.SIZE_RULE
-@option(
-    "Shards",
-    "-n",
-    "--shards",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Number of shards, with equally many samples.",
-)
+@options.SHARDS
 @option(
     "Shards",
     "--even",

@@ -42,24 +42,10 @@ COST = (
 @options.FORCE
 @options.post("-p", "--post")
 @options.MANIFEST
-@option("Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="Count: at most N samples in a shard.")
-@option(
-    "Shards",
-    "-s",
-    "--size",
-    metavar="SIZE",
-    help=f"Size limit in bytes.  [default without -c: {DEFAULT_SIZE}]",
-    more="SIZE is a number such as 500M, 16MiB or 1e9.",
-)
+@options.COUNT
+@options.shard_size(f"without -c: {DEFAULT_SIZE}")
 @options.SIZE_RULE
-@option(
-    "Shards",
-    "-n",
-    "--shards",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Number of shards, with equally many samples.",
-)
+@options.SHARDS
 @choice(
     "Shards",
     "--even",

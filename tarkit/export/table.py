@@ -81,9 +81,9 @@ def write_table(
 
 def _named(data: Chain, run: Run, directory: str | None = None) -> tuple[Iterator[TarSample], Flow]:
     """Return the samples that have keys, none of them twice."""
-    found, flow = data.samples(run, moves=False, contents=False, directory=directory)
-    samples = (sample for sample in found if sample.key is not None)
-    return singly(unrepeated(samples, run.policy)) if flow.keys_may_repeat else samples, flow
+    batches, flow = data.batches(run, moves=False, contents=False, directory=directory)
+    keyed = (batch for batch in batches if batch.key is not None)
+    return singly(unrepeated(keyed, run.policy) if flow.keys_may_repeat else keyed), flow
 
 
 def _counted(run: Run, found: Iterator[tuple[TarSample, Row]]) -> Iterator[Row]:

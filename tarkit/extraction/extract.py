@@ -70,7 +70,7 @@ def extract(
             below = os.path.relpath(os.path.realpath(report), os.path.realpath(directory))
             extraction.reserved = os.fsencode(below)
         twice = all(map(is_plain_file, data.locations))
-        samples, flow = data.samples(run, moves=False, directory=temporary, spool=twice and data.runs_code)
+        batches, flow = data.batches(run, moves=False, directory=temporary, spool=twice and data.runs_code)
         with flow:
             if twice:
                 extraction.policy = policy.silent()
@@ -80,7 +80,7 @@ def extract(
                     raise _in_the_way(output, extraction)
                 extraction.policy = policy
             extraction.begin()
-            for sample in run.watch(samples, lambda: extraction.written, total_size(data.locations)):
+            for sample in run.watch(singly(batches), lambda: extraction.written, total_size(data.locations)):
                 extraction.write(sample)
             flow.finish()
     run.bytes = extraction.written

@@ -17,7 +17,7 @@ from tarkit.pipeline.sample import WHOLE, Sample
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import missing_field
 from tarkit.samples.names import composed, fold, form_words, other_form
-from tarkit.samples.sample import TarSample, key_of
+from tarkit.samples.sample import TarSample, key_of, singly
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
 from tarkit.streams.source import WindowSource
@@ -50,7 +50,8 @@ class _KeySamples:
         self.key = key
         self.others: list[bytes] = []
         self._search: KeySearch | None = None
-        self._samples, self.flow = data.samples(run, moves=moves, contents=False, directory=directory)
+        batches, self.flow = data.batches(run, moves=moves, contents=False, directory=directory)
+        self._samples = singly(batches)
         inputs = self.flow.inputs
         if key is not None and data.unchanged and isinstance(inputs, DatasetReader) and inputs.interleave == 1:
             cache = os.environ.get("WDS_CACHE")

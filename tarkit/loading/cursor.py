@@ -97,10 +97,10 @@ class Cursor:
         self.position = position
         self.next = position.number
         chain = data.then(position) if data.runs_code else data.first(position)
-        found, self._flow = chain.samples(run, moves=False)
+        batches, self._flow = chain.batches(run, moves=False)
         if begun is not None and isinstance(self._flow.inputs, DatasetReader):
             self._flow.inputs.begun = begun
-        self.samples = self._read(found, data, keep)
+        self.samples = self._read(singly(batches), data, keep)
 
     def _read(
         self, found: Iterator[TarSample], data: Dataset, keep: Callable[[TarSample], TarSample] | None

@@ -65,9 +65,9 @@ def read_headers(data: Dataset, full: bool, equal: bool) -> Headers:
     sizes = []
     for shard in range(len(data.locations)):
         one = data.only([shard])
-        samples, flow = one.samples(one.new_run(), moves=False, contents=False)
+        batches, flow = one.batches(one.new_run(), moves=False, contents=False)
         with flow:
-            sizes.append(sum(sample.key is not None for sample in samples))
+            sizes.append(sum(batch.count for batch in batches))
             flow.finish()
     return None, sizes, marks
 

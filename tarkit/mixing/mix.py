@@ -23,7 +23,7 @@ from tarkit.pipeline.stages import buffer_shuffle, without_strays
 from tarkit.pipeline.steps import Flow, InputReader, Step
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.sample import SampleBatch, TarSample
+from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.fileobjects import FileObjectInput
 from tarkit.streams.files import allow_files
@@ -350,7 +350,7 @@ class Laps:
         run.policy, run.facts, run.dropped = reader.policy, {}, 0
         if self._kept is None and places != list(range(len(data.locations))):
             data = data.only(places)
-        samples, flow = data.samples(
+        batches, flow = data.batches(
             run,
             moves=reader.moves,
             contents=reader.contents,
@@ -359,6 +359,7 @@ class Laps:
             inputs=self._kept,
         )
         self._kept = flow.inputs if self._keeps else None
+        samples = singly(batches)
         if time > 1:
             reader.repeated = True
             samples = Fields(rekey=f"{{key}}~{time}")(samples, reader.policy)

@@ -21,7 +21,7 @@ from tarkit.pipeline.steps import Change, Flow, InputReader, SampleFilter, Step
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields, common_directory
-from tarkit.samples.sample import SampleBatch, TarSample, singly
+from tarkit.samples.sample import SampleBatch
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.fileobjects import FileObjectInput, for_one_run
 from tarkit.streams.location import Location, expand_inputs
@@ -258,22 +258,6 @@ class Chain:
     def _keeps_all(self, count: int) -> bool:
         """Return whether all samples come out of the first `count` steps as they are, perhaps in another order."""
         return self._origin.whole and all(step.keeps_all for step in self._steps[:count])
-
-    def samples(
-        self,
-        run: Run,
-        *,
-        moves: bool = True,
-        contents: bool = True,
-        directory: str | None = None,
-        spool: bool = False,
-        inputs: InputReader | None = None,
-    ) -> tuple[Iterator[TarSample], Flow]:
-        """Begin a run, as `batches` does, and return the samples one by one."""
-        batches, flow = self.batches(
-            run, moves=moves, contents=contents, directory=directory, spool=spool, inputs=inputs
-        )
-        return singly(batches), flow
 
     def batches(
         self,

@@ -267,8 +267,6 @@ class TarSample(SampleBatch):
 
     def write(self, writer: EntryWriter, begin: int = 0, end: int | None = None) -> None:
         """Append the sample to an archive; the rest of a sample whose end is not known is read meanwhile."""
-        if begin == end:
-            return
         if self._data is not None:
             writer.raw((self._data,), len(self._data))
             return

@@ -142,11 +142,11 @@ def order_key(
 
 def find_disorder(data: Chain, key: SortKey | OrderFile, run: Run) -> Disorder | None:
     """Return the first sample that is out of order."""
-    samples, flow = data.samples(run, moves=False, contents=False)
+    batches, flow = data.batches(run, moves=False, contents=False)
 
     def counted() -> Iterator[TarSample]:
-        for sample in samples:
-            run.samples += sample.key is not None
+        for sample in singly(batches):
+            run.samples += sample.count
             yield sample
 
     with flow:

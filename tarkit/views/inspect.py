@@ -18,7 +18,7 @@ from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.run import Run
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import TarSample, singly
 from tarkit.streams.location import Location
 from tarkit.views.census import OTHERS, Census, Share, count_input, shares_of
 
@@ -207,7 +207,7 @@ def _count_archive(
 
 def _count_samples(data: Chain, run: Run, balance: Balance | None) -> list[Census]:
     """Count the samples after the steps, each for its archive."""
-    samples, flow = data.samples(run, moves=False, contents=False)
+    batches, flow = data.batches(run, moves=False, contents=False)
     shards: list[Census] = []
     named: dict[str, Census] = {}
 
@@ -218,7 +218,7 @@ def _count_samples(data: Chain, run: Run, balance: Balance | None) -> list[Censu
     if isinstance(flow.inputs, DatasetReader):
         flow.inputs.announce = begin  # an archive without samples is counted too
     count_class = None if balance is None else balance.classes.counter(balance.field, run.policy)
-    keyed: Iterator[TarSample] = (sample for sample in samples if sample.key is not None)
+    keyed: Iterator[TarSample] = (sample for sample in singly(batches) if sample.key is not None)
     with flow:
         for sample in run.watch(keyed, lambda: sum(each.size for each in shards), total_size(data.locations)):
             if count_class is not None:
@@ -252,11 +252,11 @@ def first_samples(
         all_keys: whether keys that were not found before the limit are reported too.
         partial: whether samples before damage that ends the run are yielded.
     """
-    samples, flow = data.samples(run, moves=False, contents=False, directory=directory)
+    batches, flow = data.batches(run, moves=False, contents=False, directory=directory)
     if isinstance(flow.inputs, DatasetReader):
         flow.inputs.partial = partial
     with flow:
-        for sample in run.watch(islice(samples, limit), lambda: run.bytes, None):
+        for sample in run.watch(islice(singly(batches), limit), lambda: run.bytes, None):
             yield sample
             run.bytes += sample.content
         if run.samples == limit and not all_keys:  # reading ended early

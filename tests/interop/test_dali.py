@@ -1,7 +1,7 @@
 """NVIDIA DALI, whose reader of shards runs without a GPU: over index files of tarkit, which are those of wds2idx.
 
 It is installed by itself, without the libraries for GPUs:
-pip install --no-deps --target build/dali nvidia-dali-cuda120 astunparse gast optree nvtx makefun libcst
+pip install --no-deps --target build/dali nvidia-dali-cuda120 astunparse gast optree nvtx makefun libcst six
 """
 
 from __future__ import annotations
