@@ -187,7 +187,7 @@ def in_order(
     share: int | None = None,
     pulse: Any = None,
     patience: float = PATIENCE,
-) -> Iterator[Iterator[Item]]:
+) -> Generator[Iterator[Item]]:
     """Yield an iterator over the results of `work` for each job, in order; read each to its end before the next.
 
     Close the iterator to stop the workers early.
@@ -233,9 +233,19 @@ def in_order(
                 if pulse is not None:
                     yield iter((pulse,))
                 continue
-            yield from workers.popleft().results()
+            for done in workers.popleft().results():
+                yield _stopping(done, workers, patience)
     finally:
         stop_workers(workers, patience)
+
+
+def _stopping(results: Iterator[Item], workers: Iterable[ForkedWorker[Job]], patience: float) -> Iterator[Item]:
+    """Yield results; an error stops the workers before it is raised: the caller may keep `in_order` as it is."""
+    try:
+        yield from results
+    except Exception:
+        stop_workers(workers, patience)
+        raise
 
 
 def _shares(jobs: Iterable[Job], share: int) -> Iterator[tuple[Job, ...]]:

@@ -147,7 +147,21 @@ def test_an_error_comes_after_the_items_before_it() -> None:
     assert next(second) == 1
     with pytest.raises(TarkitError, match="this one: 1"):
         next(second)
-    found.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.forks
+def test_an_error_stops_the_other_processes() -> None:
+    """No process runs once an error is raised, though the iterator is neither closed nor freed."""
+
+    def failing(job: int) -> Iterator[int]:
+        if job:
+            signal.pause()
+        raise TarkitError("this one")
+        yield job
+
+    found = in_order([0, 1, 2, 3], failing, 2, share=1)
+    with pytest.raises(TarkitError, match="this one"):
+        list(next(found))
     assert not multiprocessing.active_children()
 
 

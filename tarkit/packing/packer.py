@@ -172,14 +172,16 @@ class Packer:
             else:
                 shares = iter(lambda: tuple(islice(tasks, share)), ())
                 patience = UPLOADS if self._remote else PATIENCE
-                results = in_order(
-                    shares, self._pack_share, processes, self._tmpdir, share=1, pulse=_PULSE, patience=patience
-                )
-                for some in results:
-                    for packed in some:
-                        if packed is not _PULSE:
-                            self._complete(packed)
-                        yield
+                with closing(
+                    in_order(
+                        shares, self._pack_share, processes, self._tmpdir, share=1, pulse=_PULSE, patience=patience
+                    )
+                ) as results:
+                    for some in results:
+                        for packed in some:
+                            if packed is not _PULSE:
+                                self._complete(packed)
+                            yield
             yield
         finally:
             if self._journal:
