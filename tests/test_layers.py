@@ -217,7 +217,6 @@ EDGE = {
     "filetype": lambda name: name == "tarkit.media.kinds",
     "braceexpand": lambda name: name == "tarkit.streams.location",
     "subprocess": lambda name: name in ("tarkit.streams.command", "tarkit.streams.process"),
-    "simpleeval": lambda name: name == "tarkit.samples.where",
     "tempfile": lambda name: name == "tarkit.streams.tempfile",
     "yaml": lambda name: name in ("tarkit.mixing.spec", "tarkit.export.writer"),
     "pyarrow": lambda name: name in ("tarkit.export.parquet", "tarkit.indexing.formats"),
@@ -250,7 +249,7 @@ def test_libraries_have_one_place(name: str) -> None:
 
 
 LAZY = """
-    zstandard lz4 isal tqdm rich PIL filetype numpy pyarrow yaml simpleeval subprocess multiprocessing sqlite3
+    zstandard lz4 isal tqdm rich PIL filetype numpy pyarrow yaml subprocess multiprocessing sqlite3
     zipfile msgpack cbor2 soundfile torch distributed dask cloudpickle
 """
 

@@ -1,6 +1,6 @@
 """--where: an expression over the values of a sample, such as `cls == 3 and json.width > 512`.
 
-It is parsed by `ast`, each node is checked against a list of allowed types, and the library simpleeval evaluates it; no
+It is parsed by `ast`, each node is checked against a list of allowed types and becomes a function of the sample; no
 part of it runs as Python. Names are those of `values`: a decoded field, a path into JSON, in which `.0` is an element
 of an array as `[0]` is, `size.jpg`. `null`, `true` and `false` are literals, as in JSON. Two functions take names:
 `has(jpg)` returns whether there is a value, `field('0 (x).mp3')` takes any field name. The check bounds the cost of an
@@ -14,7 +14,7 @@ import ast
 import operator
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tarkit.errors import Problem, Usage, show, spell, spell_open
@@ -174,32 +174,24 @@ _ALLOWED = (
     *(ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.Is, ast.IsNot),
     *(ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Tuple, ast.List, ast.Set),
 )
-_BOUND = ("has", "field", "str")  # functions that take a name, not its value
+
+Value = Callable[[View], Any]
+"""The value of a part of an expression for a sample."""
 
 
 class Where:
     """An expression; a call with a sample returns whether the sample is selected.
 
     Raises:
-        Usage: the expression is invalid, or simpleeval is not installed.
+        Usage: the expression is invalid.
     """
 
     def __init__(self, text: str) -> None:
         self.text = text = text.strip()
-        self._names: dict[str, Callable[[View], Any]] = {}
-        self.needs_entries = False
         self.source = _with_steps(text)
-        self._tree = _Names(self).visit(_parse(self.source)).body
-        self._view: View | None = None
-        try:
-            from simpleeval import EvalWithCompoundTypes
-        except ImportError:
-            raise Usage(f"{spell('where')} requires the package simpleeval", "pip install simpleeval") from None
-        functions = {name: function for name, (function, _, _) in FUNCTIONS.items() if name not in ("has", "field")}
-        self._evaluator: Any = EvalWithCompoundTypes(operators=OPERATORS, functions=functions, names=_Lookup(self))
-        self._evaluator.nodes[ast.Subscript] = self._element
-        for kind in (ast.Compare, ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript, ast.Set):
-            self._evaluator.nodes[kind] = self._guarded(self._evaluator.nodes[kind])
+        self.needs_entries = False
+        self._tree = _parse(self.source).body
+        self._value = self._compiled(self._tree)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Where) and self.text == other.text
@@ -208,7 +200,7 @@ class Where:
         return hash(self.text)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle its text: the evaluator cannot be."""
+        """Pickle its text: functions made of it cannot be."""
         return Where, (self.text,)
 
     def __call__(self, sample: TarSample, policy: Policy) -> bool:
@@ -217,87 +209,169 @@ class Where:
         Raises:
             Problem: `missing-field`, `bad-field`, `sparse-entry`, unless `policy` lets it pass.
         """
-        self._view = View(sample, complete=self.needs_entries)
+        view = View(sample, complete=self.needs_entries)
         try:
-            return bool(self._evaluator.eval(self.text, self._tree))
+            return bool(self._value(view))
         except Problem as problem:
-            problem.hint = problem.hint or self._hint(problem)
+            if problem.name == "missing-field" and not problem.hint:
+                skip = spell_open("skip", "missing-field")
+                problem.hint = f"has.NAME and ... tests for it first; {skip} leaves such samples out"
             return policy.apply(problem) == "keep"
         except RecursionError:
-            return policy.apply(self._problem("bad-field", self._tree, "values are nested too deeply")) == "keep"
-        finally:
-            self._view = None
+            return policy.apply(self._problem(view, "bad-field", self._tree, "values are nested too deeply")) == "keep"
 
-    @staticmethod
-    def _hint(problem: Problem) -> str | None:
-        if problem.name == "missing-field":
-            skip = spell_open("skip", "missing-field")
-            return f"has.NAME and ... tests for it first; {skip} leaves such samples out"
-        return None
+    def _compiled(self, node: ast.AST) -> Value:
+        """Check a node and those below it; return the function that computes its value."""
+        if not isinstance(node, _ALLOWED):
+            raise self._refused(node, f"{type(node).__name__} is not allowed")
+        match node:
+            case ast.Constant():
+                if not isinstance(value := node.value, (str, int, float, bool, type(None))):
+                    raise self._refused(node, "invalid literal")
+                return lambda view: value
+            case ast.Name() | ast.Attribute():
+                return self._dotted(node)
+            case ast.Call():
+                return self._call(node)
+            case ast.Compare():
+                return self._comparison(node)
+            case ast.BoolOp():
+                return _either(isinstance(node.op, ast.Or), list(map(self._compiled, node.values)))
+            case ast.UnaryOp():
+                return self._applied(node, self._operator(node.op), node.operand)
+            case ast.BinOp():
+                left = self._compiled(node.left)
+                return self._applied(node, self._operator(node.op), left, node.right)
+            case ast.IfExp():
+                test, body, other = map(self._compiled, (node.test, node.body, node.orelse))
+                return lambda view: body(view) if test(view) else other(view)
+            case ast.Subscript():
+                return self._applied(node, _element, node.value, node.slice)
+            case ast.Slice():
+                parts = [part and self._compiled(part) for part in (node.lower, node.upper, node.step)]
+                return lambda view: slice(*(part and part(view) for part in parts))
+            case ast.Set():
+                return self._applied(node, lambda *values: set(values), *node.elts)
+            case ast.Tuple() | ast.List():
+                items, kind = list(map(self._compiled, node.elts)), tuple if isinstance(node, ast.Tuple) else list
+                return lambda view: kind(item(view) for item in items)
+        raise AssertionError(node)
 
-    def lookup(self, name: str) -> Any:
-        """Return the value of a name of the tree for the current sample."""
-        assert self._view is not None
-        return self._names[name](self._view)
+    def _applied(self, node: ast.AST, function: Callable[..., Any], *operands: ast.AST | Value) -> Value:
+        """Return what applies a function to operands; errors of Python become problems of the sample."""
+        values = [self._compiled(operand) if isinstance(operand, ast.AST) else operand for operand in operands]
 
-    def bind(self, text: str, how: str = "value") -> ast.Name:
-        """Return a node for the name `text`: `how` is value, words (as text), present or exact (a field)."""
-        name = Name(text, exact=how == "exact")
-        self.needs_entries = self.needs_entries or name.needs_entries
-        functions = {"value": name.value, "exact": name.value, "words": name.words, "present": name.present}
-        known = f"{how} {text}"
-        self._names[known] = functions[how]
-        return ast.Name(known, ast.Load())
-
-    def _element(self, node: ast.Subscript) -> Any:
-        """Return an element or a part of a value: of JSON as in a path, of text its characters."""
-        value, step = self._evaluator._eval(node.value), self._evaluator._eval(node.slice)
-        if type(step) in (int, str) and not (type(step) is int and isinstance(value, (str, tuple))):
-            return step_into(value, step)
-        return value[step]
-
-    def _guarded(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return `handler` with the errors of Python converted to problems of the sample."""
-
-        def guarded(node: Any) -> Any:
+        def value_of(view: View) -> Any:
+            several = [value(view) for value in values]
             try:
-                value = handler(node)
+                value = function(*several)
             except (KeyError, IndexError) as error:
-                raise self._problem("missing-field", node, f"no {error}") from None
+                raise self._problem(view, "missing-field", node, f"no {error}") from None
             except (TypeError, ValueError, ArithmeticError, AttributeError, re.error) as error:
-                raise self._problem("bad-field", node, str(error)) from None
+                raise self._problem(view, "bad-field", node, str(error)) from None
             if isinstance(value, str) and not is_unicode(value):  # as in `json['a']`, which is not resolved by name
-                raise self._problem("bad-field", node, NO_TEXT)
+                raise self._problem(view, "bad-field", node, NO_TEXT)
             return value
 
-        return guarded
+        return value_of
 
-    def _problem(self, name: str, node: Any, what: str) -> Problem:
-        assert self._view is not None
-        sample = self._view.sample
+    def _operator(self, sign: ast.AST) -> Callable[..., Any]:
+        if not isinstance(sign, _ALLOWED):
+            raise self._refused(sign, f"{type(sign).__name__} is not allowed")
+        return OPERATORS[type(sign)]
+
+    def _comparison(self, node: ast.Compare) -> Value:
+        for sign, other in zip(node.ops, node.comparators, strict=True):
+            if isinstance(sign, (ast.Is, ast.IsNot)) and not isinstance(_constant(other), (bool, type(None))):
+                raise self._refused(node, "'is' takes only None, True or False, use == instead,")
+        left = self._compiled(node.left)
+        signs = list(map(self._operator, node.ops))
+        operands = [left, *map(self._compiled, node.comparators)]
+        pairs = [
+            self._applied(node, sign, left, right)
+            for sign, left, right in zip(signs, operands, operands[1:], strict=False)
+        ]
+        return pairs[0] if len(pairs) == 1 else _either(False, pairs)
+
+    def _dotted(self, node: ast.Name | ast.Attribute) -> Value:
+        text = _dots(node)
+        if text is None:
+            assert isinstance(node, ast.Attribute)
+            if not isinstance(node.value, (ast.Subscript, ast.Attribute)) or node.attr.startswith("__"):
+                raise self._refused(node, f"invalid attribute '.{node.attr}'")
+            return self._applied(node, _element, node.value, ast.Constant(node.attr))
+        if text in LITERALS:
+            return lambda view: LITERALS[text]
+        self._check_name(node, text)
+        if text.startswith("has."):
+            return self._name(text[4:]).present
+        if text in FUNCTIONS:
+            hint = "has.NAME" if text == "has" else f"{text}(...)"
+            raise self._refused(node, f"{text} is a function, use {hint}; a field of this name is field('{text}'),")
+        return self._name(text).value
+
+    def _name(self, text: str, exact: bool = False) -> Name:
+        name = Name(text, exact=exact)
+        self.needs_entries = self.needs_entries or name.needs_entries
+        return name
+
+    def _check_name(self, node: ast.AST, text: str) -> None:
+        if not text or (text != "__key__" and any(part.startswith("__") for part in text.split("."))):
+            raise self._refused(node, f"invalid field name {show(text)}")
+
+    def _call(self, node: ast.Call) -> Value:
+        name = node.func.id if isinstance(node.func, ast.Name) else None
+        if name not in FUNCTIONS:
+            names = ", ".join(sorted(FUNCTIONS))
+            raise self._refused(node, f"unknown function; the functions are {names};")
+        if name == "match" and node.args and isinstance(pattern := _constant(node.args[0]), str):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise self._refused(node, f"invalid regular expression {show(pattern)}: {error},") from None
+        function, low, high = FUNCTIONS[name]
+        if not low <= len(node.args) <= high or node.keywords:
+            raise self._refused(node, f"{name} takes {low if low == high else f'{low} to {high}'} arguments")
+        if name in ("has", "field", "str"):  # they take a name, not its value
+            [argument] = node.args
+            text = _dots(argument, indexed=name == "has")
+            if text is None and name != "str" and isinstance(_constant(argument), str):
+                text = _constant(argument)
+            if text is not None:
+                self._check_name(argument, text)
+                field = self._name(text, exact=name == "field")
+                return {"has": field.present, "field": field.value, "str": field.words}[name]
+            if name != "str":
+                raise self._refused(node, f"{name} takes a name, such as {name}('seg.png'),")
+        return self._applied(node, function, *node.args)
+
+    def _refused(self, node: ast.AST, what: str) -> Usage:
+        return Usage(f"{spell('where')}: {what} at character {_character(self.source, node)}", HINT)
+
+    def _problem(self, view: View, name: str, node: ast.AST, what: str) -> Problem:
+        sample = view.sample
         part = (ast.get_source_segment(self.source, node) or self.text).translate(_DIGITS)
-        return Problem(
-            name,
-            sample.source.name,
-            sample.start,
-            f"{spell('where')} {show(part)} for {show(sample.key or b'')}: {what}",
-        )
+        what = f"{spell('where')} {show(part)} for {show(sample.key or b'')}: {what}"
+        return Problem(name, sample.source.name, sample.start, what)
 
 
-class _Lookup(Mapping[str, Any]):
-    """Names in the form that simpleeval needs."""
+def _either(wanted: bool, values: Sequence[Value]) -> Value:
+    """Return what computes `or` (True) or `and` (False): the first value that is as wanted, else the last one."""
 
-    def __init__(self, where: Where) -> None:
-        self._where = where
+    def value_of(view: View) -> Any:
+        for value in values:
+            if bool(result := value(view)) is wanted:
+                break
+        return result
 
-    def __getitem__(self, name: str) -> Any:
-        return self._where.lookup(name)
+    return value_of
 
-    def __iter__(self) -> Any:
-        return iter(())
 
-    def __len__(self) -> int:
-        return 0
+def _element(value: Any, step: Any) -> Any:
+    """Return an element or a part of a value: of JSON as in a path, of text its characters."""
+    if type(step) in (int, str) and not (type(step) is int and isinstance(value, (str, tuple))):
+        return step_into(value, step)
+    return value[step]
 
 
 _STAND_INS = {ord(digit): chr(0x10330 + number) for number, digit in enumerate("0123456789")}
@@ -364,82 +438,6 @@ def _character(text: str, node: ast.AST) -> int:
     before = lines[: getattr(node, "lineno", 1) - 1]
     line = lines[len(before)] if len(before) < len(lines) else b""
     return len((b"".join(before) + line[: getattr(node, "col_offset", 0)]).decode()) + 1
-
-
-class _Names(ast.NodeTransformer):
-    """Check each node, and replace a name with its attributes by one name."""
-
-    def __init__(self, where: Where) -> None:
-        self.where = where
-
-    def refuse(self, node: ast.AST, what: str) -> Usage:
-        """Return an error with the position of a node."""
-        return Usage(f"{spell('where')}: {what} at character {_character(self.where.source, node)}", HINT)
-
-    def visit(self, node: ast.AST) -> Any:
-        """Return the node that replaces it."""
-        if not isinstance(node, _ALLOWED):
-            raise self.refuse(node, f"{type(node).__name__} is not allowed")
-        if isinstance(node, ast.Constant) and not isinstance(node.value, (str, int, float, bool, type(None))):
-            raise self.refuse(node, "invalid literal")
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            return self._dotted(node)
-        if isinstance(node, ast.Compare):
-            for sign, other in zip(node.ops, node.comparators, strict=True):
-                if isinstance(sign, (ast.Is, ast.IsNot)) and not isinstance(_constant(other), (bool, type(None))):
-                    raise self.refuse(node, "'is' takes only None, True or False, use == instead,")
-        return self._call(node) if isinstance(node, ast.Call) else self.generic_visit(node)
-
-    def _dotted(self, node: ast.Name | ast.Attribute) -> ast.AST:
-        text = _dots(node)
-        if text is None:
-            assert isinstance(node, ast.Attribute)
-            if not isinstance(node.value, (ast.Subscript, ast.Attribute)) or node.attr.startswith("__"):
-                raise self.refuse(node, f"invalid attribute '.{node.attr}'")
-            inside = ast.Subscript(self.visit(node.value), ast.Constant(node.attr), ast.Load())
-            return ast.copy_location(inside, node)
-        if text in LITERALS:
-            return ast.copy_location(ast.Constant(LITERALS[text]), node)
-        self._checked(node, text)
-        if text.startswith("has."):
-            return ast.copy_location(self.where.bind(text[4:], "present"), node)
-        if text in FUNCTIONS:
-            hint = "has.NAME" if text == "has" else f"{text}(...)"
-            raise self.refuse(node, f"{text} is a function, use {hint}; a field of this name is field('{text}'),")
-        return ast.copy_location(self.where.bind(text), node)
-
-    def _checked(self, node: ast.AST, text: str) -> None:
-        if not text or (text != "__key__" and any(part.startswith("__") for part in text.split("."))):
-            raise self.refuse(node, f"invalid field name {show(text)}")
-
-    def _call(self, node: ast.Call) -> ast.AST:
-        name = node.func.id if isinstance(node.func, ast.Name) else None
-        if name not in FUNCTIONS:
-            names = ", ".join(sorted(FUNCTIONS))
-            raise self.refuse(node, f"unknown function; the functions are {names};")
-        if name == "match" and node.args and isinstance(_constant(node.args[0]), str):
-            try:
-                re.compile(_constant(node.args[0]))
-            except re.error as error:
-                raise self.refuse(
-                    node, f"invalid regular expression {show(_constant(node.args[0]))}: {error},"
-                ) from None
-        _, low, high = FUNCTIONS[name]
-        if not low <= len(node.args) <= high or node.keywords:
-            raise self.refuse(node, f"{name} takes {low if low == high else f'{low} to {high}'} arguments")
-        if name in _BOUND:
-            how = {"has": "present", "field": "exact", "str": "words"}[name]
-            [given] = node.args
-            text = _dots(given, indexed=name == "has")
-            if text is None and name != "str" and isinstance(_constant(given), str):
-                text = _constant(given)
-            if text is not None:
-                self._checked(given, text)
-                return ast.copy_location(self.where.bind(text, how), node)
-            if name != "str":
-                raise self.refuse(node, f"{name} takes a name, such as {name}('seg.png'),")
-        node.args = [self.visit(each) for each in node.args]
-        return node
 
 
 def _constant(node: ast.AST) -> Any:
