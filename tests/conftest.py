@@ -70,9 +70,29 @@ def pytest_collection_finish() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+SERVERS = {"shared", "new_cluster", "chromium"}  # fixtures; those of tests/stores are servers too
+CONTRACT = {"api", "cli", "commands", "interop", "laws", "loading", "shell", "test_readme.py"}
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers of these tests."""
-    config.addinivalue_line("markers", "forks: the test copies its process, and so runs in one that has one thread")
+    for line in (
+        "forks: the test copies its process, and so runs in one that has one thread",
+        "servers: needs a server, a cluster of Dask or a browser; `scripts/test` without arguments leaves it out",
+        "contract: what users see, which holds whatever the code looks like: commands, Python, laws, other packages",
+    ):
+        config.addinivalue_line("markers", line)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need servers, and those that are the contract with users."""
+    for item in items:
+        place = item.path.relative_to(Path(__file__).parent).parts[0]
+        if place == "stores" or SERVERS & {*getattr(item, "fixturenames", ())}:
+            item.add_marker("servers")
+        if place in CONTRACT:
+            item.add_marker("contract")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -424,13 +424,13 @@ def test_charts() -> None:
 
 
 @pytest.fixture(scope="module")
-def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_browser.Browser]:
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_browser.Browser]:
     """A browser."""
     with _browser.browser(program(*_browser.NAMES), tmp_path_factory.mktemp("profile")) as opened:
         yield opened
 
 
-def test_in_a_browser(window: _browser.Browser, tmp_path: Path) -> None:
+def test_in_a_browser(chromium: _browser.Browser, tmp_path: Path) -> None:
     """The page fits narrow and wide windows, follows light and dark, finds keys, and requests nothing else."""
     path = tmp_path / "page.html"
     samples = [
@@ -441,38 +441,40 @@ def test_in_a_browser(window: _browser.Browser, tmp_path: Path) -> None:
     path.write_bytes(page_of(*samples, title="t" * 200))
     ground = {}
     for width, scheme in ((390, "light"), (1280, "dark")):
-        window.open(path, width, scheme=scheme)
-        assert window.run("document.documentElement.scrollWidth") == width
-        ground[scheme] = window.run("getComputedStyle(document.body).backgroundColor")
+        chromium.open(path, width, scheme=scheme)
+        assert chromium.run("document.documentElement.scrollWidth") == width
+        ground[scheme] = chromium.run("getComputedStyle(document.body).backgroundColor")
     assert ground == {"light": "rgb(244, 245, 247)", "dark": "rgb(18, 21, 25)"}
-    assert window.run("document.querySelectorAll('article').length") == 21
+    assert chromium.run("document.querySelectorAll('article').length") == 21
     visible = (
         "[...document.querySelectorAll('article')].filter((card) => card.offsetParent).map((card) => card.dataset.key)"
     )
 
     def search(words: str) -> list[str]:
-        window.run(f"search.value = {words!r}; search.dispatchEvent(new Event('input'))")
-        found: list[str] = window.run(visible)
+        chromium.run(f"search.value = {words!r}; search.dispatchEvent(new Event('input'))")
+        found: list[str] = chromium.run(visible)
         return found
 
     assert search("B/0") == ["b/01", "b/03", "b/05", "b/07", "b/09"]
-    assert window.run("found.textContent") == "5 of 21 samples"
+    assert chromium.run("found.textContent") == "5 of 21 samples"
     assert search("nowhere") == []
-    assert window.run("document.getElementById('none').offsetParent !== null") is True
+    assert chromium.run("document.getElementById('none').offsetParent !== null") is True
     assert len(search("")) == 21
-    assert window.run("found.textContent") == "21 samples"
+    assert chromium.run("found.textContent") == "21 samples"
     seen = []
     for _ in range(3):
-        window.run("theme.click()")
-        seen.append((window.run("theme.textContent"), window.run("getComputedStyle(document.body).backgroundColor")))
+        chromium.run("theme.click()")
+        seen.append(
+            (chromium.run("theme.textContent"), chromium.run("getComputedStyle(document.body).backgroundColor"))
+        )
     light, dark = ground["light"], ground["dark"]
     assert seen == [("Theme: light", light), ("Theme: dark", dark), ("Theme: system", dark)]
-    assert {address.partition(":")[0] for address in window.asked} <= {"file", "data", "about"}
-    assert len([address for address in window.asked if address.startswith("file")]) == 2
-    assert window.said == []
+    assert {address.partition(":")[0] for address in chromium.asked} <= {"file", "data", "about"}
+    assert len([address for address in chromium.asked if address.startswith("file")]) == 2
+    assert chromium.said == []
 
 
-def test_classes_and_pictures_in_a_browser(window: _browser.Browser, tmp_path: Path) -> None:
+def test_classes_and_pictures_in_a_browser(chromium: _browser.Browser, tmp_path: Path) -> None:
     """Classes filter, texts are searched, keys move the viewer through the results, and Esc closes it."""
     pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     path = tmp_path / "page.html"
@@ -484,30 +486,30 @@ def test_classes_and_pictures_in_a_browser(window: _browser.Browser, tmp_path: P
         for i in range(6)
     ]
     path.write_bytes(page_of(*samples, names=("cat", "dog")))
-    window.open(path, 1280)
+    chromium.open(path, 1280)
     visible = (
         "[...document.querySelectorAll('article')].filter((each) => each.offsetParent).map((each) => each.dataset.key)"
     )
-    window.run("document.querySelectorAll('article')[1].querySelector('.chip').click()")
-    assert window.run(visible) == ["k1", "k3", "k5"]
-    assert window.run("[classes.selectedOptions[0].textContent, found.textContent]") == ["dog (3)", "3 of 6 samples"]
-    window.run("search.value = 'DOG caption'; search.dispatchEvent(new Event('input'))")
-    assert window.run(visible) == ["k1", "k3", "k5"]
+    chromium.run("document.querySelectorAll('article')[1].querySelector('.chip').click()")
+    assert chromium.run(visible) == ["k1", "k3", "k5"]
+    assert chromium.run("[classes.selectedOptions[0].textContent, found.textContent]") == ["dog (3)", "3 of 6 samples"]
+    chromium.run("search.value = 'DOG caption'; search.dispatchEvent(new Event('input'))")
+    assert chromium.run(visible) == ["k1", "k3", "k5"]
     assert (
-        window.run("getComputedStyle(document.querySelector('article:not([hidden]) .open img')).imageRendering")
+        chromium.run("getComputedStyle(document.querySelector('article:not([hidden]) .open img')).imageRendering")
         == "auto"
     )
 
     def shown() -> Any:
-        return window.run("viewer.open && [large.alt, viewer.querySelector('.caption').textContent,"
+        return chromium.run("viewer.open && [large.alt, viewer.querySelector('.caption').textContent,"
                           " document.getElementById('large-count').textContent]")  # fmt: skip
 
     def press(key: str) -> None:
         text = {"text": "\r"} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
-            window("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key], **text)
+            chromium("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key], **text)
 
-    window.run("document.querySelectorAll('article')[1].querySelector('.open').focus()")
+    chromium.run("document.querySelectorAll('article')[1].querySelector('.open').focus()")
     press("Enter")
     assert shown() == ["png of k1", "Caption 1", "1 of 3"]
     press("ArrowRight")
@@ -521,32 +523,32 @@ def test_classes_and_pictures_in_a_browser(window: _browser.Browser, tmp_path: P
     press("Escape")
     assert shown() is False
     for _ in range(100):  # the dialog sends its close event after it has closed
-        focused = window.run("document.activeElement.closest('article').dataset.key")
+        focused = chromium.run("document.activeElement.closest('article').dataset.key")
         if focused == "k3":
             break
         time.sleep(0.05)
     assert focused == "k3"
     press("/")
-    assert window.run("document.activeElement.id") == "search"
-    window.run("search.value = ''; search.dispatchEvent(new Event('input'))")
-    window.run("document.querySelector('.pick').click()")
-    assert window.run(visible) == ["k0", "k2", "k4"]
-    window.run("document.querySelector('.pick').click()")
-    assert len(window.run(visible)) == 6
-    assert window.said == []
+    assert chromium.run("document.activeElement.id") == "search"
+    chromium.run("search.value = ''; search.dispatchEvent(new Event('input'))")
+    chromium.run("document.querySelector('.pick').click()")
+    assert chromium.run(visible) == ["k0", "k2", "k4"]
+    chromium.run("document.querySelector('.pick').click()")
+    assert len(chromium.run(visible)) == 6
+    assert chromium.said == []
 
 
 KEYS = {"Enter": 13, "Escape": 27, "End": 35, "ArrowLeft": 37, "ArrowRight": 39, "/": 191}
 
 
-def test_counts_above_the_samples(window: _browser.Browser, tmp_path: Path) -> None:
+def test_counts_above_the_samples(chromium: _browser.Browser, tmp_path: Path) -> None:
     """In a narrow window the histograms are closed, above the first sample; in a wide one open, beside it."""
     path = tmp_path / "page.html"
     path.write_bytes(page_of(*PAIR, SampleItems(b"d/c", "x.tar", 0, [text("cls", "12")])))
     for width, opened, above in ((390, False, True), (1280, True, False)):
-        window.open(path, width)
-        assert window.run("document.querySelector('#charts > details').open") is opened
+        chromium.open(path, width)
+        assert chromium.run("document.querySelector('#charts > details').open") is opened
         top = "document.querySelector({!r}).getBoundingClientRect().top"
-        assert window.run(top.format("#samples") + " > " + top.format("#charts")) is above
+        assert chromium.run(top.format("#samples") + " > " + top.format("#charts")) is above
         title = "document.querySelector('#charts summary').textContent"
-        assert window.run(title) == "Counts of these 3 samples"
+        assert chromium.run(title) == "Counts of these 3 samples"
