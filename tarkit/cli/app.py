@@ -20,7 +20,7 @@ import click
 
 from tarkit import __version__, errors
 from tarkit.cli.command import REMOVED, common, common_options, write_sections
-from tarkit.cli.messages import say
+from tarkit.cli.messages import bars, say
 from tarkit.errors import Interrupted, TarkitError, describe_limit, system_hint
 from tarkit.signals import catch_signals, clean_up, die, raise_delayed, release_signals
 from tarkit.threads import has_threads
@@ -232,17 +232,7 @@ def group() -> None:
 def main() -> None:
     """Run the command line of this process and exit."""
     threading.excepthook = _end_thread
-    try:
-        status = _status()
-        release_signals()
-    except Interrupted as error:  # by a signal before a command begins, or after its end
-        die(error.signum)
-    except BaseException as error:
-        release_signals()
-        if (limit := describe_limit(error)) is None:  # a bug: Python prints its traceback
-            raise
-        say(*limit)
-        status = 1
+    status = run_words()
     # A thread may block on opening a FIFO; and to free all memory takes 10 % of a start. `sys.exit` calls what is
     # registered for the end of the process.
     if has_threads() or not atexit._ncallbacks():
@@ -261,13 +251,37 @@ def _end_thread(ended: threading.ExceptHookArgs) -> None:
         say(*limit)
 
 
-def _status() -> int:
-    """Run the command line and return its exit status."""
+def run_words(words: Sequence[str] | None = None) -> int:
+    """Run a command line, by default that of this process, and return its exit status."""
+    try:
+        status = _status(words)
+        release_signals()
+    except Interrupted as error:  # by a signal before a command begins, or after its end
+        die(error.signum)
+    except BaseException as error:
+        release_signals()
+        if (limit := describe_limit(error)) is None:  # a bug: Python prints its traceback
+            raise
+        say(*limit)
+        status = 1
+    return status
+
+
+def run_in_copy(words: Sequence[str]) -> int:
+    """Run a command line in a copy of this process, and return its exit status."""
+    bars.clear()
+    status = run_words(words)
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    return status
+
+
+def _status(words: Sequence[str] | None) -> int:
     try:
         catch_signals()
         bytes(HEAP)
         reserve_standard_descriptors()
-        group(prog_name="tarkit")
+        group(words, prog_name="tarkit")
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else 1
     finally:

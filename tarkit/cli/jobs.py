@@ -236,9 +236,10 @@ def _make_executor(run: ConsoleRun, total: int, given: JobOptions) -> JobExecuto
         resources = parse_resources(given.dask_resources)
         cluster = connect_cluster(given.dask, resources, jobs=given.jobs, warn=run.warn)
         return DaskExecutor(cluster, jobs=given.jobs, **settings)
+    from tarkit.cli.app import run_in_copy
     from tarkit.jobs.local import LocalExecutor
 
-    return LocalExecutor(min(parse_processes(given.jobs), max(1, total)), **settings)
+    return LocalExecutor(min(parse_processes(given.jobs), max(1, total)), run=run_in_copy, **settings)
 
 
 def _relay(job: ValueJob, line: bytes) -> None:

@@ -28,7 +28,7 @@ EXAMPLES = (
     "tarkit each -T names --journal j --resume -- curl -fO https://host/{}",
 )
 COST = (
-    "One pass over the values. Each job is a process of its own; a command of tarkit takes 0.1 s to start. Memory "
+    "One pass over the values. Each job is a process of its own, for a command of tarkit a copy of this one. Memory "
     "grows with -j, by 100 bytes for each value, and with --resume by 150 bytes for each line of the journal. What "
     "jobs write to stdout is kept in temporary space until its turn."
 )

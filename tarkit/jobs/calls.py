@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from tarkit.errors import Interrupted, TarkitError, message_text
 from tarkit.jobs.job import Counts, JobOutcome, Relay, ValueJob, make_directories, utc_now
-from tarkit.signals import catch_signals, die
+from tarkit.jobs.strays import take_mark
+from tarkit.signals import catch_signals, clean_up, die, restart_in_copy
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,31 @@ def call_here(job: ValueJob, attempt: int, relay: Relay) -> JobOutcome:
         for line in error_text(error).encode("utf-8", "backslashreplace").splitlines():
             relay(job, line)
     return JobOutcome(status, time.monotonic() - begun, samples, size, attempt, start=start, tail=tail)
+
+
+def work_apart(work: Callable[[], int], mark: bytes) -> int:
+    """Return the status of a step in a copy of this process; a signal ends it as it ends tarkit."""
+    take_mark(mark)
+    try:
+        catch_signals()
+        restart_in_copy()
+        status = work()
+        clean_up()
+        return status
+    except Interrupted as error:
+        die(error.signum)
+
+
+def call_apart(job: ValueJob, report: int) -> int:
+    """Call the function of a job in a copy of this process; the outcome is written to descriptor `report`."""
+
+    def write_line(job: ValueJob, line: bytes) -> None:
+        os.write(2, line + b"\n")
+
+    outcome = call_here(job, 1, write_line)
+    facts = {"samples": outcome.samples, "bytes": outcome.bytes, "tail": outcome.tail}
+    os.write(report, json.dumps(facts).encode())
+    return outcome.status
 
 
 def call_input(report: int, path: list[str]) -> None:

@@ -15,10 +15,13 @@ class ProcessGuard:
     """A process that ends the steps of jobs when this process has been killed and cannot do so itself.
 
     It reads from a pipe which processes run, and sees that the pipe is closed.
+
+    Attributes:
+        fd: the end of the pipe that is written; a copy of this process closes it.
     """
 
     def __init__(self) -> None:
-        read, self._fd = os.pipe()
+        read, self.fd = os.pipe()
         self._program = Program(python_words("tarkit.jobs.guard", "guard_input"), stdin=read)
         os.close(read)
 
@@ -32,13 +35,13 @@ class ProcessGuard:
 
     def _tell(self, line: bytes) -> None:
         try:
-            os.write(self._fd, line)
+            os.write(self.fd, line)
         except BrokenPipeError:
             pass  # it has been killed itself
 
     def close(self) -> None:
         """End it."""
-        os.close(self._fd)
+        os.close(self.fd)
         self._program.wait()
 
 

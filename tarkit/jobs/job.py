@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -24,6 +24,8 @@ JobStdout = TemporaryFile | bytes
 Counts = tuple[int, int]
 """Samples and bytes that a job has written."""
 Relay = Callable[["ValueJob", bytes], None]
+RunWords = Callable[[Sequence[str]], int]
+"""Runs a command line of tarkit, without the word `tarkit`, and returns its exit status."""
 
 
 @dataclass(frozen=True)

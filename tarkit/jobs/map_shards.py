@@ -14,7 +14,7 @@ from tarkit.errors import TarkitError, Usage, show
 from tarkit.jobs.engine import Halt, JobExecutor, JobSummary, run_jobs
 from tarkit.jobs.job import Counts, ValueJob, print_line
 from tarkit.jobs.journal import JobJournal, location_states
-from tarkit.jobs.local import CallExecutor
+from tarkit.jobs.local import LocalExecutor
 from tarkit.jobs.outputs import check_outputs, parents_of
 from tarkit.jobs.values import fill_name, has_placeholder, make_values
 from tarkit.pipeline.arguments import (
@@ -178,7 +178,7 @@ def _make_executor(jobs: int, dask: Any, resources: Mapping[str, float] | None, 
     if dask is None:
         if resources is not None:
             raise Usage("dask_resources requires dask=ADDRESS")
-        return CallExecutor(parse_processes(jobs), relay=print_line, tmpdir=tmpdir)
+        return LocalExecutor(parse_processes(jobs), relay=print_line, tmpdir=tmpdir)
     from tarkit.jobs.dask import DaskExecutor, connect_cluster
 
     cluster = connect_cluster(dask, resources, jobs=jobs, warn=partial(warnings.warn, stacklevel=2))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 
 from tarkit.streams.command import PATIENCE, family, send
@@ -36,9 +36,9 @@ def marked_environment(mark: bytes) -> dict[bytes, bytes]:
     return {**os.environb, VARIABLE: mark}
 
 
-def take_environment(environment: Mapping[bytes, bytes]) -> None:
-    """Change the environment of this process, which is a copy."""
-    os.environb.update(environment)
+def take_mark(mark: bytes) -> None:
+    """Have this process, which is a copy, pass on the mark of a job."""
+    os.environb[VARIABLE] = mark
 
 
 def mark_of(pid: int) -> bytes:

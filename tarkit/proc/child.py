@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from marshal import dumps, loads
 from mmap import mmap
 from struct import Struct
 from time import monotonic
-from typing import Any, NoReturn
+from typing import Any
 
 from tarkit import errors
 from tarkit.errors import MissingLibrary, TarkitError
@@ -227,47 +227,19 @@ def main() -> None:
     serve(channel, FunctionOptions(**options), place)
 
 
-def main_of_fork(options: FunctionOptions, place: int, fds: tuple[int, int, int], close: Iterable[Any]) -> NoReturn:
-    """Run in a copy of the parent, and end the process.
-
-    Nothing of the parent is cleaned up here: its files, commands and directories stay the parent's.
-
-    Args:
-        options: the function.
-        place: as for `serve`.
-        fds: the descriptors that become stdin, stdout and stderr.
-        close: files of the parent that would keep pipes of other workers open.
-    """
+def work_in_copy(options: FunctionOptions, place: int) -> int:
+    """Run in a copy of the parent; `place` is as for `serve`."""
     import faulthandler
-    import gc
     import signal
-    import traceback
 
-    from tarkit.streams.command import disown_commands
-    from tarkit.streams.sink import unfinished
-
-    status = 1
-    try:
-        os.setpgid(0, 0)
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(signum, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        for fd, file in enumerate(fds):
-            os.dup2(file, fd)
-        for file in close:
-            file.close()
-        gc.freeze()  # a collection would copy all pages of the parent
-        disown_commands()
-        unfinished.clear()
-        sys.unraisablehook = sys.__unraisablehook__
-        channel = _take_over()
-        sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", 1, errors="backslashreplace", closefd=False)
-        sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)
-        faulthandler.enable(2)
-        serve(channel, options, place)
-        status = 0
-    except BaseException:
-        os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
-    finally:
-        os._exit(status)
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    sys.unraisablehook = sys.__unraisablehook__
+    channel = _take_over()
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", 1, errors="backslashreplace", closefd=False)
+    sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)
+    faulthandler.enable(2)
+    serve(channel, options, place)
+    return 0

@@ -9,16 +9,13 @@ import os
 import select
 import sys
 import time
-from collections.abc import Sequence
 from functools import partial
 from mmap import mmap
 from typing import Any, ClassVar
-from weakref import WeakSet
 
 from tarkit import errors
 from tarkit.proc.calls import FunctionOptions
-from tarkit.proc.child import IDLE, PLACE, PRINTED, Channel, main_of_fork
-from tarkit.streams.command import PIPE
+from tarkit.proc.child import IDLE, PLACE, PRINTED, Channel, work_in_copy
 from tarkit.streams.copy import widen
 from tarkit.streams.process import ForkedChild, Program
 from tarkit.streams.tempfile import TemporaryFile
@@ -29,37 +26,6 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 _START = (
     "import sys; sys.path.insert(0, {root!r}); from tarkit.proc import child; sys.path.remove({root!r}); child.main()"
 )
-
-
-class ForkedProcess(ForkedChild):
-    """A copy of this process that calls a function.
-
-    Attributes:
-        running: all of them; a copy closes the pipes of the others, which would stay open with it.
-    """
-
-    running: ClassVar[WeakSet[ForkedProcess]] = WeakSet()
-
-    def __init__(
-        self, options: FunctionOptions, place: int, words: Sequence[str], *, stderr: int, **ignored: Any
-    ) -> None:
-        child_in, stdin = os.pipe()
-        stdout, child_out = os.pipe()
-        self.stdin, self.stdout = open(stdin, "wb", 0), open(stdout, "rb", 0)
-        ForkedProcess.running.add(self)
-        try:
-            pid = os.fork()
-            if pid == 0:
-                files = [file for each in ForkedProcess.running for file in (each.stdin, each.stdout)]
-                main_of_fork(options, place, (child_in, child_out, stderr), files)
-        except OSError:
-            self.stdin.close()
-            self.stdout.close()
-            raise
-        finally:
-            os.close(child_in)
-            os.close(child_out)
-        super().__init__(pid)
 
 
 class FunctionProcess:
@@ -73,6 +39,9 @@ class FunctionProcess:
         loaded: whether it has said that it loaded the function; set by the one who reads that.
     """
 
+    _pipes: ClassVar[set[int]] = set()
+    """Ends of the pipes of all processes: a copy closes those of the others, which would stay open with it."""
+
     def __init__(self, options: FunctionOptions, output: TemporaryFile) -> None:
         self.options = options
         self.output = output
@@ -85,19 +54,26 @@ class FunctionProcess:
         # -P: tarkit is imported before what is in the current directory; -B: nothing is written beside the user's
         # files. Sets of strings have the same order in every process and in every run.
         python = (sys.executable, "-P", "-B", "-X", "faulthandler", "-c", _START.format(root=_ROOT))
-        self.program = Program(
-            ("env", "PYTHONHASHSEED=0", *python) if options.named else (options.label,),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=output.fd,
-            pass_fds=(shared.fd,),
-            popen=None if options.named else partial(ForkedProcess, options, shared.fd),
-        )
-        process = self.program.process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._files = (process.stdin, process.stdout)
-        stdin, stdout = process.stdin.fileno(), process.stdout.fileno()
+        copy = partial(ForkedChild, partial(work_in_copy, options, shared.fd), self._pipes)
+        incoming, stdin = os.pipe()
+        stdout, outgoing = os.pipe()
+        self._fds = [stdin, stdout]
+        self._pipes.update(self._fds)
+        try:
+            self.program = Program(
+                ("env", "PYTHONHASHSEED=0", *python) if options.named else (options.label,),
+                stdin=incoming,
+                stdout=outgoing,
+                stderr=output.fd,
+                pass_fds=(shared.fd,),
+                popen=None if options.named else copy,
+            )
+        except BaseException:
+            self._close_pipes()
+            raise
+        finally:
+            os.close(incoming)
+            os.close(outgoing)
         self._polls = select.poll(), select.poll()  # for reads, for writes; both wake up at the end of the process
         for poll, fd, event in zip(self._polls, (stdout, stdin), (select.POLLIN, select.POLLOUT), strict=True):
             widen(fd)
@@ -110,6 +86,12 @@ class FunctionProcess:
                 self.send((options.portable, shared.fd, errors.command_line))
             except EOFError:
                 pass  # its output is read later
+
+    def _close_pipes(self) -> None:
+        while self._fds:
+            fd = self._fds.pop()
+            self._pipes.discard(fd)
+            os.close(fd)
 
     def send(self, value: Any) -> None:
         """Send a value. Raises EOFError when the process has ended."""
@@ -152,8 +134,7 @@ class FunctionProcess:
 
     def close(self) -> int:
         """Let it end, with force after some time, and return its status."""
-        for file in self._files:
-            file.close()
+        self._close_pipes()
         if self.program.wait(PATIENCE) is None:  # a thread of the user's does not end
             self.options.tell(
                 f"the process that called {self.options.name} did not end, and was ended after {PATIENCE:g} s"

@@ -7,8 +7,8 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from tarkit.errors import TarkitError, show
 from tarkit.streams import command
@@ -23,8 +23,7 @@ class Program:
     Args:
         words: its name, which is also its path unless `path` is given, and its arguments.
         directory: its working directory.
-        first: called in the new process, which leads its group by then; only where this process has no threads.
-        popen: called in place of `subprocess.Popen`.
+        popen: called in place of `subprocess.Popen`: a `ForkedChild` with its first arguments.
 
     Raises:
         TarkitError: it cannot be started.
@@ -41,7 +40,6 @@ class Program:
         directory: str | bytes | None = None,
         environment: Mapping[bytes, bytes] | None = None,
         pass_fds: Sequence[int] = (),
-        first: Callable[[], object] | None = None,
         popen: Callable[..., Any] | None = None,
     ) -> None:
         import subprocess
@@ -60,7 +58,6 @@ class Program:
                 env=environment,
                 pass_fds=pass_fds,
                 process_group=0,
-                preexec_fn=first,
             )
             self.pid = self.process.pid
             self._pidfd = _pidfd(self.pid)
@@ -157,13 +154,34 @@ class Program:
 
 
 class ForkedChild:
-    """A copy of this process. It has what `Program` uses of `subprocess.Popen`."""
+    """A copy of this process that does some work and ends. It has what `Program` uses of `subprocess.Popen`.
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    The files, commands and directories of this process stay its own. A copy is made only while there are no threads.
+
+    Args:
+        work: called in the copy, which leads its process group; returns the exit status.
+        close: descriptors that the copy closes.
+        words: not used, as all that `Popen` takes besides.
+        stdin, stdout, stderr: descriptors of the copy; negative ones are /dev/null.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[], int],
+        close: Iterable[int],
+        words: Sequence[str | bytes],
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        **ignored: object,
+    ) -> None:
         self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            _work_in_copy(work, (stdin, stdout, stderr), close)
         try:
-            os.setpgid(pid, pid)  # the copy does that too, perhaps later
+            os.setpgid(self.pid, self.pid)  # the copy does that too, perhaps later
         except OSError:
             pass
 
@@ -180,6 +198,30 @@ class ForkedChild:
             pid, status = os.waitpid(self.pid, flags)
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
+
+
+def _work_in_copy(work: Callable[[], int], fds: Sequence[int], close: Iterable[int]) -> NoReturn:
+    import gc
+
+    from tarkit.streams.sink import unfinished
+
+    status = 1
+    try:
+        os.setpgid(0, 0)
+        for place, fd in enumerate(fds):
+            os.dup2(fd if fd >= 0 else os.open(os.devnull, os.O_RDWR), place)
+        for fd in close:
+            os.close(fd)
+        gc.freeze()  # a collection would copy all pages of the parent
+        unfinished.clear()
+        command.disown_commands()
+        status = work()
+    except BaseException:
+        import traceback
+
+        os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
+    finally:
+        os._exit(status)
 
 
 def _pidfd(pid: int) -> int:
