@@ -37,22 +37,22 @@ def find_starts(spill: Spill, spans: Sequence[SpanFigures], limits: Limits, ahea
     samples, weight = 0, ahead  # of the shard that is open
     for span, figures in enumerate(spans):
         sums, records = _read_weights(spill, figures)
-        at = 0
+        at = before = 0
         while at < figures.samples:
-            end = limits.end(sums, at, samples, weight)
+            end = limits.end(sums, at, before, samples, weight)
             if not samples:
                 starts.append(ShardStart(span, records[at] if records else at, firsts[span] + at))
             if end < figures.samples:
-                samples, weight, at = 0, 0, end
+                samples, weight, at, before = 0, 0, end, sums[end - 1] if end else 0
             else:  # it goes on in the next span
-                samples, weight = samples + figures.samples - at, weight + sums[-1] - sums[at]
+                samples, weight = samples + figures.samples - at, weight + sums[-1] - before
                 at = figures.samples
     return starts
 
 
 def _read_weights(spill: Spill, figures: SpanFigures) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the sums of the weights of samples, from 0 on; and the first record of each, if some have several."""
+    """Return the sums of the weights of samples; and the first record of each, if some have several."""
     if figures.weights is None:
-        return (0,), ()
+        return (), ()
     columns = memoryview(spill.get(figures.weights)).cast("Q")
-    return array("Q", accumulate(columns[: figures.samples], initial=0)), columns[figures.samples :]
+    return array("Q", accumulate(columns[: figures.samples])), columns[figures.samples :]

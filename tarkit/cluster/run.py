@@ -52,7 +52,7 @@ from tarkit.pipeline.output import Output, refuse_overwrite
 from tarkit.pipeline.run import Run
 from tarkit.problems import ONE_ARCHIVE
 from tarkit.shards.limits import Limits
-from tarkit.shards.output import SeriesOpening, ShardsOutput
+from tarkit.shards.output import ShardsOutput
 from tarkit.shards.series import SeriesSpec
 from tarkit.shards.writer import Shard
 from tarkit.stores import connect
@@ -249,7 +249,7 @@ class _OrderingRun:
         starts: Sequence[ShardStart],
         samples: int,
         group_table: Blob,
-        target: tuple[SeriesSpec, SeriesOpening] | None,
+        target: tuple[SeriesSpec, Output] | None,
     ) -> Iterator[WriteItem]:
         """Yield the tasks: each has shards that are neighbours, and as many of them as a task may have bytes."""
         most = self.division.size(self.outcome.sums.size)
@@ -287,8 +287,8 @@ class _OrderingRun:
 
     # ---- Outputs
 
-    def _series(self, count: int) -> tuple[SeriesSpec, SeriesOpening]:
-        """Return the names of the shards, and how workers open them. Raises TarkitError if there are too few names."""
+    def _series(self, count: int) -> tuple[SeriesSpec, Output]:
+        """Return the names of the shards, and how workers write them. Raises TarkitError if there are too few names."""
         assert isinstance(self.output, ShardsOutput)
         spec, output = self.output.series[0], self.output.output
         if count:
@@ -297,8 +297,7 @@ class _OrderingRun:
         if not scheme_of(template.directory):
             template.directory = f"{os.path.abspath(template.directory or '.').rstrip('/')}/"
         location = portable_location(output.location)
-        # a task that runs again replaces its own shards; those of others are refused by its claim
-        return spec._replace(template=template), SeriesOpening(output._replace(location=location), force=True)
+        return spec._replace(template=template), output._replace(location=location)
 
     def _write_shards(self, output: ShardsOutput, items: Sequence[WriteItem], count: int) -> None:
         template, start = output.series[0].template, output.starts[0]

@@ -23,13 +23,13 @@ from tarkit.cluster.records import (
 from tarkit.cluster.scatter import SampleSums
 from tarkit.cluster.shared import Blob, Spill, is_there
 from tarkit.errors import TarkitError, spell
+from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import neighbours
 from tarkit.samples.sample import TarSample, singly
 from tarkit.shards.limits import Limits
-from tarkit.shards.output import SeriesOpening
 from tarkit.shards.series import SeriesSpec
-from tarkit.shards.writer import Shard
+from tarkit.shards.writer import Shard, ShardsWriter
 from tarkit.sorting.sorter import LARGE, Sorter
 from tarkit.spill.records import by_rank
 from tarkit.stores.schemes import public_name
@@ -62,7 +62,7 @@ class WriteItem(NamedTuple):
         shards: how many samples each shard has; none for part of an archive.
         first: the index of the first shard.
         series: the names of the shards.
-        opening: how they are opened.
+        output: how they are written.
         replace: whether shards of these names may be there.
     """
 
@@ -73,7 +73,7 @@ class WriteItem(NamedTuple):
     shards: tuple[int, ...] = ()
     first: int = 0
     series: SeriesSpec | None = None
-    opening: SeriesOpening | None = None
+    output: Output | None = None
     replace: bool = False
 
     @property
@@ -290,7 +290,7 @@ def write_samples(item: WriteItem, context: TaskContext, run: Run) -> WriteResul
     blocks = _Blocks(item, context, run, written)
     sorter = Sorter(iter(blocks), blocks.rank, context.memory, tmpdir=run.tmpdir)
     samples = _noted(singly(neighbours(sorter.batches(), run.policy, run.tmpdir)), written)
-    if item.opening is None:
+    if item.output is None:
         _write_piece(item, context, samples, written)
     else:
         _write_shards(item, context, run, samples, written)
@@ -310,9 +310,11 @@ def _write_shards(
     item: WriteItem, context: TaskContext, run: Run, samples: Iterator[TarSample], written: WriteResult
 ) -> None:
     assert item.series is not None
-    assert item.opening is not None
-    _claim(item, item.opening, context.spill)
-    writer = item.opening.open(run, [item.series], [item.first], Limits(), iter(item.shards))
+    assert item.output is not None
+    _claim(item, item.output, context.spill)
+    # a task that runs again replaces its own shards; those of others are refused by its claim
+    sizes = iter(item.shards)
+    writer = ShardsWriter(run, item.output, [item.series], [item.first], Limits(), sizes=sizes, force=True)
     complete = set(accumulate(item.shards))
     try:
         for number, sample in enumerate(samples, 1):
@@ -329,7 +331,7 @@ def _write_shards(
         raise AssertionError(f"shards of {item.shards} samples were planned, {written.shards} written")
 
 
-def _claim(item: WriteItem, opening: SeriesOpening, spill: Spill) -> None:
+def _claim(item: WriteItem, output: Output, spill: Spill) -> None:
     """Note in the spill that the shards of these names are those of this run.
 
     A task that runs again replaces its own. Raises TarkitError for one that another process has made since the start.
@@ -338,7 +340,7 @@ def _claim(item: WriteItem, opening: SeriesOpening, spill: Spill) -> None:
     if spill.has(claim):
         return
     for name in () if item.replace else item.names:
-        if is_there(name, opening.output.location.options):
+        if is_there(name, output.location.options):
             what = "another process has created this shard since the run began"
             raise TarkitError(f"{public_name(name)}: {what}", f"{spell('force')} replaces it")
     spill.put(claim, b"1")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import accumulate
 from operator import sub
 from typing import Literal
@@ -18,12 +18,10 @@ from tarkit.packing.batch import Batch, Group, batched, ends_of_runs
 from tarkit.packing.order import directory_of
 from tarkit.packing.plan import Plan
 from tarkit.shards.limits import Limits
-from tarkit.tar.block import BLOCK, RECORD
 from tarkit.tar.header import encode
 
 Dirs = Literal["pack", "separate", "collapse"]
 
-_END = 2 * BLOCK
 _PLAIN_NAME, _PLAIN_SIZE = 100, 8**11 - 1  # maxima that a header of one block always holds
 
 
@@ -45,38 +43,6 @@ def _sums(numbers: list[int], stops: list[int]) -> list[int]:
     return list(map(sub, ends, [0, *ends]))
 
 
-class _Full:
-    """Where a shard ends."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.count = limits.count
-        self.content = limits.size if limits.rule == "content" else None
-        self.entries = limits.size // RECORD * RECORD - _END if limits.size and limits.rule == "tar" else None
-
-    def before(self, samples: int, entries: int) -> bool:
-        """Return whether a shard that is not empty may not have so many samples, or bytes of entries."""
-        return bool((self.entries is not None and entries > self.entries) or (self.count and samples > self.count))
-
-    def after(self, samples: int, content: int) -> bool:
-        """Return whether a shard with this content is full."""
-        return bool((self.content is not None and content >= self.content) or (self.count and samples >= self.count))
-
-    def end(self, plan: Plan, start: int, contents: list[int], entries: list[int]) -> int:
-        """Return up to which sample, from `start` on, the current shard takes them; an empty one takes at least one.
-
-        `contents` and `entries` are the bytes of all samples before each, and of all samples.
-        """
-        stop = len(contents) - 1
-        if self.count is not None:
-            stop = min(stop, start + self.count - plan.open_samples)
-        if self.content is not None:
-            stop = min(stop, bisect_left(contents, self.content - plan.open_content + contents[start], start + 1))
-        if self.entries is not None:
-            fit = bisect_right(entries, self.entries - plan.open_entries + entries[start], start) - 1
-            stop = min(stop, max(fit, start if plan.open_samples else start + 1))
-        return stop
-
-
 def pack(
     batches: Iterable[Batch], limits: Limits, separate: bool, plan: Plan, counts: Iterator[int] | None = None
 ) -> None:
@@ -84,21 +50,22 @@ def pack(
 
     `counts` are the numbers of samples of the shards, in place of a limit of samples; all are of one category then.
     """
-    full = _Full(limits)
     before: tuple[int, bytes] | None = None
     for directory, batch in _directories(batches) if separate else ((b"", batch) for batch in batches):
         if before != (batch.category, directory):
             plan.close()
         before = batch.category, directory
-        contents, entries = ([0, *accumulate(weights)] for weights in weigh(batch, plan.sized))
-        start, samples = 0, len(batch.keys)
+        contents, entries = (list(accumulate(weights, initial=0)) for weights in weigh(batch, plan.sized))
+        weights = contents if limits.rule == "content" else entries
+        ends, start, samples = weights[1:], 0, len(batch.keys)
         while start < samples:
             if counts is not None and not plan.open_samples:
-                full.count = next(counts)
-            stop = full.end(plan, start, contents, entries)
+                limits = replace(limits, count=next(counts))
+            weight = plan.open_content if limits.rule == "content" else plan.open_entries
+            stop = limits.end(ends, start, weights[start], plan.open_samples, weight)
             if start < stop:
                 plan.extend(batch.part(start, stop), contents[stop] - contents[start], entries[stop] - entries[start])
-            if stop < samples or full.after(plan.open_samples, plan.open_content):
+            if stop < samples:
                 plan.close()
             start = stop
     plan.close()
@@ -128,7 +95,6 @@ def collapse(batches: Iterable[Batch], limits: Limits, plan: Plan) -> None:
 
     A rest is held in memory: less than a shard for each level of directories.
     """
-    full = _Full(limits)
     stack: list[_Rest] = []
     current = 0
 
@@ -139,12 +105,12 @@ def collapse(batches: Iterable[Batch], limits: Limits, plan: Plan) -> None:
         rest.groups, rest.content, rest.entries = [], 0, 0
 
     def take(rest: _Rest, more: list[Group], content: int, entries: int) -> None:
-        if rest.groups and full.before(len(rest.groups) + len(more), rest.entries + entries):
+        if rest.groups and limits.exceeded(len(rest.groups) + len(more), rest.entries + entries):
             emit(rest)
         rest.groups += more
         rest.content += content
         rest.entries += entries
-        if rest.groups and full.after(len(rest.groups), rest.content):
+        if rest.groups and limits.reached(len(rest.groups), rest.content):
             emit(rest)
 
     def hand_up(path: list[bytes]) -> None:

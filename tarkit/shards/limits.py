@@ -27,25 +27,40 @@ class Limits:
     rule: SizeRule = "tar"
     shards: int | None = None
 
-    def end(self, sums: Sequence[int], first: int, samples: int, weight: int) -> int:
-        """Return the number of the first sample that a shard does not take; the shard takes one sample at least.
+    @property
+    def longest(self) -> int | None:
+        """The maximum length of the entries of a tar, in bytes, if its size is limited."""
+        return None if self.size is None or self.rule != "tar" else self.size // RECORD * RECORD - 2 * BLOCK
+
+    def end(self, ends: Sequence[int], begin: int, start: int, samples: int, weight: int) -> int:
+        """Return the number of the first sample that a shard does not take; an empty shard takes one at least.
 
         Args:
-            sums: the sum of the weights of all samples before each, and of all. The weight of a sample is its payload
+            ends: of each sample, the sum of its weight and of those before it. The weight of a sample is its payload
                 with the `rule` content, else its length in a tar.
-            first: the number of the next sample of the shard.
-            samples: how many samples the shard has.
-            weight: their weight.
+            begin: the number of the next sample of the shard.
+            start: the sum of the weights before that.
+            samples, weight: how many samples the shard has, and their weight.
         """
-        ends = [len(sums)]
+        end = len(ends)
         if self.count is not None:
-            ends.append(first + self.count - samples)
-        if self.size is not None and self.rule == "content":
-            ends.append(bisect_left(sums, self.size - weight + sums[first]))
+            end = min(end, begin + self.count - samples)
+        if (longest := self.longest) is not None:
+            end = min(end, bisect_right(ends, longest - weight + start, begin))
         elif self.size is not None:
-            longest = self.size // RECORD * RECORD - 2 * BLOCK  # of the entries of a tar that is as long as allowed
-            ends.append(bisect_right(sums, longest - weight + sums[first]) - 1)
-        return max(min(ends), first + (not samples))
+            end = min(end, bisect_left(ends, self.size - weight + start, begin) + 1 if weight < self.size else begin)
+        return end if samples else max(end, begin + 1)
+
+    def exceeded(self, samples: int, entries: int) -> bool:
+        """Return whether a shard that is not empty may not have so many samples, or bytes of entries."""
+        return (self.count is not None and samples > self.count) or (
+            self.longest is not None and entries > self.longest
+        )
+
+    def reached(self, samples: int, content: int) -> bool:
+        """Return whether a shard with so many samples and bytes of content takes no more."""
+        by_content = self.size is not None and self.rule == "content" and content >= self.size
+        return by_content or (self.count is not None and samples >= self.count)
 
 
 def no_limit() -> str:

@@ -6,11 +6,11 @@ A shard closes at its limits. Equal shards take two passes, the first of which c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from itertools import count as counting
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.pipeline.archive import check_keys
@@ -19,8 +19,8 @@ from tarkit.pipeline.stages import neighbours, without_strays
 from tarkit.pipeline.template import refuse_existing
 from tarkit.problems import usual_hint
 from tarkit.samples.sample import SampleBatch, singly
-from tarkit.streams.location import Location, anchored, parse_output
-from tarkit.threads import codec_threads
+from tarkit.shards.writer import Shard, ShardsWriter
+from tarkit.streams.location import Location, anchored
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Chain
@@ -28,69 +28,6 @@ if TYPE_CHECKING:
     from tarkit.pipeline.steps import Flow
     from tarkit.shards.limits import Even, Limits, Remainder
     from tarkit.shards.series import Assign, SeriesSpec
-    from tarkit.shards.writer import Shard, SplitWriter
-
-
-# ---- Series of shards
-
-
-class SeriesOpening(NamedTuple):
-    """How shards are opened: the output, whether existing ones are replaced, a command after each, and checksums.
-
-    `place` is where a name is, as `anchored` returns it.
-    """
-
-    output: Output
-    force: bool = False
-    post: str | None = None
-    digest: bool = False
-    place: Callable[[str], str] = str
-
-    def open(
-        self,
-        run: Run,
-        series: Sequence[SeriesSpec],
-        starts: Sequence[int],
-        limits: Limits,
-        sizes: Iterator[int] | None = None,
-        assign: Assign | None = None,
-    ) -> SplitWriter:
-        """Return the writer of all series; other arguments are as for `ShardsOutput`."""
-        from tarkit.shards.writer import SeriesWriter, ShardOpener, SplitWriter
-
-        uploads = None
-        if self.output.location.kind == "url":
-            from tarkit.streams.background_uploads import BackgroundUploads
-
-            uploads = BackgroundUploads(self.force, run.warn)
-        # several series have an open shard each, with a codec each
-        output = self.output._replace(threads=codec_threads() if len(series) == 1 else 1)
-        place = self.place
-        opener = ShardOpener(lambda name: output.open_named(parse_output(place(name)).text, not self.force))
-        return SplitWriter(
-            [
-                SeriesWriter(
-                    spec.template,
-                    opener,
-                    limits,
-                    start=start,
-                    sizes=sizes,
-                    post=self.post,
-                    digest=self.digest,
-                    place=place,
-                    announce=lambda shard, why: run.note(
-                        f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"
-                    ),
-                    uploads=uploads,
-                    # several series have a thread each; a command may make room for the next shard
-                    overlap=len(series) == 1 and self.post is None,
-                )
-                for spec, start in zip(series, starts, strict=True)
-            ],
-            assign,
-            run.policy,
-            uploads,
-        )
 
 
 @dataclass(eq=False, repr=False)
@@ -165,17 +102,28 @@ class ShardsOutput:
             if found:
                 raise Usage(f"{location.name} is an input, and has a name that the shards may get")
 
-    def open(self, run: Run, limits: Limits | None = None, sizes: Iterator[int] | None = None) -> SplitWriter:
+    def open(self, run: Run, limits: Limits | None = None, sizes: Iterator[int] | None = None) -> ShardsWriter:
         """Return the writer of all series.
 
         Args:
             limits: in place of those of the output.
             sizes: the number of samples of each shard, in place of a size or count in the limits.
         """
-        opening = SeriesOpening(self.output, self.force, self.post, self.digest, self.place)
-        return opening.open(run, self.series, self.starts, limits or self.limits, sizes, self.assign)
+        return ShardsWriter(
+            run,
+            self.output,
+            self.series,
+            self.starts,
+            limits or self.limits,
+            sizes=sizes,
+            assign=self.assign,
+            force=self.force,
+            post=self.post,
+            digest=self.digest,
+            place=self.place,
+        )
 
-    def write(self, data: Chain, run: Run) -> SplitWriter:
+    def write(self, data: Chain, run: Run) -> ShardsWriter:
         """Write all samples of a dataset; return the writer, which has the shards."""
         self.refuse_inputs(data.locations)
         batches, flow = data.batches(run, directory=self.output.directory, decode_ahead=True)
@@ -187,7 +135,7 @@ class ShardsOutput:
         flow: Flow,
         limits: Limits | None = None,
         sizes: Iterator[int] | None = None,
-    ) -> SplitWriter:
+    ) -> ShardsWriter:
         """Write samples of a run, all of which have keys; return the writer. `limits` and `sizes` are as in `open`."""
         run, total = flow.run, total_size(flow.inputs.locations)
         before = run.samples
@@ -273,7 +221,7 @@ class ShardsOutput:
 
 def write_equal(
     data: Chain, output: ShardsOutput, run: Run, shards: int, even: Even, remainder: Remainder
-) -> SplitWriter:
+) -> ShardsWriter:
     """Write a dataset to `shards` equal shards of one series; return the writer.
 
     Args:

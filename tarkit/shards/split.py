@@ -14,7 +14,7 @@ from tarkit.pipeline.template import SPLIT_NAME, ShardTemplate, parse_template
 from tarkit.shards.limits import DEFAULT_SIZE, Even, Limits, Remainder, SizeRule, no_limit, parse_size
 from tarkit.shards.output import ShardsOutput, write_equal
 from tarkit.shards.series import PART, Assign, SeriesSpec, check_series
-from tarkit.shards.writer import SplitWriter, write_manifest
+from tarkit.shards.writer import ShardsWriter, write_manifest
 from tarkit.stores.schemes import scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.codecs.registry import CODECS, ZIP
@@ -294,7 +294,7 @@ class SplitOptions:
         return archives_output(template, self.compress, self.fsync, options=self.storage)
 
 
-def write_split(data: Chain, run: Run, options: SplitOptions, digest: bool = True) -> SplitWriter:
+def write_split(data: Chain, run: Run, options: SplitOptions, digest: bool = True) -> ShardsWriter:
     """Write the samples of a dataset to shards; return the writer, whose `done` has the shards, part by part.
 
     Args:
@@ -316,7 +316,7 @@ def write_split(data: Chain, run: Run, options: SplitOptions, digest: bool = Tru
     return writer
 
 
-def _report_series(run: Run, output: ShardsOutput, writer: SplitWriter) -> None:
+def _report_series(run: Run, output: ShardsOutput, writer: ShardsWriter) -> None:
     """Report the samples and shards of each series, and samples in no category."""
     from tarkit.shards.partition import ByMap
 

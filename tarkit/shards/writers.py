@@ -18,7 +18,7 @@ from tarkit.pipeline.run import Run
 from tarkit.samples.encoder import SampleEncoder, Value
 from tarkit.samples.sample import Recent, TarSample
 from tarkit.shards.split import SplitOptions
-from tarkit.shards.writer import Shard, SplitWriter
+from tarkit.shards.writer import Shard, ShardsWriter
 from tarkit.stores.store import parse_options
 from tarkit.streams.ranges import HeldRange
 from tarkit.tar.reader import Entry
@@ -30,7 +30,7 @@ _NO_FIELDS: Mapping[str, Value] = MappingProxyType({})  # so that a dict in plac
 class _SampleWriter:
     """The base of the writers: names and values are checked, and after an error of the output nothing is written."""
 
-    def __init__(self, name: str, mtime: int, allow_pickle: bool, target: EntryWriter | SplitWriter) -> None:
+    def __init__(self, name: str, mtime: int, allow_pickle: bool, target: EntryWriter | ShardsWriter) -> None:
         """`name` is that of the output in messages; `target` is aborted when the writer is not closed."""
         self._name = name
         self._encoder = SampleEncoder(mtime, allow_pickle)
@@ -125,7 +125,7 @@ class _OpenOutput:
     """
 
     name: str
-    target: EntryWriter | SplitWriter
+    target: EntryWriter | ShardsWriter
     pid: int
     place: tuple[str, int]
     samples: int = 0
@@ -142,7 +142,7 @@ class _OpenOutput:
         try:
             self.target.abort()
         finally:
-            done = sum(shard.samples for shard in self.target.done) if isinstance(self.target, SplitWriter) else 0
+            done = sum(shard.samples for shard in self.target.done) if isinstance(self.target, ShardsWriter) else 0
             if lost := self.samples - done:
                 what = f"the writer was never closed, lost samples: {lost} of {self.samples}"
                 text = f"{self.name}: {what}; write in a `with` block, or call close()"

@@ -15,13 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from tarkit.pipeline.output import archives_output
 from tarkit.pipeline.ranges import RangeList
+from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import parse_template
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.shards.limits import Limits
-from tarkit.shards.writer import SeriesWriter, SplitWriter
+from tarkit.shards.series import SeriesSpec
+from tarkit.shards.writer import ShardsWriter
 from tarkit.streams import sink
 from tarkit.streams.copy import Copier
 from tarkit.streams.sink import FileSink
@@ -209,22 +212,25 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     assert [each.name for each in threading.enumerate() if each.name == "mover"] == []
 
 
-def series(count: int) -> tuple[SeriesWriter, Iterator[TarSample]]:
-    """Return a writer of shards of `count` samples, and the samples."""
-    writer = SeriesWriter(
-        parse_template("s-%d.tar"), lambda name: sink.open_sink("path", name), Limits(count=count), overlap=True
-    )
+def shards(count: int, *more: str) -> tuple[ShardsWriter, Iterator[TarSample]]:
+    """Return a writer of shards of `count` samples, and the samples; sample 3 goes to the last series."""
+    texts = ["s-%d.tar", *more]
+    series = [SeriesSpec("", parse_template(text)) for text in texts]
+    assign = (lambda sample: len(more) if sample.key == b"3" else 0) if more else None
+    output = archives_output(texts[0], None, False)
+    writer = ShardsWriter(Run(), output, series, [0] * len(series), Limits(count), assign=assign)
     return writer, iter(SampleReader(on_disk(Path("in.tar").read_bytes()), Policy()))
 
 
 def test_a_shard_gets_its_name_when_its_copies_are_made(held: threading.Event) -> None:
     """It does not wait until the next one is full."""
-    writer, samples = series(3)
+    writer, samples = shards(3)
     for _ in range(4):
         writer.add(next(samples))
     assert writer.done == []
     held.set()
-    assert happens(lambda: writer._copying is None or not writer._copying.writer.sink.busy)
+    copying = writer.series[0]._copying
+    assert happens(lambda: copying is None or not copying.writer.sink.busy)
     writer.add(next(samples))
     assert [shard.name for shard in writer.done] == names(1)
     writer.abort()
@@ -234,7 +240,7 @@ def test_a_shard_gets_its_name_when_its_copies_are_made(held: threading.Event) -
 @pytest.mark.parametrize("release", [True, False])
 def test_abort(release: bool, held: threading.Event) -> None:
     """Abort leaves nothing of the shard that takes samples and of the one before, whose copies are under way."""
-    writer, samples = series(1)
+    writer, samples = shards(1)
     for sample in islice(samples, 2):
         writer.add(sample)
     assert len(left()) == 2
@@ -260,11 +266,10 @@ def test_a_full_disk() -> None:
 
 def test_all_are_given_up(held: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an error while one output is given up, the others are nevertheless."""
-    one, samples = series(3)
-    other = SeriesWriter(parse_template("t-%d.tar"), lambda name: sink.open_sink("path", name), Limits())
-    for writer in [one] * 4 + [other]:
-        writer.add(next(samples))
-    assert len(left()) == 3
+    writer, samples = shards(3, "t-%d.tar")
+    for sample in islice(samples, 4):
+        writer.add(sample)
+    assert len(left()) == 2
     held.set()
     real, failing = FileSink.abort, iter([True])
 
@@ -275,5 +280,5 @@ def test_all_are_given_up(held: threading.Event, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(FileSink, "abort", abort)
     with pytest.raises(OSError, match="no good"):
-        SplitWriter([one, other]).abort()
+        writer.abort()
     assert left() == []

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tarkit.errors import CommandFailed
+from tarkit.pipeline.output import archives_output
+from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import parse_template
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.shards.limits import Limits
-from tarkit.shards.writer import SeriesWriter, Shard, run_post, write_manifest
+from tarkit.shards.series import SeriesSpec
+from tarkit.shards.writer import Shard, ShardsWriter, run_post, write_manifest
 from tarkit.streams.ranges import HeldRange
-from tarkit.streams.sink import Sink, open_sink
+from tarkit.streams.sink import open_sink
 from tests._tools import batch_of, each_row
 from tests.conftest import keys, tar
 
@@ -25,69 +30,74 @@ def samples(count: int) -> list[TarSample]:
     return list(SampleReader(HeldRange("in.tar", 0, data), Policy()))
 
 
-class Opened:
-    """A callable that opens sinks and records their names."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def __call__(self, name: str) -> Sink:
-        self.names.append(name)
-        return open_sink("path", name)
+def writer(limits: Limits, notes: list[str] | None = None, **more: Any) -> ShardsWriter:
+    """Return the writer of a series; `notes` gets what it reports."""
+    run = Run()
+    run.note = (lambda text: None) if notes is None else notes.append  # type: ignore[method-assign]
+    output, series = archives_output("x-%d.tar", None, False), SeriesSpec("", parse_template("x-%d.tar"))
+    return ShardsWriter(run, output, [series], [0], limits, **more)
 
 
 def test_shards_are_opened_when_they_get_a_sample(here: Path) -> None:
     """A shard is opened by its first sample and never empty; a finished one is announced with the reason."""
-    opened, told = Opened(), []
-    shards = SeriesWriter(
-        parse_template("x-%d.tar"),
-        opened,
-        Limits(count=2),
-        start=5,
-        announce=lambda shard, why: told.append((shard.name, shard.samples, why)),
-    )
-    assert opened.names == []
+    notes: list[str] = []
+    shards = writer(Limits(count=2), notes)
+    assert os.listdir() == []
     several = samples(4)
     assert [shards.add(sample) for sample in several[:2]] == [0, 0]
-    assert opened.names == ["x-5.tar"]
-    assert told == []
+    assert len(os.listdir()) == 1
+    assert notes == []
     assert shards.position == 2048
     assert [shards.add(sample) for sample in several[2:]] == [0, 0]
     assert shards.position == 10240 + 2048
-    shards.close()
-    shards.close()
-    assert opened.names == ["x-5.tar", "x-6.tar"]
-    assert told == [("x-5.tar", 2, "count"), ("x-6.tar", 2, "end")]
+    shards.close(4)
+    assert notes == [
+        "x-0.tar: 2 samples, 10240 bytes, closed by count",
+        "x-1.tar: 2 samples, 10240 bytes, closed by end",
+    ]
     assert [(shard.first, shard.last, shard.size) for shard in shards.done] == [
         (b"0", b"1", 10240),
         (b"2", b"3", 10240),
     ]
-    assert (keys("x-5.tar"), keys("x-6.tar")) == ("0 1", "2 3")
+    assert (keys("x-0.tar"), keys("x-1.tar")) == ("0 1", "2 3")
 
 
 def test_maximum_number_of_shards(here: Path) -> None:
     """Beyond the maximum number of shards a sample is refused, and the last shard is complete."""
-    shards = SeriesWriter(parse_template("x-%d.tar"), Opened(), Limits(count=1, shards=2))
+    shards = writer(Limits(count=1, shards=2))
     assert [shards.add(sample) for sample in samples(4)] == [0, 0, 1, 1]
-    assert shards.full
-    assert [path.name for path in here.iterdir()] == ["x-0.tar", "x-1.tar"] or len([*here.iterdir()]) == 2
+    assert sorted(os.listdir()) == ["x-0.tar", "x-1.tar"]
 
 
 def test_abort(here: Path) -> None:
     """Abort keeps complete shards and nothing else."""
-    shards = SeriesWriter(parse_template("x-%d.tar"), Opened(), Limits(count=1))
+    shards = writer(Limits(count=1))
     for sample in samples(2):
         shards.add(sample)
     shards.abort()
     shards.abort()
-    assert [path.name for path in here.iterdir()] == ["x-0.tar"]
+    assert os.listdir() == ["x-0.tar"]
 
 
-def test_given_sizes(here: Path) -> None:
-    """Each shard may have a given number of samples, instead of limits."""
-    shards = SeriesWriter(parse_template("x-%d.tar"), Opened(), Limits(), sizes=iter([1, 3, 2]))
+def test_sizes(here: Path) -> None:
+    """Each shard may have its own number of samples, instead of limits."""
+    shards = writer(Limits(), sizes=iter([1, 3, 2]))
     assert [shards.add(sample) for sample in samples(7)] == [0] * 6 + [1]
     assert [shard.samples for shard in shards.done] == [1, 3, 2]
+
+
+def test_ends() -> None:
+    """A shard ends before what exceeds its limits, and takes one sample at least."""
+    ends = [1024, 2048, 9216, 10240, 20480]
+    assert Limits(count=2).end(ends, 1, 1024, 1, 0) == 2
+    assert Limits(count=2).end(ends, 1, 1024, 2, 0) == 1
+    assert Limits(size=10240).end(ends, 0, 0, 0, 0) == 3
+    assert Limits(size=10240).end(ends, 1, 1024, 1, 9000) == 1
+    assert Limits(size=10240).end(ends, 4, 10240, 0, 0) == 5
+    assert Limits(size=2048, rule="content").end(ends, 0, 0, 0, 0) == 2
+    assert Limits(size=2048, rule="content").end(ends, 2, 2048, 1, 2048) == 2
+    assert Limits(size=2049, rule="content").end(ends, 2, 2048, 1, 2048) == 3
+    assert Limits().end(ends, 1, 1024, 1, 1) == 5
 
 
 @each_row("seed", range(60))
@@ -96,35 +106,31 @@ def test_runs(seed: int, here: Path) -> None:
     pick = random.Random(seed)
     data = tar({f"{number}.x": bytes(pick.choice([0, 10, 600, 30_000])) for number in range(pick.randint(1, 40))})
     several = list(SampleReader(HeldRange("in.tar", 0, data), Policy()))
+    rule: Any = pick.choice(["tar", "content"])
     limits = Limits(
         count=pick.choice([None, 1, 2, 7, 100]),
         size=pick.choice([None, 512, 10_240, 20_480, 40_960]),
+        rule=rule,
         shards=pick.choice([None, 1, 3]),
     )
-    told: tuple[list[object], list[object]] = [], []
-
-    def writer(found: list[object]) -> SeriesWriter:
-        template = parse_template("x-%d.tar")
-        return SeriesWriter(template, Opened(), limits, digest=True, announce=lambda *each: found.append(each))
-
-    one, other = map(writer, told)
-    left = sum(one.add(sample) for sample in several)
-    one.close()
-    number = 0
-    while number < len(several) and not other.full:
-        length = pick.randint(1, 12)
-        part = several[number : number + length]
-        number += length
-        if len(part) == 1 and pick.getrandbits(1):
-            other.add(part[0])
-        else:
-            unwritten = other.add(batch_of(part))
-            assert other.full == bool(unwritten)
-            assert other.samples == number - (number > len(several)) * (number - len(several)) - unwritten
-    other.close()
-    assert told[0] == told[1]
-    assert one.full == other.full
-    assert one.samples == other.samples == len(several) - left
+    notes: tuple[list[str], list[str]] = [], []
+    one = writer(limits, notes[0])
+    unwritten = sum(one.add(sample) for sample in several)
+    one.close(len(several) - unwritten)
+    shards = one.done
+    for shard in shards:
+        os.unlink(shard.name)
+    other = writer(limits, notes[1])
+    number = full = 0
+    while number < len(several) and not full:
+        part = several[number : number + pick.randint(1, 12)]
+        number += len(part)
+        full = other.add(part[0] if len(part) == 1 and pick.getrandbits(1) else batch_of(part))
+        assert other.samples == [number - full]
+    other.close(number - full)
+    assert notes[0] == notes[1]
+    assert shards == other.done
+    assert one.samples == other.samples == [len(several) - unwritten]
 
 
 @each_row("name", ["plain", "two words", "it's", '"', "$HOME", "a;b", "-n", "\udce9", "{}", "%s", "\n"])
