@@ -131,7 +131,7 @@ def plan_ordering(data: Chain, policy: Policy) -> Ordering:
 
 def _check_steps(before: Sequence[Step], order: Order, after: Sequence[Step]) -> None:
     for step in before:
-        if isinstance(step, SampleFilter) and (step.counts or step.select.keys is not None):
+        if isinstance(step, SampleFilter) and (step.scope == "all" or step.select.keys is not None):
             raise _not_there(f"{spell(step.name)}, which needs all samples in turn")
         if not isinstance(step, (SampleFilter, Change)):
             raise _not_there(f"the step {step.name!r} before the order")

@@ -14,7 +14,7 @@ from tarkit.cluster.call import TaskContext, describe
 from tarkit.cluster.plan import InputFigures
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Flow, Step
-from tarkit.samples.dataset import DatasetReader
+from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sorting.order import Order
 from tarkit.streams.location import Location
@@ -45,15 +45,15 @@ class Gathering(Step):
 
     order: Order
 
-    @property
-    def gathers(self) -> bool:
-        """Whether parts of a sample may be scattered."""
-        return self.order.gathers
+    def __post_init__(self) -> None:
+        self.scope = self.order.scope
+
+    def prepare(self, inputs: InputReader, before: Sequence[Step], run: Run) -> None:
+        """Have objects read in order, unless their samples are large: then by headers alone."""
+        inputs.reordered = all(step.reads == "headers" for step in before)
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
-        """Return the samples. Objects are read in order, unless their samples are large: then by headers alone."""
-        if flow.by_headers and isinstance(flow.inputs, DatasetReader):
-            flow.inputs.reordered = True
+        """Return the samples."""
         return batches
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -25,6 +25,7 @@ from tarkit.cluster.shared import Blob
 from tarkit.errors import TarkitError, Unsupported
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Flow, Step
+from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sorting.order import Order
 from tarkit.sorting.sorter import Sorter
@@ -123,19 +124,14 @@ class RankedOrder(Step):
     left_out: Callable[[TarSample], None]
     sorted: Sorter | None = None
 
-    @property
-    def gathers(self) -> bool:
-        """Whether parts of a sample may be scattered."""
-        return self.order.gathers
+    permutes = True
 
-    @property
-    def keeps_all(self) -> bool:
-        """All samples come out."""
-        return True
+    def __post_init__(self) -> None:
+        self.scope = self.order.scope
 
-    def reads_in_order(self, locations: tuple[Location, ...], run: Run) -> bool:  # type: ignore[override]
-        """Return whether files are read in order."""
-        return self.order.reads_in_order(locations, run)
+    def prepare(self, inputs: InputReader, before: Sequence[Step], run: Run) -> None:
+        """Set how the inputs are read."""
+        self.order.prepare(inputs, before, run)
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples in order."""

@@ -70,7 +70,7 @@ def extract(
             below = os.path.relpath(os.path.realpath(report), os.path.realpath(directory))
             extraction.reserved = os.fsencode(below)
         twice = all(map(is_plain_file, data.locations))
-        batches, flow = data.batches(run, moves=False, directory=temporary, spool=twice and data.runs_code)
+        batches, flow = data.batches(run, moves=False, directory=temporary, spool=twice and data.opaque)
         with flow:
             if twice:
                 extraction.policy = policy.silent()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from tarkit.dataset import Dataset
 from tarkit.indexing.indexed import IndexedDataset
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import WHOLE, Sample, view_samples
 from tarkit.pipeline.steps import Flow, Step
-from tarkit.problems import Policy
-from tarkit.samples.dataset import DatasetReader
+from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location
@@ -25,7 +25,7 @@ class Position(Step):
         only: the numbers of the samples that pass; None for all from `number` on.
     """
 
-    by_headers = True
+    reads = "headers"
 
     def __init__(self, start: int = 0, only: Collection[int] | None = None, *, skip: bool = True) -> None:
         """Choose what passes.
@@ -96,9 +96,9 @@ class Cursor:
         self.shard = shard
         self.position = position
         self.next = position.number
-        chain = data.then(position) if data.runs_code else data.first(position)
+        chain = data.then(position) if data.opaque else data.first(position)
         batches, self._flow = chain.batches(run, moves=False)
-        if begun is not None and isinstance(self._flow.inputs, DatasetReader):
+        if begun is not None:
             self._flow.inputs.begun = begun
         self.samples = self._read(singly(batches), data, keep)
 
@@ -134,35 +134,18 @@ class ListedSamples:
         self._index = index
         self._numbers = numbers
 
-    def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> ListedReader:
+    def open(self, run: Run, tmpdir: str | None, spool: bool) -> ListedReader:
         """Begin to read for a run; see `tarkit.pipeline.chain.Origin`."""
-        return ListedReader(self._index, self._numbers, run.policy, self.locations, tmpdir)
+        return ListedReader(self.locations, run.policy, tmpdir, index=self._index, numbers=self._numbers)
 
 
-class ListedReader:
-    """The reader of `ListedSamples`; see `tarkit.pipeline.steps.InputReader`."""
+@dataclass(kw_only=True)
+class ListedReader(InputReader):
+    """The reader of `ListedSamples`."""
 
-    moves = False
-    contents = True
-    dropped = 0
-    zeros: int | None = None
-    field: bytes | None = None
-
-    def __init__(
-        self,
-        index: IndexedDataset,
-        numbers: Sequence[int],
-        policy: Policy,
-        locations: Sequence[Location],
-        tmpdir: str | None,
-    ) -> None:
-        self._index = index
-        self._numbers = numbers
-        self.policy = policy
-        self.locations: Sequence[Location] = locations
-        self.tmpdir = tmpdir
+    index: IndexedDataset
+    numbers: Sequence[int]
 
     def batches(self) -> Iterator[TarSample]:
         """Look the samples up."""
-        index = self._index
-        return (index[number]._sample for number in self._numbers)
+        return (self.index[number]._sample for number in self.numbers)

@@ -56,7 +56,7 @@ def read_headers(data: Dataset, full: bool, equal: bool) -> Headers:
     """
     marks: dict[int, str] = {}
     if full:
-        if equal and (data.selected or data.runs_code):
+        if equal and (data.selected or data.opaque):
             raise Usage("equal with shuffle='full' needs all samples: it cannot be used with where or map")
         index = IndexedDataset(data.locations, data.new_run())
         for shard, source in enumerate(index.sources):

@@ -20,8 +20,8 @@ from tarkit.pipeline.arguments import check_at_least, check_choice, check_functi
 from tarkit.pipeline.chain import refuse_twice
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import buffer_shuffle, without_strays
-from tarkit.pipeline.steps import Flow, InputReader, Step
-from tarkit.problems import Policy
+from tarkit.pipeline.steps import Flow, Step
+from tarkit.samples.dataset import InputReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.stores.store import StoreOptions, parse_options
@@ -249,26 +249,20 @@ class Mixture:
         data = Dataset(self, self.sources[0].data.new_run)
         return data.buffer_shuffle(shuffle, derived(self.seed, "shuffle")) if shuffle else data
 
-    def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> MixReader:
+    def open(self, run: Run, tmpdir: str | None, spool: bool) -> MixReader:
         """Begin to read for a run."""
         self.reader = MixReader(self, run, tmpdir)
         return self.reader
 
 
-class MixReader:
-    """An iterator that draws the samples of one run."""
+class MixReader(InputReader):
+    """Draws the samples of one run."""
 
     def __init__(self, mixture: Mixture, run: Run, tmpdir: str | None) -> None:
+        super().__init__(mixture.locations, run.policy, tmpdir)
         self.mixture = mixture
-        self.locations: Sequence[Location] = mixture.locations
         self.run = run
-        self.policy: Policy = run.policy
-        self.moves = self.contents = True
-        self.tmpdir = tmpdir
-        self.dropped = 0
         self.repeated = False
-        self.zeros: int | None = None
-        self.field: bytes | None = None
         self.drawn: Mix[TarSample]
 
     def batches(self) -> Iterator[TarSample]:

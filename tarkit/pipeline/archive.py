@@ -41,7 +41,7 @@ def write_archive(
     batches, flow = data.batches(run, moves=moves, directory=output.directory, decode_ahead=True)
     first = last = None
     with flow, EntryWriter(flow.open(output, data.locations)) as writer:
-        total = total_size(locations) if data.keeps_all else None
+        total = total_size(locations) if data.permutes else None
         batches = check_keys(batches, flow)
         if output.has_samples_alone:
             batches = without_strays(batches, run.policy)

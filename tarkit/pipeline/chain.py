@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast
 
 from tarkit.errors import Unsupported, Usage
 from tarkit.pipeline.run import Run
-from tarkit.pipeline.steps import Change, Flow, InputReader, SampleFilter, Step
+from tarkit.pipeline.steps import Change, Flow, SampleFilter, Step
 from tarkit.problems import Policy
-from tarkit.samples.dataset import DatasetReader
+from tarkit.samples.dataset import DatasetReader, InputReader
 from tarkit.samples.fields import Fields, common_directory
 from tarkit.samples.sample import SampleBatch
 from tarkit.samples.select import Select, Slice
@@ -54,14 +54,12 @@ class Origin(Protocol):
     def keys_may_repeat(self) -> bool:
         """Whether two samples may have one key, so that an output has to be checked for that."""
 
-    def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> InputReader:
+    def open(self, run: Run, tmpdir: str | None, spool: bool) -> InputReader:
         """Begin to read for a run.
 
         Args:
             run: where problems and messages go.
             tmpdir: the directory of temporary files.
-            gather: whether a step joins the parts of scattered samples.
-            stream: whether files are to be read in order, as streams are.
             spool: whether the run reads all samples several times, so that streams are copied to temporary files.
         """
 
@@ -111,7 +109,7 @@ class Archives:
         """Whether there are several archives: within one a key that comes back is found by its reader."""
         return len(self.locations) > 1 and self.mode == "tar"
 
-    def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> InputReader:
+    def open(self, run: Run, tmpdir: str | None, spool: bool) -> InputReader:
         """Begin to read for a run; see `Origin`."""
         if self.mode != "tar":
             return self._open_text(run, tmpdir, spool or self.spool)
@@ -121,15 +119,13 @@ class Archives:
         reader = DatasetReader(
             self._readable(),
             run.policy,
-            gather=gather and self.shard_slice is None,
-            stream=stream and not self.spool,
+            tmpdir,
             shard_slice=self.shard_slice,
             interleave=self.interleave,
             prefetch=self.prefetch,
             spool=spool or self.spool,
-            tmpdir=tmpdir,
+            note=run.note,
         )
-        reader.note = run.note
         reader.announce = lambda name: run.note(f"reading {name}") if reader.policy is run.policy else None
         self._kept = reader if self.spool else None
         return reader
@@ -141,7 +137,7 @@ class Archives:
         for location in self.locations if twice else ():
             if location.kind != "path" or _is_stream(location):
                 raise Unsupported(f"{location.name}: text that is read twice must be in a file")
-        return TextReader(self._readable(), run.policy, self.mode, self.shard_slice, tmpdir)
+        return TextReader(self._readable(), run.policy, tmpdir, mode=self.mode, shard_slice=self.shard_slice)
 
     def only(self, places: Sequence[int]) -> Archives:
         """Return those with these numbers, in this order, to be read once."""
@@ -180,19 +176,6 @@ def _is_stream(location: Location) -> bool:
         return False  # opening it reports the error
 
 
-class RereadPoint(NamedTuple):
-    """Samples of a run that can be iterated over again, for a step that reads twice what is in front of it.
-
-    Attributes:
-        step: the index of the first step that they have not gone through.
-        origin: the inputs, for step 0, or the results of a step that runs code of the user: they are kept, since the
-            code may have effects, and give other results when it runs again.
-    """
-
-    step: int
-    origin: InputReader | KeptSamples
-
-
 class Chain:
     """Samples of one or many archives, and the steps that are applied to them."""
 
@@ -223,9 +206,9 @@ class Chain:
         return self._origin.storage
 
     @property
-    def runs_code(self) -> bool:
+    def opaque(self) -> bool:
         """Whether a step runs code of the user."""
-        return any(step.runs_code for step in self._steps)
+        return any(step.opaque for step in self._steps)
 
     @property
     def unchanged(self) -> bool:
@@ -251,13 +234,9 @@ class Chain:
         return ", ".join(found)
 
     @property
-    def keeps_all(self) -> bool:
+    def permutes(self) -> bool:
         """Whether all samples come out as they are, perhaps in another order: about as many bytes as are read."""
-        return self._keeps_all(len(self._steps))
-
-    def _keeps_all(self, count: int) -> bool:
-        """Return whether all samples come out of the first `count` steps as they are, perhaps in another order."""
-        return self._origin.whole and all(step.keeps_all for step in self._steps[:count])
+        return self._origin.whole and all(step.permutes for step in self._steps)
 
     def batches(
         self,
@@ -282,67 +261,54 @@ class Chain:
             inputs: those of an earlier run with `spool`, to read them again.
             decode_ahead: whether compressed files may be decoded in a thread.
         """
-        inputs = inputs or self._open_inputs(run, directory, spool)
+        steps = self._steps
+        inputs = inputs or self._origin.open(run, run.scratch(directory), spool)
         inputs.moves, inputs.contents = moves, contents
-        if isinstance(inputs, DatasetReader):
-            # not with code of the user, for which processes may be forked
-            inputs.decode_ahead = decode_ahead and codec_threads() > 1 and not self.runs_code
-        return self._begin(run, inputs, keep=spool)
-
-    def _begin(self, run: Run, inputs: InputReader, keep: bool) -> tuple[Iterator[SampleBatch], Flow]:
-        """Begin a run over inputs."""
+        # not with code of the user, for which processes may be forked
+        inputs.decode_ahead = decode_ahead and codec_threads() > 1 and not self.opaque
+        # parts of samples may come to the first step that orders or counts them, if it joins them
+        inputs.gather = next((step.scope for step in steps if step.scope != "sample" or step.opaque), None) == "parts"
+        inputs.stream, inputs.reordered, inputs.field = False, False, None
+        for number, step in enumerate(steps):
+            step.prepare(inputs, steps[:number], run)
         flow = Flow(run, inputs, keys_may_repeat=self._origin.keys_may_repeat)
-        if isinstance(inputs, DatasetReader):
-            flow.at_end.append(inputs.unchanged)
+        flow.at_end.append(inputs.unchanged)
         with ExitStack() as stack:
             stack.push(flow)  # what the first steps have started ends with an error of a later one
-            batches = self._apply_steps(flow, keep)
+            batches = self._apply_steps(flow, spool)
             stack.pop_all()
         return batches, flow
 
-    def _open_inputs(self, run: Run, directory: str | None, spool: bool) -> InputReader:
-        """Begin to read the origin, as the steps require it."""
-        origin, steps = self._origin, self._steps
-        return origin.open(
-            run,
-            run.scratch(directory),
-            gather=_gathers(steps),
-            stream=any(step.reads_in_order(origin.locations, run) for step in steps),
-            spool=spool,
-        )
-
     def _apply_steps(self, flow: Flow, keep: bool) -> Iterator[SampleBatch]:
-        """Return the samples after all steps. With `keep` they, too, can be read again.
+        """Return the samples after all steps. With `keep` `flow.reread` reads them again.
 
-        At the end, `flow.reread` is set to what reads the samples again.
+        Results of code of the user are kept for that: it may have effects, and give others when it runs again.
         """
-        steps, point = self._steps, RereadPoint(0, flow.inputs)
-        flow.inputs.field = steps[0].field if steps else None
-        batches = flow.inputs.batches()
-        for number, step in enumerate(steps):
-            flow.has_all = self._keeps_all(number)
-            flow.by_headers = all(earlier.by_headers for earlier in steps[:number])
+        flow.has_all = self._origin.whole
+        batches, kept, behind = flow.inputs.batches(), None, 0
+        for number, step in enumerate(self._steps, 1):
             batches = step(batches, flow)
-            if step.runs_code and keep:
+            flow.has_all = flow.has_all and step.permutes
+            if step.opaque and keep:
                 from tarkit.pipeline.ranges import KeptSamples  # not loaded for most runs
 
-                point = RereadPoint(number + 1, KeptSamples(batches, flow.inputs.tmpdir))
-                batches = point.origin.batches()
-        flow.reread = partial(self._reread, flow, point, len(steps))
+                kept, behind = KeptSamples(batches, flow.inputs.tmpdir), number
+                batches = kept.batches()
+        flow.reread = partial(self._reread, flow.inputs, kept, self._steps[behind:])
         return batches
 
-    def _reread(self, flow: Flow, point: RereadPoint, number: int, policy: Policy) -> Iterator[SampleBatch]:
-        """Yield the samples in front of step `number` again: those of `point`, through the steps between."""
-        inputs = flow.inputs
+    def _reread(
+        self, inputs: InputReader, kept: KeptSamples | None, steps: Sequence[Step], policy: Policy
+    ) -> Iterator[SampleBatch]:
+        """Yield the samples again: those that were kept, or those of the inputs, through the steps behind."""
         before = inputs.policy
-        if point.origin is inputs:
+        if kept is None:
             inputs.policy = policy
         try:
-            with Flow(Run(policy, inputs.tmpdir), inputs, keys_may_repeat=self._origin.keys_may_repeat) as inner:
-                batches = point.origin.batches()
-                for each in range(point.step, number):
-                    inner.reread = partial(self._reread, inner, point, each)
-                    batches = self._steps[each](batches, inner)
+            with Flow(Run(policy, inputs.tmpdir), inputs, keys_may_repeat=self._origin.keys_may_repeat) as flow:
+                batches: Iterator[SampleBatch] = (kept or inputs).batches()
+                for step in steps:
+                    batches = step(batches, flow)
                 yield from batches
         finally:
             inputs.policy = before
@@ -382,7 +348,7 @@ class Chain:
         for location in self.locations:
             if location.kind in ("stdin", "object") or _is_stream(location):
                 raise Unsupported(f"{location.name}: the archives are read again and again, and this one cannot be")
-        if step := next((step for step in self._steps if step.needs_all), None):
+        if step := next((step for step in self._steps if step.scope != "sample"), None):
             what = f"{step.name} needs all samples in turn, and the archives are read one by one"
             raise Unsupported(what, "write the result to archives, and open these")
         steps = (step.apart() for step in self._steps)
@@ -398,16 +364,6 @@ class Chain:
         made = type(self).__new__(type(self))
         vars(made).update(vars(self), _origin=origin, _steps=steps)
         return made
-
-
-def _gathers(steps: Sequence[Step]) -> bool:
-    """Return whether a step joins the parts of scattered samples before another step counts samples."""
-    for step in steps:
-        if step.gathers:
-            return True
-        if step.counts:
-            return False
-    return False
 
 
 def locate(inputs: Input | Iterable[Input], options: StoreOptions | None = None) -> tuple[Location, ...]:

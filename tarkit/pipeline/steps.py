@@ -10,12 +10,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from tarkit.errors import TarkitError, spell
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import buffer_shuffle
 from tarkit.problems import Policy
+from tarkit.samples.dataset import InputReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import SampleBatch, singly
 from tarkit.samples.select import KeyList, Select
@@ -26,37 +27,11 @@ if TYPE_CHECKING:
     from tarkit.streams.sink import Sink
 
 
-class InputReader(Protocol):
-    """The reader of the samples of a run: `tarkit.samples.dataset.DatasetReader`, or `tarkit.samples.text.TextReader`.
-
-    Attributes:
-        policy: what to do about problems; it may change between two passes.
-        moves: whether samples will be written somewhere.
-        contents: whether all contents will be read.
-        tmpdir: the directory of temporary files.
-        dropped: how many samples the policy left out.
-        zeros: the length of the end of the archive, where there is just one and all of it was read.
-        field: a field of which batches are to have the contents, as it is spelled; None for none.
-    """
-
-    locations: Sequence[Location]
-    policy: Policy
-    moves: bool
-    contents: bool
-    tmpdir: str | None
-    dropped: int
-    zeros: int | None
-    field: bytes | None
-
-    def batches(self) -> Iterator[SampleBatch]:
-        """Read the samples."""
-
-
 @dataclass(eq=False, repr=False)
 class Flow:
     """The state of one run over a dataset, which its steps share.
 
-    The chain sets `reread` and `has_all` before it calls a step. What a step says of samples (`is_repeated`)
+    The chain sets `has_all` before it calls a step. What a step says of samples (`is_repeated`)
     is for the steps after it and for the output.
 
     Attributes:
@@ -67,7 +42,6 @@ class Flow:
         is_repeated: says whether another sample has the key of the current one; set by a sort, which knows that for
             each. None: not known, so that a check has to remember all keys.
         has_all: whether all samples of the inputs come to the current step, as they are.
-        by_headers: whether samples of the inputs come to the current step as they are, and no contents were needed.
         reread: iterates once more over the samples behind all steps, by a policy of its own, while no sample is asked
             for otherwise.
         at_end: called after the last sample; they raise TarkitError or report.
@@ -80,7 +54,6 @@ class Flow:
     keys_may_repeat: bool
     is_repeated: Callable[[], bool] | None = None
     has_all: bool = False
-    by_headers: bool = False
     reread: Callable[[Policy], Iterator[SampleBatch]] = lambda policy: iter(())
     at_end: list[Callable[[], None]] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
@@ -105,56 +78,30 @@ class Flow:
 
 
 class Step:
-    """What is done with the samples of a run between reading and writing. The properties say what it needs for that."""
+    """What is done with the samples of a run between reading and writing.
 
-    @property
-    def name(self) -> str:
-        """The method of `Dataset` that adds it, for `repr`."""
-        return ""
+    Attributes:
+        name: the method of `Dataset` that adds it.
+        scope: what its results depend on: one `sample` at a time; `all` samples of the run, which it orders or counts;
+            or `parts`, all as well, and it joins the parts of scattered samples.
+        reads: `headers` if it passes on samples unchanged, and needs their headers and some values alone.
+        permutes: whether all samples come out as they are, perhaps in another order.
+        opaque: whether it runs code of the user, so that its results are kept where they are read twice.
+    """
 
-    @property
-    def counts(self) -> bool:
-        """Whether it counts samples, so that a scattered sample may not count as several."""
-        return False
-
-    @property
-    def needs_all(self) -> bool:
-        """Whether its results would differ if each archive went through it alone: it orders or counts samples."""
-        return self.counts or self.gathers
-
-    @property
-    def gathers(self) -> bool:
-        """Whether it joins the parts of scattered samples."""
-        return False
-
-    @property
-    def runs_code(self) -> bool:
-        """Whether it runs code of the user, so that its results are kept where they are read twice."""
-        return False
+    name: str = ""
+    scope: Literal["sample", "all", "parts"] = "sample"
+    reads: Literal["headers", "contents"] = "contents"
+    permutes: bool = False
+    opaque: bool = False
 
     @property
     def choice(self) -> str:
         """What decides which samples come out, as text; empty where all do, or those without problems."""
         return ""
 
-    @property
-    def keeps_all(self) -> bool:
-        """Whether all samples come out as they are, perhaps in another order."""
-        return False
-
-    @property
-    def by_headers(self) -> bool:
-        """Whether it passes on samples unchanged, and needs their headers and some values alone."""
-        return False
-
-    def reads_in_order(self, locations: Sequence[Location], run: Run) -> bool:
-        """Return whether files are to be read in order, as streams are."""
-        return False
-
-    @property
-    def field(self) -> bytes | None:
-        """A field of which batches are to have the contents, as it is spelled, if this is the first step."""
-        return None
+    def prepare(self, inputs: InputReader, before: Sequence[Step], run: Run) -> None:
+        """Set how the inputs are read for this step, which comes after the steps `before`."""
 
     def apart(self) -> Step:
         """Return the step for runs of a loader, each over one of the archives."""
@@ -168,21 +115,14 @@ class Step:
 class SampleFilter(Step):
     """Choose samples. A list of keys that is `shared` by several sources is not reported: `ReportKeys` does that."""
 
-    by_headers = True
+    reads = "headers"
 
     def __init__(self, select: Select, shared: bool = False) -> None:
         self.select = select
         self.shared = shared
-
-    @property
-    def name(self) -> str:
-        """The method of `Dataset` that adds it."""
-        return _used(self.select, "where", "match", "keys", "sample", "slice", "count")
-
-    @property
-    def counts(self) -> bool:
-        """Whether the choice depends on how many samples come before."""
-        return self.select.slice is not None or self.select.sample is not None or self.select.count is not None
+        self.name = _used(select, "where", "match", "keys", "sample", "slice", "count")
+        if select.slice is not None or select.sample is not None or select.count is not None:
+            self.scope = "all"
 
     @property
     def choice(self) -> str:
@@ -214,7 +154,7 @@ class SampleFilter(Step):
 class ReportKeys(Step):
     """Report after the last sample which keys of a shared list were found."""
 
-    by_headers = True
+    reads = "headers"
 
     def __init__(self, select: Select) -> None:
         self.select = select
@@ -230,16 +170,9 @@ class Change(Step):
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
-
-    @property
-    def name(self) -> str:
-        """The method of `Dataset` that adds it."""
-        return "select" if self.fields.keep else _used(self.fields, "drop", "require", "rename", "rekey")
-
-    @property
-    def needs_all(self) -> bool:
-        """Whether new keys have the number of the sample."""
-        return self.fields.numbers_keys
+        self.name = "select" if fields.keep else _used(fields, "drop", "require", "rename", "rekey")
+        if fields.numbers_keys:
+            self.scope = "all"
 
     @property
     def choice(self) -> str:
@@ -261,8 +194,8 @@ class BufferShuffle(Step):
     """Shuffle through a buffer of `size` samples."""
 
     name = "buffer_shuffle"
-    counts = True
-    keeps_all = True
+    scope = "all"
+    permutes = True
 
     def __init__(self, size: int, seed: int) -> None:
         self.size = size
@@ -281,8 +214,8 @@ def digest(data: bytes) -> str:
 
 
 def _used(options: Select | Fields, *names: str) -> str:
-    """Return the first of these options that is used; there is one."""
-    return next(name for name in names if getattr(options, name) not in (None, (), []))
+    """Return the first of these options that is used."""
+    return next((name for name in names if getattr(options, name) not in (None, (), [])), "")
 
 
 def report_keys(run: Run, select: Select) -> None:

@@ -114,8 +114,7 @@ class SampleWork(Step):
     max_errors: int | str | None = None
     rejects: Output | None = None
     name = "map"
-    counts = True
-    runs_code = True
+    opaque = True
 
     def __post_init__(self) -> None:
         check_at_least(0, processes=self.processes, retries=self.retries)
@@ -135,11 +134,8 @@ class SampleWork(Step):
         self._on_error: OnError = self.on_error or ("skip" if goes_on else "error")
         if self.rejects is not None and self.rejects.location.kind == "stdout":
             raise Usage(f"{spell('rejects')} needs a file: stdout is the output")
-
-    @property
-    def needs_all(self) -> bool:
-        """Whether it has files for the whole run."""
-        return self.rejects is not None
+        if self.rejects is not None:
+            self.scope = "all"
 
     @property
     def choice(self) -> str:

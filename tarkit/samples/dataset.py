@@ -283,59 +283,74 @@ def _codec(head: bytes, location: Location) -> str | None:
 
 
 @dataclass(eq=False, repr=False)
-class DatasetReader:
-    """Iterate over the samples of all inputs, one input after another or several in turn.
+class InputReader:
+    """The reader of the samples of a run. How it reads may be set until the reading begins.
 
-    Args:
+    Attributes:
         locations: the inputs.
-        policy: what to do about problems.
+        policy: what to do about problems; it may change between two passes.
+        tmpdir: the directory of temporary files.
         moves: samples will be written elsewhere, so that hard links and global PAX headers are checked.
-        gather: the parts of scattered samples are put together later, so that a key may occur again.
-        stream: read files as streams.
         contents: all contents will be read, so that objects of stores are read as streams, and not by ranges.
+        gather: the parts of scattered samples are put together later, so that a key may occur again.
+        stream: read files as streams; not with `spool`, which would copy them.
         reordered: contents will be read in another order, once the headers are known: objects with large samples are
             read by ranges all the same.
-        shard_slice: (start, stop, step) of the samples of each input.
-        interleave: the number of inputs that are read in turn.
-        prefetch: the number of inputs that are opened in advance; streams are read in threads.
         decode_ahead: decode compressed files in a thread, if one input is read at a time.
-        spool: copy streams to temporary files, so that all inputs can be iterated over again.
-        tmpdir: the directory of temporary files.
         partial: yield the samples before damage that ends the run.
         field: a field of which batches have the contents, as it is spelled.
         announce: called with the name of each input.
         begun: called with each input before its first sample.
-        note: called with a message about the way that is taken.
-        search: called in place of opening the inputs one by one; it yields open ones to be read, and samples that it
-            found, each of which is the only one of its input.
-
-    After the iteration `zeros` is the length of the end of the archive, if there is one input and all its samples were
-    yielded, `opened` the number of inputs, and `dropped` the number of samples that the policy left out, in the last
-    pass.
+        zeros: after the last sample the length of the end of the archive, if there is one input, read whole.
+        dropped: how many samples the policy left out, in the last pass.
     """
 
     locations: Sequence[Location]
     policy: Policy
+    tmpdir: str | None = None
     moves: bool = True
+    contents: bool = True
     gather: bool = False
     stream: bool = False
-    contents: bool = True
     reordered: bool = False
-    shard_slice: tuple[int, int | None, int] | None = None
-    interleave: int = 1
-    prefetch: int = 0
     decode_ahead: bool = False
-    spool: bool = False
-    tmpdir: str | None = None
     partial: bool = False
     field: bytes | None = None
     announce: Callable[[str], None] = lambda name: None
     begun: Callable[[Source], None] = lambda source: None
+    zeros: int | None = None
+    dropped: int = 0
+
+    def batches(self) -> Iterator[SampleBatch]:
+        """Read the samples."""
+        raise NotImplementedError
+
+    def unchanged(self) -> None:
+        """Raise TarkitError if an input that was read has changed meanwhile; called once all copies are made."""
+
+
+@dataclass(eq=False, repr=False)
+class DatasetReader(InputReader):
+    """Iterate over the samples of all inputs, one input after another or several in turn.
+
+    Attributes:
+        shard_slice: (start, stop, step) of the samples of each input.
+        interleave: the number of inputs that are read in turn.
+        prefetch: the number of inputs that are opened in advance; streams are read in threads.
+        spool: copy streams to temporary files, so that all inputs can be iterated over again.
+        note: called with a message about the way that is taken.
+        search: called in place of opening the inputs one by one; it yields open ones to be read, and samples that it
+            found, each of which is the only one of its input.
+        opened: after the iteration the number of inputs.
+    """
+
+    shard_slice: tuple[int, int | None, int] | None = None
+    interleave: int = 1
+    prefetch: int = 0
+    spool: bool = False
     note: Callable[[str], None] = lambda text: None
     search: Callable[[Sequence[Location]], Iterator[Source | TarSample]] | None = None
-    zeros: int | None = None
     opened: int = 0
-    dropped: int = 0
 
     def __post_init__(self) -> None:
         self._again: list[WindowSource] = []
@@ -375,7 +390,8 @@ class DatasetReader:
         self.announce(source.name)
         self.begun(source)
         self.opened += 1
-        samples = SampleReader(source, self.policy, moves=self.moves, gather=self.gather, field=self.field)
+        gather = self.gather and self.shard_slice is None
+        samples = SampleReader(source, self.policy, moves=self.moves, gather=gather, field=self.field)
         samples.partial = self.partial
         try:
             yield from samples.batches() if self.shard_slice is None else islice(samples, *self.shard_slice)
@@ -407,7 +423,7 @@ class DatasetReader:
         rest = iter(self.locations)
         while True:
             for location in islice(rest, self.prefetch + 1 - len(waiting)):
-                stream = self.stream or (self.contents and location.kind == "url")
+                stream = (self.stream and not self.spool) or (self.contents and location.kind == "url")
                 reordered = self.reordered and location.kind == "url"
                 source = open_source(
                     location,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
 from tarkit.errors import TarkitError, show
-from tarkit.problems import Policy
-from tarkit.samples.dataset import open_source
+from tarkit.samples.dataset import InputReader, open_source
 from tarkit.samples.sample import TarSample, is_safe, split_name
 from tarkit.samples.select import Slice
-from tarkit.streams.location import Location
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import Source
 from tarkit.tar.block import padding
@@ -27,28 +25,19 @@ _STEP = 1 << 20
 _ENDS = {"keys": b"\n", "lines": b"\n", "pages": b"\f"}
 
 
-@dataclass
-class TextReader:
+@dataclass(kw_only=True)
+class TextReader(InputReader):
     """Iterate over samples made of text: one for each line or page of all inputs.
 
     The key is a number of nine digits, the text the field txt. A line keeps its line end; pages are separated by form
-    feeds. With `keys`, each line that is not blank is the key of a sample without fields. Other attributes are those of
-    `tarkit.samples.dataset.DatasetReader`.
+    feeds. With `keys`, each line that is not blank is the key of a sample without fields.
 
     Raises:
         TarkitError: a line is longer than 16 MiB, or is not a valid key.
     """
 
-    locations: Sequence[Location]
-    policy: Policy
     mode: Mode
     shard_slice: Slice | None = None
-    tmpdir: str | None = None
-    moves: bool = True
-    contents: bool = True
-    dropped: int = 0
-    zeros: int | None = None
-    field: bytes | None = None
 
     def batches(self) -> Iterator[TarSample]:
         """Yield the samples."""

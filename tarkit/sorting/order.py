@@ -15,7 +15,7 @@ from tarkit.pipeline.output import total_size
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import neighbours
 from tarkit.pipeline.steps import Flow, Step
-from tarkit.samples.dataset import DatasetReader
+from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sorting.keys import Disorder, OrderFile, SortKey, SortType, check_order
 from tarkit.sorting.memory import in_place, parse_memory
@@ -43,22 +43,18 @@ class Order(Step):
     random: Random | None = None
     memory: int | None = None
     gathers: bool = False
-    keeps_all = True
-    needs_all = True
+    permutes = True
 
-    @property
-    def name(self) -> str:
-        """The method of `Dataset` that adds it."""
-        return "shuffle" if self.key is None else "sort"
+    def __post_init__(self) -> None:
+        self.name = "shuffle" if self.key is None else "sort"
+        self.scope = "parts" if self.gathers else "all"
 
-    def reads_in_order(self, locations: Sequence[Location], run: Run) -> bool:
-        """Return whether files exceed free memory: they are read in order, to avoid random access to the disk."""
-        return not in_place(locations, run.note)
-
-    @property
-    def field(self) -> bytes | None:
-        """The field that gives the order."""
-        return self.key.wanted if isinstance(self.key, SortKey) else None
+    def prepare(self, inputs: InputReader, before: Sequence[Step], run: Run) -> None:
+        """Have files that exceed free memory read in order, to avoid random access to the disk."""
+        inputs.stream = inputs.stream or not in_place(inputs.locations, run.note)
+        inputs.reordered = inputs.reordered or all(step.reads == "headers" for step in before)
+        if not before and isinstance(self.key, SortKey):
+            inputs.field = self.key.wanted
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples in order."""
@@ -67,8 +63,6 @@ class Order(Step):
     def sorter(self, batches: Iterator[SampleBatch], flow: Flow) -> Sorter:
         """Return what puts the samples of a run in order."""
         run, key = flow.run, self.key
-        if flow.by_headers and isinstance(flow.inputs, DatasetReader):
-            flow.inputs.reordered = True
         rank: Rank
         ranks: Ranks | None = None
         if key is None:

@@ -17,7 +17,6 @@ from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.run import Run
 from tarkit.problems import Policy
-from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample, singly
 from tarkit.streams.location import Location
 from tarkit.views.census import OTHERS, Census, Share, count_input, shares_of
@@ -215,8 +214,7 @@ def _count_samples(data: Chain, run: Run, balance: Balance | None) -> list[Censu
         named[name] = census = Census(name)
         shards.append(census)
 
-    if isinstance(flow.inputs, DatasetReader):
-        flow.inputs.announce = begin  # an archive without samples is counted too
+    flow.inputs.announce = begin  # an archive without samples is counted too
     count_class = None if balance is None else balance.classes.counter(balance.field, run.policy)
     keyed: Iterator[TarSample] = (sample for sample in singly(batches) if sample.key is not None)
     with flow:
@@ -253,8 +251,7 @@ def first_samples(
         partial: whether samples before damage that ends the run are yielded.
     """
     batches, flow = data.batches(run, moves=False, contents=False, directory=directory)
-    if isinstance(flow.inputs, DatasetReader):
-        flow.inputs.partial = partial
+    flow.inputs.partial = partial
     with flow:
         for sample in run.watch(islice(singly(batches), limit), lambda: run.bytes, None):
             yield sample
