@@ -124,7 +124,8 @@ def build(draw: random.Random, items: Iterable[Item], odd: bool) -> bytes:
     """Return an archive; an odd one has directories, entries without a key, extension headers and long names."""
     buffer, number = io.BytesIO(), itertools.count()
     form = draw.choice((tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)) if odd else tarfile.GNU_FORMAT
-    with tarfile.open(fileobj=buffer, mode="w", format=form, encoding="utf-8") as out:
+    comment = {"comment": "of git archive"} if draw.random() < 0.2 else {}
+    with tarfile.open(fileobj=buffer, mode="w", format=form, encoding="utf-8", pax_headers=comment) as out:
 
         def add(name: str, content: bytes | None, key: str = "") -> None:
             info = tarfile.TarInfo(name)
@@ -199,6 +200,7 @@ class Chain:
         self.number = itertools.count()
         self.odd = self.draw.random() < 0.4
         self.mode = self.draw.choices(("distinct", "scattered", "joined", "special"), (7, 1, 1, 2))[0]
+        self.concatenated = self.draw.random() < 0.15  # archives with another one behind the end marker
         self.shards = self._archives()
         self.rereads = True
         self.items, self.origin = self._origin()
@@ -261,6 +263,9 @@ class Chain:
     def _shard(self, place: int, items: list[Item]) -> Shard:
         draw, stem = self.draw, f"a{place}"
         data = build(draw, items, self.odd)
+        if self.concatenated:
+            half = draw.randrange(len(items) + 1)
+            data = build(draw, items[:half], self.odd) + build(draw, items[half:], self.odd)
         kinds = ("file", *CODECS, "object", "raw", "fifo", "command")
         how = draw.choices(kinds, (10, 2, 1, 1, 1.5, 0.5, 0.3))[0]
         path = self.here / f"{stem}.tar{how if how in CODECS else ''}"
@@ -277,16 +282,15 @@ class Chain:
 
     def _origin(self) -> tuple[list[Item], Callable[[], Data]]:
         draw, shards = self.draw, self.shards
-        allow: Any = {
-            "scattered": "scattered-sample",
-            "joined": "joined-sample",
-            "special": "duplicate-entry",
-        }.get(self.mode, ())
+        problems = {"scattered": "scattered-sample", "joined": "joined-sample", "special": "duplicate-entry"}
+        allow = [problem for mode, problem in problems.items() if mode == self.mode] + [
+            "trailing-data"
+        ] * self.concatenated
         common: dict[str, Any] = {"skip": SKIPPED, "allow": allow, "on_problem": lambda text: None}
         common["prefetch"] = draw.choice((0, 0, 0, 2))
         items = [item for shard in shards for item in shard.items]
         if self.mode == "distinct" and len(shards) > 1 and draw.random() < 0.3:
-            return self._mixed(common)
+            return self._mixed(common, allow)
         if self.mode == "distinct" and draw.random() < 0.1:
             common["shard_slice"] = slice(1, 7, 2)
             items = [item for shard in shards for item in shard.items[1:7:2]]
@@ -294,10 +298,13 @@ class Chain:
         elif self.mode == "distinct" and len(shards) > 1 and draw.random() < 0.2:
             common["interleave"] = 2
             self.words.append("interleave")
-            items = self._as_in(items, tarkit.open([shard.path for shard in shards], interleave=2))
+            plain = tarkit.open(
+                [shard.path for shard in shards], interleave=2, allow=allow, on_problem=lambda text: None
+            )
+            items = self._as_in(items, plain)
         return items, lambda: tarkit.open([shard.open() for shard in shards], **common)
 
-    def _mixed(self, common: dict[str, Any]) -> tuple[list[Item], Callable[[], Data]]:
+    def _mixed(self, common: dict[str, Any], allow: list[str]) -> tuple[list[Item], Callable[[], Data]]:
         """Return a mix, some of whose sources have a step of their own. Which samples come is that of the mix alone."""
         seed, until = self.draw.randrange(99), self.draw.choice(("first", "all"))
         own: list[list[Callable[[Data], Data]]] = []
@@ -310,7 +317,8 @@ class Chain:
             own.append(self.steps)
             items += self.items
         self.steps = []
-        plain = tarkit.mix([tarkit.open(shard.path) for shard in self.shards], seed, until=until)  # type: ignore[arg-type]
+        files = [tarkit.open(shard.path, allow=allow, on_problem=lambda text: None) for shard in self.shards]
+        plain = tarkit.mix(files, seed, until=until)  # type: ignore[arg-type]
         old = {
             item.key: new
             for shard, new in zip(self.shards, self._split(items), strict=True)
@@ -704,7 +712,7 @@ def outputs(one: Chain) -> Iterator[tuple[str, Any, Any]]:
     """Yield the name of an output, what it gives, and what the model expects; iteration is always among them."""
     here, items, draw = one.here, one.items, one.draw
     yield "iterate", told(one.dataset()), seen(items)
-    some = ["write", "write", "write", "split", "split", "head", "entries", "stats", "table"]
+    some = ["write", "write", "write", "split", "split", "head", "entries", "stats", "table", "get"]
     which = draw.choice(
         # these have no entries without a key, no long names and no links
         some if one.odd or one.mode == "special" else [*some, "extract", "cbors"]
@@ -722,6 +730,10 @@ def outputs(one: Chain) -> Iterator[tuple[str, Any, Any]]:
         yield which, read_back(*((here / shard.name).read_bytes() for shard in made)), written(items)
     elif which == "head":
         yield which, told(one.dataset().head(4)), seen(items[:4])
+    elif which == "get":
+        item = draw.choice(items) if items else None
+        if item is not None:
+            yield which, told([one.dataset().get(item.key)]), seen([item])
     elif which == "entries":
         found = [(entry.key, entry.field, entry.size) for entry in one.dataset().entries() if entry.field is not None]
         rows = [(item.key, name, data) for item in items for key, fields in written([item]) for name, data in fields]
