@@ -8,14 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING
 
-from tarkit.checking import dataset
+from tarkit.checking.across import Against, Manifest, SetCheck, Unique, joined, mixed, read_manifest
 from tarkit.checking.compare import Sameness
 from tarkit.checking.findings import FINDINGS, Finding, ShardReport
 from tarkit.checking.fix import Fix
-from tarkit.checking.manifest import Manifest, read_manifest
 from tarkit.checking.shard import Asked, Item, check_shard
 from tarkit.checking.targets import Target
 from tarkit.errors import Usage, spell
@@ -234,31 +232,25 @@ class ShardsCheck:
 
     def _checked(self) -> Iterator[Finding | ShardReport]:
         """Yield the findings of each shard and a report after them; then the findings that concern several shards."""
-        run, shards, tmpdir = self.run, self.report.shards, self._asked.tmpdir
-        table, manifest = None, None
+        run, shards, checks = self.run, self.report.shards, list[SetCheck]()
+        if self._unique:
+            checks.append(Unique(self._asked.tmpdir))
         if self._against is not None:
-            table = dataset.Against(read_table_keys(self._against, self._options))
+            checks.append(Against(read_table_keys(self._against, self._options)))
         if self._manifest is not None:
-            manifest = Manifest(self._manifest, read_manifest(self._manifest, self._options))
-        unique = dataset.Unique(tmpdir) if self._unique else None
+            checks.append(Manifest(self._manifest, read_manifest(self._manifest, self._options)))
         with ExitStack() as stack:
             if self.fix is not None:
                 self.fix.start(stack, len(self.locations))
-            items = run.draw(self._items(), lambda: run.bytes, lambda: run.samples, total_size(self.locations))
-            for index, item in items:
+            for index, item in run.draw(
+                self._items(), lambda: run.bytes, lambda: run.samples, total_size(self.locations)
+            ):
                 if isinstance(item, (Finding, ShardReport)):
                     yield item
-                    if manifest is not None and isinstance(item, ShardReport):
-                        yield from manifest.compare(item, self.locations[index].text)
-                    continue
-                if unique is not None:
-                    unique.add(index, item)
-                if table is not None:
-                    yield from table.add(self.locations[index].name, item)
-        together = [dataset.joined(shards), dataset.mixed(shards)]
-        together += [unique.findings(shards)] if unique is not None else []
-        together += [each.findings() for each in (table, manifest) if each is not None]
-        yield from chain.from_iterable(together)
+                for check in checks:
+                    yield from check.add(index, self.locations[index], item)
+        for findings in (joined(shards), mixed(shards), *(check.findings(shards) for check in checks)):
+            yield from findings
 
     def _items(self) -> Iterator[tuple[int, Item]]:
         """Yield findings with the number of the shard; after each shard its clean copy is written."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from tarkit.checking.across import places, read_manifest
 from tarkit.checking.check import ShardsCheck
 from tarkit.checking.compare import Sameness
 from tarkit.checking.findings import Finding
-from tarkit.checking.manifest import places, read_manifest
 from tarkit.checking.targets import TARGETS
 from tarkit.cli import options
 from tarkit.cli.check_findings import Form, Printer

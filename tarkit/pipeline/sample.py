@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast, overload
 
 from tarkit.errors import MissingLibrary, Problem, TarkitError, Unsupported, show
 from tarkit.samples.names import spelled
-from tarkit.samples.sample import KEYLESS, TarSample
+from tarkit.samples.sample import TarSample
 from tarkit.streams.ranges import Held, HeldRange
 from tarkit.streams.source import Source, WindowSource
 from tarkit.tar import block
@@ -224,13 +224,10 @@ class Sample(Mapping[str, bytes]):
     def _index(self) -> dict[str, Raw]:
         """Return the entry of each field, by name; of two with one name it is the first."""
         if self._entries is None:
-            self._entries = {}
-            prefix = (self._sample.key or b"") + b"."
-            cut = len(prefix)
-            for raw in self._sample.raw:
-                name = raw[0]
-                if name.startswith(prefix) and name.find(b"/", cut) < 0 and raw[5] not in KEYLESS:
-                    self._entries.setdefault(name[cut:].decode("utf-8", "surrogateescape"), raw)
+            from tarkit.samples.values import View
+
+            fields = View(self._sample).fields
+            self._entries = {name.decode("utf-8", "surrogateescape"): raw for name, raw in fields.items()}
         return self._entries
 
     def _located(self, raw: Raw) -> Raw:

@@ -197,7 +197,7 @@ TABLES = (
     "errors.py",
     "problems.py",
     "checking/findings.py",
-    "checking/dataset.py",
+    "checking/across.py",
     "jobs/emit.py",
     "jobs/dask.py",  # options of a program of Dask
 )  # the last writes command lines
