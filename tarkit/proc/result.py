@@ -3,69 +3,60 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from tarkit.errors import Problem, TarkitError, show, spell_open
 from tarkit.proc.job import BatchFailed, Failure, InputField, Job
 from tarkit.samples.sample import Assembly, TarSample, is_safe, key_of, split_name
 from tarkit.streams.copy import Short
-from tarkit.streams.ranges import HeldRange, JoinedSource, RangeReader
-from tarkit.streams.source import Source
+from tarkit.streams.ranges import Held, HeldRange, SpooledRange
 from tarkit.tar import block
 from tarkit.tar.block import padding
 from tarkit.tar.header import encode, rename
 from tarkit.tar.reader import Entry, Raw
 
+if TYPE_CHECKING:
+    from tarkit.streams.sink import Sink
+
 COMPARED = 1 << 20  # bytes that are compared at a time
 
 
-class FieldContent(Protocol):
-    """Content of a new field that is not in memory; it exists for as long as there is a reference to it."""
-
-    size: int
-    mtime: int  # seconds since 1970
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop)."""
-
-    def send(self, start: int, stop: int, sink: Any) -> None:
-        """Write bytes [start, stop) to a sink."""
-
-
-class FileContent:
+class FileContent(Held):
     """The first `size` bytes of the file `path`; the reference to `owner` keeps the file in place."""
 
     def __init__(self, path: bytes, size: int, mtime: int, owner: object) -> None:
+        super().__init__(show(path), 0, size)
         self.path = path
-        self.size = size
-        self.mtime = mtime
+        self.mtime = mtime  # seconds since 1970
         self.owner = owner
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop)."""
-        fd = self._open()
-        try:
+        with self._opened() as fd:
             return os.pread(fd, stop - start, start)
-        finally:
-            os.close(fd)
 
-    def send(self, start: int, stop: int, sink: Any) -> None:
+    def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to a sink."""
-        fd = self._open()
         try:
-            sink.copy(fd, start, stop)
+            with self._opened() as fd:
+                sink.copy(fd, start, stop)
         except Short:
             raise TarkitError(f"{show(self.path)} shrank while it was read") from None
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            yield fd
         finally:
             os.close(fd)
 
-    def _open(self) -> int:
-        return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
-
-_Part = bytes | tuple[Source, int, int] | FieldContent
-"""Bytes of a new sample: in memory, a range of a source, or a content."""
+Content = bytes | FileContent | SpooledRange
+"""Content of a new field: in memory, or in a file for as long as there is a reference to it."""
 
 
 class SampleBuilder:
@@ -75,7 +66,7 @@ class SampleBuilder:
         self.mtime = mtime
 
     def __call__(
-        self, job: Job, key: bytes, fields: Sequence[tuple[bytes, bytes | FieldContent]], *, first: bool = True
+        self, job: Job, key: bytes, fields: Sequence[tuple[bytes, Content]], *, first: bool = True
     ) -> TarSample:
         """Return a sample with these fields: those of the input in their order, then the rest in byte order.
 
@@ -99,54 +90,38 @@ class SampleBuilder:
             names = [field for field, _ in fields]
             twice = next(name for name in names if names.count(name) > 1)
             raise BatchFailed(Failure(f"gave the field {show(twice)} twice"))
-        strays = [entry for entry in sample.entries if key_of(entry) is None] if first else []
         order = [field for field in inputs if field in wanted] + sorted(wanted.keys() - inputs.keys())
-        same = {field: each for field, each in inputs.items() if field in wanted and _same(each, wanted[field])}
+        same = {field for field, each in inputs.items() if field in wanted and _same(each, wanted[field])}
         if first and key == sample.key and len(same) == len(inputs) == len(order):
             return sample
-        made = [self._kept(job, entry, entry.name) for entry in strays]
+        made = Assembly(sample.source, 0)
+        for entry in sample.entries if first else ():
+            if key_of(entry) is None:
+                made.keep(sample.source, entry)
         for field in order:
             name = key + b"." + field
-            if field in same and same[field].entry is same[field].content:
-                made.append(self._kept(job, same[field].entry, name))
+            old = inputs[field] if field in same else None
+            if old is None or old.entry is not old.content:
+                self._add(made, name, wanted[field])
+            elif old.entry.name == name:
+                made.keep(sample.source, old.entry)
             else:
-                made.append(self._new(name, wanted[field]))
-        parts: list[_Part] = []
-        entries: list[Entry] = []
-        start = 0
-        for entry, pieces in made:
-            parts += pieces
-            entries.append(entry._replace(start=start, data=start + entry.data, stop=start + entry.stop))
-            start += entry.stop
-        return _sample(key, job.shard, parts, entries)
+                entry = old.entry
+                header = rename(sample.source.read(entry.start, entry.data), name)
+                made.add(entry, name, header, (sample.source, entry.data, entry.stop))
+        return made.sample(key)
 
-    def _kept(self, job: Job, entry: Entry, name: bytes) -> tuple[Entry, list[_Part]]:
-        """Return an entry of the input under this name, at offset 0, and its bytes."""
-
-        def part(start: int, stop: int) -> _Part:
-            return job.piece(start, stop) or (job.sample.source, start, stop)
-
-        header, length = entry.data - entry.start, entry.stop - entry.data
-        if name == entry.name:
-            parts = [part(entry.start, entry.stop)]
-        else:
-            before = job.piece(entry.start, entry.data) or job.sample.source.read(entry.start, entry.data)
-            renamed = rename(before, name)
-            header = len(renamed)
-            parts = [renamed, part(entry.data, entry.stop)] if length else [renamed]
-        return entry._replace(name=name, start=0, data=header, stop=header + length), parts
-
-    def _new(self, name: bytes, content: bytes | FieldContent) -> tuple[Entry, list[_Part]]:
-        """Return a new entry at offset 0, and its bytes."""
-        size = len(content) if isinstance(content, bytes) else content.size
-        mtime = self.mtime if self.mtime is not None else 0 if isinstance(content, bytes) else content.mtime
+    def _add(self, made: Assembly, name: bytes, content: Content) -> None:
+        """Append a new entry."""
+        size = _size_of(content)
+        mtime = self.mtime if self.mtime is not None else getattr(content, "mtime", 0)
         try:
             header = encode(name, size, mtime=mtime)
         except ValueError:
             raise BatchFailed(Failure(f"gave {show(name)}, which is not a valid name of an entry")) from None
-        pad = bytes(padding(size))
-        entry = Entry(name, 0, len(header), size, len(header) + size + len(pad), block.REGULAR, b"", -1)
-        return entry, [header, content, pad] if size else [header]
+        entry = Entry(name, 0, 0, size, 0, block.REGULAR, b"", -1)
+        payload = content if isinstance(content, bytes) else (content, content.start, content.start + size)
+        made.add(entry, name, header, payload, bytes(padding(size)))
 
 
 def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
@@ -162,7 +137,7 @@ def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
             made.keep(sample.source, entry)
     size = len(data)
     entry = Entry(name, 0, 0, size, 0, block.REGULAR, b"", -1)
-    made.add(entry, name, encode(name, size), data + bytes(padding(size)))
+    made.add(entry, name, encode(name, size), data, bytes(padding(size)))
     return made.sample(sample.key)
 
 
@@ -175,33 +150,21 @@ def check_key(key: bytes) -> None:
         raise BatchFailed(Failure(f"gave the key {show(key)}, which is absolute or contains '..'"))
 
 
-def _same(each: InputField, content: bytes | FieldContent) -> bool:
+def _size_of(content: Content) -> int:
+    return len(content) if isinstance(content, bytes) else (content.size or 0) - content.start
+
+
+def _same(each: InputField, content: Content) -> bool:
     """Return whether the content is that of the input field."""
     if isinstance(content, bytes):
         return len(content) == each.size and content == each.read()
-    if content.size != each.size:
+    if _size_of(content) != each.size:
         return False
     base = each.content.data
-    for low in range(0, each.size, COMPARED):
-        high = min(low + COMPARED, each.size)
-        if content.read(low, high) != each.source.read(base + low, base + high):
-            return False
-    return True
-
-
-def _sample(key: bytes, name: str, parts: list[_Part], entries: list[Entry]) -> TarSample:
-    whole = [part for part in parts if isinstance(part, bytes)]
-    if len(whole) == len(parts):
-        data = b"".join(whole)
-        return TarSample(key, HeldRange(name, 0, data), entries, 0, len(data))
-    source = JoinedSource(name, 0, [_range(name, part) for part in parts])
-    return TarSample(key, source, entries, 0, source.size or 0)
-
-
-def _range(name: str, part: _Part) -> tuple[RangeReader, int, int]:
-    if isinstance(part, tuple):
-        return part
-    return (HeldRange(name, 0, part), 0, len(part)) if isinstance(part, bytes) else (part, 0, part.size)
+    return all(
+        content.read(content.start + low, content.start + high) == each.source.read(base + low, base + high)
+        for low, high in pairwise([*range(0, each.size, COMPARED), each.size])
+    )
 
 
 # ---- Fast path for plain samples, whose fields are all regular files

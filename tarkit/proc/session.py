@@ -20,19 +20,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.proc import result
 from tarkit.proc.job import TAIL, BatchFailed, Failure, Job, Outcome, status_words
-from tarkit.proc.result import FieldContent, SampleBuilder
+from tarkit.proc.result import Content, SampleBuilder
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
 from tarkit.streams.command import PIPE
 from tarkit.streams.copy import widen, write_all
 from tarkit.streams.process import Program
-from tarkit.streams.ranges import RangeSpool, SpooledRange
+from tarkit.streams.ranges import RangeSpool
 from tarkit.streams.source import DescriptorReader, StreamSource
 from tarkit.tar import block
 from tarkit.tar.header import end_of_archive
@@ -40,31 +39,13 @@ from tarkit.tar.header import end_of_archive
 HELD = 1 << 20  # bytes of a field of an answer from which on it is in a temporary file
 
 
-class SpooledContent:
-    """A large field of an answer, in a temporary file; a `FieldContent`."""
-
-    mtime = 0
-
-    def __init__(self, held: SpooledRange) -> None:
-        self.held = held
-        self.size = (held.size or 0) - held.start
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop)."""
-        return self.held.read(self.held.start + start, self.held.start + stop)
-
-    def send(self, start: int, stop: int, sink: Any) -> None:
-        """Write bytes [start, stop) to a sink."""
-        self.held.send(self.held.start + start, self.held.start + stop, sink)
-
-
-def fields_of(sample: TarSample, spool: RangeSpool) -> list[tuple[bytes, bytes | FieldContent]]:
+def fields_of(sample: TarSample, spool: RangeSpool) -> list[tuple[bytes, Content]]:
     """Return the fields of an answer, large ones in a temporary file. Directories are skipped.
 
     Raises:
         BatchFailed: another entry has no key, or is not a regular file.
     """
-    fields: list[tuple[bytes, bytes | FieldContent]] = []
+    fields: list[tuple[bytes, Content]] = []
     source = sample.source
     for entry in sample.entries:
         if key_of(entry) is None:
@@ -78,7 +59,7 @@ def fields_of(sample: TarSample, spool: RangeSpool) -> list[tuple[bytes, bytes |
         if entry.size < HELD:
             fields.append((field, source.read(entry.data, stop)))
         else:
-            fields.append((field, SpooledContent(spool.hold(source.name, entry.data, stop, source.send))))
+            fields.append((field, spool.hold(source.name, entry.data, stop, source.send)))
     return fields
 
 
@@ -212,7 +193,7 @@ class Session:
 
     def _answers(self, source: StreamSource) -> None:
         job: Job | None = None
-        fields: list[tuple[bytes, bytes | FieldContent]] = []
+        fields: list[tuple[bytes, Content]] = []
         for sample in SampleReader(source, Policy(allow=("trailing-data", "scattered-sample"))):
             if job is None or sample.key != job.key:  # the parts of an answer may be in two archives
                 self._finish(job, fields)
@@ -220,7 +201,7 @@ class Session:
             fields += fields_of(sample, self._spool)
         self._finish(job, fields)
 
-    def _finish(self, job: Job | None, fields: list[tuple[bytes, bytes | FieldContent]]) -> None:
+    def _finish(self, job: Job | None, fields: list[tuple[bytes, Content]]) -> None:
         if job is None:
             return
         try:

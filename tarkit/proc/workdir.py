@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tarkit.errors import show
 from tarkit.proc.job import BatchFailed, Failure, InputField, Job
-from tarkit.proc.result import FieldContent, FileContent, SampleBuilder
+from tarkit.proc.result import Content, FileContent, SampleBuilder
 from tarkit.samples.sample import TarSample
 from tarkit.signals import DIRECTORIES, register_cleanup
 from tarkit.streams.copy import seconds, write_all
@@ -225,7 +225,7 @@ def collect_samples(
     keys = set()
     for stem in sorted(stems, key=_natural):
         key = job.key + b"/" + stem.removeprefix(b"sample-") if multi else job.key
-        fields: list[tuple[bytes, bytes | FieldContent]] = []
+        fields: list[tuple[bytes, Content]] = []
         for name in sorted(stems[stem]):
             path, field = directory.path + b"/" + name, name[len(stem) + 1 :]
             if field == KEY:
@@ -256,7 +256,7 @@ def _listed(path: bytes) -> list[bytes]:
         raise BatchFailed(Failure(f"left a directory that cannot be read: {error.strerror}")) from None
 
 
-def _content(path: bytes, name: bytes, owner: object, held: _Budget, timed: bool = False) -> bytes | FieldContent:
+def _content(path: bytes, name: bytes, owner: object, held: _Budget, timed: bool = False) -> Content:
     """Return the content of a file. It is opened without following links or waiting for a FIFO."""
     kind = os.lstat(path).st_mode
     if not stat.S_ISREG(kind):

@@ -305,8 +305,15 @@ class Assembly:
         self._append(source, start, stop)
         self._list(name, data - start, size, stop - data, kind, link, real)
 
-    def add(self, entry: Entry | Raw, name: bytes, header: bytes, content: bytes | tuple[Source, int, int]) -> None:
-        """Append an entry like `entry` with this name and header; `content` is its payload with the padding."""
+    def add(
+        self,
+        entry: Entry | Raw,
+        name: bytes,
+        header: bytes,
+        content: bytes | tuple[Source, int, int],
+        padding: bytes = b"",
+    ) -> None:
+        """Append an entry like `entry` with this name and header; `content` and `padding` are its payload."""
         self._data.append(header)
         if isinstance(content, bytes):
             self._data.append(content)
@@ -314,7 +321,8 @@ class Assembly:
         else:
             length = content[2] - content[1]
             self._append(*content)
-        self._list(name, len(header), entry[3], length, *entry[5:])
+        self._data.append(padding)
+        self._list(name, len(header), entry[3], length + len(padding), *entry[5:])
 
     def sample(self, key: bytes | None) -> TarSample:
         """Return the sample."""

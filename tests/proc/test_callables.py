@@ -20,7 +20,6 @@ from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.proc.calls import FunctionOptions
 from tarkit.proc.function import FunctionWorker, FunctionWorkers, function_runner
-from tarkit.proc.function_process import ForkedProcess
 from tarkit.proc.job import Runner, RunOptions
 from tarkit.proc.policy import ErrorLimit, FailurePolicy
 from tarkit.proc.pool import Pool
@@ -30,6 +29,7 @@ from tarkit.proc.shell import CommandOptions, command_runner
 from tarkit.proc.worker import WorkerOptions, program_pool
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
+from tarkit.streams import command
 from tarkit.streams.command import lives
 from tests._tools import PATIENT, archive, descriptors, on_disk
 
@@ -456,7 +456,7 @@ def test_pipes_of_other_processes_are_closed() -> None:
     with function_runner(FunctionOptions(lambda sample: sample), None, RunOptions(4)) as runner:
         assert len(found(results(runner))) == COUNT
     assert time.monotonic() - started < PATIENT / 6  # without waiting for a process
-    assert not [each for each in ForkedProcess.running if each.returncode is None]
+    assert not command._running
 
 
 def test_leaving_early_ends_the_copies() -> None:
@@ -492,15 +492,15 @@ from tarkit.problems import Policy
 from tarkit.proc.job import RunOptions
 from tarkit.proc.calls import FunctionOptions
 from tarkit.proc.function import function_runner
-from tarkit.proc.function_process import ForkedProcess
 from tarkit.proc.policy import FailurePolicy
 from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.samples.dataset import DatasetReader
+from tarkit.streams import command
 from tarkit.streams.location import expand_inputs
 samples = iter(DatasetReader(expand_inputs(("in.tar",)), Policy()))
 with function_runner(FunctionOptions(lambda sample: sample), None, RunOptions(3)) as runner:
     for sample in SampleRun(runner, Policy(), FailurePolicy())(number_jobs(samples, Policy())):
-        print(*[each.pid for each in ForkedProcess.running], flush=True)
+        print(*[each.pid for each in command._running], flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
