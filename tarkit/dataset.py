@@ -24,12 +24,10 @@ from tarkit.pipeline.arguments import (
     check_whole,
     flatten_words,
     list_words,
-    parse_processes,
     parse_slice,
     split_names,
 )
 from tarkit.pipeline.chain import Archives, Chain, locate
-from tarkit.pipeline.output import written_path
 from tarkit.pipeline.run import Run, new_run
 from tarkit.pipeline.sample import DecodedSample, Sample, view_samples
 from tarkit.pipeline.steps import BufferShuffle
@@ -53,7 +51,6 @@ if TYPE_CHECKING:
     from tarkit.samples.sample import TarSample
     from tarkit.samples.text import Mode
     from tarkit.shards.limits import Even, Remainder, SizeRule
-    from tarkit.shards.split import CategoryArguments
     from tarkit.shards.writer import Shard
     from tarkit.sorting.keys import Disorder, SortType
     from tarkit.views.classes import ClassNames
@@ -675,13 +672,10 @@ class Dataset(Chain):
         processes: int = 1,
     ) -> Stats:
         """Count samples, fields and sizes; see `tarkit.stats`."""
-        from tarkit.views.inspect import count_dataset
+        options = locals()
+        from tarkit.views.inspect import StatsOptions, count_dataset
 
-        if by is not None:
-            check_text(by=by)
-        check_at_least(1, world=world, workers=workers)
-        processes = parse_processes(processes)
-        return count_dataset(self, self.new_run(), by, classes, world=world, workers=workers, processes=processes)
+        return count_dataset(self, self.new_run(), StatsOptions.of(options))
 
     def check(
         self,
@@ -698,20 +692,12 @@ class Dataset(Chain):
         Raises:
             Unsupported: the dataset has steps; archives are checked as they are.
         """
-        from tarkit.checking.check import ShardsCheck
+        options = locals()
+        from tarkit.checking.check import CheckOptions, ShardsCheck
 
         if not self.unchanged:
             raise Unsupported("archives are checked as they are", "write the dataset, then check what was written")
-        return ShardsCheck(
-            self.new_run(),
-            self.locations,
-            require=require,
-            unique=unique,
-            target=target,
-            allow=allow,
-            strict=strict,
-            processes=processes,
-        ).collect()
+        return ShardsCheck(self.new_run(), self.locations, CheckOptions.of(options)).collect()
 
     def table(
         self,
@@ -854,6 +840,8 @@ class Dataset(Chain):
         seed: int | None = None,
         stratify: str | None = None,
         map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = None,
+        map_sep: str | None = None,
+        unmatched: str | None = None,
         start: int | None = None,
         append: bool = False,
         force: bool = False,
@@ -862,7 +850,6 @@ class Dataset(Chain):
         compress: str | None = None,
         fsync: bool = False,
         storage_options: Mapping[str, object] | None = None,
-        **categories: Unpack[CategoryArguments],
     ) -> list[Shard]:
         """Write numbered shards. A sample stays whole, and a shard gets its name when it is complete.
 
@@ -879,7 +866,6 @@ class Dataset(Chain):
             start: the number of the first shard; `append` continues existing series, `force` replaces their shards.
             post, manifest: a command that runs after each shard; a file for a table of the shards.
             compress, fsync, storage_options: as for `write`.
-            **categories: with `map`: map_sep, unmatched.
 
         Other arguments are the options of `tarkit split`.
 
@@ -894,33 +880,10 @@ class Dataset(Chain):
         >>> [(shard.name, shard.samples) for shard in shards]
         [('part-000.tar', 2), ('part-001.tar', 1)]
         """
-        from tarkit.shards.split import MapOptions, SplitOptions, write_split
+        options = locals()
+        from tarkit.shards.split import SplitOptions, write_split
 
-        options = SplitOptions(
-            template=template,
-            count=count,
-            size=size,
-            size_rule=size_rule,
-            max_shards=max_shards,
-            shards=shards,
-            even=even,
-            remainder=remainder,
-            parts=parts,
-            group=group,
-            group_field=group_field,
-            seed=seed,
-            stratify=stratify,
-            categories=MapOptions(map, **categories),
-            start=start,
-            append=append,
-            force=force,
-            post=post,
-            manifest=written_path(manifest),
-            compress=compress,
-            fsync=fsync,
-            storage=parse_options(storage_options),
-        )
-        return write_split(self, self.new_run(), options).done
+        return write_split(self, self.new_run(), SplitOptions.of(options)).done
 
 
 class DecodedDataset(Dataset):

@@ -8,17 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tarkit.checking.across import Against, Manifest, SetCheck, Unique, joined, mixed, read_manifest
 from tarkit.checking.compare import Sameness
 from tarkit.checking.findings import FINDINGS, Finding, ShardReport
 from tarkit.checking.fix import Fix
 from tarkit.checking.shard import Asked, Item, check_shard
-from tarkit.checking.targets import Target
+from tarkit.checking.targets import TARGETS, Target
 from tarkit.errors import Usage, spell
-from tarkit.pipeline.arguments import check_choice, parse_processes, split_names
+from tarkit.pipeline.arguments import parse_processes, split_names
 from tarkit.pipeline.chain import locate, refuse_twice
+from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import total_size
 from tarkit.pipeline.run import Run
 from tarkit.problems import PROBLEMS
@@ -107,23 +108,99 @@ def check(
     >>> report.ok, report.samples
     (True, 3)
     """
-    options = parse_options(storage_options)
-    return ShardsCheck(
-        Run(tmpdir=tmpdir),
-        locate(inputs, options),
-        require=require,
-        unique=unique,
-        against=against,
-        manifest=manifest,
-        target=target,
-        others=None if same_as is None else locate(same_as, options),
-        fix=fix,
-        rejects=rejects,
-        allow=allow,
-        strict=strict,
-        processes=processes,
-        options=options,
-    ).collect()
+    options = CheckOptions.of(locals())
+    storage = parse_options(storage_options)
+    others = None if same_as is None else locate(same_as, storage)
+    return ShardsCheck(Run(tmpdir=tmpdir), locate(inputs, storage), options, others, storage=storage).collect()
+
+
+class CheckOptions(Options):
+    """The options of `tarkit.check` and the command `check`.
+
+    Attributes:
+        allowed: the problems that are notes.
+        json, list_bad: what the command prints.
+    """
+
+    json: bool = row("Output", "--json", default=False, help="Print one JSON object a line.")
+    list_bad: bool = row("Output", "--list-bad", default=False, help="Print only the names of bad shards.")
+    fix: str | None = row(
+        "Output",
+        "--fix",
+        metavar="OUT",
+        help="Write a clean copy.",
+        more="OUT is a file, a directory/ that exists or, for one copy of each input, a template such as "
+        "'out-%06d.tar'. No file is replaced.",
+    )
+    rejects: str | None = row(
+        "Output", "--rejects", metavar="FILE", help="Write what --fix leaves out to this archive."
+    )
+    unique: bool = row("Checks", "--unique", default=False, help="Require that no key is in two shards.")
+    require: str | Iterable[str] = row(
+        "Checks",
+        "--require",
+        many=True,
+        metavar="F1,F2",
+        help="Require these fields in each sample; a|b is either.",
+    )
+    against: str | None = row(
+        "Checks",
+        "--against",
+        metavar="TABLE",
+        help="Compare keys with those of a table.",
+        more="TABLE has one key per line, or a column __key__, or is FILE:COLUMN.",
+    )
+    manifest: str | None = row(
+        "Checks",
+        "--manifest",
+        metavar="FILE",
+        help="Compare with what --manifest of split or shard wrote.",
+        more="The default INPUT is the shards that it lists.",
+    )
+    target: Target | None = row(
+        "Checks",
+        "--target",
+        choices=Target,
+        metavar="READER",
+        help=f"Problems for {', '.join(TARGETS)}.",
+        more="Find what this reader would refuse or misread.",
+    )
+    same_as: Any = row(
+        "Checks",
+        "--same-as",
+        many=True,
+        metavar="OTHER...",
+        help="Compare with the samples of OTHER, in any order.",
+        words=False,
+    )
+    allow: str | Iterable[str] = row(
+        "Problems",
+        "--allow",
+        many=True,
+        metavar="PROBLEM",
+        help="Treat this problem as a note.",
+        more="It is printed, but the shard is not bad for it.",
+    )
+    strict: bool = row("Problems", "--strict", default=False, help="Treat notes as problems.")
+    processes: int = 1
+
+    def check(self) -> None:
+        """Raise Usage for options that do not go together."""
+        self.processes = parse_processes(self.processes)
+        self.allowed = frozenset(split_names(self.allow))
+        for name in sorted(self.allowed - PROBLEMS.keys() - FINDINGS.keys()):
+            problems = ", ".join([*PROBLEMS, *FINDINGS])
+            raise Usage(f"{spell('allow', name)}: unknown problem; the problems are: {problems}")
+        if self.json and self.list_bad:
+            raise Usage("--json and --list-bad: choose one")
+        if self.rejects is not None and self.fix is None:
+            raise Usage(f"{spell('rejects')} requires {spell('fix')}")
+        if self.fix is not None and self.processes > 1:
+            raise Usage(f"{spell('fix')} cannot be used with {spell('processes')}: it reads one input at a time")
+        if self.same_as:
+            for name in ("unique", "require", "against", "manifest", "target", "fix", "list_bad"):
+                if getattr(self, name):
+                    raise Usage(f"{spell('same_as')} cannot be used with {spell(name)}")
 
 
 class ShardsCheck:
@@ -132,63 +209,37 @@ class ShardsCheck:
     Args:
         run: counts samples, bytes, shards and findings, and shows progress.
         locations: the shards.
+        options: what is checked.
         others: those of `same_as`.
         names: what the two sets are called in messages.
-        options: how the URLs of the manifest and of the table of keys are reached.
-        require, unique, against, manifest, target, fix, rejects, allow, strict, processes: as for `check`.
+        storage: how the URLs of the manifest and of the table of keys are reached.
 
     Attributes:
         report: the result, without the findings; complete at the end.
         failed: whether there was an error.
         fix: the clean copies, if they are written.
         sameness: the comparison with `others`.
-
-    Raises:
-        Usage: arguments are invalid, or do not go together.
     """
 
     def __init__(
         self,
         run: Run,
         locations: Sequence[Location],
-        *,
-        require: str | Iterable[str] = (),
-        unique: bool = False,
-        against: str | None = None,
-        manifest: str | None = None,
-        target: Target | None = None,
+        options: CheckOptions,
         others: Sequence[Location] | None = None,
         names: tuple[str, str] = ("this set", "the other"),
-        fix: str | None = None,
-        rejects: str | None = None,
-        allow: str | Iterable[str] = (),
-        strict: bool = False,
-        processes: int = 1,
-        options: StoreOptions | None = None,
+        storage: StoreOptions | None = None,
     ) -> None:
-        check_choice("target", target, Target)
-        processes = parse_processes(processes)
-        allowed = frozenset(split_names(allow))
-        for name in sorted(allowed - PROBLEMS.keys() - FINDINGS.keys()):
-            problems = ", ".join([*PROBLEMS, *FINDINGS])
-            raise Usage(f"{spell('allow', name)}: unknown problem; the problems are: {problems}")
-        if rejects is not None and fix is None:
-            raise Usage(f"{spell('rejects')} requires {spell('fix')}")
-        if fix is not None and processes > 1:
-            raise Usage(f"{spell('fix')} cannot be used with {spell('processes')}: it reads one input at a time")
-        checks = {"unique": unique, "require": require, "against": against, "manifest": manifest, "target": target}
-        for name, value in {**checks, "fix": fix}.items():
-            if others is not None and value:
-                raise Usage(f"{spell('same_as')} cannot be used with {spell(name)}")
-        self.run, self.locations = run, locations
-        self.report, self.failed = Report(strict=strict), False
-        self._allowed, self._processes, self._options = allowed, processes, options
-        self._against, self._manifest = against, manifest
-        self._unique = unique or target == "energon"
+        self.run, self.locations, self.options, self.storage = run, locations, options, storage
+        self.report, self.failed = Report(strict=options.strict), False
+        self._unique = options.unique or options.target == "energon"
         self._counts: dict[str, tuple[Counter[str], Counter[str]]] = {}  # problems and notes of each shard
         self.fix: Fix | None = None
-        if fix is not None:
-            self.fix = Fix(run, locations, fix, rejects, together=self._unique, allowed=allowed, options=options)
+        if options.fix is not None:
+            allowed = options.allowed
+            self.fix = Fix(
+                run, locations, options.fix, options.rejects, together=self._unique, allowed=allowed, options=storage
+            )
         tmpdir = run.scratch(None if self.fix is None else self.fix.output.directory)
         self.sameness: Sameness | None = None
         if others is not None:
@@ -197,9 +248,10 @@ class ShardsCheck:
             self.sameness = Sameness(tmpdir, names)
             self._asked = Asked(contents=True, tmpdir=tmpdir)
             return
-        fields = tuple(tuple(os.fsencode(name).lower() for name in word.split("|")) for word in split_names(require))
-        keys, digest = self._unique or against is not None, manifest is not None
-        self._asked = Asked(fields, target, keys, digest=digest, tmpdir=tmpdir)
+        required = split_names(options.require)
+        fields = tuple(tuple(os.fsencode(name).lower() for name in word.split("|")) for word in required)
+        keys, digest = self._unique or options.against is not None, options.manifest is not None
+        self._asked = Asked(fields, options.target, keys, digest=digest, tmpdir=tmpdir)
 
     def collect(self) -> Report:
         """Check, and return the report with all findings."""
@@ -210,7 +262,7 @@ class ShardsCheck:
         report, run = self.report, self.run
         for item in self._checked() if self.sameness is None else self._compared(self.sameness):
             if isinstance(item, Finding):
-                if item.level == "error" and item.name in self._allowed:
+                if item.level == "error" and item.name in self.options.allowed:
                     item = item._replace(level="note")
                 problems, notes = self._counts_of(item.shard)
                 (problems if item.level == "error" else notes)[item.name] += 1
@@ -232,13 +284,13 @@ class ShardsCheck:
 
     def _checked(self) -> Iterator[Finding | ShardReport]:
         """Yield the findings of each shard and a report after them; then the findings that concern several shards."""
-        run, shards, checks = self.run, self.report.shards, list[SetCheck]()
+        run, shards, checks, options = self.run, self.report.shards, list[SetCheck](), self.options
         if self._unique:
             checks.append(Unique(self._asked.tmpdir))
-        if self._against is not None:
-            checks.append(Against(read_table_keys(self._against, self._options)))
-        if self._manifest is not None:
-            checks.append(Manifest(self._manifest, read_manifest(self._manifest, self._options)))
+        if options.against is not None:
+            checks.append(Against(read_table_keys(options.against, self.storage)))
+        if options.manifest is not None:
+            checks.append(Manifest(options.manifest, read_manifest(options.manifest, self.storage)))
         with ExitStack() as stack:
             if self.fix is not None:
                 self.fix.start(stack, len(self.locations))
@@ -256,7 +308,7 @@ class ShardsCheck:
         """Yield findings with the number of the shard; after each shard its clean copy is written."""
         jobs = list(enumerate(map(self.run.sent, self.locations)))
         work = partial(_check_one, self._asked) if self.fix is None else partial(_fix_one, self._asked, self.fix)
-        results = self.run.in_order(work, jobs, self._processes, self._asked.tmpdir)
+        results = self.run.in_order(work, jobs, self.options.processes, self._asked.tmpdir)
         for (index, location), items in zip(jobs, results, strict=True):
             self.run.note(f"reading {location.name}")
             for item in items:
@@ -268,7 +320,7 @@ class ShardsCheck:
         reports: tuple[list[ShardReport], list[ShardReport]] = ([], [])
         sets = [list(enumerate(map(self.run.sent, locations))) for locations in (self.locations, self._others)]
         jobs = [job for jobs in sets for job in jobs]
-        results = self.run.in_order(partial(_check_one, self._asked), jobs, self._processes, self._asked.tmpdir)
+        results = self.run.in_order(partial(_check_one, self._asked), jobs, self.options.processes, self._asked.tmpdir)
         for number, ((index, _), items) in enumerate(zip(jobs, results, strict=True)):
             which = int(number >= len(sets[0]))
             for item in items:

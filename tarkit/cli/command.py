@@ -149,19 +149,18 @@ def option(section: str, *names: str, **settings: Any) -> Decorator:
 
 
 def choice(
-    section: str, *names: str, choices: str, help: str, aliases: Mapping[str, str] = {}, **settings: Any
+    section: str, *names: str, choices: Sequence[str], help: str, aliases: Mapping[str, str] = {}, **settings: Any
 ) -> Decorator:
     """Return a decorator that declares an option that takes one of some words, by default the first.
 
     Args:
-        choices: the words, such as `auto|printf|bash`
+        choices: the words
         aliases: words that are taken too, and what they stand for
     """
-    words = choices.split("|")
-    default = settings.setdefault("default", words[0])
-    settings.setdefault("metavar", choices)
+    default = settings.setdefault("default", choices[0])
+    settings["metavar"] = settings.get("metavar") or "|".join(choices)
     shown = f"{help}  [default: {default}]" if default else help
-    return option(section, *names, type=AliasedChoice(words, aliases), help=shown, **settings)
+    return option(section, *names, type=AliasedChoice(choices, aliases), help=shown, **settings)
 
 
 def sections(command: click.Command, ctx: click.Context) -> dict[str, list[click.Option]]:

@@ -10,58 +10,38 @@ import inspect
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from typing import Any
 
 import click
 
-from tarkit.cli.command import Decorator, Function, InputArgument, Word, choice, option
+from tarkit.cli.command import Decorator, Function, InputArgument, choice, option
 from tarkit.cli.console import current
 from tarkit.errors import TarkitError, Usage, show, spell
-from tarkit.pipeline.output import Output, archive_output, written_path
+from tarkit.pipeline import rows as shared
+from tarkit.pipeline.options import OptionRow, Options
+from tarkit.pipeline.output import Output, archive_output
 from tarkit.pipeline.output import text_output as open_text
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice, parse_slice
 from tarkit.sizes import parse_count
-from tarkit.stores.schemes import SCHEMES
-from tarkit.streams.codecs.registry import CODECS, FORMAT_ALIASES, MESSAGES
+from tarkit.streams.codecs.registry import FORMAT_ALIASES, MESSAGES
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.streams.text import split_column
 from tarkit.tar.block import EARLIEST, LATEST
 
 
-class _Written(Word):
-    """The name of a file that a command writes besides its output; `file:NAME` is literal."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the path; raise Usage for a template."""
-        return written_path(super().convert(value, param, ctx))
-
-
-class _Post(Word):
-    """A command that runs after each shard."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the command; raise Usage for a number."""
-        command: str = super().convert(value, param, ctx)
-        if re.fullmatch("[0-9]+", command.strip()):
-            raise Usage(
-                f"--post {command}: a number is not a command",
-                "did you mean parallel work? --post is for a command that runs after each shard",
-            )
-        return command
-
-
-def group(name: str, build: Function, *options: Decorator) -> Decorator:
+def group(name: str, build: Function, *options: Decorator, taken: Sequence[str] = ()) -> Decorator:
     """Return a decorator that declares `options`, and passes what `build` makes of them as argument `name`.
 
     `build` is a function or a class whose parameters have the names of the options; those by keyword alone are no
-    options.
+    options. `taken` has the names where the parameters do not.
     """
-    parameters = inspect.signature(build).parameters
-    taken = [each for each, parameter in parameters.items() if parameter.kind is not parameter.KEYWORD_ONLY]
+    if not taken:
+        parameters = inspect.signature(build).parameters
+        taken = [each for each, parameter in parameters.items() if parameter.kind is not parameter.KEYWORD_ONLY]
 
     def decorate(function: Function) -> Function:
         @wraps(function)
@@ -75,6 +55,47 @@ def group(name: str, build: Function, *options: Decorator) -> Decorator:
         return decorated
 
     return decorate
+
+
+def rows(kind: type[Options], argument: str = "options", **words: Callable[[Any], Any]) -> Decorator:
+    """Return a decorator that declares the options of a verb, and passes them as an argument.
+
+    The argument is the class of options with the values of the command line; to call it is to check them, together
+    with what the command adds.
+
+    Args:
+        kind: the class of options.
+        argument: the name of the argument.
+        words: for options whose values have another form on the command line, a function that converts them.
+    """
+
+    def build(**values: Any) -> Callable[..., Options]:
+        return partial(kind, **values | {name: convert(values[name]) for name, convert in words.items()})
+
+    return group(argument, build, *(declare(name, row) for name, row in kind.rows.items()), taken=list(kind.rows))
+
+
+def declare(name: str, row: OptionRow) -> Decorator:
+    """Return a decorator that declares the option of a row."""
+    settings: dict[str, Any] = {
+        "metavar": row.metavar,
+        "more": row.more,
+        "detail": row.detail,
+        "required": row.required,
+    }
+    if row.choices:
+        settings |= {"choices": row.choices, "aliases": row.aliases}
+        settings["default"] = row.choices[0] if isinstance(row.default, bool) else row.default
+        return choice(row.section, *row.names, name, help=row.help, **settings)
+    if isinstance(row.default, bool):
+        settings |= {"is_flag": True, "flag_value": not row.default, "default": row.default}
+    elif row.many:
+        settings["multiple"] = True
+    elif row.at_least is not None:
+        settings |= {"type": click.IntRange(row.at_least), "default": row.default}
+    elif isinstance(row.default, str):
+        settings["default"] = row.default
+    return option(row.section, *row.names, name, help=row.help, **settings)
 
 
 def find_inputs(
@@ -180,6 +201,11 @@ def _fields(
     )
 
 
+def split_blanks(words: Iterable[str]) -> list[str]:
+    """Return the words of a repeatable option, which blanks separate too."""
+    return " ".join(words).split()
+
+
 def _words(given: tuple[str, ...]) -> list[str]:
     """Return the words of a repeatable option, which are separated by commas and blanks."""
     return " ".join(given).replace(",", " ").split()
@@ -234,7 +260,7 @@ FROM = choice(
     "Input",
     "--from",
     "source_format",
-    choices="|".join(("tar", *MESSAGES)),
+    choices=("tar", *MESSAGES),
     aliases=FORMAT_ALIASES,
     default=None,
     metavar="FORMAT",
@@ -265,112 +291,30 @@ def archives(null: Decorator) -> Decorator:
 NULL = null("Names in LIST end with NUL.")
 inputs = archives(NULL)
 
-_WRITTEN = " ".join(f"{name}://" for name, scheme in SCHEMES.items() if scheme.writable)
-WRITABLE = f"A URL is {_WRITTEN}, or another that fsspec can write."
-OUT_HELP = "File, URL, - or pipe:COMMAND.  [default: -]"
-OUT = option("Output", "-o", "--output", "--outputs", metavar="OUT", help=OUT_HELP, more=WRITABLE)
 ARCHIVE_OUT = option(
     "Output",
     *("-o", "--output", "--outputs"),
     metavar="OUT",
     help="File, URL, zpush://, pipe:COMMAND.  [default: -]",
-    more=f"{WRITABLE} zpush:// and zpub:// send samples through ZeroMQ.",
-)
-COMPRESS = option(
-    "Output",
-    "--compress",
-    metavar="CODEC[:LEVEL]",
-    help=f"{' '.join(CODECS)} zip none.  [default: by suffix]",
-    more="The level is a number, as in zst:19.",
-)
-FSYNC = option("Output", "--fsync", is_flag=True, help="Call fsync before renaming the file into place.")
-FORCE = option("Output", "--force", is_flag=True, help="Replace existing shards.")
-
-
-def shard_size(default: str) -> Decorator:
-    """Return the option of the size of a shard; `default` says when it has which default."""
-    return option(
-        "Shards",
-        "-s",
-        "--size",
-        metavar="SIZE",
-        help=f"Size limit in bytes.  [default {default}]",
-        more="SIZE is a number such as 500M, 16MiB or 1e9.",
-    )
-
-
-COUNT = option(
-    "Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="Count: at most N samples in a shard."
-)
-SHARDS = option(
-    "Shards", "-n", "--shards", type=click.IntRange(1), metavar="N", help="Number of shards, with equally many samples."
-)
-SIZE_RULE = choice(
-    "Shards",
-    "--size-rule",
-    choices="tar|content",
-    help="What SIZE limits.",
-    more="tar: the archive, which does not exceed it. content: the contents of its files; a shard is closed once they "
-    "reach it, as in tarp and ishard.",
-)
-MTIME = option(
-    "Output",
-    "--mtime",
-    metavar="WHEN",
-    help="Entry times: source, now, @SECONDS.  [default: @0]",
-    more="The modification time of new entries: that of their source, the present, or seconds since 1970.",
+    more=f"{shared.WRITABLE} zpush:// and zpub:// send samples through ZeroMQ.",
 )
 TO = choice(
     "Output",
     "--to",
     "target_format",
-    choices="|".join(("tar", *MESSAGES)),
+    choices=("tar", *MESSAGES),
     aliases=FORMAT_ALIASES,
     default=None,
     metavar="FORMAT",
     help="Write tar, cbors or msgpack.  [default: by suffix]",
     more="cbors and msgpack are sequences of maps, one for each sample; their suffixes are .cbors and .mp.",
 )
+OUT, COMPRESS = declare("output", shared.OUT), declare("compress", shared.COMPRESS)
+FSYNC = declare("fsync", shared.FSYNC)
 output = group("output", _archive, ARCHIVE_OUT, COMPRESS, FSYNC, TO)
 text_output = group("output", partial(_reserved, open_text), OUT, COMPRESS, FSYNC)
-mtime = group("mtime", parse_mtime, MTIME)
+mtime = group("mtime", parse_mtime, declare("mtime", shared.MTIME))
 
-
-def shard_names(default: str) -> Decorator:
-    """Return a decorator with the options for the names of shards, and for how they are written."""
-    template = option(
-        "Output",
-        "-o",
-        "--output",
-        "--outputs",
-        "template",
-        metavar="TEMPLATE",
-        help=f"Names, or URLs.  [default: {default}]",
-        more="The number of a shard is %06d; with a last one, {0000..4096..8} or @04096. Without a number, -%06d goes "
-        f"before the suffix. {WRITABLE}",
-    )
-    return lambda function: template(COMPRESS(FSYNC(function)))
-
-
-def post(*names: str) -> Decorator:
-    """Return the option for a command that runs after each shard."""
-    return option(
-        "Output",
-        *names,
-        type=_Post(),
-        metavar="COMMAND",
-        help="Post: run COMMAND for each shard; {} is its name.",
-        more="It runs when the shard is complete, and may move or delete it.",
-    )
-
-
-def written(name: str, help: str, more: str = "", section: str = "Output") -> Decorator:
-    """Return an option for one file that a command writes besides its output."""
-    return option(section, name, type=_Written(), metavar="FILE", help=help, more=more)
-
-
-MANIFEST = written("--manifest", "List shards in FILE: samples, bytes, sha256, keys.")
-DEPFILE = written("--depfile", "Write the dependencies to FILE, for make.")
 
 shard_slice = group(
     "shard_slice",
@@ -407,7 +351,7 @@ _FIELDS = (
     choice(
         "Fields",
         "--on-missing-field",
-        choices="error|warn|skip|keep",
+        choices=("error", "warn", "skip", "keep"),
         aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},
         metavar="HOW",
         help="One of error, warn, skip, keep.",

@@ -105,7 +105,8 @@ def _recipe_states(
     option: dict[str, Any] = {name: found[-1] for name, found in given.items()}
     columns = option["columns"].replace(",", " ").split() if "columns" in option else None
     directory = option.get("directory")
-    chosen = CreateOptions(option.get("format"), columns, option.get("key"), directory, storage=storage)
+    chosen = CreateOptions(format=option.get("format"), columns=columns, key=option.get("key"), pipes=True)
+    chosen.storage = storage
     found = location_states([recipe], storage)
     sources = []
     for row in recipe_rows(words[0], chosen):

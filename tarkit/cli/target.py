@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-import click
-
 from tarkit.cli import options
-from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun
 from tarkit.dataset import Dataset
 from tarkit.errors import Usage
 from tarkit.pipeline.archive import write_archive
+from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import Output, archive_output, archives_output
+from tarkit.pipeline.rows import COMPRESS, FSYNC, OUT
 from tarkit.pipeline.template import parse_template
-from tarkit.shards.limits import Limits, parse_size
+from tarkit.shards.limits import Limits, SizeRule, parse_size
 from tarkit.shards.output import ShardsOutput
+from tarkit.shards.rows import FORCE, SIZE_RULE
 from tarkit.shards.series import SeriesSpec
 
 
-@dataclass(repr=False)
-class OutputOptions:
+class OutputOptions(Options):
     """The options of the output. It is not touched before `open`, since not every run writes one."""
 
-    output: str | None = None
-    compress: str | None = None
-    fsync: bool = False
-    count: int | None = None
-    size: str | None = None
-    size_rule: Any = "tar"
-    force: bool = False
-
-    @property
-    def given(self) -> bool:
-        """Whether any option was given."""
-        return self != OutputOptions()
+    output: str | None = OUT
+    compress: str | None = COMPRESS
+    fsync: bool = FSYNC
+    force: bool = FORCE
+    count: int | None = row(
+        "Shards", "-c", "--count", at_least=1, metavar="N", help="Count: N samples per shard; OUT: 'x-%06d.tar'."
+    )
+    size: str | None = row("Shards", "--size", metavar="SIZE", help="At most SIZE bytes per shard: 500M, 16MiB.")
+    size_rule: SizeRule = SIZE_RULE
 
     @property
     def cut(self) -> bool:
@@ -75,21 +68,4 @@ def write(data: Dataset, target: Output | ShardsOutput, run: ConsoleRun) -> None
         write_archive(data, target, run)
 
 
-target = options.group(
-    "target",
-    OutputOptions,
-    options.OUT,
-    options.COMPRESS,
-    options.FSYNC,
-    options.FORCE,
-    option(
-        "Shards",
-        "-c",
-        "--count",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Count: N samples per shard; OUT: 'x-%06d.tar'.",
-    ),
-    option("Shards", "--size", metavar="SIZE", help="At most SIZE bytes per shard: 500M, 16MiB."),
-    options.SIZE_RULE,
-)
+target = options.rows(OutputOptions, "target")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import click
 
 from tarkit.checking.across import places, read_manifest
-from tarkit.checking.check import ShardsCheck
+from tarkit.checking.check import CheckOptions, ShardsCheck
 from tarkit.checking.compare import Sameness
 from tarkit.checking.findings import Finding
-from tarkit.checking.targets import TARGETS
-from tarkit.cli import options
+from tarkit.cli import options as shared
 from tarkit.cli.check_findings import Form, Printer
 from tarkit.cli.cluster import on_cluster
-from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.map import MappedCommand
 from tarkit.errors import Usage
@@ -57,62 +54,19 @@ class CheckCommand(MappedCommand):
 
 
 @click.command(cls=CheckCommand, passes=True, maps="fix", also=("rejects",), examples=EXAMPLES, cost=COST)
-@options.INPUTS
-@options.FILES_FROM
-@options.null("Names end with NUL: in LIST, and from --list-bad.")
-@options.FROM
-@options.parallel("Check N shards at a time.")
-@option("Output", "--json", "json_", is_flag=True, help="Print one JSON object a line.")
-@option("Output", "--list-bad", is_flag=True, help="Print only the names of bad shards.")
-@option(
-    "Output",
-    "--fix",
-    metavar="OUT",
-    help="Write a clean copy.",
-    more="OUT is a file, a directory/ that exists or, for one copy of each input, a template such as 'out-%06d.tar'. "
-    "No file is replaced.",
-)
-@option("Output", "--rejects", metavar="FILE", help="Write what --fix leaves out to this archive.")
-@option("Checks", "--unique", is_flag=True, help="Require that no key is in two shards.")
-@option(
-    "Checks", "--require", multiple=True, metavar="F1,F2", help="Require these fields in each sample; a|b is either."
-)
-@option(
-    "Checks",
-    "--against",
-    metavar="TABLE",
-    help="Compare keys with those of a table.",
-    more="TABLE has one key per line, or a column __key__, or is FILE:COLUMN.",
-)
-@option(
-    "Checks",
-    "--manifest",
-    metavar="FILE",
-    help="Compare with what --manifest of split or shard wrote.",
-    more="The default INPUT is the shards that it lists.",
-)
-@option(
-    "Checks",
-    "--target",
-    type=click.Choice(TARGETS),
-    metavar="READER",
-    help=f"Problems for {', '.join(TARGETS)}.",
-    more="Find what this reader would refuse or misread.",
-)
-@option(
-    "Checks", "--same-as", multiple=True, metavar="OTHER...", help="Compare with the samples of OTHER, in any order."
-)
-@option(
-    "Problems",
-    "--allow",
-    multiple=True,
-    metavar="PROBLEM",
-    help="Treat this problem as a note.",
-    more="It is printed, but the shard is not bad for it.",
-)
-@option("Problems", "--strict", is_flag=True, help="Treat notes as problems.")
+@shared.INPUTS
+@shared.FILES_FROM
+@shared.null("Names end with NUL: in LIST, and from --list-bad.")
+@shared.FROM
+@shared.parallel("Check N shards at a time.")
+@shared.rows(CheckOptions, require=shared.split_blanks)
 def check(
-    words: tuple[str, ...], files_from: tuple[str, ...], null: bool, source_format: str | None, **given: Any
+    words: tuple[str, ...],
+    files_from: tuple[str, ...],
+    null: bool,
+    source_format: str | None,
+    parallel: int,
+    options: Callable[..., CheckOptions],
 ) -> None:
     """Find what is wrong with shards, and write a clean copy.
 
@@ -141,28 +95,18 @@ def check(
     --unique, keys are unique in all copies.
     """
     run = current()
-    if given["json_"] and given["list_bad"]:
-        raise Usage("--json and --list-bad: choose one")
-    if given["same_as"] and given["list_bad"]:
-        raise Usage("--same-as cannot be used with --list-bad")
-    if given["fix"] is not None and "tarkit.dask" in click.get_current_context().meta:
+    chosen = options(processes=parallel)
+    if chosen.fix is not None and "tarkit.dask" in click.get_current_context().meta:
         what = "--fix OUT reads one input after the other: it cannot be used with --dask"
         raise Usage(what, "--fix 'out/{stem}.tar' can")
-    locations = options.in_format(_locations(run, words, files_from, null, given["manifest"]), source_format)
-    others = options.in_format(expand_each(given["same_as"]), source_format) if given["same_as"] else None
-    run.refuse([*locations, *(others or [])], given["rejects"])
-    form: Form = "json" if given["json_"] else "names" if given["list_bad"] else "text"
+    locations = shared.in_format(_locations(run, words, files_from, null, chosen.manifest), source_format)
+    others = shared.in_format(expand_each(chosen.same_as), source_format) if chosen.same_as else None
+    run.refuse([*locations, *(others or [])], chosen.rejects)
+    form: Form = "json" if chosen.json else "names" if chosen.list_bad else "text"
+    names = _name_of(words or files_from or ("stdin",)), _name_of(chosen.same_as)
     with on_cluster(run):
-        checked = ShardsCheck(
-            run,
-            locations,
-            others=others,
-            names=(_name_of(words or files_from or ("stdin",)), _name_of(given["same_as"])),
-            require=" ".join(given["require"]).split(),
-            processes=given["parallel"],
-            **{name: given[name] for name in _PASSED},
-        )
-        printer = Printer(run, form, given["strict"], null)
+        checked = ShardsCheck(run, locations, chosen, others, names)
+        printer = Printer(run, form, chosen.strict, null)
         for item in checked:
             if isinstance(item, Finding):
                 printer.finding(item)
@@ -173,9 +117,6 @@ def check(
         run.finish()
     if not passed:
         click.get_current_context().exit(1)
-
-
-_PASSED = ("unique", "against", "manifest", "target", "fix", "rejects", "allow", "strict")
 
 
 def _name_of(words: Sequence[str]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
-from tarkit.cli import options
-from tarkit.cli.command import Command, choice, option
+from tarkit.cli import options as shared
+from tarkit.cli.command import Command
 from tarkit.cli.console import current
-from tarkit.packing.create import CreateOptions, RecipeFormat, pack_recipe
+from tarkit.packing.create import CreateOptions, pack_recipe
 from tarkit.pipeline.output import Output
 
 EXAMPLES = (
@@ -21,50 +23,15 @@ COST = (
 )
 
 
+def _names(columns: str | None) -> list[str] | None:
+    return None if columns is None else columns.replace(",", " ").split()
+
+
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @click.argument("recipe", default="-")
-@option("Input", "-C", "--directory", metavar="DIR", help="Relative paths in the recipe begin at DIR.")
-@options.parallel("Read N sources at a time.")
-@options.output
-@options.mtime
-@options.DEPFILE
-@option(
-    "Recipe",
-    "--format",
-    type=click.Choice(["tsv", "csv", "jsonl"]),
-    help="RECIPE is a table: its columns are fields.",
-)
-@option("Recipe", "--columns", metavar="A,B", help="Names of columns, for a table without header.")
-@option(
-    "Recipe",
-    "--key",
-    metavar="TEMPLATE",
-    help="Key of a row, such as '{id}'.  [default: __key__]",
-    more="'{id}' is the cell of the column id, '{index:09d}' the number of the row. The default is the column __key__.",
-)
-@option("Recipe", "--count", type=click.IntRange(0), metavar="N", help="Only the first N entries.")
-@option("Recipe", "--group", is_flag=True, help="Gather the entries of each sample.")
-@choice(
-    "Problems",
-    "--on-missing",
-    choices="error|skip",
-    help="For a file that is missing.",
-    more="skip leaves its entry out.",
-)
-def create(
-    recipe: str,
-    output: Output,
-    format: RecipeFormat | None,
-    columns: str | None,
-    key: str | None,
-    directory: str | None,
-    parallel: int,
-    count: int | None,
-    on_missing: str,
-    group: bool,
-    mtime: int | None,
-    depfile: str | None,
-) -> None:
+@shared.output
+@shared.rows(CreateOptions, mtime=shared.parse_mtime, skip_missing="skip".__eq__, columns=_names)
+def create(recipe: str, output: Output, options: Callable[..., CreateOptions]) -> None:
     """Pack what a recipe lists into an archive.
 
     A line of RECIPE is NAME SOURCE, split at the first tab, else at the first white space. Blank lines and lines that
@@ -74,9 +41,6 @@ def create(
     With --format, RECIPE is a table with a row for each sample: a cell of column txt is the content of field txt, a
     cell of column @jpg is a source of field jpg.
     """
-    names = None if columns is None else columns.replace(",", " ").split()
-    skip = on_missing == "skip"
-    chosen = CreateOptions(format, names, key, directory, parallel, count, skip, group, True, mtime, depfile)
     run = current()
-    pack_recipe(recipe, output, run, chosen)
+    pack_recipe(recipe, output, run, options(pipes=True))
     run.finish()

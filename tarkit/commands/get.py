@@ -15,6 +15,7 @@ from tarkit.dataset import for_run
 from tarkit.errors import MissingKey, TarkitError, Usage, show
 from tarkit.indexing.get import write_found
 from tarkit.pipeline.output import BY_NAME, Output, any_output
+from tarkit.pipeline.rows import OUT_HELP, WRITABLE
 from tarkit.pipeline.template import refuse_template
 from tarkit.problems import Policy
 from tarkit.samples.sample import split_name
@@ -35,7 +36,7 @@ LISTED = "a key includes the directories of its path: tarkit show --names lists 
 target = options.group(
     "output",
     any_output,
-    option("Output", "-o", "--output", "word", metavar="OUT", help=options.OUT_HELP, more=options.WRITABLE),
+    option("Output", "-o", "--output", "word", metavar="OUT", help=OUT_HELP, more=WRITABLE),
     option("Output", "--compress", metavar="CODEC[:LEVEL]", help="For a whole sample.  [default: by suffix]"),
     options.FSYNC,
 )

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import click
 
-from tarkit.cli import options
+from tarkit.cli import options as shared
 from tarkit.cli.cluster import on_cluster
-from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.map import MappedCommand
 from tarkit.errors import TarkitError
-from tarkit.indexing.formats import FORMATS
-from tarkit.indexing.index import ShardIndexes
+from tarkit.indexing.index import IndexOptions, ShardIndexes
 from tarkit.problems import Policy
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
@@ -31,24 +30,14 @@ COST = (
 
 
 @click.command(cls=MappedCommand, passes=True, examples=EXAMPLES, cost=COST)
-@options.inputs
-@options.parallel("Index N shards at a time.")
-@option("Output", "-o", "--output", metavar="OUT", help="File, directory or URL.  [default: beside the shards]")
-@option("Output", "--force", is_flag=True, help="Replace files that are not such indexes.")
-@options.FSYNC
-@option("Index", "-f", "--format", "formats", multiple=True, metavar="FORMAT", help=f"Formats: {', '.join(FORMATS)}.")
-@option("Index", "--verify", is_flag=True, help="Write nothing: compare indexes with their shards.")
-@option("Index", "--md5", is_flag=True, help="Add the MD5 of each shard to a wids index.")
-@options.problems
+@shared.inputs
+@shared.parallel("Index N shards at a time.")
+@shared.rows(IndexOptions, format=shared.split_blanks)
+@shared.problems
 def index(
     inputs: list[Location],
-    formats: tuple[str, ...],
-    output: str | None,
+    options: Callable[..., IndexOptions],
     parallel: int,
-    verify: bool,
-    md5: bool,
-    force: bool,
-    fsync: bool,
     policy: Policy,
 ) -> None:
     """Write index files that other tools read.
@@ -62,10 +51,9 @@ def index(
     plain archives. --verify ends with status 1 when it finds a fault, each on a line of stdout.
     """
     run = current()
-    words = " ".join(formats).split()
-    indexes = ShardIndexes(run, inputs, words, output, md5=md5, force=force, fsync=fsync, processes=parallel)
+    indexes = ShardIndexes(run, inputs, options(processes=parallel))
     with on_cluster(run):
-        if verify:
+        if indexes.options.verify:
             _verify(run, indexes)
             return
         indexes.write()

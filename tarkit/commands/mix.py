@@ -48,7 +48,7 @@ COST = (
 @choice(
     "Mix",
     "--until",
-    choices="first|all",
+    choices=("first", "all"),
     default=None,
     help="End when the first source ends, or all.  [default: first]",
 )

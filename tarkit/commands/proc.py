@@ -86,7 +86,7 @@ MAP_ONLY = ("decode", "allow_pickle", "init", "batch")
 @choice(
     "Failures",
     "--on-error",
-    choices="error|skip|keep",
+    choices=("error", "skip", "keep"),
     default=None,
     aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},  # tarproc's words
     help="If a sample fails.  [default: error]",

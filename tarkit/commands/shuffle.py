@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from tarkit.cli import cluster, options
@@ -60,7 +62,7 @@ COST = (
 @options.problems
 def shuffle(
     inputs: list[Location],
-    target: OutputOptions,
+    target: Callable[..., OutputOptions],
     shard_slice: Slice | None,
     select: Select,
     fields: Fields,
@@ -89,7 +91,7 @@ def shuffle(
     size = options.number_of_samples(buffer, "--buffer", "--buffer 1000")
     if buffer is not None and size == 0:
         raise Usage("--buffer 0 holds nothing")
-    targets = _targets(run, target, epochs)
+    targets = _targets(run, target(), epochs)
     seed = select.seed = options.draw_seed(select.seed)
     if size:
         run.tell(f"a buffer of {size} samples mixes locally only; without --buffer all are mixed with all")

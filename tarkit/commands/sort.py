@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -52,7 +53,7 @@ COST = (
     "-t",
     "--type",
     "type_",
-    choices="auto|str|int|float|natural",
+    choices=("auto", "str", "int", "float", "natural"),
     metavar="TYPE",
     help="As auto, str, int, float, natural.",
     more="auto puts numbers, by value, before text.",
@@ -75,7 +76,7 @@ COST = (
 @options.problems
 def sort(
     inputs: list[Location],
-    target: OutputOptions,
+    target: Callable[..., OutputOptions],
     sort_field: tuple[str, ...],
     type_: Any,
     reverse: bool,
@@ -108,7 +109,7 @@ def sort(
         raise Usage(f"-s {RANDOM} cannot be used with other fields or --check-only")
     if check_only and (spill.spill is not None or "tarkit.dask" in click.get_current_context().meta):
         raise Usage("--check-only reads samples in turn: it cannot be used with --dask")
-    if check_only and target.given:
+    if check_only and target().changed:
         raise Usage("--check-only cannot be used with options of the output: it writes nothing")
     if order_file is not None:
         current().reserve(order_file, "the list of keys in order", written=False)
@@ -129,7 +130,7 @@ def sort(
             )
         run.finish()
         return
-    opened = target.open(run)
+    opened = target().open(run)
     seed = options.draw_seed(select.seed) if random else None
     by_key, by_chance = Order(order, memory=memory, gathers=True), Order(random=Random(seed or 0), memory=memory)
     spill.write(data.then(by_chance if random else by_key).change(fields), opened, run)

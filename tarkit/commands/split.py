@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import click
 
-from tarkit.cli import options
-from tarkit.cli.category_options import categories
-from tarkit.cli.command import Command, choice, option
+from tarkit.cli import options as shared
+from tarkit.cli.command import Command
 from tarkit.cli.console import ConsoleRun, aligned, current
 from tarkit.dataset import for_run
-from tarkit.pipeline.template import SPLIT_NAME
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.limits import DEFAULT_SIZE
-from tarkit.shards.split import MapOptions, SplitOptions, write_split
+from tarkit.shards.split import SplitOptions, write_split
 from tarkit.streams.location import Location
 
 EXAMPLES = (
@@ -36,79 +33,17 @@ COST = (
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
-@options.inputs
-@options.shard_names(SPLIT_NAME)
-@option("Output", "--append", is_flag=True, help="Continue the numbers of existing shards.")
-@options.FORCE
-@options.post("-p", "--post")
-@options.MANIFEST
-@options.COUNT
-@options.shard_size(f"without -c: {DEFAULT_SIZE}")
-@options.SIZE_RULE
-@options.SHARDS
-@choice(
-    "Shards",
-    "--even",
-    choices="count|size",
-    help="What is equal in shards.",
-    more="count: their numbers of samples. size: their bytes, about; without -n there are as many shards as "
-    "TEMPLATE has names: 64 for 'x-{00..63}.tar'.",
-)
-@choice(
-    "Shards",
-    "--remainder",
-    choices="spread|drop|repeat",
-    metavar="HOW",
-    help="Rest: spread, drop, repeat.",
-    more="What to do with samples that are left over when their number is divided by N. spread: some shards have "
-    "one sample more. drop: they are left out. repeat: some samples come twice, so that all shards are full.",
-)
-@option(
-    "Shards",
-    "--max-shards",
-    "--maxshards",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Stop after N shards.",
-    more="What is left is counted, and not written.",
-)
-@option("Shards", "--start", type=click.IntRange(0), metavar="N", help="Number of the first shard.  [default: 0]")
-@categories
-@option(
-    "Parts",
-    "--parts",
-    metavar="A=0.9,B=0.1",
-    help="Parts by a hash of the key: {part}, or PART-TEMPLATE.",
-    more="The name of a part, such as train, replaces {part} in TEMPLATE; without it, it is put before the name. "
-    "A number K is K equal parts: fold-0, fold-1 and so on. "
-    "Shares are 0.1, 1/10 or 10%, and a part without one gets the rest.",
-)
-@option(
-    "Parts",
-    "--group",
-    metavar="REGEX",
-    help="Keep keys with one match of REGEX together.",
-    more="If REGEX has a group, keys in which it matched the same text.",
-)
-@option("Parts", "--group-field", metavar="FIELD", help="Keep samples with equal FIELD together.")
-@option(
-    "Parts",
-    "--stratify",
-    metavar="FIELD",
-    help="Give each part its share of each value of FIELD.",
-    more="FIELD is a class, as in cls or json.label. Samples are dealt in order, without a hash.",
-)
-@options.shard_slice
-@options.select
-@options.problems
+@shared.inputs
+@shared.rows(SplitOptions)
+@shared.shard_slice
+@shared.select
+@shared.problems
 def split(
     inputs: list[Location],
     shard_slice: Slice | None,
     select: Select,
     policy: Policy,
-    categories: MapOptions,
-    parts: str | None,
-    **given: Any,
+    options: Callable[..., SplitOptions],
 ) -> None:
     """Cut archives into shards by number of samples or size.
 
@@ -121,10 +56,9 @@ def split(
     it.
     """
     run = current()
-    seed = click.get_current_context().params["seed"] if parts is not None else None
-    if given["stratify"] is not None and select.sample is not None:
-        seed = None  # that of --sample
-    chosen = SplitOptions(**given, parts=parts, seed=seed, categories=categories)
+    params = click.get_current_context().params
+    hashed = params["parts"] is not None and (params["stratify"] is None or select.sample is None)
+    chosen = options(seed=params["seed"] if hashed else None)
     data = for_run(run, inputs, shard_slice).filter_samples(select)
     write_split(data, run, chosen, digest=chosen.manifest is not None)
     if unmatched := run.facts.get("unmatched"):

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import click
 
-from tarkit.cli import options
+from tarkit.cli import options as shared
 from tarkit.cli.cluster import on_cluster
-from tarkit.cli.command import option
 from tarkit.cli.console import current
 from tarkit.cli.jobs import TaskCommand
 from tarkit.dataset import for_run
-from tarkit.errors import Usage
 from tarkit.pipeline.output import Output, text_output
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location, parse_output
-from tarkit.views.inspect import Stats, count_dataset
+from tarkit.views.inspect import Stats, StatsOptions, count_dataset
 
 EXAMPLES = (
     "tarkit stats 'train-{000..099}.tar' -p 4",
@@ -34,32 +33,16 @@ COST = (
 
 
 @click.command(cls=TaskCommand, examples=EXAMPLES, cost=COST)
-@options.inputs
-@options.parallel("Count N inputs at a time.")
-@option("Output", "--total", is_flag=True, help="Print only the number of samples.")
-@option("Output", "--json", is_flag=True, help="Print everything as one JSON object.")
-@options.written("--html", "Write one self-contained page to FILE instead.")
-@option("Stats", "--by", metavar="FIELD", help="Count classes too: the values of cls, or json.label.")
-@option("Stats", "--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt]")
-@option(
-    "Stats", "--world", type=click.IntRange(1), metavar="W", help="Samples that each of W training nodes would get."
-)
-@option(
-    "Stats", "--workers", type=click.IntRange(1), metavar="K", help="Same, for each of K data-loader workers on a node."
-)
-@options.shard_slice
-@options.select
-@options.count
-@options.problems
+@shared.inputs
+@shared.parallel("Count N inputs at a time.")
+@shared.rows(StatsOptions)
+@shared.shard_slice
+@shared.select
+@shared.count
+@shared.problems
 def stats(
     inputs: list[Location],
-    total: bool,
-    json: bool,
-    html: str | None,
-    by: str | None,
-    classes: str | None,
-    world: int | None,
-    workers: int | None,
+    options: Callable[..., StatsOptions],
     parallel: int,
     shard_slice: Slice | None,
     select: Select,
@@ -75,23 +58,18 @@ def stats(
     Options that select samples restrict the counts to these; inputs are then read one by one, and -p has no effect.
     """
     select.count = count
-    if sum((total, json, html is not None)) > 1:
-        raise Usage("--total, --json and --html exclude each other", "choose one output")
-    if total and (world or workers or by):
-        raise Usage("--total cannot be used with --world, --workers or --by: it prints one number")
-    if classes is not None and by is None:
-        raise Usage("--classes requires --by")
+    chosen = options(processes=parallel)
     run = current()
-    run.reserve(classes, "the class names", written=False)
-    run.refuse(inputs, html)
+    run.reserve(click.get_current_context().params["classes"], "the class names", written=False)
+    run.refuse(inputs, chosen.html)
     output = text_output()
-    if html is not None and html != "-":
-        output = Output(parse_output(html), ("none", None))
-        run.reserve(html, "the page")
+    if chosen.html is not None and chosen.html != "-":
+        output = Output(parse_output(chosen.html), ("none", None))
+        run.reserve(chosen.html, "the page")
     data = for_run(run, inputs, shard_slice).filter_samples(select)
     with on_cluster(run):
-        found = count_dataset(data, run, by, classes, world=world, workers=workers, processes=parallel)
-    text = f"{found.samples}\n" if total else found.page() if html is not None else _report(found, json)
+        found = count_dataset(data, run, chosen)
+    text = f"{found.samples}\n" if chosen.total else found.page() if chosen.html else _report(found, chosen.json)
     with output.open(inputs) as sink:
         sink.write(text.encode("utf-8", "surrogateescape"))
     run.finish()

@@ -16,7 +16,9 @@ from tarkit.indexing.scan import Scanned, build_indexes, open_shard
 from tarkit.indexing.verify import faults, wids_faults
 from tarkit.pipeline.arguments import parse_processes, split_names
 from tarkit.pipeline.chain import locate
+from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import Output, refuse_overwrite, status_of, total_size
+from tarkit.pipeline.rows import FSYNC
 from tarkit.pipeline.run import Run, new_run
 from tarkit.pipeline.template import refuse_template
 from tarkit.problems import Policy
@@ -64,9 +66,9 @@ def index(
     >>> tarkit.index("a.tar", format="dali")
     ['a.idx']
     """
+    options = IndexOptions.of(locals())
     run = new_run(split_names(allow, "allow"), split_names(skip, "skip"), 0, on_problem, tmpdir)
-    locations = locate(inputs, parse_options(storage_options))
-    return ShardIndexes(run, locations, format, output, md5=md5, force=force, fsync=fsync, processes=processes).write()
+    return ShardIndexes(run, locate(inputs, parse_options(storage_options)), options).write()
 
 
 def verify_index(
@@ -99,9 +101,9 @@ def verify_index(
     >>> tarkit.verify_index("a.tar")
     []
     """
+    options = IndexOptions.of(locals())
     run = new_run(split_names(allow, "allow"), split_names(skip, "skip"), 0, on_problem, tmpdir)
-    locations = locate(inputs, parse_options(storage_options))
-    return list(ShardIndexes(run, locations, format, output, md5=md5, processes=processes).verify())
+    return list(ShardIndexes(run, locate(inputs, parse_options(storage_options)), options).verify())
 
 
 class IndexTask(NamedTuple):
@@ -116,34 +118,42 @@ class IndexTask(NamedTuple):
     listed: bool  # also in a list for wids
 
 
-class ShardIndexes:
-    """The indexes of shards, for `run`; the other arguments are as for `index`.
+class IndexOptions(Options):
+    """The options of `tarkit.index`, `tarkit.verify_index` and the command `index`.
 
-    Raises:
-        Usage: arguments are invalid, or do not go together.
+    Attributes:
+        formats: the names in `format`.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        locations: Sequence[Location],
-        format: str | Iterable[str],
-        output: str | os.PathLike[str] | None = None,
-        *,
-        md5: bool = False,
-        force: bool = False,
-        fsync: bool = False,
-        processes: int = 1,
-    ) -> None:
-        self.run, self.locations = run, locations
-        self.formats = list(dict.fromkeys(split_names(format, "format")))
+    output: str | os.PathLike[str] | None = row(
+        "Output", "-o", "--output", metavar="OUT", help="File, directory or URL.  [default: beside the shards]"
+    )
+    force: bool = row("Output", "--force", default=False, help="Replace files that are not such indexes.")
+    fsync: bool = FSYNC
+    format: str | Iterable[str] = row(
+        "Index", "-f", "--format", many=True, metavar="FORMAT", help=f"Formats: {', '.join(FORMATS)}."
+    )
+    verify: bool = row("Index", "--verify", default=False, help="Write nothing: compare indexes with their shards.")
+    md5: bool = row("Index", "--md5", default=False, help="Add the MD5 of each shard to a wids index.")
+    processes: int = 1
+
+    def check(self) -> None:
+        """Raise Usage for unknown formats, and a sum that no index has."""
+        self.formats = list(dict.fromkeys(split_names(self.format, "format")))
         for name in self.formats:
             if name not in FORMATS:
                 raise Usage(f"{spell('format')} {name}: no such format", " ".join(FORMATS))
-        if md5 and "wids" not in self.formats:
+        if self.md5 and "wids" not in self.formats:
             raise Usage(f"{spell('md5')} requires {spell('format', 'wids')}")
-        self._output, self._md5, self._force, self._fsync = output, md5, force, fsync
-        self._processes = parse_processes(processes)
+        self.processes = parse_processes(self.processes)
+
+
+class ShardIndexes:
+    """The indexes of shards, for a run."""
+
+    def __init__(self, run: Run, locations: Sequence[Location], options: IndexOptions) -> None:
+        self.run, self.locations, self.options = run, locations, options
+        self.formats = options.formats
         self._storage = locations[0].options
 
     def write(self) -> list[str]:
@@ -154,7 +164,7 @@ class ShardIndexes:
         files = [file for task in tasks for file in task.files] + ([listed] if listed else [])
         self._check_outputs(files)
         shards = []
-        results = zip(tasks, run.do_in_order(_make, self._sent(tasks), self._processes), strict=True)
+        results = zip(tasks, run.do_in_order(_make, self._sent(tasks), self.options.processes), strict=True)
         for task, made in run.draw(results, lambda: run.bytes, lambda: run.samples, total_size(self.locations)):
             self._count(made)
             for file in task.files:
@@ -165,8 +175,8 @@ class ShardIndexes:
             if (again := wids.repeated_name(shards)) is not None:
                 what = f"{listed.name}: {again[0]} and {again[1]} have one base name, by which wids stores its copies"
                 run.warn(f"{what}: it may read one shard for the other; rename the shards")
-            _refuse_other_object(listed, self._force)
-            with open_sink(listed.kind, listed.path, sync=self._fsync, options=listed.options) as sink:
+            _refuse_other_object(listed, self.options.force)
+            with open_sink(listed.kind, listed.path, sync=self.options.fsync, options=listed.options) as sink:
                 sink.write(wids.encode_wids(shards))
             run.note(f"{listed.name}: the wids index, shards: {len(shards)}")
         run.facts["indexes"] = len(files)
@@ -177,7 +187,7 @@ class ShardIndexes:
 
         Raises TarkitError when there is none.
         """
-        processes, formats = self._processes, self.formats
+        processes, formats = self.options.processes, self.formats
         if not formats and any(location.kind == "url" for location in self.locations):
             processes = 1  # the search for indexes may start threads of a library, so nothing is forked
         self.formats = formats or self._present()
@@ -208,7 +218,7 @@ class ShardIndexes:
             if file.kind == "path":
                 self.run.reserve(file.path, f"the {file.format} index")
                 refuse_overwrite(status_of(file.path), self.locations)
-                if not self._force:
+                if not self.options.force:
                     file.refuse_other(partial(is_index, file.format))
 
     def _sent(self, tasks: list[IndexTask]) -> list[IndexTask]:
@@ -228,7 +238,7 @@ class ShardIndexes:
 
     def _present(self) -> list[str]:
         """Return the formats of existing indexes beside the shards; raise TarkitError when there is none."""
-        directory = os.fspath(self._output or "") or None
+        directory = os.fspath(self.options.output or "") or None
         texts = [location.text for location in self.locations]
         paths = {name: [index_path(name, text, directory) for text in texts] for name in FORMATS if name != "wids"}
         paths["wids"] = [path] if (path := wids.list_path(texts, directory)) else []
@@ -258,7 +268,9 @@ class ShardIndexes:
                     raise Usage(f"{location.name}: its {file.format} index would have its own name")
             beside = directory or os.path.dirname(os.path.abspath(location.text))
             tmpdir = self.run.scratch(None if scheme_of(directory or location.text) else beside)
-            tasks.append(IndexTask(location, files, self._md5, tmpdir, self._fsync, self._force, listed))
+            tasks.append(
+                IndexTask(location, files, self.options.md5, tmpdir, self.options.fsync, self.options.force, listed)
+            )
         if not listed:
             return tasks, None
         if single is not None:
@@ -274,9 +286,9 @@ class ShardIndexes:
 
         Raises Usage when the output is not a directory, and there are several: `count` indexes.
         """
-        if self._output is None:
+        if self.options.output is None:
             return None, None
-        output = os.fspath(self._output)
+        output = os.fspath(self.options.output)
         single = parse_output(output)
         if single.kind == "path" and (output.endswith("/") or os.path.isdir(single.text)):
             if not os.path.isdir(single.text):

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from shlex import quote
 from typing import Any, BinaryIO, Literal
 
 from tarkit.errors import TarkitError, Usage, show, spell
-from tarkit.pipeline.arguments import check_at_least, check_choice, check_seconds, list_words
-from tarkit.pipeline.output import Output, status_of, written_path
+from tarkit.pipeline.arguments import check_seconds, list_words
+from tarkit.pipeline.options import Options, row
+from tarkit.pipeline.output import Output, status_of
+from tarkit.pipeline.rows import DEPFILE, MTIME
 from tarkit.pipeline.run import Run
 from tarkit.samples.sample import split_name
 from tarkit.samples.validate import NameChecks
 from tarkit.stores.schemes import refuse_url
-from tarkit.stores.store import StoreOptions, parse_options
+from tarkit.stores.store import parse_options
 from tarkit.streams.copy import Short
 from tarkit.streams.location import file_location
 from tarkit.streams.text import create_file, open_file_or_stdin
@@ -83,50 +84,70 @@ def create(
     >>> tarkit.create("recipe", "new.tar")
     1
     """
-    run, storage = Run(tmpdir=tmpdir), parse_options(storage_options)
-    chosen = CreateOptions(
-        format,
-        None if columns is None else list(list_words(columns, "columns")),
-        key,
-        os.fspath(directory or ""),
-        parallel,
-        count,
-        skip_missing,
-        group,
-        pipes,
-        mtime,
-        written_path(depfile),
-        storage,
-    )
-    pack_recipe(os.fspath(recipe), Output.from_argument(output, compress, fsync, options=storage), run, chosen)
+    options = CreateOptions.of(locals())
+    run = Run(tmpdir=tmpdir)
+    pack_recipe(os.fspath(recipe), Output.from_argument(output, compress, fsync, options=options.storage), run, options)
     return run.samples
 
 
-@dataclass(eq=False, repr=False)
-class CreateOptions:
-    """The options of `create`, as for `tarkit.create`: how the recipe is read, and the headers of entries."""
+class CreateOptions(Options):
+    """The options of `tarkit.create` and the command `create`.
 
-    format: RecipeFormat | None = None
-    columns: list[str] | None = None
-    key: str | None = None
-    directory: str | None = None
-    parallel: int = 1
-    count: int | None = None
-    skip_missing: bool = False
-    group: bool = False
-    pipes: bool = True
-    mtime: int | None = 0
-    depfile: str | None = None
-    storage: StoreOptions | None = None
+    Attributes:
+        pipes: whether sources may be commands.
+        storage: how URLs are reached.
+    """
 
-    def __post_init__(self) -> None:
+    directory: str | None = row(
+        "Input", "-C", "--directory", metavar="DIR", help="Relative paths in the recipe begin at DIR.", parse=os.fspath
+    )
+    parallel: int = row(
+        "Input", "-p", "--parallel", default=1, at_least=1, metavar="N", help="Read N sources at a time."
+    )
+    mtime: int | None = MTIME
+    depfile: str | None = DEPFILE
+    format: RecipeFormat | None = row(
+        "Recipe",
+        "--format",
+        choices=RecipeFormat,
+        metavar="[tsv|csv|jsonl]",
+        help="RECIPE is a table: its columns are fields.",
+    )
+    columns: str | Sequence[str] | None = row(
+        "Recipe",
+        "--columns",
+        metavar="A,B",
+        help="Names of columns, for a table without header.",
+        parse=lambda columns: list_words(columns, "columns"),
+    )
+    key: str | None = row(
+        "Recipe",
+        "--key",
+        metavar="TEMPLATE",
+        help="Key of a row, such as '{id}'.  [default: __key__]",
+        more="'{id}' is the cell of the column id, '{index:09d}' the number of the row. The default is the column "
+        "__key__.",
+    )
+    count: int | None = row("Recipe", "--count", at_least=0, metavar="N", help="Only the first N entries.")
+    group: bool = row("Recipe", "--group", default=False, help="Gather the entries of each sample.")
+    skip_missing: bool = row(
+        "Problems",
+        "--on-missing",
+        default=False,
+        choices=Literal["error", "skip"],
+        help="For a file that is missing.",
+        more="skip leaves its entry out.",
+    )
+    pipes: bool = False
+    storage_options: Mapping[str, object] | None = None
+
+    def check(self) -> None:
+        """Raise Usage for options that do not go together."""
         if self.format is None and (self.columns or self.key is not None):
             raise Usage(f"columns and a key require {spell('format')}", "tsv, csv or jsonl")
-        check_at_least(0, count=self.count)
-        check_at_least(1, parallel=self.parallel)
-        check_choice("format", self.format, RecipeFormat)
         if self.mtime is not None:
             check_seconds(mtime=self.mtime)
+        self.storage = parse_options(self.storage_options)
 
 
 def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions) -> None:
@@ -220,10 +241,10 @@ def _rows(
 def _grouped(rows: Iterable[Row]) -> Iterator[Row]:
     """Return the rows, those of each key together at the place of the first."""
     groups: dict[tuple[bool, bytes], list[Row]] = {}
-    for row in rows:
-        parts = split_name(row.name)
-        groups.setdefault((True, parts[0]) if parts else (False, row.name), []).append(row)
-    return (row for group in groups.values() for row in group)
+    for entry in rows:
+        parts = split_name(entry.name)
+        groups.setdefault((True, parts[0]) if parts else (False, entry.name), []).append(entry)
+    return (entry for group in groups.values() for entry in group)
 
 
 def _add(writer: EntryWriter, row: Row, content: EntryContent, mtime: int | None) -> None:

@@ -25,7 +25,7 @@ from tarkit.streams.tempfile import TemporaryFile
 Scanned = tuple[list[bytes], list[bytes], Counter[str]]
 """Base names of the files and of the subdirectories of a directory, unordered; counts of other entries, by kind."""
 
-Symlinks = Literal["skip", "files", "all"]
+Symlinks = Literal["files", "all", "skip"]
 
 _PAGE = 4096  # objects in a record of the list of a store
 _KEY = 12  # bytes of the hash of a name

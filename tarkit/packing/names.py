@@ -13,7 +13,7 @@ from tarkit.packing.files import is_remote
 from tarkit.pipeline.output import Output, archives_output
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import ShardTemplate, parse_template, refuse_existing
-from tarkit.shards.split import MapOptions
+from tarkit.shards.rows import MapOptions
 from tarkit.stores.schemes import scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.codecs import codec_by_suffix

@@ -5,22 +5,36 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tarkit.errors import Usage, show, spell
 from tarkit.packing.divide import Dirs
 from tarkit.packing.files import Symlinks
-from tarkit.packing.names import ShardNames, shard_names
-from tarkit.packing.order import SampleOrder, parse_order
-from tarkit.packing.samples import KeyRule, parse_key
+from tarkit.packing.names import DEFAULT_NAME, shard_names
+from tarkit.packing.order import parse_order
+from tarkit.packing.samples import parse_key
 from tarkit.packing.transform import OnMissing, Rename, parse_required
-from tarkit.pipeline.arguments import check_at_least, check_choice, parse_processes
+from tarkit.pipeline.arguments import check_at_least, parse_processes
+from tarkit.pipeline.options import Options, row
+from tarkit.pipeline.rows import COMPRESS, DEPFILE, FSYNC, MTIME, file_row
 from tarkit.pipeline.template import ShardTemplate
 from tarkit.shards.limits import DEFAULT_SIZE, Limits, SizeRule, parse_size
 from tarkit.shards.patterns import compile_regex
-from tarkit.shards.split import MapOptions
-from tarkit.stores.store import StoreOptions, parse_options
+from tarkit.shards.rows import (
+    COUNT,
+    FORCE,
+    MANIFEST,
+    MAP,
+    MAP_SEP,
+    SHARDS,
+    SIZE_RULE,
+    UNMATCHED,
+    MapOptions,
+    post_row,
+    size_row,
+    template_row,
+)
+from tarkit.stores.store import parse_options
 
 if TYPE_CHECKING:
     from tarkit.packing.labels import LabelField
@@ -33,9 +47,8 @@ class Division(NamedTuple):
     shards: int | None
 
 
-@dataclass(eq=False, repr=False)
-class ShardOptions:
-    """The arguments of `tarkit.shard`, which are the options of the command `shard`.
+class ShardOptions(Options):
+    """The options of `tarkit.shard` and the command `shard`.
 
     Attributes:
         draw_seed: called with the seed of a shuffle, None if there is none; returns the seed.
@@ -44,67 +57,163 @@ class ShardOptions:
         required: the names of `require`, each a choice of fields.
         labels: the fields of `label_from_dir`.
         order: the order of samples.
+        categories: the map from names to categories.
         names: the names of shards, and how each is written.
         sources, storage: how URLs are reached that are read, and those that are written.
-
-    Raises:
-        Usage: some are invalid, or do not go together.
     """
 
-    directory: str
-    template: str | os.PathLike[str] | None = None
-    count: int | None = None
-    size: int | str | None = None
-    size_rule: SizeRule = "tar"
-    shards: int | None = None
-    even: bool = False
-    dirs: Dirs = "pack"
-    sort: str | None = None
-    key: str = "full"
-    last_dot: bool = False
-    rename: Rename = "none"
-    require: Sequence[str] = ()
-    on_missing: OnMissing = "error"
-    label_from_dir: Sequence[str] = ()
-    classes: str | None = None
-    classes_out: str | None = None
-    join: str | None = None
-    match: str | None = None
-    exclude: Sequence[str] = ()
-    keep_junk: bool = False
-    symlinks: Symlinks = "files"
-    categories: MapOptions = field(default_factory=MapOptions)
-    update: bool = False
-    force: bool = False
-    resume: bool = False
-    skip_missing: bool = False
-    mtime: int | None = 0
-    post: str | None = None
-    manifest: str | None = None
-    depfile: str | None = None
-    compress: str | None = None
-    fsync: bool = False
-    processes: int | None = None
+    symlinks: Symlinks = row(
+        "Input",
+        "--symlinks",
+        default="files",
+        choices=Symlinks,
+        help="Links to follow.",
+        more="files: links to files. all: links to directories too. skip: none.",
+    )
+    match: str | None = row("Input", "--match", metavar="REGEX", help="Only names that contain REGEX.")
+    exclude: Sequence[str] = row(
+        "Input",
+        "--exclude",
+        many=True,
+        metavar="GLOB",
+        help="No names that match GLOB.",
+        more="A GLOB without a slash is compared with base names.",
+    )
+    keep_junk: bool = row(
+        "Input",
+        "--keep-junk",
+        default=False,
+        help="Pack files of file managers too.",
+        more="Without it .DS_Store, Thumbs.db, desktop.ini, ._* and what is below __MACOSX/ are left out and counted.",
+    )
+    template: str | os.PathLike[str] | None = template_row(DEFAULT_NAME + ".tar")
+    compress: str | None = COMPRESS
+    fsync: bool = FSYNC
+    count: int | None = COUNT
+    size: int | str | None = size_row(f"without -c, -n: {DEFAULT_SIZE}")
+    size_rule: SizeRule = SIZE_RULE
+    shards: int | None = SHARDS
+    even: bool = row(
+        "Shards",
+        "--even",
+        default=False,
+        help="Make shards equal in bytes, not in samples.",
+        more="Their number is that of -n, else the number of names that TEMPLATE has: 64 for 'x-{00..63}.tar'.",
+    )
+    dirs: Dirs = row(
+        "Shards",
+        "--dirs",
+        default="pack",
+        choices=Dirs,
+        metavar="HOW",
+        help="Subdirs: pack, separate, collapse.",
+        more="pack: directories do not matter. separate: each directory ends a shard. collapse: what does not fill a "
+        "shard goes with the directory above.",
+    )
+    sort: str | None = row("Shards", "--sort", metavar="ORDER", help="Order of samples: key, -key or shuffle:SEED.")
+    key: str = row(
+        "Samples",
+        "-k",
+        "--key",
+        default="full",
+        metavar="RULE",
+        help="Key: full, base, flat or REGEX.  [default: full]",
+        more="Files are one sample if their paths, base names, or what REGEX leaves of them, are equal up to a dot.",
+    )
+    last_dot: bool = row("Samples", "--last-dot", default=False, help="Fields begin at the last dot, as in ishard.")
+    rename: Rename = row(
+        "Samples",
+        "--rename",
+        default="none",
+        choices=Rename,
+        help="Names of entries.",
+        more="key: KEY.FIELD, with _ for each dot in the last part of KEY. flat: the path with _ for each slash.",
+    )
+    require: Sequence[str] = row(
+        "Samples", "--require", many=True, metavar="F1,F2", help="Fields that samples have, and no others."
+    )
+    on_missing: OnMissing = row(
+        "Samples",
+        "--on-missing-field",
+        default="error",
+        choices=OnMissing,
+        aliases={"abort": "error", "ignore": "keep", "skip": "exclude"},
+        metavar="HOW",
+        help="One of error, warn, keep, exclude.",
+        more="What to do with a sample that lacks a field of --require: error ends the run, keep keeps it, warn "
+        "keeps it with a warning, exclude drops it, and drops fields that --require does not name from the others.",
+    )
+    label_from_dir: Sequence[str] = row(
+        "Samples",
+        "--label-from-dir",
+        many=True,
+        metavar="FIELD",
+        help="Add FIELD: the number of the directory.",
+        more="It is the first directory below DIR. FIELD:2 is the one below that, FIELD:-1 the innermost one. With "
+        "FIELD:name or FIELD:2:name it is the name of the directory. Files of different depth are an error unless "
+        "levels count from the innermost.",
+    )
+    classes: str | None = row(
+        "Samples",
+        "--classes",
+        metavar="FILE",
+        help="Number directories by the lines of FILE.",
+        more="The default is the order of their names.",
+    )
+    classes_out: str | None = file_row("Samples", "--classes-out", "Write the names of classes to FILE, in order.")
+    join: str | None = row(
+        "Samples",
+        "--join",
+        metavar="TABLE:COLUMN",
+        help="Add the other columns of TABLE as fields.",
+        more="COLUMN has keys or file names.",
+    )
+    map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = MAP
+    map_sep: str | None = MAP_SEP
+    unmatched: str | None = UNMATCHED
+    force: bool = FORCE
+    resume: bool = row("Output", "--resume", default=False, help="Continue a run: keep shards that are as planned.")
+    mtime: int | None = MTIME
+    post: str | None = post_row("--post")
+    manifest: str | None = MANIFEST
+    depfile: str | None = DEPFILE
+    processes: int | None = row(
+        "Output",
+        "-p",
+        "--parallel",
+        at_least=0,
+        metavar="N",
+        help="Write N shards at a time; 0: one per CPU.",
+        more="The default is 1, and up to 4 from 20000 files on.",
+        parse=parse_processes,
+    )
+    skip_missing: bool = row(
+        "Problems",
+        "--on-missing",
+        default=False,
+        choices=Literal["error", "skip"],
+        help="For a file that is gone.",
+        more="skip leaves its sample out.",
+    )
+    dry_run: bool = row("Plan", "--dry-run", default=False, help="Print the plan, and write nothing.")
+    show_keys: bool = row("Plan", "--show-keys", default=False, help="Same, with the keys of samples.")
+    recipe: str | os.PathLike[str] | None = row(
+        "Plan", "--recipe", metavar="FILE", help="Write a recipe for create to FILE or -, not shards."
+    )
+    update: bool = row("Plan", "--update", default=False, help="Pack files that are in no shard yet into new shards.")
+    directory: str | os.PathLike[str] = ""
+    draw_seed: Callable[[int | None], int] = lambda seed: seed or 0
     storage_options: Mapping[str, object] | None = None
     output_storage_options: Mapping[str, object] | None = None
-    draw_seed: Callable[[int | None], int] = lambda seed: seed or 0
-    rule: KeyRule = field(init=False)
-    pattern: re.Pattern[str] | None = field(init=False)
-    required: Sequence[tuple[bytes, ...]] = field(init=False)
-    labels: Sequence[LabelField] = field(init=False)
-    order: SampleOrder = field(init=False)
-    names: ShardNames = field(init=False)
-    sources: StoreOptions | None = field(init=False)
-    storage: StoreOptions | None = field(init=False)
 
-    def __post_init__(self) -> None:
-        for name, words in (("size_rule", SizeRule), ("dirs", Dirs), ("rename", Rename), ("symlinks", Symlinks)):
-            check_choice(name, getattr(self, name), words)
-        check_choice("on_missing", self.on_missing, OnMissing)
-        self.processes = None if self.processes is None else parse_processes(self.processes)
+    def check(self) -> None:
+        """Raise Usage for options that do not go together; set what is derived."""
+        if sum((self.dry_run or self.show_keys, self.recipe is not None, self.resume)) > 1:
+            raise Usage(f"{spell('dry_run')}, {spell('recipe')} and {spell('resume')}: choose one")
         self.sources = self.storage = parse_options(self.storage_options)
         if self.output_storage_options is not None:
             self.storage = parse_options(self.output_storage_options)
+        self.categories = MapOptions(self.map, self.map_sep, self.unmatched)
         self.names = shard_names(self.template, self.compress, self.fsync, storage=self.storage)
         self.pattern = None if self.match is None else _parse_match(self.match)
         self._parse_samples()
@@ -115,7 +224,7 @@ class ShardOptions:
 
     def _parse_samples(self) -> None:
         self.rule = parse_key(self.key, self.last_dot)
-        self.labels = []
+        self.labels: Sequence[LabelField] = []
         if self.label_from_dir:
             from tarkit.packing.labels import parse_labels
 
@@ -128,8 +237,8 @@ class ShardOptions:
             raise Usage(f"{spell('update')} requires the numbers of the classes", hint)
 
     def _parse_division(self) -> None:
-        size = None if isinstance(self.size, str) else self.size
-        check_at_least(1, count=self.count, size=size, shards=self.shards)
+        if self.size is not None and not isinstance(self.size, str):
+            check_at_least(1, size=self.size)
         self.order = parse_order(self.sort)
         if self.shards is not None or self.even:
             equal = f"{spell('shards')} and {spell('even')} cannot be used with"
@@ -137,7 +246,7 @@ class ShardOptions:
                 raise Usage(f"{equal} {spell('count')} or {spell('size')}")
             if self.dirs != "pack":
                 raise Usage(f"{equal} {spell('dirs', self.dirs)}")
-            if self.categories.map is not None:
+            if self.map is not None:
                 raise Usage(f"{equal} {spell('map')}")
         if self.size is not None:
             parse_size(str(self.size), spell("count"))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.packing.batch import Batch
@@ -21,11 +21,9 @@ from tarkit.packing.planner import OddNames, fill_plan
 from tarkit.packing.transform import OnMissing, Rename, Required, SampleTransform
 from tarkit.packing.tree import Tree
 from tarkit.packing.update import next_shards
-from tarkit.pipeline.arguments import list_words
-from tarkit.pipeline.output import Output, text_output, written_path
+from tarkit.pipeline.output import Output, text_output
 from tarkit.pipeline.run import Run
 from tarkit.shards.limits import SizeRule, no_limit
-from tarkit.shards.split import CategoryArguments, MapOptions
 from tarkit.shards.writer import Shard, write_manifest
 from tarkit.stores import rewrite, schemes
 from tarkit.stores.store import StoreOptions
@@ -65,6 +63,8 @@ def shard(
     keep_junk: bool = False,
     symlinks: Symlinks = "files",
     map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = None,
+    map_sep: str | None = None,
+    unmatched: str | None = None,
     update: bool = False,
     force: bool = False,
     resume: bool = False,
@@ -82,7 +82,6 @@ def shard(
     tmpdir: str | None = None,
     storage_options: Mapping[str, object] | None = None,
     output_storage_options: Mapping[str, object] | None = None,
-    **categories: Unpack[CategoryArguments],
 ) -> list[Shard]:
     """Pack a directory tree into shards. Names of entries are paths below it, in the order of their bytes.
 
@@ -130,14 +129,8 @@ def shard(
     >>> [shard.samples for shard in tarkit.shard("photos", "photos-%02d.tar", count=2)]
     [2, 1]
     """
-    arguments = dict(locals())
-    series = MapOptions(arguments.pop("map"), **arguments.pop("categories"))
-    run = Run(tmpdir=arguments.pop("tmpdir"), on_problem=arguments.pop("on_problem"))
-    for name in ("dry_run", "recipe"):
-        del arguments[name]
-    arguments |= {name: list_words(arguments[name]) for name in ("require", "label_from_dir", "exclude")}
-    arguments |= {name: written_path(arguments[name]) for name in ("manifest", "depfile", "classes_out")}
-    options = ShardOptions(**{**arguments, "directory": os.fspath(directory)}, categories=series)
+    options = ShardOptions.of(locals())
+    run = Run(tmpdir=tmpdir, on_problem=on_problem)
     if recipe is not None:
         write_recipe(run, options, os.fspath(recipe))
         return []
@@ -287,7 +280,7 @@ def _tree(run: Run, options: ShardOptions, writes: bool, recipe: str | None) -> 
     run.reserve(None if options.join is None else split_column(options.join)[0], "the table", written=False)
     tmpdir = run.scratch(options.names.output.directory)
     tmpdir = tmpdir if tmpdir is not None and os.path.isdir(tmpdir) else None
-    root = _root_of(options.directory)
+    root = _root_of(os.fspath(options.directory))
     beside = [*(place.path for place in run.places.values()), options.manifest, options.depfile]
     tree = Tree(
         root,

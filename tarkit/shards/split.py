@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import Usage, show, spell
-from tarkit.pipeline.arguments import check_at_least, check_choice
+from tarkit.pipeline.arguments import check_at_least
+from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import Output, archives_output
+from tarkit.pipeline.rows import COMPRESS, FSYNC
 from tarkit.pipeline.template import SPLIT_NAME, ShardTemplate, parse_template
 from tarkit.shards.limits import DEFAULT_SIZE, Even, Limits, Remainder, SizeRule, no_limit, parse_size
 from tarkit.shards.output import ShardsOutput, write_equal
+from tarkit.shards.rows import (
+    COUNT,
+    FORCE,
+    MANIFEST,
+    MAP,
+    MAP_SEP,
+    SHARDS,
+    SIZE_RULE,
+    UNMATCHED,
+    MapOptions,
+    post_row,
+    size_row,
+    template_row,
+)
 from tarkit.shards.series import PART, Assign, SeriesSpec, check_series
 from tarkit.shards.writer import ShardsWriter, write_manifest
-from tarkit.stores.schemes import scheme_of
-from tarkit.stores.store import StoreOptions
+from tarkit.stores.store import parse_options
 from tarkit.streams.codecs.registry import CODECS, ZIP
 from tarkit.streams.location import Location
 from tarkit.streams.text import check_created, create_file
@@ -24,118 +38,102 @@ from tarkit.streams.text import check_created, create_file
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Chain
     from tarkit.pipeline.run import Run
-    from tarkit.shards.categories import Map
     from tarkit.shards.partition import Part
 
 Plan = tuple[Output, list[SeriesSpec], Assign | None]
 """How shards are written, their series, and to which of these a sample goes."""
 
 
-class CategoryArguments(TypedDict, total=False):
-    """Arguments of a map besides `map` itself, as the options of `tarkit split`."""
-
-    map_sep: str | None
-    unmatched: str | None
-
-
-@dataclass(frozen=True)
-class MapOptions:
-    """A map from names to categories, and how it is read.
+class SplitOptions(Options):
+    """The options of `Dataset.split` and the command `split`.
 
     Attributes:
-        map: its file, its JSON, or a dict; None without a map.
-        map_sep: the separator of the columns in the file.
-        unmatched: the template of samples in no category.
-
-    Raises:
-        Usage: there is no map, but other options are given.
-    """
-
-    map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = None
-    map_sep: str | None = None
-    unmatched: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.map is None and (self.map_sep, self.unmatched) != (None, None):
-            raise Usage(f"{spell('map_sep')} and {spell('unmatched')} require {spell('map')}")
-
-    @property
-    def spec(self) -> str | None:
-        """The name of the file, or JSON."""
-        if isinstance(self.map, Mapping):
-            import json
-
-            return json.dumps(dict(self.map))
-        return None if self.map is None else os.fspath(self.map)
-
-    def read(
-        self,
-        run: Run,
-        directory: str = "",
-        extension: str = ".tar",
-        storage: StoreOptions | None = None,
-    ) -> Map:
-        """Read the map; its templates are relative to `directory`. `storage` says how its URL is reached."""
-        from tarkit.shards.categories import read_map
-
-        spec = self.spec
-        assert spec is not None
-        if os.path.isfile(spec) or scheme_of(spec):
-            run.reserve(spec, "the map", written=False)
-        return read_map(
-            spec,
-            unmatched=self.unmatched,
-            sep=self.map_sep,
-            extension=extension,
-            directory=directory,
-            storage=storage,
-        )
-
-
-@dataclass(eq=False, repr=False)
-class SplitOptions:
-    """The arguments of `Dataset.split`, which are the options of the command `split`.
-
-    Attributes:
+        categories: the map, if there is one.
         limits: when a shard is full; without a limit it has at most DEFAULT_SIZE bytes.
         shares: the parts and their shares; empty without parts.
-
-    Raises:
-        Usage: some are invalid, or do not go together.
+        storage: how URLs that are written are reached.
     """
 
-    template: str | os.PathLike[str] | None = None
-    count: int | None = None
-    size: int | str | None = None
-    size_rule: SizeRule = "tar"
-    max_shards: int | None = None
-    shards: int | None = None
-    even: Even = "count"
-    remainder: Remainder = "spread"
-    parts: str | Mapping[str, object] | int | None = None
-    group: str | None = None
-    group_field: str | None = None
-    seed: int | None = None
-    stratify: str | None = None
-    categories: MapOptions = MapOptions()
-    start: int | None = None
-    append: bool = False
-    force: bool = False
-    post: str | None = None
-    manifest: str | None = None
-    compress: str | None = None
-    fsync: bool = False
-    storage: StoreOptions | None = None
-    limits: Limits = field(init=False)
-    shares: list[Part] = field(init=False)
+    template: str | os.PathLike[str] | None = template_row(SPLIT_NAME)
+    compress: str | None = COMPRESS
+    fsync: bool = FSYNC
+    append: bool = row("Output", "--append", default=False, help="Continue the numbers of existing shards.")
+    force: bool = FORCE
+    post: str | None = post_row("-p", "--post")
+    manifest: str | None = MANIFEST
+    count: int | None = COUNT
+    size: int | str | None = size_row(f"without -c: {DEFAULT_SIZE}")
+    size_rule: SizeRule = SIZE_RULE
+    shards: int | None = SHARDS
+    even: Even = row(
+        "Shards",
+        "--even",
+        default="count",
+        choices=Even,
+        help="What is equal in shards.",
+        more="count: their numbers of samples. size: their bytes, about; without -n there are as many shards as "
+        "TEMPLATE has names: 64 for 'x-{00..63}.tar'.",
+    )
+    remainder: Remainder = row(
+        "Shards",
+        "--remainder",
+        default="spread",
+        choices=Remainder,
+        metavar="HOW",
+        help="Rest: spread, drop, repeat.",
+        more="What to do with samples that are left over when their number is divided by N. spread: some shards have "
+        "one sample more. drop: they are left out. repeat: some samples come twice, so that all shards are full.",
+    )
+    max_shards: int | None = row(
+        "Shards",
+        "--max-shards",
+        "--maxshards",
+        at_least=1,
+        metavar="N",
+        help="Stop after N shards.",
+        more="What is left is counted, and not written.",
+    )
+    start: int | None = row(
+        "Shards", "--start", at_least=0, metavar="N", help="Number of the first shard.  [default: 0]"
+    )
+    map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = MAP
+    map_sep: str | None = MAP_SEP
+    unmatched: str | None = UNMATCHED
+    parts: str | Mapping[str, object] | int | None = row(
+        "Parts",
+        "--parts",
+        metavar="A=0.9,B=0.1",
+        help="Parts by a hash of the key: {part}, or PART-TEMPLATE.",
+        more="The name of a part, such as train, replaces {part} in TEMPLATE; without it, it is put before the name. "
+        "A number K is K equal parts: fold-0, fold-1 and so on. "
+        "Shares are 0.1, 1/10 or 10%, and a part without one gets the rest.",
+    )
+    group: str | None = row(
+        "Parts",
+        "--group",
+        metavar="REGEX",
+        help="Keep keys with one match of REGEX together.",
+        more="If REGEX has a group, keys in which it matched the same text.",
+    )
+    group_field: str | None = row(
+        "Parts", "--group-field", metavar="FIELD", help="Keep samples with equal FIELD together."
+    )
+    stratify: str | None = row(
+        "Parts",
+        "--stratify",
+        metavar="FIELD",
+        help="Give each part its share of each value of FIELD.",
+        more="FIELD is a class, as in cls or json.label. Samples are dealt in order, without a hash.",
+    )
+    seed: int | None = None  # on the command line that of the selection
+    storage_options: Mapping[str, object] | None = None
 
-    def __post_init__(self) -> None:
-        size = None if isinstance(self.size, str) else self.size
-        check_at_least(1, count=self.count, size=size, max_shards=self.max_shards, shards=self.shards)
-        check_at_least(0, start=self.start)
-        check_choice("size_rule", self.size_rule, SizeRule)
-        check_choice("even", self.even, Even)
-        check_choice("remainder", self.remainder, Remainder)
+    def check(self) -> None:
+        """Raise Usage for options that do not go together; set categories, limits, shares and storage."""
+        if self.size is not None and not isinstance(self.size, str):
+            check_at_least(1, size=self.size)
+        self.storage = parse_options(self.storage_options)
+        self.categories = MapOptions(self.map, self.map_sep, self.unmatched)
         self._check_series()
         self._check_equal()
         if self.append and self.force:
@@ -146,7 +144,7 @@ class SplitOptions:
         self.limits, self.shares = self._parse_limits(), self._parse_parts()
 
     def _check_series(self) -> None:
-        if self.categories.map is not None and self.parts is not None:
+        if self.map is not None and self.parts is not None:
             raise Usage(f"{spell('map')} and {spell('parts')} cannot be used together")
         rules = ("group", "group_field", "seed", "stratify")
         given = [name for name in rules if getattr(self, name) is not None]
@@ -176,7 +174,7 @@ class SplitOptions:
     @property
     def series_option(self) -> str | None:
         """The option that requests several series, if any."""
-        if self.categories.map is not None:
+        if self.map is not None:
             return spell("map")
         return None if self.parts is None else spell("parts")
 
@@ -240,7 +238,7 @@ class SplitOptions:
 
     def _plan(self, run: Run) -> Plan:
         """Return the plan for one series, or one for each part or category."""
-        if self.categories.map is not None:
+        if self.map is not None:
             return self._plan_categories(run)
         default = f"{PART}-%06d.tar" if self.shares else SPLIT_NAME
         template = default if self.template is None else os.fspath(self.template)

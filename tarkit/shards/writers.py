@@ -257,7 +257,7 @@ class ShardWriter(_SampleWriter):
             force=force,
             compress=compress,
             fsync=fsync,
-            storage=parse_options(storage_options),
+            storage_options=storage_options,
         )
         run = Run()
         shards = options.open(run)

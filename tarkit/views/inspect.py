@@ -13,8 +13,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tarkit.errors import Usage, spell
+from tarkit.pipeline.arguments import check_text, parse_processes
 from tarkit.pipeline.chain import Chain
+from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import Output, total_size
+from tarkit.pipeline.rows import file_row
 from tarkit.pipeline.run import Run
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample, singly
@@ -141,30 +144,47 @@ class Stats:
             sink.write(self.page().encode("utf-8", "surrogateescape"))
 
 
-def count_dataset(
-    data: Chain,
-    run: Run,
-    by: str | None = None,
-    classes: ClassNames = None,
-    *,
-    world: int | None = None,
-    workers: int | None = None,
-    processes: int = 1,
-) -> Stats:
-    """Count a dataset: whole archives several at a time, else sample by sample.
+class StatsOptions(Options):
+    """The options of `tarkit.stats` and the command `stats`."""
 
-    Arguments are as for `tarkit.stats`; `processes` is at least 1.
-    """
-    balance = None
+    total: bool = row("Output", "--total", default=False, help="Print only the number of samples.")
+    json: bool = row("Output", "--json", default=False, help="Print everything as one JSON object.")
+    html: str | None = file_row("Output", "--html", "Write one self-contained page to FILE instead.")
+    by: str | None = row("Stats", "--by", metavar="FIELD", help="Count classes too: the values of cls, or json.label.")
+    classes: ClassNames = row(
+        "Stats", "--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt]"
+    )
+    world: int | None = row(
+        "Stats", "--world", at_least=1, metavar="W", help="Samples that each of W training nodes would get."
+    )
+    workers: int | None = row(
+        "Stats", "--workers", at_least=1, metavar="K", help="Same, for each of K data-loader workers on a node."
+    )
+    processes: int = 1
+
+    def check(self) -> None:
+        """Raise Usage for options that do not go together."""
+        if sum((self.total, self.json, self.html is not None)) > 1:
+            raise Usage("--total, --json and --html exclude each other", "choose one output")
+        if self.total and (self.world or self.workers or self.by):
+            raise Usage("--total cannot be used with --world, --workers or --by: it prints one number")
+        if self.by is not None:
+            check_text(by=self.by)
+        elif self.classes is not None:
+            raise Usage(f"{spell('classes')} requires {spell('by')}")
+        self.processes = parse_processes(self.processes)
+
+
+def count_dataset(data: Chain, run: Run, options: StatsOptions) -> Stats:
+    """Count a dataset: whole archives several at a time, else sample by sample."""
+    balance, by, world, workers = None, options.by, options.world, options.workers
     if by is not None:
         from tarkit.views.classes import ClassCounts, find_class_names
         from tarkit.views.report import Balance
 
-        balance = Balance(by, ClassCounts(), find_class_names(classes, data.locations, data.storage))
-    elif classes is not None:
-        raise Usage("classes are the names of the values of a field", "name the field: by='cls'")
+        balance = Balance(by, ClassCounts(), find_class_names(options.classes, data.locations, data.storage))
     if data.unchanged:
-        shards = _count_archives(data.locations, run, balance, processes)
+        shards = _count_archives(data.locations, run, balance, options.processes)
     elif run.executor is not None:
         raise Usage(f"samples are selected: {spell('dask')} counts whole archives", f"run it without {spell('dask')}")
     else:

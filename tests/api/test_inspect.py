@@ -165,7 +165,7 @@ def test_problems(archive: Archive) -> None:
         ({"processes": -1}, "processes=-1: it is at least 0"),
         ({"world": 0}, "world=0: it is at least 1"),
         ({"workers": 0}, "workers=0: it is at least 1"),
-        ({"classes": "names"}, "classes are the names of the values of a field"),
+        ({"classes": "names"}, "classes requires by"),
         ({"skip": "nix"}, "nix"),
     ],
 )

@@ -628,7 +628,7 @@ def test_workers(
     """There are several processes if there are many files; no shard waits for another one."""
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     planned = [PlannedShard("s", 0, 0, rows, rows, 0, 0, rows, b"", b"")] * shards
-    chosen = ShardOptions(".", **options)  # type: ignore[arg-type]
+    chosen = ShardOptions(directory=".", **options)  # type: ignore[arg-type]
     assert packer.workers(chosen, planned) == (processes, share)
 
 

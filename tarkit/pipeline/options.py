@@ -1,0 +1,124 @@
+"""Options of a verb, each declared once: a row of its class of options.
+
+A row says how the option is written on the command line, what its help is, and which values it takes. From the rows
+follow the options of the command (`cli.options.rows`) and the checks of values, which are the same for a command and
+for Python. A function of the Python API has an argument of the same name and default for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self, dataclass_transform, get_args
+
+from tarkit.errors import Usage
+from tarkit.pipeline.arguments import check_at_least, list_words
+
+
+class OptionRow:
+    """An option: how it is written, its help, and its values.
+
+    Args:
+        section: the section of the help.
+        names: as they are on the command line.
+        help: one line.
+        more: what `--help-all` and the manual page say after it.
+        metavar: the word for the value.
+        detail: whether only these list it.
+        default: that of its value; False for a flag.
+        required: whether the command line must have it.
+        many: it may be given several times.
+        words: with `many`, whether values are words; Python may give something else otherwise.
+        at_least: it is a whole number, and not less.
+        choices: a Literal: it is one of these words.
+        aliases: words that the command line takes too, and what they stand for.
+        parse: called with a value that is not None; returns the attribute, or raises Usage.
+    """
+
+    def __init__(
+        self,
+        section: str,
+        *names: str,
+        help: str,
+        more: str = "",
+        metavar: str | None = None,
+        detail: bool = False,
+        default: Any = None,
+        many: bool = False,
+        words: bool = True,
+        required: bool = False,
+        at_least: int | None = None,
+        choices: object = None,
+        aliases: Mapping[str, str] = {},
+        parse: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.section = section
+        self.names = names
+        self.help = help
+        self.more = more
+        self.metavar = metavar
+        self.detail = detail
+        self.default = () if many and default is None else default
+        self.many = many
+        self.words = words
+        self.required = required
+        self.at_least = at_least
+        self.choices: tuple[str, ...] = get_args(choices)
+        self.aliases = aliases
+        self.parse = parse
+
+    def accept(self, name: str, value: Any) -> Any:
+        """Return the value of the option `name`; raise Usage or TypeError for one that it does not take."""
+        if self.many and self.words:
+            value = list_words(value, name)
+        if value is None:
+            return None
+        if self.at_least is not None:
+            check_at_least(self.at_least, **{name: value})
+        if self.choices and value not in self.choices and not isinstance(self.default, bool):
+            raise Usage(f"{name}={value!r}: it is one of {', '.join(self.choices)}")
+        return value if self.parse is None else self.parse(value)
+
+
+def row(section: str, *names: str, **settings: Any) -> Any:
+    """Return an `OptionRow`, for an attribute of a class of options."""
+    return OptionRow(section, *names, **settings)
+
+
+@dataclass_transform(kw_only_default=True)
+class Options:
+    """The options of a verb. A subclass has a row for each, or a plain default for what only Python callers give.
+
+    Raises:
+        Usage: a value is invalid, or some do not go together.
+        TypeError: a value has the wrong type.
+    """
+
+    rows: ClassVar[dict[str, OptionRow]] = {}
+    defaults: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        own = {name: vars(cls)[name] for name in cls.__annotations__ if name in vars(cls)}
+        cls.rows = cls.rows | {name: value for name, value in own.items() if isinstance(value, OptionRow)}
+        defaults = {name: value.default if isinstance(value, OptionRow) else value for name, value in own.items()}
+        cls.defaults = cls.defaults | defaults
+
+    def __init__(self, **values: Any) -> None:
+        if unknown := values.keys() - self.defaults.keys():
+            raise TypeError(f"{type(self).__name__} has no options {', '.join(sorted(unknown))}")
+        vars(self).update(self.defaults, **values)
+        for name, row in self.rows.items():
+            setattr(self, name, row.accept(name, getattr(self, name)))
+        self.check()
+
+    def check(self) -> None:
+        """Raise Usage for options that do not go together; set what is derived from them."""
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Self:
+        """Return the options among the arguments of a function, which are its `locals()` at the start."""
+        return cls(**{name: arguments[name] for name in cls.defaults if name in arguments})
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The names of options that have not their default."""
+        return tuple(name for name, default in self.defaults.items() if getattr(self, name) != default)

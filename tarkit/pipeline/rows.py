@@ -1,0 +1,39 @@
+"""Rows of options that several verbs share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tarkit.pipeline.options import row
+from tarkit.pipeline.output import written_path
+from tarkit.stores.schemes import SCHEMES
+from tarkit.streams.codecs.registry import CODECS
+
+_WRITTEN = " ".join(f"{name}://" for name, scheme in SCHEMES.items() if scheme.writable)
+WRITABLE = f"A URL is {_WRITTEN}, or another that fsspec can write."
+
+
+def file_row(section: str, name: str, help: str, more: str = "") -> Any:
+    """Return the row of a file that is written besides the output."""
+    return row(section, name, metavar="FILE", help=help, more=more, parse=written_path)
+
+
+OUT_HELP = "File, URL, - or pipe:COMMAND.  [default: -]"
+OUT: Any = row("Output", "-o", "--output", "--outputs", metavar="OUT", help=OUT_HELP, more=WRITABLE)
+COMPRESS: Any = row(
+    "Output",
+    "--compress",
+    metavar="CODEC[:LEVEL]",
+    help=f"{' '.join(CODECS)} zip none.  [default: by suffix]",
+    more="The level is a number, as in zst:19.",
+)
+FSYNC: Any = row("Output", "--fsync", default=False, help="Call fsync before renaming the file into place.")
+DEPFILE: Any = file_row("Output", "--depfile", "Write the dependencies to FILE, for make.")
+MTIME: Any = row(
+    "Output",
+    "--mtime",
+    default=0,
+    metavar="WHEN",
+    help="Entry times: source, now, @SECONDS.  [default: @0]",
+    more="The modification time of new entries: that of their source, the present, or seconds since 1970.",
+)

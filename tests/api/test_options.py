@@ -1,0 +1,54 @@
+"""Options that are declared once: a function of the API has an argument for each, with the same default."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tarkit
+from tarkit.checking.check import CheckOptions
+from tarkit.indexing.index import IndexOptions
+from tarkit.packing.create import CreateOptions
+from tarkit.packing.options import ShardOptions
+from tarkit.pipeline.options import Options
+from tarkit.shards.split import SplitOptions
+from tarkit.views.inspect import StatsOptions
+from tests._tools import each_row
+
+COMMAND_ONLY = {
+    CheckOptions: {"json", "list_bad"},
+    IndexOptions: {"verify"},
+    ShardOptions: {"show_keys", "draw_seed"},
+    StatsOptions: {"total", "json", "html"},
+}
+"""Options that a command has, and no function."""
+
+
+@each_row(
+    ("function", "kind"),
+    [
+        (tarkit.Dataset.split, SplitOptions),
+        (tarkit.Dataset.stats, StatsOptions),
+        (tarkit.check, CheckOptions),
+        (tarkit.create, CreateOptions),
+        (tarkit.index, IndexOptions),
+        (tarkit.shard, ShardOptions),
+    ],
+)
+def test_arguments(function: Callable[..., Any], kind: type[Options]) -> None:
+    """Each option is an argument with the same default."""
+    parameters = inspect.signature(function).parameters
+    options = {name: value for name, value in kind.defaults.items() if name not in COMMAND_ONLY.get(kind, ())}
+    assert options.keys() <= parameters.keys()
+    for name, default in options.items():
+        if parameters[name].default is not inspect.Parameter.empty:
+            assert parameters[name].default == (None if name == "same_as" else default), name
+
+
+def test_an_unknown_option() -> None:
+    """An option that does not exist is a TypeError."""
+    with pytest.raises(TypeError, match="IndexOptions has no options other, some"):
+        IndexOptions(some=1, other=2)  # type: ignore[call-arg]
