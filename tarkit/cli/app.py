@@ -254,12 +254,13 @@ def _end_thread(ended: threading.ExceptHookArgs) -> None:
 def run_words(words: Sequence[str] | None = None) -> int:
     """Run a command line, by default that of this process, and return its exit status."""
     try:
-        status = _status(words)
-        release_signals()
+        try:
+            status = _status(words)
+        finally:
+            release_signals()
     except Interrupted as error:  # by a signal before a command begins, or after its end
         die(error.signum)
     except BaseException as error:
-        release_signals()
         if (limit := describe_limit(error)) is None:  # a bug: Python prints its traceback
             raise
         say(*limit)

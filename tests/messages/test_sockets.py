@@ -392,6 +392,7 @@ def test_receiver_dies(start: Processes, here: Path) -> None:
     receiver = start("cat", f"zpull://127.0.0.1:{number}?queue=5", "-o", f"/dev/fd/{writer}", pass_fds=(writer,))
     assert happens(lambda: is_bound(number))
     sender = start("cat", "a.tar", "-o", f"zpush://127.0.0.1:{number}?queue=5")
+    assert os.read(reader, 1)  # it has received
     with pytest.raises(subprocess.TimeoutExpired):
         sender.wait(1.5)
     receiver.kill()

@@ -737,11 +737,29 @@ def test_a_signal_before_and_after_the_command(moment: str) -> None:
 def test_a_pending_signal_before_an_exception() -> None:
     """A pending signal takes precedence over an exception."""
 
-    def broken(**_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         signals._send_again(TERM)
         raise KeyError("x")
 
     assert tarkit("cat", "a.tar", exit=-TERM, first=lambda: setattr(app, "group", broken)).stderr == b""
+
+
+def test_a_signal_after_an_exception() -> None:
+    """A signal takes precedence over an exception until nothing catches it."""
+
+    def first() -> None:
+        def broken(*_: object, **__: object) -> None:
+            raise KeyError("x")
+
+        def release() -> None:
+            os.kill(os.getpid(), TERM)
+            released()
+
+        released = app.release_signals
+        app.group = broken  # type: ignore[assignment]
+        app.release_signals = release
+
+    assert tarkit("cat", "a.tar", exit=-TERM, first=first).stderr == b""
 
 
 def test_a_pending_signal_before_an_error_of_the_input() -> None:
