@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tarkit.errors import Unsupported
@@ -96,11 +98,14 @@ class ThreadCall(ProcessBound, Generic[Result]):
         """Whether the call has ended."""
         return self._done.is_set()
 
-    def wait(self) -> None:
-        """Wait for the end of the call."""
+    def wait(self, seconds: float = inf) -> bool:
+        """Wait for the end of the call, at most so long; return whether it has ended."""
         self.refuse_elsewhere()
-        while not self._done.wait(WAIT):
-            pass
+        limit = monotonic() + seconds
+        while not self._done.wait(min(WAIT, max(limit - monotonic(), 0))):
+            if monotonic() >= limit:
+                return False
+        return True
 
     def result(self) -> Result:
         """Wait for the end of the call; return its result, or raise its exception."""

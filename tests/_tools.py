@@ -29,6 +29,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tarkit.bytereader import ByteReader
 from tarkit.cli import app
 from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.streams import files
@@ -140,7 +141,7 @@ def _directory(here: Path, name: str) -> Path:
     return own
 
 
-class Chunks:
+class Chunks(ByteReader):
     """A reader that returns at most `step` bytes of `data` at a time, then raises `error` if there is one."""
 
     def __init__(self, data: bytes, step: int = 1 << 20, error: Exception | None = None) -> None:
@@ -148,9 +149,9 @@ class Chunks:
         self.step = step
         self.error = error
         self.pos = 0
-        self.closed = 0
+        self.closes = 0
 
-    def readinto(self, view: memoryview) -> int:
+    def readinto(self, view: Any, /) -> int:
         piece = self.data[self.pos : self.pos + min(self.step, len(view))]
         view[: len(piece)] = piece
         self.pos += len(piece)
@@ -158,11 +159,8 @@ class Chunks:
             raise self.error
         return len(piece)
 
-    def fileno(self) -> int | None:
-        return None
-
     def close(self) -> None:
-        self.closed += 1
+        self.closes += 1
 
 
 class Peeked:

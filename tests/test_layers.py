@@ -63,6 +63,7 @@ def kept() -> Iterator[None]:
 # The directories of the package, and modules at its top, from the bottom up: each imports only those before it. Imports
 # for type checkers count.
 LAYERS = [
+    "bytereader",
     "redaction",
     "errors",
     "sizes",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, show
 from tarkit.messages.maps import EncodeValue, IncompleteMap, MalformedMap, Split, load_encoding, map_to_entries
 from tarkit.streams.codecs import MESSAGES
-from tarkit.streams.source import ByteReader, read_function
 from tarkit.tar.generated import GeneratedArchive
 
 CUT = "the file was not written or not copied to its end: copy or make it again"
@@ -85,7 +85,7 @@ class MessageReader(MapArchive):
     def maps(self) -> Iterator[tuple[object]]:
         """Yield the maps. Raises Problem `truncated` for a sequence that ends inside one."""
         try:
-            for item in self._unpack(read_function(self.reader)):
+            for item in self._unpack(self.reader.read):
                 yield (item,)
         except IncompleteMap:
             what = f"{self._title} ends inside sample {self.count + 1}"

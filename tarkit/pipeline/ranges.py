@@ -6,19 +6,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice, repeat
 from operator import add, eq, itemgetter
 from struct import Struct
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 from weakref import WeakKeyDictionary
 
 from tarkit.samples.sample import SampleBatch, TarSample, key_of, singly
 from tarkit.spill.records import SpilledList
 from tarkit.streams.ranges import AssembledSource, Held, HeldRange, JoinedSource, MovedRange
 from tarkit.streams.sink import Sink
-from tarkit.streams.source import FileSource, RequestedRange, Source, WindowSource, gather
+from tarkit.streams.source import FileSource, Source, WindowSource, gather
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import fast
 from tarkit.tar.block import HARD_LINK
 from tarkit.tar.reader import Entry
 from tarkit.tar.writer import EntryWriter
+
+if TYPE_CHECKING:
+    from tarkit.stores.reading import RangeRequest
 
 Span = tuple[int, int]  # start and stop in the input
 Place = bytes
@@ -278,7 +281,7 @@ class RangeList:
         """Whether samples are in objects of stores."""
         return any(isinstance(file, WindowSource) and file.url is not None for file in self.files)
 
-    def request(self, place: Place) -> list[RequestedRange] | None:
+    def request(self, place: Place) -> list[RangeRequest] | None:
         """Begin to fetch the ranges of a place; None if they are not all in objects of stores."""
         ranges = self.in_sources(place)
         if not all(isinstance(file, WindowSource) and file.url is not None for file, _, _ in ranges):

@@ -32,7 +32,8 @@ from tarkit.streams.command import PIPE
 from tarkit.streams.copy import widen, write_all
 from tarkit.streams.process import Program
 from tarkit.streams.ranges import RangeSpool
-from tarkit.streams.source import DescriptorReader, StreamSource
+from tarkit.streams.readers import DescriptorReader
+from tarkit.streams.source import StreamSource
 from tarkit.tar import block
 from tarkit.tar.header import end_of_archive
 
@@ -352,7 +353,7 @@ class _Watched(DescriptorReader):
         self._answers = select.poll()
         self._answers.register(fd, select.POLLIN)
 
-    def readinto(self, view: memoryview) -> int:
+    def readinto(self, view: Any, /) -> int:
         if self.session.timeout is not None:
             while not self._answers.poll(POLL * 1000):
                 self.session.check_timeout()
@@ -362,5 +363,5 @@ class _Watched(DescriptorReader):
         self.ended = not got
         return got
 
-    def fileno(self) -> int | None:
-        return None
+    def fileno(self) -> int:
+        raise OSError("each read is noted")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, Unsupported, Usage, unreadable
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
@@ -28,22 +29,12 @@ from tarkit.streams.codecs import (
 )
 from tarkit.streams.codecs.registry import DECODED, ZIP
 from tarkit.streams.command import CommandReader
+from tarkit.streams.fileobjects import reader_of
 from tarkit.streams.files import Descriptor, File, allow_files
 from tarkit.streams.location import Location
 from tarkit.streams.ranges import CopiedStream, HeldRange, spooled
-from tarkit.streams.source import (
-    ByteReader,
-    DescriptorReader,
-    FileReader,
-    FileSource,
-    Prepended,
-    ReadAdapter,
-    Source,
-    StackedReader,
-    StreamSource,
-    WindowSource,
-    read_function,
-)
+from tarkit.streams.readers import DescriptorReader, FileReader, Prepended
+from tarkit.streams.source import FileSource, Source, StreamSource, WindowSource
 from tarkit.tar import block
 from tarkit.tar.mistaken import recognise
 from tarkit.tar.reader import TarReader
@@ -98,7 +89,7 @@ def open_source(
     elif location.kind == "url":
         return _open_url(location, ahead, tmpdir, stream, reordered)
     if location.file is not None:
-        return _stream(ReadAdapter(location.file), location, ahead, tmpdir)
+        return _stream(reader_of(location.file), location, ahead, tmpdir)
     if location.kind == "path":
         try:
             fd = os.open(location.text, os.O_RDONLY | os.O_CLOEXEC)
@@ -168,7 +159,7 @@ def _open_url(
             source.close()
             raise
         source.close()
-    read = _stream(ReadAdapter(remote.stream()), location, ahead, tmpdir)
+    read = _stream(remote.stream(), location, ahead, tmpdir)
     read.object_version = remote.info.version
     return read
 
@@ -219,8 +210,7 @@ def _stream(
     elif codec in MESSAGES:
         reader = _messages(reader, name, codec)
     elif codec is not None:
-        again = None if file is None else lambda: read_function(FileReader(file))
-        reader = StackedReader(decoder(codec, read_function(reader), name, again), reader)
+        reader = decoder(codec, reader, name, None if file is None else lambda: FileReader(file))
         if (form := location.format or message_format_by_suffix(name)) in MESSAGES:
             reader = _messages(reader, name, form)
     return _stream_source(reader, name, ahead, tmpdir, codec)
@@ -230,7 +220,7 @@ def _stream_source(
     reader: ByteReader, name: str, ahead: bool, tmpdir: str | None, codec: str | None = None
 ) -> StreamSource:
     if ahead:
-        reader = StackedReader(ReadAhead(reader.readinto), reader)
+        reader = ReadAhead(reader)
     source = StreamSource(reader, name, tmpdir)
     source.codec = codec
     return source

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from tarkit.pipeline.ranges import Place, RangeList, size_of
-from tarkit.streams.source import RequestedRange
+
+if TYPE_CHECKING:
+    from tarkit.stores.reading import RangeRequest
 
 MEMORY = 64 << 20
 """Bytes of samples that are held or requested, with the one that is in use."""
@@ -23,7 +26,7 @@ Placed = tuple[bytes, Place, bytes | None]  # a record, its place, and the bytes
 
 def prefetch_samples(records: Iterator[Placed], places: RangeList) -> Iterator[Placed]:
     """Yield the records; those of samples in objects come with their bytes, which were requested ahead."""
-    waiting: deque[tuple[Placed, list[RequestedRange] | None, int]] = deque()
+    waiting: deque[tuple[Placed, list[RangeRequest] | None, int]] = deque()
     held, ended = 0, False
     try:
         while True:

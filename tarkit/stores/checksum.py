@@ -78,7 +78,7 @@ class ChecksumCheck:
         self._crc = 0
         self._hash = None if checksum.name == "crc32" else hashlib.new(checksum.name, usedforsecurity=False)
 
-    def update(self, data: bytes) -> None:
+    def update(self, data: bytes | memoryview) -> None:
         """Add the bytes that follow."""
         self.size += len(data)
         if self._hash is None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from typing import Self
+from typing import Any
 
+from tarkit.bytereader import ByteReader
 from tarkit.errors import TarkitError, Unsupported
 from tarkit.stores.checksum import ChecksumCheck
 from tarkit.stores.retry import RetryPolicy
@@ -221,22 +223,25 @@ class Transfer(ProcessBound):
 
 
 class RangeRequest:
-    """A transfer in a thread."""
+    """A transfer in a thread; `check` is called with its bytes when they are taken."""
 
-    def __init__(self, transfer: Transfer) -> None:
+    def __init__(self, transfer: Transfer, check: Callable[[bytes], object] = bool) -> None:
         self._transfer = transfer
+        self._check = check
         self._call = ThreadCall(transfer.rest)
 
     def result(self) -> bytes:
-        """Wait for the bytes and return them."""
-        return self._call.result()
+        """Wait for the bytes, and return all of them. Raises an exception of reading."""
+        data = self._call.result()
+        self._check(data)
+        return data
 
     def close(self) -> None:
-        """Close the connection."""
+        """Give up what was not fetched."""
         self._transfer.close()
 
 
-class Stream:
+class Stream(ByteReader):
     """Bytes of an object, in order; several ranges are requested at a time.
 
     Args:
@@ -273,9 +278,17 @@ class Stream:
             self._next = opening.stop = min(opening.stop, self._stop)
             self._flight.append(RangeRequest(opening))
 
-    def read(self, n: int) -> bytes:
-        """Return up to `n` bytes, b"" at the end. Raises TarkitError for an object that does not have its checksum."""
-        data = self._read(n)
+    def readinto(self, view: Any, /) -> int:
+        data = self._piece(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def read(self, size: int = -1, /) -> bytes:
+        return self.readall() if size < 0 else bytes(self._piece(size))
+
+    def _piece(self, n: int) -> bytes | memoryview:
+        """Return up to `n` bytes, none at the end. Raises TarkitError for an object that does not have its checksum."""
+        data = self._unchecked(n)
         check = self._check
         if check is not None:
             check.update(data)
@@ -291,16 +304,16 @@ class Stream:
         """The position up to which bytes are requested or read."""
         return self._taken if self._next is None or self._whole is not None else self._next
 
-    def _read(self, n: int) -> bytes:
+    def _unchecked(self, n: int) -> bytes | memoryview:
         if self._whole is not None:
-            return bytes(ThreadCall(partial(self._whole.read, n)).result())
+            return ThreadCall(partial(self._whole.read, n)).result()
         while not self._rest:
             self._request_more()
             if not self._flight:
                 return b""
             with closing(self._flight.popleft()) as request:
                 self._rest = memoryview(request.result())
-        data, self._rest = bytes(self._rest[:n]), self._rest[n:]
+        data, self._rest = self._rest[:n], self._rest[n:]
         self._taken += len(data)
         return data
 
@@ -322,9 +335,3 @@ class Stream:
             self._size = min(2 * self._size, LARGEST)
             start, self._next = self._next, min(self._next + self._size, self._stop)
             self._flight.append(RangeRequest(Transfer(self._remote, start, self._next)))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()

@@ -7,42 +7,43 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
+from tarkit.bytereader import ByteReader
 from tarkit.streams.copy import Copier, Short, new_buffer
 from tarkit.threads import WAIT, ProcessBound, ThreadCall, Worker
 
 
-class ReadAhead(ProcessBound):
-    """Read ahead in a thread, by calls of `fill(view)`, into a ring of `limit` bytes, up to `size` at a time.
+class ReadAhead(ByteReader, ProcessBound):
+    """Reads ahead of the caller, in a thread, into a ring of `limit` bytes, up to `size` at a time.
 
-    An exception of `fill` is raised by `readinto` after the data that precedes it. For one caller at a time, which
-    calls `close()` when done, also at the end of the stream.
+    An exception of `reader` is raised by `readinto` after the data that precedes it. For one caller at a time, which
+    closes it when done, also at the end of the stream.
     """
 
-    def __init__(self, fill: Callable[[memoryview], int], size: int = 1 << 20, limit: int = 4 << 20) -> None:
-        super().__init__()
-        self._fill = fill
+    patience = 1.0
+    """Seconds that `close` waits for the thread."""
+
+    def __init__(self, reader: ByteReader, size: int = 1 << 20, limit: int = 4 << 20) -> None:
+        ProcessBound.__init__(self)
+        self._reader = reader
         self._size = size
         self._ring = new_buffer(limit)
         self._filled = self._taken = 0  # bytes since the start; what is between is in the ring
-        self._ended = False
-        self._closed = False
-        self._error: BaseException | None = None
+        self._ended = self._stopped = False
         self._change = threading.Condition()
-        # A daemon, since a read from a pipe may never return, and the program must end nevertheless.
-        self._thread = threading.Thread(target=self._run, name="read-ahead", daemon=True)
-        self._thread.start()
+        self._call = ThreadCall(self._fill)
 
-    def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`, 0 bytes at the end. Raises what `fill` raised, each time; ValueError if closed."""
+    def readinto(self, view: Any, /) -> int:
+        """Fill some of `view`, 0 bytes at the end. Raises what `reader` raised, each time; ValueError if closed."""
         self.refuse_elsewhere()
         with self._change:
-            while not self._change.wait_for(lambda: self._held or self._ended or self._closed, WAIT):
+            while not self._change.wait_for(lambda: self._held or self._ended or self._stopped, WAIT):
                 pass
-        if self._closed:
+        if self._stopped:
             raise ValueError("read of a closed ReadAhead")
-        if not self._held and self._error is not None:
-            raise self._error
+        if not self._held:
+            self._call.result()
         at = self._taken % len(self._ring)
         count = min(len(view), self._held, len(self._ring) - at)
         view[:count] = self._ring[at : at + count]
@@ -51,40 +52,40 @@ class ReadAhead(ProcessBound):
             self._change.notify_all()
         return count
 
-    def close(self, wait: float = 1.0) -> bool:
-        """Stop the thread and drop its data. Returns False if it is still inside a call of `fill` after `wait` seconds.
+    def close(self) -> None:
+        """Stop the thread, drop its data, and close `reader`.
 
-        A blocked system call cannot be cancelled. After False leave the descriptor open, since the next file would get
-        its number; the thread ends once its call returns.
+        A blocked system call cannot be cancelled: while the thread is inside one, the descriptor stays open, since the
+        next file would get its number. The thread ends once its call returns.
         """
-        if self.elsewhere:
-            return True
-        with self._change:
-            self._closed = True
-            self._change.notify_all()
-        self._thread.join(wait)
-        return not self._thread.is_alive()
+        if not self.elsewhere:
+            with self._change:
+                self._stopped = True
+                self._change.notify_all()
+            if not self._call.wait(self.patience):
+                return
+        self._reader.close()
 
     @property
     def _held(self) -> int:
         return self._filled - self._taken
 
-    def _run(self) -> None:
+    def _fill(self) -> None:
         count = 1
-        while count:
+        try:
+            while count:
+                with self._change:
+                    self._change.wait_for(lambda: len(self._ring) - self._held >= self._size or self._stopped)
+                    if self._stopped:
+                        return
+                at = self._filled % len(self._ring)
+                count = self._reader.readinto(self._ring[at : at + self._size])
+                with self._change:
+                    self._filled += count
+                    self._change.notify_all()
+        finally:
             with self._change:
-                self._change.wait_for(lambda: len(self._ring) - self._held >= self._size or self._closed)
-                if self._closed:
-                    return
-            at = self._filled % len(self._ring)
-            try:
-                count = self._fill(self._ring[at : at + self._size])
-            except BaseException as error:  # raised again in the thread of the caller
-                self._error = error
-                count = 0
-            with self._change:
-                self._filled += count
-                self._ended = not count
+                self._ended = True
                 self._change.notify_all()
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
+from math import inf
+from time import monotonic
 from typing import NamedTuple
 
 from tarkit.errors import TarkitError
@@ -79,14 +80,9 @@ class BackgroundUploads:
         After a signal, one request is given PATIENCE: the server has all of it then, or nothing.
         """
         queue, self._queue = self._queue, deque()
-        patience = time.monotonic() + PATIENCE
+        limit = monotonic() + PATIENCE
         for closing in queue:
-            while (
-                is_ending() and closing.held < ONE_REQUEST and not closing.request.done and time.monotonic() < patience
-            ):
-                time.sleep(0.01)
-            if not (is_ending() and closing.held < ONE_REQUEST):
-                closing.request.wait()
+            closing.request.wait(limit - monotonic() if is_ending() and closing.held < ONE_REQUEST else inf)
         for closing in queue:
             if not closing.request.done:
                 self._warn(f"{closing.sink.name}: perhaps written, although the run ended before the server said so")

@@ -12,8 +12,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
+from tarkit.bytereader import ByteReader
 from tarkit.errors import CommandFailed, TarkitError
 from tarkit.signals import COMMANDS, register_cleanup, uninterrupted
 from tarkit.streams.copy import widen
@@ -233,7 +234,7 @@ class _Command(_Process):
             raise CommandFailed(self.text, status, last_line(self.tail))
 
 
-class CommandReader(_Command):
+class CommandReader(_Command, ByteReader):
     """A command whose stdout is read, with an empty stdin. A status other than 0 is an error at the end of the data."""
 
     def __init__(self, text: str) -> None:
@@ -243,7 +244,7 @@ class CommandReader(_Command):
         self.ended = False
         widen(self.fd)
 
-    def readinto(self, view: memoryview) -> int:
+    def readinto(self, view: Any, /) -> int:
         """Fill some of `view`; 0 once the command has ended with status 0."""
         if self.ended:
             return 0
@@ -252,10 +253,6 @@ class CommandReader(_Command):
             self.ended = True
             self.wait()
         return got
-
-    def fileno(self) -> int | None:
-        """None: `readinto` must see the end of the data, to check the status."""
-        return None
 
     def close(self) -> None:
         """Stop reading and end the command; its status is ignored."""

@@ -10,8 +10,9 @@ import io
 import os
 import select
 import time
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from tarkit.bytereader import ByteReader
 from tarkit.errors import TarkitError, Unsupported, Usage
 from tarkit.streams.location import Location
 from tarkit.streams.sink import WriteOnlySink
@@ -44,16 +45,6 @@ class FileObjectInput:
         """Whether it can be read again."""
         return bool(getattr(self.file, "seekable", bool)())
 
-    def read(self, n: int, /) -> bytes:
-        """Return up to `n` bytes."""
-        data: object = self.file.read(n)
-        while data is None and _is_raw(self.file):  # there is nothing yet
-            _wait(self.file, select.POLLIN)
-            data = self.file.read(n)
-        if not isinstance(data, bytes):
-            raise Usage(f"{self.name}: its read() returned {type(data).__name__}, not bytes", "open it in mode 'rb'")
-        return data
-
     def begin(self, reader: FileObjectReader) -> None:
         """Seek to where the first run began. Raises Unsupported when the object cannot seek."""
         if self.reader is not None:
@@ -66,28 +57,41 @@ class FileObjectInput:
         self.reader = reader
 
 
-class FileObjectReader:
+class FileObjectReader(ByteReader):
     """What one run reads a file object with; it is invalid once a later run begins to read."""
 
-    def __init__(self, file: FileObjectInput) -> None:
-        self._file = file
+    def __init__(self, source: FileObjectInput) -> None:
+        self.source = source
         self._begun = False
 
-    def read(self, n: int, /) -> bytes:
-        """Return up to `n` bytes. Raises TarkitError when a later run has begun to read the object."""
+    def readinto(self, view: Any, /) -> int:
+        """Fill some of `view`. Raises TarkitError when a later run has begun to read the object."""
+        source = self.source
         if not self._begun:
             self._begun = True
-            self._file.begin(self)
-        elif self._file.reader is not self:
-            what = f"{self._file.name}: another iterator has begun to read this file object"
+            source.begin(self)
+        elif source.reader is not self:
+            what = f"{source.name}: another iterator has begun to read this file object"
             raise TarkitError(what, "open the file by its path: then each iterator has its own position")
-        return self._file.read(n)
+        data: object = source.file.read(len(view))
+        while data is None and _is_raw(source.file):  # there is nothing yet
+            _wait(source.file, select.POLLIN)
+            data = source.file.read(len(view))
+        if not isinstance(data, bytes):
+            what = f"{source.name}: its read() returned {type(data).__name__}, not bytes"
+            raise Usage(what, "open it in mode 'rb'")
+        view[: len(data)] = data
+        return len(data)
 
 
 def for_one_run(location: Location) -> Location:
     """Return the location that a run reads; for a file object that is a reader of its own."""
-    file = location.file
-    return location._replace(file=FileObjectReader(file)) if isinstance(file, FileObjectInput) else location
+    return location if location.file is None else location._replace(file=reader_of(location.file))
+
+
+def reader_of(file: FileObjectInput | FileObjectReader) -> FileObjectReader:
+    """Return a reader of its own for a file object; that of a run is one already."""
+    return FileObjectReader(file) if isinstance(file, FileObjectInput) else file
 
 
 class FileObjectSink(WriteOnlySink):

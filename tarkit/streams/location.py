@@ -37,7 +37,7 @@ from tarkit.streams.text import file_label, open_file_or_stdin, parse_file
 
 if TYPE_CHECKING:
     from tarkit.stores.store import StoreOptions
-    from tarkit.streams.source import Readable
+    from tarkit.streams.fileobjects import FileObjectInput, FileObjectReader
 
 # ---- Braces: counted first, then expanded by the package `braceexpand`
 # They follow bash's rules (`{000..099}`, `{0..9..3}`, `{a..e}`, `{x,y{1..3}}`, padding kept), but a backslash is an
@@ -212,7 +212,7 @@ class Location(NamedTuple):
     kind: Kind
     text: str
     name: str
-    file: Readable | None = None  # of the kind `object`: a file object, see `streams.fileobjects`
+    file: FileObjectInput | FileObjectReader | None = None  # of the kind `object`
     options: StoreOptions | None = None  # of a URL; None for those of the process
     format: str | None = None  # tar, or a format of messages; None for what the name and the first bytes say
 

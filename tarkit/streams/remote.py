@@ -6,7 +6,7 @@ from threading import get_ident
 
 from tarkit.errors import Problem
 from tarkit.stores.reading import RangeRequest, RemoteObject, Stream, Transfer
-from tarkit.streams.copy import CHUNK
+from tarkit.streams.copy import CHUNK, new_buffer
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import WindowSource
 
@@ -71,10 +71,11 @@ class RemoteSource(WindowSource):
         if stop - start <= CHUNK or (self._base <= start and stop <= self._end):
             sink.write(self.read(start, stop))
             return
+        view = new_buffer(CHUNK)
         with self._remote.stream(start, stop) as stream:
-            while data := stream.read(CHUNK):
-                sink.write(data)
-                start += len(data)
+            while count := stream.readinto(view):
+                sink.write(view[:count])
+                start += count
         self.complete(b"", start, stop)
 
     @property
@@ -91,9 +92,9 @@ class RemoteSource(WindowSource):
         """Return a source of the same version of the object with a window of its own, for another thread."""
         return RemoteSource(self._remote, self.name)
 
-    def request(self, start: int, stop: int) -> RemoteRange:
-        """Begin to fetch bytes [start, stop), in a thread."""
-        return RemoteRange(self, self._remote, start, stop)
+    def request(self, start: int, stop: int) -> RangeRequest:
+        """Begin to fetch bytes [start, stop), in a thread; a connection that breaks is taken up at its byte."""
+        return RangeRequest(Transfer(self._remote, start, stop), lambda data: self.complete(data, start, stop))
 
     def unchanged(self) -> None:
         """Do nothing: each reply is of the version that was opened."""
@@ -125,9 +126,8 @@ class RemoteSource(WindowSource):
         while self._position < pos and (data := self._stream.read(pos - self._position)):
             self._position += len(data)
         got = 0
-        while got < n and (data := self._stream.read(len(view) - got)):
-            view[got : got + len(data)] = data
-            got += len(data)
+        while got < n and (count := self._stream.readinto(view[got:])):
+            got += count
         self._position += got
         return got
 
@@ -135,15 +135,3 @@ class RemoteSource(WindowSource):
         if self._stream is not None:
             self._stream.close()
             self._stream = None
-
-
-class RemoteRange(RangeRequest):
-    """Bytes [start, stop) of an object, fetched by a thread; a connection that breaks is taken up at its byte."""
-
-    def __init__(self, source: RemoteSource, remote: RemoteObject, start: int, stop: int) -> None:
-        self._source = source
-        self._start, self._stop = start, stop
-        super().__init__(Transfer(remote, start, stop))
-
-    def result(self) -> bytes:
-        return self._source.complete(super().result(), self._start, self._stop)

@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 from operator import add
 from typing import TYPE_CHECKING, Protocol
 
+from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem
-from tarkit.streams.copy import CHUNK, Short, is_pipe, new_buffer, widen
+from tarkit.streams.copy import CHUNK, Short, is_pipe, new_buffer
 from tarkit.streams.files import Descriptor, File, most_files
 from tarkit.streams.sink import Sink
 from tarkit.streams.tempfile import TemporaryFile
 
 if TYPE_CHECKING:
+    from tarkit.stores.reading import RangeRequest
     from tarkit.stores.store import StoreOptions
 
 HELD = 16 << 20  # bytes: the largest window of a stream in memory
@@ -71,16 +73,6 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Close the source."""
-
-
-class RequestedRange(Protocol):
-    """A range of bytes that is being fetched."""
-
-    def result(self) -> bytes:
-        """Wait for the bytes and return them, all of the range. Raises an exception of reading."""
-
-    def close(self) -> None:
-        """Give up what was not fetched."""
 
 
 class WindowSource:
@@ -167,7 +159,7 @@ class WindowSource:
         """Return a source of the same bytes with a window of its own, for another thread."""
         raise NotImplementedError
 
-    def request(self, start: int, stop: int) -> RequestedRange | None:
+    def request(self, start: int, stop: int) -> RangeRequest | None:
         """Begin to fetch bytes [start, stop), which are needed soon; None if that would not save time."""
         return None
 
@@ -417,17 +409,13 @@ class StreamSource:
             self._fetch(start, 0)
         self._drop_overflow()
         self._base, self._filled = start, 0
-        fd = self.reader.fileno()
-        spliced = fd is not None and stop - start >= SPLICED and hasattr(os, "splice")
+        spliced = stop - start >= SPLICED and hasattr(os, "splice")
         # A pipe gets copies, see `tarkit.streams.copy`. A splice from pipe to pipe was not faster.
         spliced = spliced and sink.fd is not None and not is_pipe(sink.fd)
         while self._base < stop:
-            if spliced:
-                got = self._splice(fd, sink.fd, stop - self._base)  # type: ignore[arg-type]
-                if got is None:
-                    spliced = False
-                    continue
-            else:
+            got = self._splice(sink.fd, stop - self._base) if spliced else None  # type: ignore[arg-type]
+            if got is None:
+                spliced = False
                 got = self._read(self._view[: min(len(self._view), stop - self._base)])
                 sink.write(self._view[:got])
             if got == 0:
@@ -443,170 +431,8 @@ class StreamSource:
             self.failure = problem
             return 0
 
-    @staticmethod
-    def _splice(source: int, target: int, count: int) -> int | None:
+    def _splice(self, target: int, count: int) -> int | None:
         try:
-            return os.splice(source, target, min(count, _STEP))
-        except OSError:  # neither is a pipe, or the target appends or is closed: the write that follows reports it
+            return os.splice(self.reader.fileno(), target, min(count, _STEP))
+        except OSError:  # no descriptor, or no pipe; the target appends or is closed: the write that follows reports it
             return None
-
-
-# ---- Readers: descriptors, files, decoders
-
-
-class ByteReader(Protocol):
-    """Where the bytes of a stream come from: a descriptor, a decoder, a command."""
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill some of `view` and return how many bytes, 0 at the end."""
-
-    def fileno(self) -> int | None:
-        """The descriptor, if the next bytes can be read from it directly; else None."""
-
-    def close(self) -> None:
-        """Close it. Raises an error if what was read turns out not to be complete."""
-
-
-class DescriptorReader:
-    """A descriptor, read from its current position; `name` is for messages."""
-
-    def __init__(self, fd: int, name: str | None = None) -> None:
-        self.fd = fd
-        self.name = name
-        if is_pipe(fd):
-            widen(fd)
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`."""
-        try:
-            return os.readv(self.fd, [view])
-        except OSError as error:
-            error.filename = self.name
-            raise
-
-    def fileno(self) -> int | None:
-        """The descriptor."""
-        return self.fd
-
-    def close(self) -> None:
-        """Close the descriptor, unless it is stdin."""
-        if self.fd > 2:
-            os.close(self.fd)
-            self.fd = -1
-
-
-class FileReader:
-    """A regular file, read from `offset` to its end. `File` bounds how many are open at once."""
-
-    def __init__(self, file: File, offset: int = 0) -> None:
-        self.file = file
-        self.pos = offset
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`."""
-        held = self.file.opened or self.file.open()
-        try:
-            got = os.preadv(held.fd, [view], self.pos)
-        except OSError as error:
-            error.filename = self.file.name
-            raise
-        self.pos += got
-        return got
-
-    def fileno(self) -> int | None:
-        """None: the position of the descriptor is not that of the reader."""
-        return None
-
-    def close(self) -> None:
-        """Close the file."""
-        self.file.close()
-
-
-class Prepended:
-    """A reader with `head`, which was already read from it, put back in front."""
-
-    def __init__(self, head: bytes, reader: ByteReader) -> None:
-        self.head = head
-        self.reader = reader
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`."""
-        if not self.head:
-            return self.reader.readinto(view)
-        count = min(len(self.head), len(view))
-        view[:count] = self.head[:count]
-        self.head = self.head[count:]
-        return count
-
-    def fileno(self) -> int | None:
-        """The reader's descriptor, once `head` has been taken."""
-        return None if self.head else self.reader.fileno()
-
-    def close(self) -> None:
-        """Close the reader."""
-        self.reader.close()
-
-
-class Readable(Protocol):
-    """An object with `read`, such as a remote object; it may have `close` too."""
-
-    def read(self, n: int, /) -> bytes:
-        """Up to `n` bytes, none at the end."""
-
-
-class ReadAdapter:
-    """A ByteReader for an object with `read`."""
-
-    def __init__(self, inner: Readable) -> None:
-        self.inner = inner
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`."""
-        data = self.inner.read(len(view))
-        view[: len(data)] = data
-        return len(data)
-
-    def fileno(self) -> int | None:
-        """None: it has no descriptor, or one that may be ahead of what is read here."""
-        return None
-
-    def close(self) -> None:
-        """Close the object."""
-        close = getattr(self.inner, "close", None)
-        if close is not None:
-            close()
-
-
-class Filling(Protocol):
-    """An object that reads from a ByteReader: a decoder, or a thread that reads ahead, which has `close` too."""
-
-    def readinto(self, view: memoryview, /) -> int:
-        """Fill some of `view`, 0 bytes at the end."""
-
-
-class StackedReader:
-    """A ByteReader for an object that reads from another one, `below`."""
-
-    def __init__(self, inner: Filling, below: ByteReader) -> None:
-        self.inner = inner
-        self.below = below
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`."""
-        return self.inner.readinto(view)
-
-    def fileno(self) -> int | None:
-        """None: the bytes of a descriptor below are not the ones that are read here."""
-        return None
-
-    def close(self) -> None:
-        """Close the object and the reader below it, unless a thread is still reading from that."""
-        close = getattr(self.inner, "close", None)
-        if close is None or close() is not False:
-            self.below.close()
-
-
-def read_function(reader: ByteReader) -> Callable[[int], bytes]:
-    """Return a function `read(n)` that reads up to `n` bytes, at most CHUNK, from a ByteReader."""
-    view = new_buffer(CHUNK)
-    return lambda n: bytes(view[: reader.readinto(view[:n])])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from tarkit.errors import TarkitError, show, unreadable
 from tarkit.redaction import hide_secrets
@@ -60,7 +60,9 @@ def open_file(word: str, options: StoreOptions | None = None) -> io.BufferedRead
     if kind == "url":
         return _fetched(text, options)
     if kind == "pipe":
-        return io.BufferedReader(_CommandFile(text))
+        from tarkit.streams.command import CommandReader
+
+        return io.BufferedReader(CommandReader(text))
     try:
         return open(text, "rb")
     except FileNotFoundError as error:
@@ -115,29 +117,6 @@ def create_file(word: str, sync: bool = False, options: StoreOptions | None = No
     """
     kind, text = parse_file(word)
     return open_sink(kind, text, sync=sync, options=options)
-
-
-class _CommandFile(io.RawIOBase):
-    """The output of a command."""
-
-    def __init__(self, text: str) -> None:
-        from tarkit.streams.command import CommandReader
-
-        self._reader = CommandReader(text)
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        """Fill some of `buffer`; 0 at the end. Raises CommandFailed unless the status of the command is 0."""
-        return self._reader.readinto(memoryview(cast(bytearray, buffer)))
-
-    def close(self) -> None:
-        """End the command."""
-        if not self.closed:
-            self._reader.close()
-        super().close()
 
 
 def _fetched(url: str, options: StoreOptions | None) -> io.BufferedReader:

@@ -10,13 +10,14 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+from tarkit.bytereader import ByteReader
 from tarkit.errors import TarkitError, show
 from tarkit.stores import connect
 from tarkit.stores.object_prefetch import Fetched, Place, fetch, prefetch_objects
 from tarkit.stores.schemes import public_name
 from tarkit.streams.command import CommandReader
 from tarkit.streams.copy import CHUNK, SMALL, new_buffer, read_small, seconds
-from tarkit.streams.source import ByteReader, DescriptorReader, ReadAdapter
+from tarkit.streams.readers import DescriptorReader
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tables.recipe import Row
 
@@ -97,7 +98,7 @@ class ContentLoader:
             modified = (found.info.modified or 0) // 10**9
             if found.data is not None:
                 return EntryContent(found.data, -1, len(found.data), modified)
-            return self._read_all(ReadAdapter(found.stream()))._replace(mtime=modified)
+            return self._read_all(found.stream())._replace(mtime=modified)
         except TarkitError as error:
             raise TarkitError(f"{row.where}: {error}", error.hint) from error
         except OSError as error:

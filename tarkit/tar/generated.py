@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from typing import Any
 
+from tarkit.bytereader import ByteReader
 from tarkit.errors import TarkitError
 from tarkit.tar.header import end_of_archive
 
 GATHERED = 1 << 18  # bytes of small pieces that are returned together
 
 
-class GeneratedArchive:
-    """A ByteReader of the tar archive that is equivalent to an input; `name` is for messages.
+class GeneratedArchive(ByteReader):
+    """The tar archive that is equivalent to an input; `name` is for messages.
 
     A subclass makes the entries, in `pieces`, and closes the input.
     """
@@ -31,7 +33,7 @@ class GeneratedArchive:
         """
         raise NotImplementedError
 
-    def readinto(self, view: memoryview) -> int:
+    def readinto(self, view: Any, /) -> int:
         """Fill some of `view`. Raises the exceptions of `pieces`; after one each further call raises it too."""
         while not self._data:
             if self._failure is not None:
@@ -48,10 +50,6 @@ class GeneratedArchive:
         view[:count] = self._data[:count]
         self._data = self._data[count:]
         return count
-
-    def fileno(self) -> int | None:
-        """None: the bytes of a descriptor are not the ones that are read here."""
-        return None
 
     def close(self) -> None:
         """Close the input."""

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from zlib import crc32, decompressobj
 from zlib import error as zlib_error
 
+from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, Unsupported, show
 from tarkit.streams.copy import CHUNK, new_buffer
 from tarkit.streams.files import File
-from tarkit.streams.source import ByteReader, FileSource
+from tarkit.streams.source import FileSource
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import block as blocks
 from tarkit.tar.block import padding

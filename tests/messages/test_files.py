@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tarkit
+from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, TarkitError, Usage
 from tarkit.media.coding_gzip import compress
 from tarkit.messages import maps
@@ -403,23 +404,15 @@ def test_memory(here: Any) -> None:
 
     source = many()
 
-    class Reader:
-        """A ByteReader of the sequence."""
-
+    class Reader(ByteReader):
         held = b""
 
-        def readinto(self, view: memoryview) -> int:
+        def readinto(self, view: Any, /) -> int:
             self.held = self.held or next(source, b"")
             count = min(len(view), len(self.held))
             view[:count] = self.held[:count]
             self.held = self.held[count:]
             return count
-
-        def fileno(self) -> int | None:
-            return None
-
-        def close(self) -> None:
-            pass
 
     tracemalloc.start()
     reader, view = MessageReader(Reader(), "x", "msgpack", split_name, encode_value), memoryview(bytearray(1 << 18))

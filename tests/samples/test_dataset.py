@@ -18,6 +18,7 @@ import pytest
 import zstandard
 
 import tarkit
+from tarkit.bytereader import ByteReader
 from tarkit.errors import CommandFailed, Problem, Usage
 from tarkit.pipeline import chain
 from tarkit.problems import Policy
@@ -130,8 +131,8 @@ def test_what_is_decoded_in_a_thread(run: Run, monkeypatch: pytest.MonkeyPatch) 
     run("cat", "in.tar", "-o", "in.zip")
     begun: list[ReadAhead] = []
 
-    def begin(fill: Callable[[memoryview], int]) -> ReadAhead:
-        begun.append(ReadAhead(fill))
+    def begin(reader: ByteReader) -> ReadAhead:
+        begun.append(ReadAhead(reader))
         return begun[-1]
 
     def count(name: str, cpus: int = 2, code: bool = False) -> int:

@@ -13,12 +13,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, TarkitError, Unsupported, Usage
 from tarkit.streams.background import ReadAhead
 from tarkit.streams.codecs import (
@@ -73,18 +75,18 @@ def stored(codec: str) -> bytes:
     return encode(codec, MIXED)
 
 
-def feeder(raw: bytes, piece: int = 1 << 30) -> Callable[[int], bytes]:
-    """Return the read of a file that returns at most `piece` bytes, and must not be called again after its end."""
-    calls = iter([raw[i : i + piece] for i in range(0, len(raw), piece)] + [b""])
-    rest = b""
+class feeder(ByteReader):
+    """A reader that returns at most `piece` bytes, and must not be called again after its end."""
 
-    def read(n: int) -> bytes:
-        nonlocal rest
-        rest = rest or next(calls)
-        data, rest = rest[:n], rest[n:]
-        return data
+    def __init__(self, raw: bytes, piece: int = 1 << 30) -> None:
+        self.calls = iter([raw[i : i + piece] for i in range(0, len(raw), piece)] + [b""])
+        self.rest = b""
 
-    return read
+    def readinto(self, view: Any, /) -> int:
+        self.rest = self.rest or next(self.calls)
+        data, self.rest = self.rest[: len(view)], self.rest[len(view) :]
+        view[: len(data)] = data
+        return len(data)
 
 
 def drain(read: Callable[[int], bytes], out: list[bytes], n: int = 1 << 20) -> None:
@@ -584,12 +586,13 @@ def test_unsupported_zstd(head: bytes, why: str) -> None:
 
 
 def test_errors_of_the_input_pass() -> None:
-    def read(n: int) -> bytes:
-        raise OSError(5, "Input/output error")
+    class Broken(ByteReader):
+        def readinto(self, view: Any, /) -> int:
+            raise OSError(5, "Input/output error")
 
     for codec in CODECS:
         with pytest.raises(OSError, match="Input/output"):
-            decoder(codec, read, "a.tar").read(10)
+            decoder(codec, Broken(), "a.tar").read(10)
 
 
 BOMB = """
@@ -601,7 +604,7 @@ def peak():
 for path in sys.argv[2:]:
     codec = path.rpartition(".")[2]
     with open(path, "rb", buffering=0) as file:
-        source = decoder(codec, file.read, path)
+        source = decoder(codec, file, path)
         source.read(1)
         before, size = peak(), 1
         while data := source.read(1 << 20):
@@ -759,36 +762,40 @@ def test_errors_of_the_target_pass(codec: str) -> None:
 # Reading ahead
 
 
-def read_from(source: ReadAhead) -> Callable[[int], bytes]:
-    """Return a function `read(n)` that reads up to `n` bytes."""
-
-    def read(n: int) -> bytes:
-        view = memoryview(bytearray(n))
-        return bytes(view[: source.readinto(view)])
-
-    return read
-
-
 @each_codec
 def test_read_ahead(codec: str) -> None:
     raw = encode(codec, SHORT)
     for n, size in itertools.product((1000, 1 << 20), (1000, 999)):
         out: list[bytes] = []
-        source = ReadAhead(decoder(codec, feeder(raw), "a.tar").readinto, size=size, limit=4000)
-        drain(read_from(source), out, n)
+        source = ReadAhead(decoder(codec, feeder(raw), "a.tar"), size=size, limit=4000)
+        drain(source.read, out, n)
         assert b"".join(out) == SHORT
-        assert source.close(wait=30)
+        source.close()
 
 
 def test_read_ahead_keeps_errors_in_order() -> None:
-    source = ReadAhead(decoder("gz", feeder(encode("gz", TEXT)[:-1]), "a.tar").readinto, size=1000)
+    source = ReadAhead(decoder("gz", feeder(encode("gz", TEXT)[:-1]), "a.tar"), size=1000)
     out: list[bytes] = []
     with pytest.raises(Problem, match="truncated"):
-        drain(read_from(source), out)
+        drain(source.read, out)
     assert b"".join(out) == TEXT
     with pytest.raises(Problem, match="truncated"):
-        read_from(source)(1)
-    assert source.close(wait=30)
+        source.read(1)
+    source.close()
+
+
+class Filled(ByteReader):
+    """Calls a function for each read; notes whether it was closed."""
+
+    def __init__(self, fill: Callable[[memoryview], int]) -> None:
+        self.fill = fill
+        self.gone = False
+
+    def readinto(self, view: Any, /) -> int:
+        return self.fill(view)
+
+    def close(self) -> None:
+        self.gone = True
 
 
 def test_read_ahead_holds_little_and_closes_when_full() -> None:
@@ -802,12 +809,12 @@ def test_read_ahead_holds_little_and_closes_when_full() -> None:
             fourth.set()
         return len(view)
 
-    source = ReadAhead(fill, size=100, limit=400)
+    source = ReadAhead(below := Filled(fill), size=100, limit=400)
     assert fourth.wait(30)
-    assert source.close(wait=30)
-    assert calls == 4
+    source.close()
+    assert (calls, below.gone) == (4, True)
     with pytest.raises(ValueError, match="closed"):
-        read_from(source)(1)
+        source.read(1)
 
 
 def test_read_ahead_collects_small_pieces() -> None:
@@ -822,25 +829,25 @@ def test_read_ahead_collects_small_pieces() -> None:
         view[: len(piece)] = piece
         return len(piece)
 
-    source = ReadAhead(fill, size=100, limit=400)
+    source = ReadAhead(Filled(fill), size=100, limit=400)
     assert ended.wait(30)
     out: list[bytes] = []
-    drain(read_from(source), out)
+    drain(source.read, out)
     assert out == [b"x" * 300]
-    assert source.close(wait=30)
+    source.close()
 
 
-def test_read_ahead_of_a_silent_pipe() -> None:
+def test_read_ahead_of_a_silent_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The input stays open while the thread is still in a read."""
     silence = threading.Event()
-
-    def fill(view: memoryview) -> int:
-        silence.wait()
-        return 0
-
-    source = ReadAhead(fill)
-    assert not source.close(wait=0.01)
+    source = ReadAhead(below := Filled(lambda view: silence.wait() and 0))
+    monkeypatch.setattr(source, "patience", 0.01)
+    source.close()
+    assert not below.gone
     silence.set()
-    assert source.close(wait=30)
+    monkeypatch.setattr(source, "patience", 30)
+    source.close()
+    assert below.gone
 
 
 def run(program: str, *options: str) -> str:
@@ -851,9 +858,14 @@ def run(program: str, *options: str) -> str:
 def test_exit_while_reading_ahead() -> None:
     program = """
 import os, threading
+from tarkit.bytereader import ByteReader
 from tarkit.streams.background import ReadAhead
-full = ReadAhead(len, 10, 100)
-silent = ReadAhead(lambda view: os.readv(os.pipe()[0], [view]))
+from tarkit.streams.readers import DescriptorReader
+class Full(ByteReader):
+    def readinto(self, view):
+        return len(view)
+full = ReadAhead(Full(), 10, 100)
+silent = ReadAhead(DescriptorReader(os.pipe()[0]))
 print(full.readinto(memoryview(bytearray(10))))
 """
     assert run(program) == "10\n"

@@ -16,8 +16,9 @@ import pytest
 from tarkit.errors import Problem
 from tarkit.streams import sink as sink_plain
 from tarkit.streams.copy import Copier
+from tarkit.streams.readers import DescriptorReader
 from tarkit.streams.sink import FileSink
-from tarkit.streams.source import DescriptorReader, FileSource, StreamSource
+from tarkit.streams.source import FileSource, StreamSource
 from tests._tools import PATIENT, descriptors
 
 LONG = 100_000  # replaces the minimum of megabytes for a copy in a thread

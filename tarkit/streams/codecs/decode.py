@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
+from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, TarkitError, Unsupported
 from tarkit.streams.codecs.registry import (
     CODECS,
@@ -41,13 +42,13 @@ class CompressedInput:
     def __init__(
         self,
         codec: Codec,
-        read: Callable[[int], bytes],
+        reader: ByteReader,
         archive: str,
-        again: Callable[[], Callable[[int], bytes]] | None = None,
+        again: Callable[[], ByteReader] | None = None,
     ) -> None:
         self.codec = codec
         self.archive = archive
-        self._read = read
+        self.reader = reader
         self._again = again
         self._marked = 0  # offset of the frame
         self._kept: list[bytes] | None = None  # its bytes, while they are few
@@ -127,8 +128,8 @@ class CompressedInput:
         if self._again is None:
             yield from self._kept or ()
             return
-        read, left = self._again(), self._marked
-        while data := read(CHUNK):
+        reader, left = self._again(), self._marked
+        while data := reader.read(CHUNK):
             if len(data) > left:
                 yield data[left:]
             left = max(left - len(data), 0)
@@ -151,7 +152,7 @@ class CompressedInput:
         return Problem(name, self.archive, None, detail, hint)
 
     def _fetch(self) -> bytes:
-        data = b"" if self._ended else self._read(CHUNK)
+        data = b"" if self._ended else self.reader.read(CHUNK)
         self._ended = not data
         self._total += len(data)
         if self._kept is not None:
@@ -468,7 +469,7 @@ DECODERS: dict[str, Callable[[], Callable[[CompressedInput], Frame]]] = {
 _MAGIC = 10  # bytes of the longest magic, that of bzip2
 
 
-class Decoder:
+class Decoder(ByteReader):
     """A reader of the plain bytes of a compressed stream, made by `decoder`.
 
     It needs about 3 MiB and the window of the stream: up to 8 MiB for zstd to level 19, 2 GiB with `--long=31`, 64 MiB
@@ -483,7 +484,7 @@ class Decoder:
         self._begun = False  # a frame that is not skippable was begun
         self._error: TarkitError | None = None
 
-    def readinto(self, view: memoryview) -> int:
+    def readinto(self, view: Any, /) -> int:
         """Fill some of `view`, which is not empty, and return how many bytes; 0 only at the end of the last frame.
 
         Raises the errors of the input's `read`, and the following, which each further call raises again.
@@ -510,10 +511,9 @@ class Decoder:
             raise self._error from error
         return 0
 
-    def read(self, n: int) -> bytes:
-        """Return up to n bytes (n > 0), 1 MiB at most, as `readinto` does."""
-        view = memoryview(bytearray(min(n, _MOST)))
-        return bytes(view[: self.readinto(view)])
+    def close(self) -> None:
+        """Close the input."""
+        self._input.reader.close()
 
     def _next_frame(self) -> bool:
         """Begin the next frame, after padding and skippable frames. Returns False at the end of the input."""
@@ -568,9 +568,7 @@ class Decoder:
         )
 
 
-def decoder(
-    codec: str, read: Callable[[int], bytes], archive: str, again: Callable[[], Callable[[int], bytes]] | None = None
-) -> Decoder:
+def decoder(codec: str, reader: ByteReader, archive: str, again: Callable[[], ByteReader] | None = None) -> Decoder:
     """Return a Decoder of a `codec` stream.
 
     Consecutive frames are one stream. Skippable frames, zero bytes after a gzip member and padding after an xz stream
@@ -578,9 +576,9 @@ def decoder(
 
     Args:
         codec: a name in `DECODED`.
-        read: `read(n)` returns up to n compressed bytes, b"" at the end.
+        reader: the compressed bytes; `close` closes it.
         archive: the name for messages.
-        again: returns another `read` from the start of the stream, for what precedes damage; without it up to 16 MiB of
+        again: returns another reader from the start of the stream, for what precedes damage; without it up to 16 MiB of
             the compressed bytes of a frame are held for that.
     """
-    return Decoder(CompressedInput(DECODED[codec], read, archive, again), DECODERS[codec]())
+    return Decoder(CompressedInput(DECODED[codec], reader, archive, again), DECODERS[codec]())
