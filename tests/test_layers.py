@@ -216,7 +216,7 @@ EDGE = {
     "rich": lambda name: directory(name) in ("commands", "views"),
     "PIL": lambda name: name in ("tarkit.views.pictures", "tarkit.views.terminal", "tarkit.media.coding_pictures"),
     "filetype": lambda name: name == "tarkit.media.kinds",
-    "braceexpand": lambda name: name == "tarkit.streams.location",
+    "braceexpand": lambda name: name == "tarkit.streams.braces",
     "subprocess": lambda name: name in ("tarkit.streams.command", "tarkit.streams.process"),
     "tempfile": lambda name: name == "tarkit.streams.tempfile",
     "yaml": lambda name: name in ("tarkit.mixing.spec", "tarkit.export.writer"),

@@ -13,7 +13,8 @@ from tarkit.cli.jobs import JobOptions, job_options
 from tarkit.errors import Usage, show, spell
 from tarkit.jobs.emit import JobArray, k8s_job, makefile, parse_engine, slurm_script
 from tarkit.stores.schemes import refuse_url, scheme_of
-from tarkit.streams.location import expand_braces, read_list
+from tarkit.streams.braces import expand_braces
+from tarkit.streams.location import read_list
 
 if TYPE_CHECKING:
     from tarkit.jobs.job import ValueJob

@@ -11,7 +11,8 @@ import click
 from tarkit.cli.command import long_name, store_settings
 from tarkit.errors import Usage
 from tarkit.pipeline.template import epoch_names, parse_template, split_last, template_sign
-from tarkit.streams.location import expand_braces, parse_output
+from tarkit.streams.braces import expand_braces
+from tarkit.streams.location import parse_output
 
 if TYPE_CHECKING:
     from tarkit.pipeline.template import ShardTemplate

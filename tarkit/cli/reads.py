@@ -17,7 +17,7 @@ from tarkit.cli.lines import COLUMNS, FUNCTIONS, INPUTS, MAPS, READ, TarkitStep
 from tarkit.jobs.journal import UNKNOWN, FileStates, location_states, tree_states
 from tarkit.proc.loader import is_file, split_spec
 from tarkit.stores.store import StoreOptions
-from tarkit.streams.location import Location, expand_each, expand_inputs, file_location
+from tarkit.streams.location import Location, expand_inputs, file_location
 from tarkit.streams.text import split_column
 
 CLASSES = "classes.txt"  # beside an archive: what `--classes` is by default
@@ -51,7 +51,7 @@ def _of_option(name: str, word: str, storage: StoreOptions | None) -> FileStates
     if name in FUNCTIONS:
         return _function_states(word)
     if name in INPUTS:
-        return location_states(expand_each([word], options=storage), storage)
+        return location_states(expand_inputs([word], options=storage, missing=True), storage)
     if name in COLUMNS:
         word = split_column(word)[0]
     if name in MAPS and word.lstrip().startswith("{") and not os.path.lexists(word):

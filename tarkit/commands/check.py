@@ -19,7 +19,7 @@ from tarkit.cli.map import MappedCommand
 from tarkit.errors import Usage
 from tarkit.sizes import plural
 from tarkit.stores import schemes
-from tarkit.streams.location import Location, expand_each, expand_inputs
+from tarkit.streams.location import Location, expand_inputs
 
 EXAMPLES = (
     "tarkit check 'train-{000..099}.tar' --unique --require jpg,cls -p 8",
@@ -100,7 +100,9 @@ def check(
         what = "--fix OUT reads one input after the other: it cannot be used with --dask"
         raise Usage(what, "--fix 'out/{stem}.tar' can")
     locations = shared.in_format(_locations(run, words, files_from, null, chosen.manifest), source_format)
-    others = shared.in_format(expand_each(chosen.same_as), source_format) if chosen.same_as else None
+    others = None
+    if chosen.same_as:
+        others = shared.in_format(expand_inputs(chosen.same_as, missing=True), source_format)
     run.refuse([*locations, *(others or [])], chosen.rejects)
     form: Form = "json" if chosen.json else "names" if chosen.list_bad else "text"
     names = _name_of(words or files_from or ("stdin",)), _name_of(chosen.same_as)
@@ -136,10 +138,8 @@ def _locations(
             for path, url in zip(paths, is_url, strict=True)
             if url or os.path.lexists(path)
         ]
-        return expand_each(there) if there else []
-    if not words and not files_from:
-        return expand_inputs(())
-    return expand_each(words, files_from, null)
+        return expand_inputs(there, missing=True) if there else []
+    return expand_inputs(words, files_from, null, missing=True)
 
 
 def _print_verdicts(run: ConsoleRun, checked: ShardsCheck, printer: Printer) -> bool:

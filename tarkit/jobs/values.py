@@ -18,7 +18,8 @@ from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.samples.fields import stem
 from tarkit.stores import listing
 from tarkit.stores.schemes import is_listed, public_name, scheme_of
-from tarkit.streams.location import expand_braces, list_name, natural_key, read_list
+from tarkit.streams.braces import expand_braces
+from tarkit.streams.location import list_name, natural_key, read_list
 
 PLACEHOLDERS = "{} {stem} {name} {dir} {index:05d}"
 _KNOWN = r"\{(stem|name|dir|index)(?::0?([0-9]{1,2})d)?\}"

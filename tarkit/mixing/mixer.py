@@ -20,7 +20,7 @@ from typing import Generic, Literal, TypeVar
 from tarkit.errors import TarkitError, show
 from tarkit.mixing.spec import NUMBER, SourceSpec
 from tarkit.stores.store import StoreOptions
-from tarkit.streams.location import Location, expand_each, expand_inputs
+from tarkit.streams.location import Location, expand_inputs
 
 Item = TypeVar("Item")
 Until = Literal["first", "all", "never"]
@@ -174,7 +174,7 @@ def locate(spec: SourceSpec, tell: Callable[[str], None], options: StoreOptions 
             error.hint = _weight_hint(spec.words) or error.hint
             raise
     else:
-        named = expand_each(spec.words, options=options)
+        named = expand_inputs(spec.words, options=options, missing=True)
         found = [location for location in named if location.kind != "path" or os.path.lexists(location.text)]
         if not found:
             raise TarkitError(f"{spec.name}: none of its files exists")

@@ -23,7 +23,7 @@ from tarkit.samples.dataset import DatasetReader, InputReader
 from tarkit.samples.fields import Fields, common_directory
 from tarkit.samples.sample import SampleBatch
 from tarkit.samples.select import Select, Slice
-from tarkit.streams.fileobjects import FileObjectInput, for_one_run
+from tarkit.streams.fileobjects import FileObjectInput, reader_of
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.threads import codec_threads
 
@@ -158,7 +158,10 @@ class Archives:
         self._opened = True
         if any(location.kind == "stdin" and not _is_stream(location) for location in locations):
             self._stdin_start = _stdin_offset()
-        return tuple(map(for_one_run, locations))
+        return tuple(
+            location if location.file is None else location._replace(file=reader_of(location.file))
+            for location in locations
+        )
 
 
 def _stdin_offset() -> int:
@@ -378,7 +381,8 @@ def locate(inputs: Input | Iterable[Input], options: StoreOptions | None = None)
     if isinstance(inputs, (str, os.PathLike)):
         return tuple(expand_inputs((os.fsdecode(inputs),), options=options))
     if hasattr(inputs, "read"):
-        return (FileObjectInput(cast(BinaryIO, inputs)).location,)
+        source = FileObjectInput(cast(BinaryIO, inputs))
+        return (Location("object", "", source.name, source),)
     if not isinstance(inputs, Iterable) or isinstance(inputs, (bytes, bytearray, memoryview)):
         raise TypeError(f"an input is a path, a file object or a list of these, not {type(inputs).__name__}")
     found = tuple(location for each in inputs for location in locate(each, options))
@@ -393,7 +397,7 @@ def refuse_twice(locations: Iterable[Location]) -> None:
     known: set[int | str] = set()
     for location in locations:
         if location.kind in ("stdin", "object"):
-            file = location.file.file if isinstance(location.file, FileObjectInput) else location.file
+            file = None if location.file is None else reader_of(location.file).source.file
             which = location.kind if file is None else id(file)
             if which in known:
                 raise Usage(f"{location.name} is named more than once")

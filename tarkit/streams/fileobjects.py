@@ -14,7 +14,6 @@ from typing import Any, BinaryIO
 
 from tarkit.bytereader import ByteReader
 from tarkit.errors import TarkitError, Unsupported, Usage
-from tarkit.streams.location import Location
 from tarkit.streams.sink import WriteOnlySink
 
 _PAUSE = 0.001  # seconds until an object without a descriptor is tried again
@@ -34,11 +33,6 @@ class FileObjectInput:
         self.name = object_name(file)
         self.reader: FileObjectReader | None = None
         self._start: int | None = None
-
-    @property
-    def location(self) -> Location:
-        """The object as one of the inputs of a dataset."""
-        return Location("object", "", self.name, self)
 
     @property
     def seekable(self) -> bool:
@@ -82,11 +76,6 @@ class FileObjectReader(ByteReader):
             raise Usage(what, "open it in mode 'rb'")
         view[: len(data)] = data
         return len(data)
-
-
-def for_one_run(location: Location) -> Location:
-    """Return the location that a run reads; for a file object that is a reader of its own."""
-    return location if location.file is None else location._replace(file=reader_of(location.file))
 
 
 def reader_of(file: FileObjectInput | FileObjectReader) -> FileObjectReader:

@@ -11,7 +11,7 @@ import pytest
 from tarkit.errors import TarkitError, Usage
 from tarkit.stores import connect, rewrite, schemes
 from tarkit.stores.store import StoreOptions
-from tarkit.streams.location import expand_each, expand_inputs
+from tarkit.streams.location import expand_inputs
 from tarkit.tables.recipe import MalformedRow, parse_source
 from tests._tools import each_row
 from tests.conftest import Archive, Run, keys
@@ -103,9 +103,7 @@ def test_lists_and_variables_are_those_of_webdataset(
     lists = pytest.importorskip("webdataset.shardlists")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(
-        "tarkit.streams.location._look", lambda paths: ["file" if p[0] in "/b" else "missing" for p in paths]
-    )
+    monkeypatch.setattr("tarkit.streams.location._look", lambda path: "file" if path[0] in "/b" else "missing")
     found = [location.text for location in expand_inputs([word])]
     assert found == [url.removeprefix("pipe:") for url in lists.expand_urls(word)]
 
@@ -128,7 +126,9 @@ def test_what_differs_from_webdataset(environment: Set, tmp_path: Path) -> None:
     path.touch()
     assert names(str(path)) == names(f"file:{path}") == [f"path {path}"]
     missing = [f"{tmp_path}/no", f"{tmp_path}/no2"]
-    assert [each.text for each in expand_each([f"{tmp_path}/a::{tmp_path}/no::{missing[1]}"])][1:] == missing
+    assert [each.text for each in expand_inputs([f"{tmp_path}/a::{tmp_path}/no::{missing[1]}"], missing=True)][
+        1:
+    ] == missing
 
 
 def test_rules_apply_to_each_name_of_an_argument(environment: Set, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError, Usage
 from tarkit.stores import schemes
-from tarkit.streams import location
+from tarkit.streams import braces, location
 from tarkit.streams.location import Location, expand_inputs, natural_key, parse_output
 from tests._tools import each_row
 
@@ -156,40 +157,18 @@ def test_names_for_messages(files: Path) -> None:
     assert expand_inputs(["pipe:a\nb"]) == [Location("pipe", "a\nb", "'pipe:a\\x0ab'")]
 
 
-@pytest.mark.parametrize("many", [1, 10_000])  # a stat for each name, or one listing for all
-def test_stat_and_listing_agree(files: Path, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    monkeypatch.setattr(location, "_MANY", many)
+def test_types_of_paths(files: Path) -> None:
     (files / "link").symlink_to("d")
     (files / "gone").symlink_to("nowhere")
     os.mkfifo(files / "fifo")
-    names = ["a.tar", "d", "link", "gone", "fifo", "x", "no/x", "a.tar/x", "d/1.tar", "d/", f"{files}/d", "", "y" * 300]
-    assert [location._look([name])[0] for name in names] == [
-        "file", "dir", "dir", "missing", "file", "missing", "missing", "missing", "file", "dir", "dir", "missing",
-        "missing",
-    ]  # fmt: skip
-
-
-def test_many_names_take_one_listing(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(1000):
-        (files / f"d/s-{number:03d}.tar").touch()
-    stats: list[str] = []
-
-    def _stat(path: str) -> str:
-        stats.append(path)
-        return "missing"
-
-    monkeypatch.setattr(location, "_stat", _stat)
-    assert len(expand_inputs(["d/s-{000..999}.tar"])) == 1000
-    assert stats == ["d/s-{000..999}.tar"]
-
-
-def test_directory_that_cannot_be_listed(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(_: str) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(location, "_MANY", 1)
-    monkeypatch.setattr(os, "scandir", denied)
-    assert paths(expand_inputs(["s-{1..2}.tar"])) == "s-1.tar s-2.tar"
+    names = {
+        "file": ["a.tar", "fifo", "d/1.tar"],
+        "dir": ["d", "link", "d/", f"{files}/d"],
+        "missing": ["gone", "x", "no/x", "a.tar/x", "", "y" * 300],
+    }
+    assert {
+        state: [name for name in chain(*names.values()) if location._look(name) == state] for state in names
+    } == names
 
 
 def test_errors_of_stat_are_left_to_open(files: Path) -> None:
@@ -327,7 +306,7 @@ def test_natural_order() -> None:
 
 @given(st.text("{},.0129ab-\n", max_size=24))
 def test_braces_are_counted_as_braceexpand_expands_them(word: str) -> None:
-    count, _ = location.scan(word)
+    count, _ = braces.scan(word)
     if count is None:
         with pytest.raises(ValueError, match="Unbalanced"):
             list(braceexpand(word, escape=False))
@@ -337,7 +316,7 @@ def test_braces_are_counted_as_braceexpand_expands_them(word: str) -> None:
 
 def test_count_of_very_large_numbers() -> None:
     with pytest.raises(Usage, match="expand to more than"):
-        location.expand_braces("{1.." + "9" * 5000 + "}")
+        braces.expand_braces("{1.." + "9" * 5000 + "}")
 
 
 def test_known_scheme() -> None:
