@@ -217,7 +217,7 @@ EDGE = {
     "PIL": lambda name: name in ("tarkit.views.pictures", "tarkit.views.terminal", "tarkit.media.coding_pictures"),
     "filetype": lambda name: name == "tarkit.media.kinds",
     "braceexpand": lambda name: name == "tarkit.streams.braces",
-    "subprocess": lambda name: name in ("tarkit.streams.command", "tarkit.streams.process"),
+    "subprocess": lambda name: name == "tarkit.streams.command",
     "tempfile": lambda name: name == "tarkit.streams.tempfile",
     "yaml": lambda name: name in ("tarkit.mixing.spec", "tarkit.export.writer"),
     "pyarrow": lambda name: name in ("tarkit.export.parquet", "tarkit.indexing.formats"),

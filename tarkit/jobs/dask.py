@@ -36,9 +36,8 @@ from tarkit.jobs.dask_worker import (
 from tarkit.jobs.engine import JobExecutor
 from tarkit.jobs.job import JobOutcome, Relay, ValueJob
 from tarkit.pipeline.arguments import parse_processes
-from tarkit.streams.command import DEVNULL
+from tarkit.streams.command import DEVNULL, Program
 from tarkit.streams.location import Location
-from tarkit.streams.process import Program
 from tarkit.streams.tempfile import TemporaryFile
 
 REFRESH = 2.0  # seconds between two looks at the workers

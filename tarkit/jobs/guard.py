@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from tarkit.jobs.quoting import python_words
 from tarkit.jobs.strays import end_processes
-from tarkit.streams.process import Program
+from tarkit.streams.command import Program
 
 
 class ProcessGuard:

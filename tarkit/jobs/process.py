@@ -37,8 +37,8 @@ from tarkit.jobs.job import (
 from tarkit.jobs.quoting import TARKIT_WORDS, python_words
 from tarkit.jobs.strays import end_strays, find_strays, marked_environment, new_mark
 from tarkit.redaction import hide_secrets
-from tarkit.streams.command import DEVNULL, PATIENCE, end_all, send
-from tarkit.streams.process import ForkedChild, Program
+from tarkit.streams.command import DEVNULL, PATIENCE, Program, end_all, send
+from tarkit.streams.process import ForkedChild
 from tarkit.streams.tempfile import TemporaryFile
 
 LINE = 1 << 16  # bytes; a longer line of stderr is passed on in pieces

@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 from tarkit import errors
 from tarkit.proc.calls import FunctionOptions
 from tarkit.proc.child import IDLE, PLACE, PRINTED, Channel, work_in_copy
+from tarkit.streams.command import Program
 from tarkit.streams.copy import widen
-from tarkit.streams.process import ForkedChild, Program
+from tarkit.streams.process import ForkedChild
 from tarkit.streams.tempfile import TemporaryFile
 
 PATIENCE = 10.0  # seconds that a process gets to end, with threads and handlers of the user's, when all is done

@@ -28,9 +28,8 @@ from tarkit.proc.job import TAIL, BatchFailed, Failure, Job, Outcome, status_wor
 from tarkit.proc.result import Content, SampleBuilder
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
-from tarkit.streams.command import PIPE
+from tarkit.streams.command import PIPE, Program
 from tarkit.streams.copy import widen, write_all
-from tarkit.streams.process import Program
 from tarkit.streams.ranges import RangeSpool
 from tarkit.streams.readers import DescriptorReader
 from tarkit.streams.source import StreamSource

@@ -28,8 +28,7 @@ from tarkit.proc.memory import WATCH, WorkDirectories
 from tarkit.proc.pool import MIN_PENDING, BatchWorker, Pool
 from tarkit.proc.result import SampleBuilder
 from tarkit.proc.workdir import FileNames, collect_samples, write_fields
-from tarkit.streams.command import DEVNULL
-from tarkit.streams.process import Program
+from tarkit.streams.command import DEVNULL, Program
 from tarkit.streams.tempfile import TemporaryFile
 
 # ---- Commands that need no shell

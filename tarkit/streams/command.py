@@ -1,23 +1,31 @@
-"""Shell commands: `pipe:COMMAND` as an input or an output, and commands that are only waited for.
+"""Programs and shell commands, which end when this process ends.
 
-Each runs under `bash -o pipefail -c`, in its own process group so that all of it can be ended. At a terminal it stays
-in the foreground group, since a background group is stopped when it reads from the terminal, for a password for
-instance. The stderr of a `pipe:` is passed on to stderr; its last bytes are kept for the message of a failure.
+A `Program` runs in its own process group. A `ShellCommand` (`pipe:COMMAND`, and commands that are only waited for) runs
+under `bash -o pipefail -c`, in its own group too so that all of it can be ended; but at a terminal it stays in the
+foreground group, since a background group is stopped when it reads from the terminal, for a password for instance. The
+stderr of a `pipe:` is passed on to stderr; its last bytes are kept for the message of a failure.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 from tarkit.bytereader import ByteReader
-from tarkit.errors import CommandFailed, TarkitError
+from tarkit.errors import CommandFailed, TarkitError, show
 from tarkit.signals import COMMANDS, register_cleanup, uninterrupted
 from tarkit.streams.copy import widen
+
+TAIL = 2000  # bytes of stderr kept for the message
+PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
+PIPE, DEVNULL = -1, -3  # the values in subprocess
+_POLL_INTERVAL = 0.005  # seconds, where there is no pidfd
 
 # ---- Processes: what the system knows about them, and signals to them
 
@@ -38,14 +46,14 @@ def at_terminal() -> bool:
 
 def family(pid: int) -> list[int]:
     """Return a process and its descendants, as far as the system lists them (Linux)."""
-    found = [pid]
-    for each in found:
+    pids = [pid]
+    for parent in pids:
         try:
-            with open(f"/proc/{each}/task/{each}/children", "rb") as file:
-                found += map(int, file.read().split())
+            with open(f"/proc/{parent}/task/{parent}/children", "rb") as file:
+                pids += map(int, file.read().split())
         except OSError:
             pass
-    return found
+    return pids
 
 
 def lives(pid: int) -> bool:
@@ -66,51 +74,24 @@ def send(targets: list[int], signum: int) -> None:
             pass
 
 
-TAIL = 2000  # bytes of stderr kept for the message
-PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
-PIPE, DEVNULL = -1, -3  # the values in subprocess
+# ---- The register of running programs
 
-
-class ChildProcess(Protocol):
-    """A child process that is ended when this process ends."""
-
-    def terminate(self) -> None:
-        """Send SIGTERM to it and all that it started."""
-
-    def end_by(self, limit: float) -> None:
-        """Wait until it has ended; at `limit`, a time of `time.monotonic`, kill it and all that it started."""
-
-
-_running: set[ChildProcess] = set()
+_running: set[Program] = set()
 _starting = threading.RLock()
 _over = False
 
 
-def begin(start: Callable[[], ChildProcess]) -> None:
-    """Call `start` and register the child that it returns, so that it is ended when this process ends."""
-    with uninterrupted(), _starting:
-        child = start()
-        _running.add(child)
-    if _over:
-        end_all(child)
-
-
-def end_all(*children: ChildProcess) -> None:
-    """End these children: SIGTERM to all first, SIGKILL after PATIENCE."""
-    for child in children:
-        child.terminate()
+def end_all(*programs: Program) -> None:
+    """End these programs: SIGTERM to all first, SIGKILL after PATIENCE."""
+    for program in programs:
+        program.terminate()
     limit = time.monotonic() + PATIENCE
-    for child in children:
-        child.end_by(limit)
-
-
-def forget(child: ChildProcess) -> None:
-    """Remove a child that has ended from the register."""
-    _running.discard(child)
+    for program in programs:
+        program.end_by(limit)
 
 
 def end_commands() -> None:
-    """End all commands that run, and those that a thread starts from now on."""
+    """End all programs that run, and those that a thread starts from now on."""
     global _over  # noqa: PLW0603
     with _starting:
         _over = True
@@ -122,22 +103,224 @@ register_cleanup(COMMANDS, end_commands)
 
 
 def disown_commands() -> None:
-    """Forget the commands that run: in a forked process they belong to the parent, which may be starting this one."""
+    """Forget the programs that run: in a forked process they belong to the parent, which may be starting this one."""
     global _starting  # noqa: PLW0603
     _starting = threading.RLock()
     _running.clear()
 
 
+class Program:
+    """A program in its own process group. When it has ended, the processes that it left in that group are killed.
+
+    Args:
+        words: its name, which is also its path unless `path` is given, and its arguments.
+        directory: its working directory.
+        popen: called in place of `subprocess.Popen`: a `process.ForkedChild` with its first arguments.
+        leads: whether the group is its own.
+
+    Raises:
+        TarkitError: it cannot be started.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str | bytes],
+        *,
+        path: str | None = None,
+        stdin: int = DEVNULL,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        directory: str | bytes | None = None,
+        environment: Mapping[bytes, bytes] | None = None,
+        pass_fds: Sequence[int] = (),
+        popen: Callable[..., Any] | None = None,
+        leads: bool = True,
+    ) -> None:
+        import subprocess  # 4 ms of start-up, only for runs with commands
+
+        self._lock = threading.Lock()
+        self._status: int | None = None
+        try:
+            with uninterrupted(), _starting:
+                self.process: subprocess.Popen[bytes] = (popen or subprocess.Popen)(
+                    words,
+                    executable=path,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    cwd=directory,
+                    env=environment,
+                    pass_fds=pass_fds,
+                    process_group=0 if leads else None,
+                )
+                self.pid = self.process.pid
+                self._pidfd = _pidfd(self.pid)
+                _running.add(self)  # complete: a signal may follow at once, and ends it
+        except OSError as error:
+            raise TarkitError(f"{show(words[0])} cannot be started: {error.strerror}") from error
+        if _over:
+            self.end()
+
+    def watch(self, poll: Any) -> None:
+        """Register the program with a `select.poll`, which then wakes up when it ends, if the system has pidfds."""
+        if self._pidfd >= 0:
+            poll.register(self._pidfd, select.POLLIN)
+
+    def unwatch(self, poll: Any) -> None:
+        """Undo `watch`."""
+        if self._pidfd >= 0:
+            poll.unregister(self._pidfd)
+
+    def ended(self) -> bool:
+        """Whether it has ended; it may still be a zombie."""
+        if self._status is not None:
+            return True
+        if not hasattr(os, "waitid"):
+            return self.process.poll() is not None
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+        except ChildProcessError:  # SIGCHLD is ignored: the system has collected its status
+            return True
+
+    @property
+    def wakes(self) -> bool:
+        """Whether `watch` has an effect; without it the caller has to poll."""
+        return self._pidfd >= 0
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Wait at most `seconds` and return its status (negative: a signal), None if it still runs."""
+        if self._status is not None:
+            return self._status
+        if seconds is None and hasattr(os, "waitid"):
+            with suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        elif seconds is None:
+            self.process.wait()
+        elif not self._sleep(seconds):
+            return None
+        return self._reap()
+
+    def _sleep(self, seconds: float) -> bool:
+        """Wait at most `seconds` for its end and return whether it has ended."""
+        limit = time.monotonic() + seconds
+        poll = select.poll()
+        self.watch(poll)
+        while not self.ended():
+            left = limit - time.monotonic()
+            if left <= 0:
+                return False
+            if self.wakes:
+                poll.poll(left * 1000)
+            else:
+                time.sleep(min(left, _POLL_INTERVAL))
+        return True
+
+    def _reap(self) -> int:
+        """Kill the rest of its group, then collect its status: until then its number is not used again."""
+        with self._lock:
+            if self._status is None:
+                self._sweep()
+                self._status = self.process.wait()
+                _running.discard(self)  # last: a signal before this line still finds it
+                if self._pidfd >= 0:
+                    os.close(self._pidfd)
+        return self._status
+
+    def _sweep(self) -> None:
+        send([-self.pid], signal.SIGKILL)
+
+    def _targets(self) -> list[int]:
+        """Return the processes, or groups (negative numbers), that get its signals."""
+        return [-self.pid]
+
+    def terminate(self) -> None:
+        """Send SIGTERM to its group."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL to its group."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, signum: int) -> None:
+        with self._lock:
+            if self._status is None:
+                send(self._targets(), signum)
+
+    def end_by(self, limit: float) -> None:
+        """Wait until it has ended; at `limit`, a time of `time.monotonic`, kill its group."""
+        if self.wait(max(0.0, limit - time.monotonic())) is None:
+            self.kill()
+            self.wait()
+
+    def end(self) -> None:
+        """End it and its group, by SIGTERM, then SIGKILL."""
+        end_all(self)
+
+
+def _pidfd(pid: int) -> int:
+    """Return a descriptor that becomes readable when the process ends, -1 if the system has none."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return -1
+
+
+class ShellCommand(Program):
+    """A command under bash, where a failure anywhere in a pipeline is a failure of the pipeline.
+
+    What it has started and left may go on when it has ended by itself.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        stdin: int,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.text = text
+        self._leads = not at_terminal()
+        self._family: list[int] = []  # it and its descendants at the time of SIGTERM
+        words = ["env", *(f"{name}={value}" for name, value in environment.items())] if environment else []
+        words += ["bash", "-o", "pipefail", "-c", text]
+        try:
+            super().__init__(words, stdin=stdin, stdout=stdout, stderr=stderr, leads=self._leads)
+        except TarkitError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise TarkitError("bash is needed to run commands and was not found") from None
+            raise
+
+    def _sweep(self) -> None:
+        """Leave what it has started."""
+
+    def _targets(self) -> list[int]:
+        return [-self.pid] if self._leads else self._family
+
+    def terminate(self) -> None:
+        """Send SIGTERM to it and all that it started."""
+        self._family = [] if self.ended() else family(self.pid)
+        super().terminate()
+
+    def end_by(self, limit: float) -> None:
+        """Wait until it has ended, and what it started; at `limit`, a time of `time.monotonic`, kill these."""
+        self._sleep(max(0.0, limit - time.monotonic()))
+        while any(map(lives, self._family[1:])) and time.monotonic() < limit:
+            time.sleep(0.002)
+        self.kill()
+        self.wait()
+
+
 def call(text: str, **environment: str) -> int:
     """Run a command with an empty stdin, wait for it and return its status."""
-    process: _Process | None = None
+    command: ShellCommand | None = None
     try:
         with uninterrupted():  # once it runs, the except clause must know it
-            process = _Process(text, DEVNULL, environment=environment)
-        return process.status()
+            command = ShellCommand(text, DEVNULL, environment=environment)
+        return command.wait() or 0
     except BaseException:
-        if process is not None:
-            process.end()
+        if command is not None:
+            command.end()
         raise
 
 
@@ -147,67 +330,7 @@ def last_line(stderr: bytes) -> str:
     return lines[-1].strip() if lines else ""
 
 
-class _Process:
-    """A command under bash, where a failure anywhere in a pipeline is a failure of the pipeline."""
-
-    def __init__(
-        self,
-        text: str,
-        stdin: int | None,
-        stdout: int | None = None,
-        stderr: int | None = None,
-        environment: dict[str, str] | None = None,
-    ) -> None:
-        import subprocess  # 4 ms of start-up, only for runs with commands
-
-        self.text = text
-        self._alone = not at_terminal()
-        self._known: list[int] = []  # it and its descendants at the time of SIGTERM
-        words = [f"{name}={value}" for name, value in (environment or {}).items()]
-
-        def start() -> _Process:
-            self.process = subprocess.Popen(
-                [*(["env", *words] if words else []), "bash", "-o", "pipefail", "-c", text],
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                process_group=0 if self._alone else None,
-            )
-            return self
-
-        try:
-            begin(start)
-        except FileNotFoundError:
-            raise TarkitError("bash is needed to run commands and was not found") from None
-
-    def status(self) -> int:
-        """Wait until it has ended and return its status."""
-        status = self.process.wait()
-        _running.discard(self)
-        return status
-
-    def terminate(self) -> None:
-        """Send SIGTERM to it and all that it started."""
-        self._known = family(self.process.pid) if self.process.poll() is None else []
-        send(self._targets(), signal.SIGTERM)
-
-    def end_by(self, limit: float) -> None:
-        """Wait until it has ended; at `limit`, a time of `time.monotonic`, kill it and all that it started."""
-        while (self.process.poll() is None or any(map(lives, self._known[1:]))) and time.monotonic() < limit:
-            time.sleep(0.002)
-        send(self._targets(), signal.SIGKILL)
-        self.process.wait()
-        _running.discard(self)  # last: a signal before this line still finds it
-
-    def end(self) -> None:
-        """End it and all that it started, by SIGTERM, then SIGKILL."""
-        end_all(self)
-
-    def _targets(self) -> list[int]:
-        return [-self.process.pid] if self._alone else self._known
-
-
-class _Command(_Process):
+class _Piped(ShellCommand):
     """A command at the other end of a pipe, whose stderr is read by a thread."""
 
     def __init__(self, text: str, stdin: int, stdout: int | None) -> None:
@@ -226,43 +349,43 @@ class _Command(_Process):
             except OSError:
                 pass  # stderr is closed
 
-    def wait(self) -> None:
+    def check_status(self) -> None:
         """Wait for the command; raises CommandFailed unless its status is 0."""
-        status = self.status()
+        status = self.wait() or 0
         self._reader.join(PATIENCE)  # a grandchild may still hold stderr
         if status != 0:
             raise CommandFailed(self.text, status, last_line(self.tail))
 
 
-class CommandReader(_Command, ByteReader):
+class CommandReader(_Piped, ByteReader):
     """A command whose stdout is read, with an empty stdin. A status other than 0 is an error at the end of the data."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, DEVNULL, PIPE)
         assert self.process.stdout is not None
         self.fd = self.process.stdout.fileno()
-        self.ended = False
+        self._read = False
         widen(self.fd)
 
     def readinto(self, view: Any, /) -> int:
         """Fill some of `view`; 0 once the command has ended with status 0."""
-        if self.ended:
+        if self._read:
             return 0
         got = os.readv(self.fd, [view])
         if got == 0:
-            self.ended = True
-            self.wait()
+            self._read = True
+            self.check_status()
         return got
 
     def close(self) -> None:
         """Stop reading and end the command; its status is ignored."""
         assert self.process.stdout is not None
         self.process.stdout.close()
-        if not self.ended:
+        if not self._read:
             self.end()
 
 
-class CommandWriter(_Command):
+class CommandWriter(_Piped):
     """A command whose stdin is written; its stdout is that of this process."""
 
     def __init__(self, text: str) -> None:
@@ -274,4 +397,4 @@ class CommandWriter(_Command):
         """Close its stdin and wait for it."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.wait()
+        self.check_status()

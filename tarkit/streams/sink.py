@@ -324,7 +324,7 @@ class CommandSink(Sink):
         try:
             self.command.finish()
         except BrokenPipeError:
-            self.command.wait()
+            self.command.check_status()
             raise
 
     def abort(self) -> None:
@@ -333,7 +333,7 @@ class CommandSink(Sink):
 
     def _failed(self, error: OSError) -> NoReturn:
         if isinstance(error, BrokenPipeError):
-            self.command.wait()  # raises CommandFailed, with the message of the command
+            self.command.check_status()  # raises CommandFailed, with the message of the command
             raise OSError(error.errno, "the command exited before reading all its input", self.name) from None
         super()._failed(error)
 

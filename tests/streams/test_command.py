@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from tarkit import signals
 from tarkit.errors import CommandFailed, Interrupted, TarkitError
 from tarkit.streams import command as commands
-from tarkit.streams.command import CommandReader, CommandWriter, call, end_commands, family, last_line
+from tarkit.streams.command import PIPE, CommandReader, CommandWriter, Program, call, end_commands, family, last_line
 from tests._tools import PATIENT, archive, at_terminal, each_row, gone, pid_in, process, tarkit
 
 
@@ -219,11 +220,11 @@ def test_call_and_a_signal() -> None:
 
 
 def interrupt_after(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Raise a signal when `subprocess.Popen`, or a method of it, returns; return the list of its results."""
+    """Raise a signal when `subprocess.Popen`, or `send`, returns; return the list of its results."""
     found: list[Any] = []
     monkeypatch.setattr(signals, "_ending", False)
     monkeypatch.setattr(signals._shield, "kept", [])
-    place, last = (subprocess, "Popen") if name == "Popen" else (subprocess.Popen, name)
+    place, last = (subprocess, "Popen") if name == "Popen" else (commands, name)
     real = getattr(place, last)
 
     def late(*words: object, **settings: object) -> object:
@@ -260,7 +261,7 @@ def test_a_signal_as_a_command_is_ended(monkeypatch: pytest.MonkeyPatch) -> None
     reader = CommandReader("trap '' TERM; echo; while :; do sleep 0.05; done")
     reader.readinto(memoryview(bytearray(1)))
     with monkeypatch.context() as patched:
-        interrupt_after("poll", patched)
+        interrupt_after("send", patched)
         with pytest.raises(Interrupted):
             reader.close()
     monkeypatch.setattr(commands, "PATIENCE", 0.1)
@@ -334,3 +335,45 @@ def test_the_descendants_of_a_process() -> None:
     for each in known:  # in the other order a parent might end before it is killed
         os.kill(each, signal.SIGKILL)
     process.wait()
+
+
+# ---- programs
+
+
+def test_a_signal_while_a_program_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal during the start of a program is delayed until the program can be ended."""
+    real = subprocess.Popen
+
+    def popen(*words: Any, **settings: Any) -> Any:
+        process = real(*words, **settings)
+        signals._interrupt(signal.SIGTERM, None)
+        return process
+
+    before = set(commands._running)
+    monkeypatch.setattr(signals._shield, "kept", [])
+    monkeypatch.setattr(signals, "_ending", False)
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", popen)
+        with pytest.raises(Interrupted):
+            Program(("sleep", "60"))
+    [program] = commands._running - before
+    assert isinstance(program, Program)
+    program.end()
+    assert commands._running == before
+    with pytest.raises(ProcessLookupError):
+        os.kill(program.pid, 0)
+
+
+def test_programs_are_ended_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that ignore TERM are killed together after one time limit, not one after the other."""
+    monkeypatch.setattr(commands, "PATIENCE", 1.0)
+    programs = [
+        Program(("sh", "-c", "trap '' TERM; echo; while :; do sleep 0.05; done"), stdout=PIPE) for _ in range(6)
+    ]
+    for program in programs:
+        assert program.process.stdout
+        assert program.process.stdout.read(1) == b"\n"
+    start = time.monotonic()
+    commands.end_all(*programs)
+    assert 1.0 <= time.monotonic() - start < 4.0
+    assert [program.wait() for program in programs] == [-signal.SIGKILL] * 6
