@@ -66,7 +66,7 @@ def _print_plan(run: ConsoleRun, chosen: ShardOptions) -> None:
     """Print the plan, and write nothing."""
     from tarkit.views.text import shard_lines
 
-    plan = plan_tree(run, chosen).plan
+    plan = plan_tree(run, chosen)
     with text_output().open() as sink:
         for each in plan.shards:
             size = each.content if chosen.size_rule == "content" else each.length

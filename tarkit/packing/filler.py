@@ -27,7 +27,7 @@ from tarkit.tar.header import encode
 from tarkit.tar.writer import PADS, EntryWriter
 
 if TYPE_CHECKING:
-    from tarkit.stores.store import Info, StoreOptions
+    from tarkit.stores.store import Info
     from tarkit.threads import ThreadCall
 
 GATHERED = 1 << 19  # bytes of small files that go out together
@@ -58,22 +58,13 @@ class ShardFiller:
         writer: takes the entries.
         mtime: the time of entries in seconds, None for that of each file.
         skip: leave out a sample with a missing file; all sizes are known then.
-        storage: how sources are reached.
 
     Attributes:
         content, files, planned: bytes, files and samples that are written so far.
         skipped: a message for each sample that was left out.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        shard: PlannedShard,
-        writer: EntryWriter,
-        mtime: int | None,
-        skip: bool,
-        storage: StoreOptions | None,
-    ) -> None:
+    def __init__(self, plan: Plan, shard: PlannedShard, writer: EntryWriter, mtime: int | None, skip: bool) -> None:
         self.content = self.files = self.planned = 0
         self.skipped: list[str] = []
         self._plan = plan
@@ -82,7 +73,8 @@ class ShardFiller:
         self._mtime = mtime
         self._skip = skip
         self._names = NameChecks(limit=None)
-        self._requests = prefetch_objects(_places(plan, shard), lambda place: place, partial(fetch, options=storage))
+        request = partial(fetch, options=plan.tree.storage)
+        self._requests = prefetch_objects(_places(plan, shard), lambda place: place, request)
         self._drawn: deque[ThreadCall[Fetched]] = deque()
 
     @property

@@ -25,18 +25,6 @@ if TYPE_CHECKING:
 DEFAULT_NAME = "shard-%06d"
 
 
-class ShardTemplates(NamedTuple):
-    """The templates of the names of shards, and which samples go to which.
-
-    Attributes:
-        templates: one, or with `categories` one for each category.
-        categories: the map from files to categories.
-    """
-
-    templates: list[ShardTemplate]
-    categories: Map | None = None
-
-
 class ShardNames(NamedTuple):
     """The names of shards as the user gives them; `find` makes templates of them.
 
@@ -48,10 +36,15 @@ class ShardNames(NamedTuple):
     output: Output
     text: str
 
-    def find(self, run: Run, categories: MapOptions, storage: StoreOptions | None = None) -> ShardTemplates:
-        """Return the template of each category, and the map, which `storage` says how to reach. Raises Usage."""
+    def find(
+        self, run: Run, categories: MapOptions, storage: StoreOptions | None = None
+    ) -> tuple[list[ShardTemplate], Map | None]:
+        """Return the template of each category, and the map, which `storage` says how to reach. Raises Usage.
+
+        Without a map there is one template.
+        """
         if categories.map is None:
-            return ShardTemplates([self._template()])
+            return [self._template()], None
         directory = self.text.removeprefix("file:")
         if directory in (DEFAULT_NAME, "."):
             directory = ""
@@ -64,7 +57,7 @@ class ShardNames(NamedTuple):
             found = categories.read(run, directory, storage=storage)
         except TarkitError as error:
             raise Usage(str(error), error.hint) from None
-        return ShardTemplates([category.template for category in found.categories], found)
+        return [category.template for category in found.categories], found
 
     def _template(self) -> ShardTemplate:
         """Return the template where there is one for all shards."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from tarkit.errors import Usage, show, spell
 from tarkit.packing.divide import Dirs
@@ -38,13 +38,6 @@ from tarkit.stores.store import parse_options
 
 if TYPE_CHECKING:
     from tarkit.packing.labels import LabelField
-
-
-class Division(NamedTuple):
-    """How samples are divided: by limits, or into `shards` of equal number."""
-
-    limits: Limits
-    shards: int | None
 
 
 class ShardOptions(Options):
@@ -262,17 +255,20 @@ class ShardOptions(Options):
         by_size = self.size is not None or self.even or not self.limited
         return by_size or self.update or self.skip_missing
 
-    def division(self, templates: Sequence[ShardTemplate]) -> Division:
-        """Return the division for shards of these names. Raises Usage."""
-        shards = self.shards
-        if self.even and shards is None:
-            shards = templates[0].count
-            if shards is None:
-                hint = f"{spell('shards', 64)}, or a limited number of names: {spell('template', 'x-{00..63}.tar')}"
-                raise Usage(f"{spell('even')} requires a number of shards", hint)
+    @property
+    def limits(self) -> Limits:
+        """When a shard is full, unless they are equal."""
         size = self.size if self.limited else DEFAULT_SIZE
-        parsed = None if size is None else parse_size(str(size), spell("count"))
-        return Division(Limits(self.count, parsed, self.size_rule), shards)
+        return Limits(self.count, None if size is None else parse_size(str(size), spell("count")), self.size_rule)
+
+    def count_shards(self, template: ShardTemplate) -> int | None:
+        """Return the number of shards, if they are to be equal. Raises Usage."""
+        if not self.even or self.shards is not None:
+            return self.shards
+        if template.count is None:
+            hint = f"{spell('shards', 64)}, or a limited number of names: {spell('template', 'x-{00..63}.tar')}"
+            raise Usage(f"{spell('even')} requires a number of shards", hint)
+        return template.count
 
 
 def _parse_match(match: str) -> re.Pattern[str]:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.filler import ShardFiller
@@ -19,7 +19,7 @@ from tarkit.packing.plan import Plan, PlannedShard
 from tarkit.packing.resume import GONE, Differs, Existing, Journal, JournalEntry, Packed, fingerprint, identity
 from tarkit.parallel import PATIENCE, in_order
 from tarkit.pipeline.run import Run
-from tarkit.pipeline.template import ShardTemplate, existing_among, refuse_existing
+from tarkit.pipeline.template import existing_among, refuse_existing
 from tarkit.shards.writer import Shard, run_post
 from tarkit.signals import uninterrupted
 from tarkit.stores.schemes import scheme_of
@@ -44,15 +44,6 @@ _COUNTER = struct.Struct("=q")
 _PULSE: Any = object()
 
 
-class Task(NamedTuple):
-    """A shard to write, its index, its entry in the journal, and whether it exists."""
-
-    number: int
-    shard: PlannedShard
-    entry: JournalEntry | None
-    exists: bool
-
-
 class Packer:
     """Write the shards of a plan; call `check` before, and `finish` when all that belongs to the shards is complete.
 
@@ -60,9 +51,6 @@ class Packer:
         run: gets messages, and the number of samples.
         plan: the plan.
         options: how shards are written.
-        open_shard: opens a shard by its name, perhaps in another process.
-        template: files with a name of it are existing shards; None: files with a name of the plan are.
-        codec: the compression, as text: a shard of another one is not kept by `resume`.
         digest: whether checksums are computed.
         tmpdir: the directory of temporary files.
 
@@ -75,32 +63,26 @@ class Packer:
         Usage: a shard that is neither a file nor a URL.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        plan: Plan,
-        options: ShardOptions,
-        open_shard: Callable[[str], Sink],
-        template: ShardTemplate | None,
-        codec: str,
-        digest: bool,
-        tmpdir: str | None,
-    ) -> None:
+    def __init__(self, run: Run, plan: Plan, options: ShardOptions, digest: bool, tmpdir: str | None) -> None:
         self.done: list[Shard] = []
         self.files = self.missing = self.kept = 0
         self._run = run
         self._plan = plan
         self._options = options
-        self._open_shard = open_shard
-        self._settings = f"{options.mtime} {codec}"
+        self._output = options.names.output
+        self._settings = f"{options.mtime} {self._output.codec}"  # a shard of other ones is not kept by `resume`
         self._digest = digest
         self._tmpdir = tmpdir
         self._names = [shard.name for shard in plan.shards]
         self._check_names()
-        self._existing = [path for _, path in template.existing(options.storage)] if template is not None else []
+        # existing shards: files with a name of the template; with several, or `update`, those with a name of the plan
+        template = plan.templates[0] if len(plan.templates) == 1 and not options.update else None
+        existing = [] if template is None else [path for _, path in template.existing(options.storage)]
         others = [name for name in self._names if template is None or template.matches(name) is None]
-        self._existing += existing_among(others, options.storage)
+        existing += existing_among(others, options.storage)
+        self._existing = dict.fromkeys(existing)
         self._journal: Journal | None = None
+        self._entries: dict[str, JournalEntry] = {}
         if options.resume and self._names and not scheme_of(self._names[0]):
             directory, base = os.path.split(self._names[0])
             self._journal = Journal(os.path.join(directory, f".{short_name(base)}.0.part"))
@@ -120,7 +102,7 @@ class Packer:
 
     def check(self, written: Sequence[str] = ()) -> None:
         """Raise TarkitError when shards exist that may not be replaced, or a source is a shard or one of `written`."""
-        existing, options = self._existing, self._options
+        existing, options = list(self._existing), self._options
         if options.resume and not options.force:
             hint = f"{spell('resume')} with {spell('force')} keeps what is as planned, and replaces the rest"
             refuse_existing(sorted(set(existing) - set(self._names)), hint, "exists, but is not in the plan")
@@ -148,35 +130,28 @@ class Packer:
             return 0
         return sum(memoryview(self._counters.read(0, _COUNTER.size * len(self._names))).cast("q"))
 
-    def _count(self, task: Task, content: int) -> None:
+    def _count(self, number: int, content: int) -> None:
         if self._counters is not None:
-            os.pwrite(self._counters.fd, _COUNTER.pack(content), _COUNTER.size * task.number)
+            os.pwrite(self._counters.fd, _COUNTER.pack(content), _COUNTER.size * number)
 
     def _write_all(self) -> Generator[None]:
         """Write the shards, several at a time; yields from time to time.
 
         The error of a shard is raised when those before it are reported.
         """
-        entries = self._journal.read() if self._journal else {}
-        existing = set(self._existing)
-        tasks = (
-            Task(number, shard, entries.get(shard.name), shard.name in existing)
-            for number, shard in enumerate(self._plan.shards)
-        )
+        self._entries = self._journal.read() if self._journal else {}
+        numbers = iter(range(len(self._plan.shards)))
         if self._counters:
             self._counters.write(bytes(_COUNTER.size * len(self._names)))
         processes, share = workers(self._options, self._plan.shards)
         try:
             if processes <= 1:
-                yield from self._pack(tasks, self._complete)
+                yield from self._pack(numbers, self._complete)
             else:
-                shares = iter(lambda: tuple(islice(tasks, share)), ())
+                shares = iter(lambda: tuple(islice(numbers, share)), ())
                 patience = UPLOADS if self._remote else PATIENCE
-                with closing(
-                    in_order(
-                        shares, self._pack_share, processes, self._tmpdir, share=1, pulse=_PULSE, patience=patience
-                    )
-                ) as results:
+                how: Any = {"share": 1, "pulse": _PULSE, "patience": patience}
+                with closing(in_order(shares, self._pack_share, processes, self._tmpdir, **how)) as results:
                     for some in results:
                         for packed in some:
                             if packed is not _PULSE:
@@ -219,10 +194,10 @@ class Packer:
 
     # ---- In a process that writes shards
 
-    def _pack_share(self, tasks: Iterable[Task]) -> Generator[Packed]:
+    def _pack_share(self, numbers: Iterable[int]) -> Generator[Packed]:
         """Write the shards of a worker process; yield the results."""
         ready: list[Packed] = []
-        with closing(self._pack(tasks, ready.append)) as steps:
+        with closing(self._pack(numbers, ready.append)) as steps:
             try:
                 for _ in steps:
                     yield from ready
@@ -232,43 +207,47 @@ class Packer:
                 raise
         yield from ready
 
-    def _pack(self, tasks: Iterable[Task], report: Callable[[Packed], None]) -> Generator[None]:
-        """Write shards, one after the other; report each once it is complete, in order."""
-        uploads: BackgroundUploads | None = None
-        if self._remote:
-            from tarkit.streams.background_uploads import BackgroundUploads
+    def _pack(self, numbers: Iterable[int], report: Callable[[Packed], None]) -> Generator[None]:
+        """Write shards, one after the other; report each once it is complete, in order.
 
-            uploads = BackgroundUploads(self._options.force, self._run.warn)
-        completer = _Completer(uploads, report)
+        Those in stores are completed in the background, while the next ones are written.
+        """
+        from tarkit.streams.background_uploads import BackgroundUploads
+
+        uploads = BackgroundUploads(self._options.force, self._run.warn)
         try:
-            for task in tasks:
-                yield from self._pack_one(task, completer)
-                completer.report()
+            for number in numbers:
+                yield from self._pack_one(number, uploads, report)
+                uploads.report()
                 yield
-            completer.finish()
+            uploads.finish()
         except BaseException:
-            completer.abort()
+            uploads.abort()
             raise
 
-    def _pack_one(self, task: Task, completer: _Completer) -> Iterator[None]:
+    def _pack_one(self, number: int, uploads: BackgroundUploads, report: Callable[[Packed], None]) -> Iterator[None]:
         """Write a shard, or find it as planned; yields from time to time."""
-        name, options = task.shard.name, self._options
-        mark = ""
+        shard, options, mark = self._plan.shards[number], self._options, ""
+        name = shard.name
         if options.resume:
-            mark = "" if scheme_of(name) else fingerprint(self._plan, task.shard, self._settings)
-            if task.entry and mark and self._is_as_planned(task.entry, mark, identity(name)):
-                completer.add(self._known(task, task.entry))
+            mark = "" if scheme_of(name) else fingerprint(self._plan, shard, self._settings)
+            entry = self._entries.get(name)
+            if entry and mark and self._is_as_planned(entry, mark, identity(name)):
+                uploads.finish()
+                report(self._known(number, entry))
                 return
-            if task.exists:
+            if name in self._existing:
                 try:
                     existing = Existing(name, self._tmpdir, options.storage)
-                    yield from self._write(task, mark, existing, completer)
+                    yield from self._write(number, mark, existing, uploads, report)
                     return
                 except Differs as error:
                     if not options.force:
                         hint = f"{spell('resume')} with {spell('force')} writes it again"
                         raise TarkitError(f"{name}: exists, but is not as planned: {error}", hint) from None
-        yield from self._write(task, mark, self._open_shard(name), completer)
+        location = parse_output(name, options.storage)
+        sink = self._output._replace(location=location).open_named(location.text, fresh=not options.force)
+        yield from self._write(number, mark, sink, uploads, report)
 
     def _is_as_planned(self, entry: JournalEntry, mark: str, there: str) -> bool:
         """Return whether a shard is that of the journal, or --post has moved that, and nothing is missing in the
@@ -279,41 +258,57 @@ class Packer:
         posted = self._options.post is not None and entry.posted
         return there != GONE or (posted and (bool(shard.sha256) or not self._digest))
 
-    def _known(self, task: Task, entry: JournalEntry) -> Packed:
+    def _known(self, number: int, entry: JournalEntry) -> Packed:
         """Return the result of a shard from the journal."""
         packed = entry.packed
-        self._count(task, packed.content)
+        self._count(number, packed.content)
         shard = packed.shard
         if shard is not None and not shard.sha256:
             shard = self._described(shard, None)
         return packed._replace(shard=shard, kept=True, known=entry.posted or self._options.post is None)
 
-    def _write(self, task: Task, mark: str, sink: Sink, completer: _Completer) -> Iterator[None]:
-        options, writer = self._options, EntryWriter(sink)
-        filler = ShardFiller(
-            self._plan, task.shard, writer, options.mtime, options.skip_missing, self._plan.tree.storage
-        )
+    def _write(
+        self, number: int, mark: str, sink: Sink, uploads: BackgroundUploads, report: Callable[[Packed], None]
+    ) -> Iterator[None]:
+        """Write a shard, and report it when it is complete; yields from time to time."""
+        options, writer, planned = self._options, EntryWriter(sink), self._plan.shards[number]
+        filler = ShardFiller(self._plan, planned, writer, options.mtime, options.skip_missing)
         try:
             for content in filler.fill():
-                self._count(task, content)
+                self._count(number, content)
                 yield
             writer.finish()
         except BaseException:
             writer.abort()
             raise
-        self._count(task, filler.content)
-
-        def packed() -> Packed:
-            samples, first, last = filler.keys
-            shard = Shard(task.shard.name, samples, writer.position, 0, first, last, "")
-            results = filler.planned, filler.files, filler.content, filler.skipped
-            return Packed(self._described(shard, sink.digest()), *results, mark, isinstance(sink, Existing))
-
-        if filler.files:
-            completer.close(writer, packed)
-        else:
+        self._count(number, filler.content)
+        counts = filler.planned, filler.files, filler.content, filler.skipped
+        if not filler.files:
             writer.abort()
-            completer.add(Packed(None, 0, 0, 0, filler.skipped))
+            uploads.finish()
+            report(Packed(None, 0, 0, 0, filler.skipped))
+            return
+
+        def complete() -> None:
+            samples, first, last = filler.keys
+            shard = Shard(planned.name, samples, writer.position, 0, first, last, "")
+            report(Packed(self._described(shard, sink.digest()), *counts, mark, isinstance(sink, Existing)))
+
+        if not sink.remote:
+            writer.close()
+            uploads.finish()
+            complete()
+            return
+        added = False
+        try:
+            uploads.make_room(writer.position)
+            with uninterrupted():
+                added = True
+                uploads.add(sink, writer.close, writer.position, complete)
+        except BaseException:
+            if not added:
+                writer.abort()
+            raise
 
     def _described(self, shard: Shard, known: tuple[str, int] | None) -> Shard:
         """Return the shard with the checksum and the length of its file, if requested; they may be `known`."""
@@ -322,51 +317,6 @@ class Packer:
         kind = "url" if scheme_of(shard.name) else "path"
         sha256, stored = known or sum_file(kind, shard.name, self._options.storage)
         return shard._replace(sha256=sha256, stored=stored)
-
-
-class _Completer:
-    """Completes shards: those in stores in the background, while the next ones are written."""
-
-    def __init__(self, uploads: BackgroundUploads | None, report: Callable[[Packed], None]) -> None:
-        self._uploads = uploads
-        self._report = report
-
-    def add(self, packed: Packed) -> None:
-        """Report a shard that is complete, after those before it."""
-        self.finish()
-        self._report(packed)
-
-    def close(self, writer: EntryWriter, packed: Callable[[], Packed]) -> None:
-        """Complete a shard whose entries are written; then report what `packed` returns."""
-        if self._uploads is None or not writer.sink.remote:
-            writer.close()
-            self.add(packed())
-            return
-        taken = False
-        try:
-            self._uploads.make_room(writer.position)
-            with uninterrupted():
-                taken = True
-                self._uploads.add(writer.sink, writer.close, writer.position, lambda: self._report(packed()))
-        except BaseException:
-            if not taken:
-                writer.abort()
-            raise
-
-    def report(self) -> None:
-        """Report the shards that are complete by now."""
-        if self._uploads is not None:
-            self._uploads.report()
-
-    def finish(self) -> None:
-        """Wait for all shards, and report them."""
-        if self._uploads is not None:
-            self._uploads.finish()
-
-    def abort(self) -> None:
-        """Remove the shards that were not reported, unless they may have replaced others."""
-        if self._uploads is not None:
-            self._uploads.abort()
 
 
 def workers(options: ShardOptions, shards: Sequence[PlannedShard]) -> tuple[int, int]:

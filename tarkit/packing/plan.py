@@ -52,11 +52,13 @@ class Plan:
     raises TarkitError. `repair` is the hint for a sample that readers would find twice in a shard.
 
     Attributes:
+        templates: those of the names.
         shards: the shards that are complete, in order.
         samples, content: the number of their samples, and the bytes of their contents.
         open_samples, open_content, open_entries: samples, and bytes of contents and of entries in a tar, of the shard
             that takes samples.
         error: the first name that no archive can have, or that readers would find twice in a shard.
+        class_list: the content of the file of `classes_out`.
     """
 
     def __init__(
@@ -71,8 +73,9 @@ class Plan:
         self.shards: list[PlannedShard] = []
         self.samples = self.content = 0
         self.error: TarkitError | None = None
+        self.class_list = b""
         self._file = TemporaryFile(tmpdir)
-        self._templates = templates
+        self.templates = templates
         self._numbers = list(numbers)
         self._repair = repair
         self._ends = array("Q", [0])  # of the batches in the file
@@ -126,7 +129,7 @@ class Plan:
             self.error = TarkitError(f"{self._name()}: {error}", error.hint)
 
     def _name(self) -> str:
-        return self._templates[self._category].name(self._numbers[self._category])
+        return self.templates[self._category].name(self._numbers[self._category])
 
     def close(self, content: int = 0, entries: int = 0) -> None:
         """End the current shard, unless it is empty; `content` and `entries` are as for `extend`."""

@@ -12,12 +12,13 @@ from typing import NamedTuple
 from tarkit.errors import TarkitError, show
 from tarkit.packing.batch import Batch, Group, batched
 from tarkit.packing.divide import collapse, equal, level, pack, weigh
-from tarkit.packing.options import Division, ShardOptions
+from tarkit.packing.options import ShardOptions
 from tarkit.packing.order import SampleOrder, in_order
 from tarkit.packing.plan import Plan
 from tarkit.packing.samples import DottedFields, attach, by_key, in_directories, ranked
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import CountedNames
+from tarkit.shards.limits import Limits
 from tarkit.spill.records import SpilledList
 
 Watch = Callable[[Iterator[Batch]], Iterator[Batch]]
@@ -33,7 +34,7 @@ class OddNames(NamedTuple):
 def fill_plan(
     plan: Plan,
     options: ShardOptions,
-    division: Division,
+    shards: int | None,
     order: SampleOrder,
     transform: SampleTransform,
     tmpdir: str | None,
@@ -41,7 +42,8 @@ def fill_plan(
 ) -> OddNames:
     """Fill a plan with all samples of its tree, and divide them into shards.
 
-    `watch` wraps the batches of the tree. Return what is odd about the names of files.
+    `shards` is the number of equal shards, None where limits divide; `watch` wraps the batches of the tree. Return what
+    is odd about the names of files.
     """
     tree, rule, dirs = plan.tree, options.rule, options.dirs
     keyless, dotted = CountedNames(), DottedFields()
@@ -58,12 +60,12 @@ def fill_plan(
         batches = batched(in_order(groups, order, dirs != "pack", tmpdir) if sorts else groups)
     renames = transform.rename != "none"
     batches = attach(batches, lambda: renames or keyless.count > 0, transform.keyless_out)
-    if division.shards is not None:
-        _divide(batches, division, options.even, plan, tmpdir)
+    if shards is not None:
+        _divide(batches, shards, options.even, plan, tmpdir)
     elif dirs == "collapse":
-        collapse(batches, division.limits, plan)
+        collapse(batches, options.limits, plan)
     else:
-        pack(batches, division.limits, dirs == "separate", plan)
+        pack(batches, options.limits, dirs == "separate", plan)
     transform.close()
     if tree.files and keyless.count == tree.files and not plan.samples:
         what = f"no file has a key, {show(keyless.first)} is the first of {tree.files}: there is no sample"
@@ -84,9 +86,8 @@ def _transformed(groups: Iterator[Group], transform: SampleTransform, tmpdir: st
     return classes.filled(groups)
 
 
-def _divide(batches: Iterator[Batch], division: Division, even: bool, plan: Plan, tmpdir: str | None) -> None:
+def _divide(batches: Iterator[Batch], shards: int, even: bool, plan: Plan, tmpdir: str | None) -> None:
     """Divide samples into shards of equal numbers, and with `even` of nearly equal sizes."""
-    shards = division.shards or 1
     sizes = array("Q")
     records: SpilledList[Group] = SpilledList(tmpdir)
     for batch in batches:
@@ -102,4 +103,4 @@ def _divide(batches: Iterator[Batch], division: Division, even: bool, plan: Plan
         groups = ranked(
             ((number.to_bytes(4, "big"), group) for number, group in zip(chosen, records, strict=True)), tmpdir
         )
-    pack(batched(groups), division.limits, False, plan, filter(None, equal(total, shards)))
+    pack(batched(groups), Limits(), False, plan, filter(None, equal(total, shards)))

@@ -6,34 +6,34 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.packing.batch import Batch
 from tarkit.packing.divide import Dirs
 from tarkit.packing.files import Symlinks, is_remote
-from tarkit.packing.names import ShardTemplates, check_templates, hidden
-from tarkit.packing.notes import plan_notes
+from tarkit.packing.names import check_templates, hidden
+from tarkit.packing.notes import report
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.packer import Packer
 from tarkit.packing.plan import Plan
-from tarkit.packing.planner import OddNames, fill_plan
+from tarkit.packing.planner import fill_plan
 from tarkit.packing.transform import OnMissing, Rename, Required, SampleTransform
 from tarkit.packing.tree import Tree
 from tarkit.packing.update import next_shards
-from tarkit.pipeline.output import Output, text_output
+from tarkit.pipeline.output import text_output
 from tarkit.pipeline.run import Run
+from tarkit.pipeline.template import ShardTemplate
 from tarkit.shards.limits import SizeRule, no_limit
 from tarkit.shards.writer import Shard, write_manifest
 from tarkit.stores import rewrite, schemes
-from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import parse_output
-from tarkit.streams.sink import Sink
 from tarkit.streams.text import check_created, create_file, split_column
 from tarkit.tables.depfile import make_rule
 
 if TYPE_CHECKING:
     from tarkit.packing.labels import Classes, Join
+    from tarkit.shards.categories import Map
 
 NO_SAMPLE = "no sample, so no shard"
 
@@ -135,17 +135,9 @@ def shard(
         write_recipe(run, options, os.fspath(recipe))
         return []
     if dry_run:
-        planned = plan_tree(run, options).plan.shards
-        return [Shard(each.name, each.planned, each.length, 0, b"", b"", "") for each in planned]
+        plan = plan_tree(run, options)
+        return [Shard(shard.name, shard.planned, shard.length, 0, b"", b"", "") for shard in plan.shards]
     return write_shards(run, options)
-
-
-class TreePlan(NamedTuple):
-    """A plan, the templates of its shards, and the content of the file of `classes_out`."""
-
-    plan: Plan
-    templates: ShardTemplates
-    class_list: bytes
 
 
 def write_shards(run: Run, options: ShardOptions, digest: bool = True) -> list[Shard]:
@@ -153,31 +145,26 @@ def write_shards(run: Run, options: ShardOptions, digest: bool = True) -> list[S
 
     `digest` says whether checksums are made.
     """
-    planned = plan_tree(run, options, writes=True)
-    plan, output = planned.plan, options.names.output
+    plan, output = plan_tree(run, options, writes=True), options.names.output
     if plan.error is not None:
         raise plan.error
     run.reserve(options.manifest, "the manifest")
     run.reserve(options.depfile, "the depfile")
     for path in (options.manifest, options.depfile):
         check_created(path, options.storage)
-    templates = planned.templates.templates
-    template = templates[0] if len(templates) == 1 and not options.update else None
-    open_shard = partial(_open_shard, output, options.storage, options.force)
-    tmpdir = run.scratch(output.directory)
-    packer = Packer(run, plan, options, open_shard, template, str(output.codec), digest, tmpdir)
-    for each in plan.shards:
-        location = parse_output(each.name)
+    packer = Packer(run, plan, options, digest, run.scratch(output.directory))
+    for shard in plan.shards:
+        location = parse_output(shard.name)
         place = run.places.get(location.text if location.kind == "url" else os.path.realpath(location.text))
         if place:
             raise Usage(f"{place.path} is {place.what}, and has the name of a shard")
-        output.check_time(options.mtime, each.name)
+        output.check_time(options.mtime, shard.name)
     packer.check([place.path for place in run.places.values() if place.written])
     packer.write()
     if options.force:
         run.remove_others(packer.stale, options.storage)
     _finish(run, plan, options, packer)
-    _write_classes(options, planned)
+    _write_classes(options, plan)
     return packer.done
 
 
@@ -199,23 +186,16 @@ def _finish(run: Run, plan: Plan, options: ShardOptions, packer: Packer) -> None
     packer.finish()
 
 
-def _open_shard(output: Output, storage: StoreOptions | None, replace: bool, name: str) -> Sink:
-    """Open a shard by its name, perhaps in another process."""
-    location = parse_output(name, storage)
-    return output._replace(location=location).open_named(location.text, fresh=not replace)
-
-
 def write_recipe(run: Run, options: ShardOptions, path: str) -> None:
     """Plan the shards of a directory tree and write a recipe for `create` with the files in their order."""
-    planned = plan_tree(run, options, recipe=path)
-    plan = planned.plan
+    plan = plan_tree(run, options, recipe=path)
     with text_output(path, options=options.storage).open() as sink:
-        for each in plan.shards:
-            for batch in plan.batches(each):
+        for shard in plan.shards:
+            for batch in plan.batches(shard):
                 for name, source in zip(batch.names, plan.sources(batch), strict=True):
                     sink.write(_recipe_line(name, source))
     count_planned(run, plan)
-    _write_classes(options, planned)
+    _write_classes(options, plan)
 
 
 def _recipe_line(name: bytes, source: bytes) -> bytes:
@@ -233,13 +213,13 @@ def count_planned(run: Run, plan: Plan) -> None:
     run.samples, run.shards, run.bytes = plan.samples, len(plan.shards), plan.content
 
 
-def _write_classes(options: ShardOptions, planned: TreePlan) -> None:
+def _write_classes(options: ShardOptions, plan: Plan) -> None:
     if options.classes_out is not None:
         with create_file(options.classes_out, options=options.storage) as sink:
-            sink.write(planned.class_list)
+            sink.write(plan.class_list)
 
 
-def plan_tree(run: Run, options: ShardOptions, *, writes: bool = False, recipe: str | None = None) -> TreePlan:
+def plan_tree(run: Run, options: ShardOptions, *, writes: bool = False, recipe: str | None = None) -> Plan:
     """Plan the shards of a directory tree; nothing is written. Files that the run reads or writes are not packed.
 
     Args:
@@ -251,29 +231,32 @@ def plan_tree(run: Run, options: ShardOptions, *, writes: bool = False, recipe: 
     Raises:
         TarkitError: two files would have one name, a file is missing, there are too few names of shards.
     """
-    templates, tree, tmpdir = _tree(run, options, writes, recipe)
-    division = options.division(templates.templates)
-    numbers, known = [0] * len(templates.templates), None
+    templates, categories = options.names.find(run, options.categories, options.sources)
+    tree, tmpdir = _tree(run, options, templates, writes, recipe)
+    shards = options.count_shards(templates[0])
+    numbers, known = [0] * len(templates), None
     order = options.order
     if order.by == "shuffle":
         order = order._replace(seed=options.draw_seed(order.seed))
     if options.update:
-        numbers, known = next_shards(templates.templates, tmpdir, options.storage)
-    transform = _transform(run, options, templates, tree, known, tmpdir)
-    plan = Plan(tree, templates.templates, numbers, tmpdir, transform.gathers)
-    odd = fill_plan(plan, options, division, order, transform, tmpdir, partial(_watch, run, tree))
-    _report(run, plan, transform, odd)
+        numbers, known = next_shards(templates, tmpdir, options.storage)
+    transform = _transform(run, options, categories, tree, known, tmpdir)
+    plan = Plan(tree, templates, numbers, tmpdir, transform.gathers)
+    odd = fill_plan(plan, options, shards, order, transform, tmpdir, partial(_watch, run, tree))
+    report(run, plan, transform, odd)
     if not (options.limited or recipe):
         run.tell(no_limit())
-    classes = transform.classes
-    return TreePlan(plan, templates, b"" if options.classes_out is None or classes is None else classes.lines())
+    if options.classes_out is not None and transform.classes is not None:
+        plan.class_list = transform.classes.lines()
+    return plan
 
 
-def _tree(run: Run, options: ShardOptions, writes: bool, recipe: str | None) -> tuple[ShardTemplates, Tree, str | None]:
-    """Return the templates of shards, the tree without the files of the run, and the directory of temporary files."""
-    found = options.names.find(run, options.categories, options.sources)
+def _tree(
+    run: Run, options: ShardOptions, templates: Sequence[ShardTemplate], writes: bool, recipe: str | None
+) -> tuple[Tree, str | None]:
+    """Return the tree without the files of the run, and the directory of temporary files."""
     if writes:
-        check_templates(found.templates, options.force or options.resume or options.update, options.storage)
+        check_templates(templates, options.force or options.resume or options.update, options.storage)
     run.reserve(options.classes_out, "the list of classes")
     run.reserve(recipe, "the recipe")
     run.reserve(options.classes, "the list of classes to read", written=False)
@@ -287,7 +270,7 @@ def _tree(run: Run, options: ShardOptions, writes: bool, recipe: str | None) -> 
         options.symlinks,
         options.pattern,
         options.exclude,
-        hidden(root, found.templates, beside),
+        hidden(root, templates, beside),
         sized=not (writes or recipe) or options.needs_sizes or run.shows_progress,
         missing=options.skip_missing,
         tmpdir=tmpdir,
@@ -295,7 +278,7 @@ def _tree(run: Run, options: ShardOptions, writes: bool, recipe: str | None) -> 
         keep_junk=options.keep_junk,
         directories=None if options.depfile is None or is_remote(root) else [],
     )
-    return found, tree, tmpdir
+    return tree, tmpdir
 
 
 def _root_of(root: str) -> str:
@@ -319,7 +302,7 @@ def _root_of(root: str) -> str:
 def _transform(
     run: Run,
     options: ShardOptions,
-    templates: ShardTemplates,
+    categories: Map | None,
     tree: Tree,
     known: dict[bytes, int] | None,
     tmpdir: str | None,
@@ -338,22 +321,8 @@ def _transform(
         from tarkit.packing.labels import Classes
 
         classes = Classes(options.labels, options.classes, options.sources)
-    settings = (options.rule, tree.source, options.rename, templates.categories, required, join, classes, known, tmpdir)
+    settings = (options.rule, tree.source, options.rename, categories, required, join, classes, known, tmpdir)
     return SampleTransform(*settings)
-
-
-def _report(run: Run, plan: Plan, transform: SampleTransform, odd: OddNames) -> None:
-    """Report the numbers of files and samples, and what readers of shards may not expect."""
-    tree = plan.tree
-    for text, warning in plan_notes(tree, transform, odd):
-        (run.warn if warning else run.tell)(text)
-    run.facts["files"] = tree.files
-    if tree.junk.count:
-        run.facts["junk"] = tree.junk.count
-    if transform.map is not None:
-        run.facts["unmatched"] = transform.unmatched.count
-    content = f" of {tree.content} bytes" if tree.sized else ""
-    run.note(f"{tree.files} files{content}, {plan.samples} samples, {len(plan.shards)} shards")
 
 
 def _watch(run: Run, tree: Tree, batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -19,7 +19,6 @@ from tarkit.commands import shard as command
 from tarkit.packing import shard
 from tarkit.packing.plan import Plan, PlannedShard
 from tarkit.packing.samples import parse_key
-from tarkit.packing.shard import TreePlan
 from tarkit.pipeline.template import parse_template
 from tarkit.sorting.shuffle import random_keys
 from tests._tools import each_row
@@ -90,10 +89,9 @@ def layout(run: Run, root: Path | str, *words: str) -> list[Shard]:
     """Return the shards that `tarkit shard ROOT WORDS` would write."""
     plans: list[Plan] = []
 
-    def plan_tree(run: Any, options: Any) -> TreePlan:
-        planned = shard.plan_tree(run, options)
-        plans.append(planned.plan)
-        return planned
+    def plan_tree(run: Any, options: Any) -> Plan:
+        plans.append(shard.plan_tree(run, options))
+        return plans[-1]
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(command, "plan_tree", plan_tree)
