@@ -7,11 +7,12 @@ import os
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
 from mmap import PROT_READ, mmap
-from typing import Literal, Protocol
+from operator import itemgetter
+from typing import Literal
 
 from tarkit.errors import TarkitError, show
 from tarkit.packing.sources import path_source
@@ -35,27 +36,11 @@ Listed = tuple[bytes, int, int | None, str | None]
 """Name, size, time of modification and version of an object in a list."""
 
 
-class TreeFiles(Protocol):
-    """The files of a tree. Directories are relative to its root, and end in a slash; the root is empty."""
-
-    mark: bytes
-    """The source of a file, as in a recipe, is this and its name."""
-
-    newest: int | None
-    """The time of modification of the newest object when they were listed, if it is known."""
-
-    def scan(self, directory: bytes) -> Scanned:
-        """Return the content of a directory. Each is requested once, after its parent, in byte order."""
-
-    def sizes(self, directory: bytes, names: list[bytes]) -> Sequence[int]:
-        """Return the sizes in bytes of files of the directory that was requested last, or of one above it."""
-
-    def identity(self, directory: bytes) -> object:
-        """Return what tells a directory from all others."""
-
-
 class LocalFiles:
-    """The files below a directory of the file system.
+    """The files below a directory of the file system. Directories are relative to it, and end in a slash; its own is
+    empty.
+
+    `mark` and the name of a file are its source, as in a recipe.
 
     Args:
         root: the directory.
@@ -72,7 +57,7 @@ class LocalFiles:
         self.newest: int | None = None
 
     def scan(self, directory: bytes) -> Scanned:
-        """Return base names of files and of subdirectories, unordered, and counts of other entries by kind."""
+        """Return the content of a directory."""
         skipped: Counter[str] = Counter()
         files: list[bytes] = []
         directories: list[bytes] = []
@@ -104,13 +89,7 @@ class LocalFiles:
         except (FileNotFoundError, NotADirectoryError):
             if not self._missing:
                 raise
-        sizes = array("Q")
-        for name in names:
-            try:
-                sizes.append(look(path + name).st_size)
-            except (FileNotFoundError, NotADirectoryError):
-                sizes.append(0)
-        return sizes
+            return array("Q", [_size_if_there(path + name) for name in names])
 
     def identity(self, directory: bytes) -> tuple[int, int]:
         """Return device and inode of a directory."""
@@ -118,8 +97,18 @@ class LocalFiles:
         return status.st_dev, status.st_ino
 
 
+def _size_if_there(path: bytes) -> int:
+    try:
+        return os.stat(path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
 class ObjectFiles:
     """The objects whose URLs begin with that of a directory; what is before a slash in their names is a directory.
+
+    Directories are requested once each, after their parents, in byte order; sizes only of the last one, and of those
+    above it.
 
     `newest` is the latest time of modification of those that were listed, if the store says it: what is modified later
     was changed after that.
@@ -145,12 +134,12 @@ class ObjectFiles:
         self.newest: int | None = None
 
     def scan(self, directory: bytes) -> Scanned:
-        """Return base names of objects and of directories."""
+        """Return the content of a directory."""
         if not directory:
-            self._directories = groupby(self._sorted(), lambda each: each[0])
+            self._directories = groupby(self._sorted(), itemgetter(0))
         sizes: dict[bytes, int] = {}
         below: list[bytes] = []
-        content = next((found for name, found in self._directories if name == directory), iter(()))
+        content = next((objects for name, objects in self._directories if name == directory), iter(()))
         for _, base, size in content:
             if not base.endswith(b"/"):
                 if base in sizes and (size or sizes[base]):
@@ -158,7 +147,7 @@ class ObjectFiles:
                 sizes[base] = size
             elif base[:-1] not in below[-1:]:
                 below.append(base[:-1])
-        self._sizes = {above: each for above, each in self._sizes.items() if directory.startswith(above)}
+        self._sizes = {above: of_names for above, of_names in self._sizes.items() if directory.startswith(above)}
         self._sizes[directory] = sizes
         return list(sizes), below, Counter()
 
@@ -181,7 +170,7 @@ class ObjectFiles:
 
         The content of a directory comes together, before that of its subdirectories.
         """
-        pairs = ((b"%b\0%b" % each[:2], marshal.dumps(each)) for each in _with_directories(self._listed()))
+        pairs = ((b"%b\0%b" % row[:2], marshal.dumps(row)) for row in _with_directories(self._listed()))
         return map(marshal.loads, by_rank(pairs, self._tmpdir))
 
     def _listed(self) -> Iterator[tuple[bytes, int]]:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tarkit.stores.store import Info
     from tarkit.threads import ThreadCall
 
-GATHERED = 1 << 19  # bytes of small files that go out together
-PIECES = 768  # and how many, with their headers and padding; below IOV_MAX
 STEP = 8 << 20  # bytes between two updates of the progress bar
 
 _KINDS = {errno.EISDIR: "is a directory", errno.ESPIPE: "is not a regular file, so its size cannot be planned"}
@@ -97,10 +95,9 @@ class ShardFiller:
     def _add_all(self, batch: Batch) -> Iterator[int]:
         """Write files; yield `content` after each STEP bytes. The hot loop of `shard`: a small file takes three system
         calls if its size is known, else four."""
-        open_, close, raw, mtime = os.open, os.close, self._writer.raw, self._mtime or 0
+        open_, close, add, mtime = os.open, os.close, self._writer.add, self._mtime or 0
         largest = -2 if self._mtime is None else SMALL
-        pieces: list[bytes] = []
-        gathered, due = 0, self.content + STEP
+        due = self.content + STEP
         for name, path, size in zip(batch.names, self._plan.sources(batch), batch.sizes, strict=True):
             data = b""
             if size <= largest and size and COLON not in path:
@@ -115,21 +112,13 @@ class ShardFiller:
                 if len(data) != size >= 0:
                     raise self._differs(path, size)
             if data:
-                size = len(data)
-                pieces += (encode(name, size, mtime=mtime), data, PADS[size % 512])
-                gathered += size
-                if gathered <= GATHERED and len(pieces) <= PIECES:
-                    continue
-            raw(pieces, sum(map(len, pieces)))
-            self.content += gathered
-            pieces, gathered = [], 0
-            if not data:
+                add(encode(name, len(data), mtime=mtime), data)
+                self.content += len(data)
+            else:
                 self._add((name, size, path))
             if self.content > due:
                 due = self.content + STEP
                 yield self.content
-        raw(pieces, sum(map(len, pieces)))
-        self.content += gathered
 
     def _add(self, file: File) -> None:
         """Write one file of any kind and size."""

@@ -43,9 +43,9 @@ def report(run: Run, plan: Plan, transform: SampleTransform, odd: OddNames) -> N
         run.warn(f"{what}; they are no samples, and go with the sample that follows")
     if (parts := odd.dotted.parts_of_names) is not None:
         fields, example = parts
-        what = f"fields with a dot, each in one sample only: {fields}, as in {show(example)}: probably parts of"
+        what = f"fields with a dot, each in one sample only: {fields}, as in {show(example)}"
         way = f"{spell('last_dot')} {spell('rename', 'key')}"
-        run.warn(f"{what} names; {way} ends keys at the last dot")
+        run.warn(f"{what}: they are probably parts of names; {way} ends keys at the last dot")
     run.facts["files"] = tree.files
     if tree.junk.count:
         run.facts["junk"] = tree.junk.count

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from tarkit.errors import TarkitError, show
 from tarkit.packing import sources
-from tarkit.packing.files import LocalFiles, ObjectFiles, Symlinks, TreeFiles, is_remote
+from tarkit.packing.files import LocalFiles, ObjectFiles, Symlinks, is_remote
 from tarkit.shards.patterns import compile_glob
 from tarkit.stores.store import StoreOptions
 from tarkit.tar.block import DOT
@@ -88,10 +88,11 @@ class Tree:
     content: int = 0
 
     def __post_init__(self) -> None:
-        self._files: TreeFiles = LocalFiles(self.root, self.symlinks, self.missing)
+        self._files: LocalFiles | ObjectFiles
         if is_remote(self.root):
-            self._files = ObjectFiles(self.root, self.tmpdir, self.storage)
-            self.sized = True
+            self._files, self.sized = ObjectFiles(self.root, self.tmpdir, self.storage), True
+        else:
+            self._files = LocalFiles(self.root, self.symlinks, self.missing)
         self.mark = self._files.mark
         self._globs = [("/" in glob, compile_glob(glob)) for glob in self.exclude]
 
@@ -103,7 +104,7 @@ class Tree:
     def directory_paths(self) -> list[bytes]:
         """Return the paths of the `directories`."""
         front = sources.parse(self.mark)[1] if self.directories else b""
-        return [(front + each).rstrip(b"/") or b"/" for each in self.directories or ()]
+        return [(front + directory).rstrip(b"/") or b"/" for directory in self.directories or ()]
 
     def source(self, name: bytes) -> bytes:
         """Return the source of the file of this name, as in a recipe."""
@@ -161,14 +162,8 @@ class Tree:
         if self.directories is not None and not in_junk and directory not in self.hidden:
             self.directories.append(directory)
         if self.together is not None and (self.scattered or _interrupts(files, directories)):
-            return self._regrouped(files, directories, self.together)
-        if not directories:
-            return iter([(files, b"")])
-        directories = [each + b"/" for each in directories]
-        directories.sort()
-        if not files:
-            return iter([([], each) for each in directories])
-        return _mixed(files, directories)
+            return _regrouped(files, directories, self.together)
+        return _mixed(files, sorted(name + b"/" for name in directories))
 
     def _chosen(
         self, directory: bytes, files: list[bytes], directories: list[bytes]
@@ -204,43 +199,38 @@ class Tree:
         if junk:
             self.junk.add(directory + junk[0], len(junk))
 
-    @staticmethod
-    def _regrouped(
-        files: list[bytes], directories: list[bytes], together: Callable[[bytes], bytes]
-    ) -> Iterator[tuple[list[bytes], bytes]]:
-        """Yield files of one sample where its first is, also if a directory or another sample sorts between them."""
-        groups: dict[bytes, list[bytes]] = {}
-        order: list[list[bytes] | bytes] = []
-        below = {each + b"/" for each in directories}
-        for item in sorted([*files, *below]):
-            if item in below:
-                order.append(item)
-                continue
-            stem = together(item)
-            group = groups.get(stem)
-            if group is None:
-                order.append(groups.setdefault(stem, [item]))
-            else:
-                group.append(item)
-        names: list[bytes] = []
-        for each in order:
-            if isinstance(each, bytes):
-                yield names, each
-                names = []
-            else:
-                names += each
-        yield names, b""
+
+def _regrouped(
+    files: list[bytes], directories: list[bytes], together: Callable[[bytes], bytes]
+) -> Iterator[tuple[list[bytes], bytes]]:
+    """Yield files of one sample where its first is, also if a directory or another sample sorts between them."""
+    groups: dict[bytes, list[bytes]] = {}
+    order: list[tuple[list[bytes], bytes]] = []
+    below = {name + b"/" for name in directories}
+    for name in sorted([*files, *below]):
+        if name in below:
+            order.append(([], name))
+        elif (group := groups.get(stem := together(name))) is not None:
+            group.append(name)
+        else:
+            groups[stem] = [name]
+            order.append((groups[stem], b""))
+    names: list[bytes] = []
+    for group, directory in order:
+        names += group
+        if directory:
+            yield names, directory
+            names = []
+    yield names, b""
 
 
 def _mixed(files: list[bytes], directories: list[bytes]) -> Iterator[tuple[list[bytes], bytes]]:
     start = 0
     for directory in directories:
-        stop = start
-        while stop < len(files) and files[stop] < directory:
-            stop += 1
+        stop = bisect_left(files, directory, start)
         yield files[start:stop], directory
         start = stop
-    yield files[start:], b""
+    yield files[start:] if start else files, b""
 
 
 def _interrupts(files: list[bytes], directories: list[bytes]) -> bool:
