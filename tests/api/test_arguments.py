@@ -1,9 +1,12 @@
-"""Wrong arguments of the API, and arguments in several forms: one clear error, no internal traceback."""
+"""Wrong arguments of the API, and arguments in several forms: one clear error in words of Python, nothing written."""
 
 from __future__ import annotations
 
+import builtins
 import io
+import re
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -16,77 +19,373 @@ from tests.conftest import Archive
 Call = Callable[[tarkit.Dataset], Any]
 
 
-@pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tarkit.Dataset:
-    """Make ten samples with the fields txt and cls, in a.tar of the current directory."""
-    monkeypatch.chdir(tmp_path)
+def write_inputs() -> None:
+    """Write ten samples with the fields txt and cls as a.tar and in.tar, one that is cut, text files and a tree."""
     with tarkit.TarWriter("a.tar") as out:
         for number in range(10):
             out.write(f"{number:02}", {"txt": "x", "cls": number % 2})
+    whole = Path("a.tar").read_bytes()
+    Path("in.tar").write_bytes(whole)
+    Path("cut.tar").write_bytes(whole[:1500])
+    Path("keys").write_text("00\n")
+    Path("recipe").write_text("a.txt\ttext:1\nb.txt\ttext:2\na.cls\ttext:3\n")
+    for name in ("one/a.jpg", "one/a.txt", "two/b.jpg", "out/00.txt", "s-0.tar"):
+        Path("tree", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("tree", name).write_text("x")
+    Path("empty").mkdir()
+
+
+@pytest.fixture
+def data(here: Path) -> tarkit.Dataset:
+    """Return a dataset of ten samples in the current directory."""
+    write_inputs()
     return tarkit.open("a.tar")
 
 
-WRONG: dict[str, tuple[Call, type[Exception], str]] = {
-    "target": (lambda data: tarkit.check("a.tar", target="torch"), tarkit.Usage, "target='torch': it is one of"),  # type: ignore[arg-type]
-    "target of a dataset": (lambda data: data.check(target="torch"), tarkit.Usage, "target='torch'"),  # type: ignore[arg-type]
-    "rejects alone": (lambda data: tarkit.check("a.tar", rejects="r.tar"), tarkit.Usage, "rejects requires fix"),
-    "fix in parallel": (lambda data: tarkit.check("a.tar", fix="f.tar", processes=2), tarkit.Usage, "fix cannot be"),
-    "same_as and more": (lambda data: tarkit.check("a.tar", same_as="a.tar", unique=True), tarkit.Usage, "same_as"),
-    "template": (lambda data: data.write("x-%06d.tar"), tarkit.Usage, "%06d numbers a series of files"),
-    "template as path": (lambda data: data.write(Path("x-%06d.tar")), tarkit.Usage, "%06d numbers"),
-    "template of a writer": (lambda data: tarkit.TarWriter("x-{00..10}.tar"), tarkit.Usage, "numbers a series"),
-    "template of a table": (lambda data: data.table("x-%06d.csv"), tarkit.Usage, "numbers a series"),
-    "function as expression": (lambda data: data.where(lambda s: True), TypeError, "for a function use map"),  # type: ignore[arg-type]
-    "seed": (lambda data: data.shuffle(seed="x"), TypeError, "seed='x': a whole number is needed, not str"),  # type: ignore[arg-type]
-    "no seed": (lambda data: data.shuffle(None), TypeError, "seed=None: a whole number"),  # type: ignore[arg-type]
-    "seed 1.5": (lambda data: data.shuffle(1.5), TypeError, "seed=1.5: a whole number"),  # type: ignore[arg-type]
-    "epoch": (lambda data: data.shuffle(1, epoch="2"), TypeError, "epoch='2'"),  # type: ignore[arg-type]
-    "seed of a buffer": (lambda data: data.buffer_shuffle(5, seed="x"), TypeError, "seed='x'"),  # type: ignore[arg-type]
-    "seed of a part": (lambda data: data.sample(0.5, seed="x"), TypeError, "seed='x'"),  # type: ignore[arg-type]
-    "count of split": (lambda data: data.split("x-%d.tar", count="10"), TypeError, "count='10'"),  # type: ignore[arg-type]
-    "count of shard": (lambda data: tarkit.shard(".", count="10"), TypeError, "count='10'"),  # type: ignore[arg-type]
-    "names in a mix": (lambda data: tarkit.mix(["a.tar", "b.tar"], seed=1), TypeError, r"pairs \(dataset, weight\)"),  # type: ignore[list-item]
-    "weight first": (lambda data: tarkit.mix([(2, data)], seed=1), TypeError, r"pairs \(dataset, weight\)"),  # type: ignore[list-item]
-    "a mix of one": (lambda data: tarkit.mix(data, seed=1), TypeError, r"pairs \(dataset, weight\)"),  # type: ignore[arg-type]
-    "seed of a mix": (lambda data: tarkit.mix([data], seed="x"), TypeError, "seed='x'"),  # type: ignore[arg-type]
-    "head": (lambda data: data.head(-1), tarkit.Usage, "count=-1: it is at least 0"),
-    "head of text": (lambda data: data.head("1"), TypeError, "count='1'"),  # type: ignore[arg-type]
-    "shard_slice": (lambda data: tarkit.open("a.tar", shard_slice=3), TypeError, "shard_slice=3: a slice is needed"),  # type: ignore[arg-type]
-    "number as output": (lambda data: data.write(3), TypeError, "a path or a binary file object, not int"),  # type: ignore[arg-type]
-    "text file": (lambda data: data.write(io.StringIO()), tarkit.Usage, "a text file"),  # type: ignore[arg-type]
-    "number as field": (lambda data: data.select(3), TypeError, "fields=3: a str or a list of str is needed"),  # type: ignore[arg-type]
-    "numbers as keys": (lambda data: data.keys([1, 2]), TypeError, r"keys=\[1, 2\]: a str or a list of str"),  # type: ignore[list-item]
-    "share": (lambda data: data.sample("x", 1), TypeError, "share='x': a number is needed, not str"),  # type: ignore[arg-type]
-    "share of 2": (lambda data: data.sample(2, 1), tarkit.Usage, "share=2: it is from 0 to 1"),
-    "slice": (lambda data: data.slice("a"), TypeError, "start='a': a whole number is needed, not str"),  # type: ignore[arg-type]
-    "stop": (lambda data: data.slice(0, "a"), TypeError, "stop='a': a whole number is needed"),  # type: ignore[arg-type]
-    "no step": (lambda data: data.slice(0, 3, 0), tarkit.Usage, "with a step of at least 1"),
-    "pattern": (lambda data: data.match(3), TypeError, "pattern=3: a str is needed, not int"),  # type: ignore[arg-type]
-    "no pattern": (lambda data: data.match(None), TypeError, "pattern=None: a str is needed"),  # type: ignore[arg-type]
-    "rekey": (lambda data: data.rekey(3), TypeError, "template=3: a str is needed, not int"),  # type: ignore[arg-type]
-    "stats": (lambda data: data.stats(by=3), TypeError, "by=3: a str is needed, not int"),  # type: ignore[arg-type]
-    "stats of names": (lambda data: tarkit.stats("a.tar", by=3), TypeError, "by=3: a str is needed"),  # type: ignore[arg-type]
-    "timeout": (lambda data: data.map(dict, timeout="x"), TypeError, "timeout='x': a number is needed"),  # type: ignore[arg-type]
-    "command": (lambda data: data.proc(3), TypeError, "command=3: a str is needed, not int"),  # type: ignore[arg-type]
-    "size of split": (lambda data: data.split("x-%d.tar", size=1.5), TypeError, "size=1.5: a whole number"),  # type: ignore[arg-type]
-    "sort by nothing": (lambda data: data.sort(by=[]), tarkit.Usage, "by names no field"),
-    "sort by a number": (lambda data: data.sort(by=3), TypeError, "by=3: a str or a list of str is needed"),  # type: ignore[arg-type]
-    "order_file": (lambda data: data.sort("cls", order_file="x"), tarkit.Usage, "order_file cannot be used with by"),
-    "no order_file": (lambda data: data.sort(order_file="x"), tarkit.TarkitError, "x: No such file or directory"),
-    "find_disorder": (lambda data: data.find_disorder(type="x"), tarkit.Usage, "type='x': it is one of"),  # type: ignore[arg-type]
-    "number of a sample": (lambda data: data.indexed()[10000], IndexError, "no sample 10000: the dataset has 10"),
-    "negative number": (lambda data: data.indexed()[-11], IndexError, "no sample -11: the dataset has 10"),
-    "field": (lambda data: data.head()[0]["jpg"], KeyError, "jpg: no such field; the sample 00 has txt, cls"),
-}  # fmt: skip
+# A call, its exception, a part of the message, and of the hint after `|`; `...` is for any words.
+ERRORS = r"""
+check('a.tar', target='torch') -> Usage: target='torch': it is one of
+data.check(target='torch') -> Usage: target='torch'
+check('a.tar', rejects='r.tar') -> Usage: rejects requires fix
+check('a.tar', fix='f.tar', processes=2) -> Usage: fix cannot be
+check('a.tar', same_as='a.tar', unique=True) -> Usage: same_as
+data.write('x-%06d.tar') -> Usage: %06d numbers a series of files
+data.write(Path('x-%06d.tar')) -> Usage: %06d numbers
+TarWriter('x-{00..10}.tar') -> Usage: numbers a series
+data.table('x-%06d.csv') -> Usage: numbers a series
+data.where(lambda s: True) -> TypeError: for a function use map
+data.shuffle(seed='x') -> TypeError: seed='x': a whole number is needed, not str
+data.shuffle(None) -> TypeError: seed=None: a whole number
+data.shuffle(1.5) -> TypeError: seed=1.5: a whole number
+data.shuffle(1, epoch='2') -> TypeError: epoch='2'
+data.buffer_shuffle(5, seed='x') -> TypeError: seed='x'
+data.sample(0.5, seed='x') -> TypeError: seed='x'
+data.split('x-%d.tar', count='10') -> TypeError: count='10'
+shard('.', count='10') -> TypeError: count='10'
+mix(['a.tar', 'b.tar'], seed=1) -> TypeError: pairs (dataset, weight)
+mix([(2, data)], seed=1) -> TypeError: pairs (dataset, weight)
+mix(data, seed=1) -> TypeError: pairs (dataset, weight)
+mix([data], seed='x') -> TypeError: seed='x'
+data.head(-1) -> Usage: count=-1: it is at least 0
+data.head('1') -> TypeError: count='1'
+open('a.tar', shard_slice=3) -> TypeError: shard_slice=3: a slice is needed
+data.write(3) -> TypeError: a path or a binary file object, not int
+data.write(io.StringIO()) -> Usage: a text file
+data.select(3) -> TypeError: fields=3: a str or a list of str is needed
+data.keys([1, 2]) -> TypeError: keys=[1, 2]: a str or a list of str
+data.sample('x', 1) -> TypeError: share='x': a number is needed, not str
+data.sample(2, 1) -> Usage: share=2: it is from 0 to 1
+data.slice('a') -> TypeError: start='a': a whole number is needed, not str
+data.slice(0, 'a') -> TypeError: stop='a': a whole number is needed
+data.slice(0, 3, 0) -> Usage: with a step of at least 1
+data.match(3) -> TypeError: pattern=3: a str is needed, not int
+data.match(None) -> TypeError: pattern=None: a str is needed
+data.rekey(3) -> TypeError: template=3: a str is needed, not int
+data.stats(by=3) -> TypeError: by=3: a str is needed, not int
+stats('a.tar', by=3) -> TypeError: by=3: a str is needed
+data.map(dict, timeout='x') -> TypeError: timeout='x': a number is needed
+data.proc(3) -> TypeError: command=3: a str is needed, not int
+data.split('x-%d.tar', size=1.5) -> TypeError: size=1.5: a whole number
+data.sort(by=[]) -> Usage: by names no field
+data.sort(by=3) -> TypeError: by=3: a str or a list of str is needed
+data.sort('cls', order_file='x') -> Usage: order_file cannot be used with by
+data.sort(order_file='x') -> TarkitError: x: No such file or directory
+data.find_disorder(type='x') -> Usage: type='x': it is one of
+data.indexed()[10000] -> IndexError: no sample 10000: the dataset has 10
+data.indexed()[-11] -> IndexError: no sample -11: the dataset has 10
+data.head()[0]['jpg'] -> KeyError: jpg: no such field; the sample 00 has txt, cls
+
+data.where('cls ==') -> Usage: where 'cls ==': invalid syntax
+data.where("__import__('os')") -> Usage: where: unknown function; the functions are abs, endswith, field, float, has, in
+data.match('(') -> Usage: match '(': missing ), unterminated subpattern at position 0
+data.sample(1.5, seed=1) -> Usage: share=1.5: it is from 0 to 1
+data.slice(-1) -> Usage: slice(-1, None, 1): a slice counts from the start, with a step of at least 1
+data.slice(0, 3, -1) -> Usage: slice(0, 3, -1): a slice counts from the start, with a step of at least 1
+data.rekey('{nix}') -> Usage: rekey '{nix}': 'nix'
+data.sort(type='nix') -> Usage: type='nix': it is one of auto, str, int, float, natural
+data.table('t.tsv', 'a:') -> Usage: invalid column 'a:': it must be NAME, A;B, NEW:NAME or NEW:A,B
+data.write('x.tar', compress='nix') -> Usage: unknown codec 'nix': one of gz, zst, lz4, xz, bz2, zip, none
+data.require('x', on_missing='nix') -> Usage: on_missing='nix': it is one of error, warn, skip, keep
+data.table('t', on_missing='nix') -> Usage: on_missing='nix': it is one of error, warn, skip, keep
+data.table('t', format='nix') -> Usage: format='nix': it is one of tsv, csv, jsonl, json, yaml, parquet
+data.split('x-%d.tar', size_rule='nix') -> Usage: size_rule='nix': it is one of tar, content
+mix([data], seed=1, until='nix') -> Usage: until='nix': it is one of first, all
+data.split('x-%d-%d.tar', count=1) -> Usage: 'x-%d-%d.tar': more than one number
+data.split('x-%d.tar', size='10Q') -> Usage: invalid size '10Q'
+data.split('x-%d.tar', size=0) -> Usage: size=0: it is at least 1
+data.split('x-%d.tar', count=0) -> Usage: count=0: it is at least 1
+data.split('x-%d.tar', max_shards=0) -> Usage: max_shards=0: it is at least 1
+data.split('x-%d.tar', start=-1) -> Usage: start=-1: it is at least 0
+open('in.tar', interleave=0) -> Usage: interleave=0: it is at least 1
+open('in.tar', prefetch=-1) -> Usage: prefetch=-1: it is at least 0
+open('in.tar', maxerr=-1) -> Usage: maxerr=-1: it is at least 0
+data.buffer_shuffle(0, seed=1) -> Usage: size=0: it is at least 1
+data.sort(memory=100) -> Usage: memory=100: it is at least 1000000
+data.shuffle(1, memory=-1) -> Usage: memory=-1: it is at least 1000000
+mix([data], seed=1, total=-1) -> Usage: total=-1: it is at least 0
+mix([(data, float('nan'))], seed=1) -> Usage: sources[0]: `weight` is more than 0
+
+mix('a.tar', 1) -> Usage: a.tar: a mix is described in a file .yaml
+mix('nix.yaml', 1) -> TarkitError: nix.yaml: No such file
+mix({'shards': 'a.tar'}, 1) -> TypeError: a mix is of datasets
+mix(3, 1) -> TypeError: a mix is of datasets
+mix([{'weight': 1}], 1) -> Usage: sources[0]: `shards` is a name
+mix([{'shards': 'a.tar', 'weigth': 1}], 1) -> Usage: did you mean 'weight'
+mix([{'shards': 'a.tar', 'weight': 'x'}], 1) -> Usage: `weight` is a number
+mix([{'shards': 'a.tar', 'choose': 2}], 1) -> Usage: choose 2 of 1 shards
+mix([open('a.tar')], 1, skip='truncated') -> Usage: skip: it is for sources that are names
+mix([{'shards': open('a.tar'), 'nstreams': 2}], 1) -> Usage: `nstreams` is for shards that are names
+mix([{'shards': mix([open('a.tar')], 1), 'shuffle': 2}], 1) -> Usage: a mix has no shards
+mix([open('a.tar')], 1, each=print) -> TypeError: each returns a dataset, not NoneType
+mix([{'shards': '-'}, {'shards': '-'}], 1) -> Usage: stdin is named more than once
+mix([open('a.tar')], 1, until='never') -> Usage: until='never'
+
+index('a.tar', ()) -> Usage: format is missing
+index('a.tar', 3) -> TypeError: format=3: a str or a list of str is needed
+index('a.tar', 'dali', md5=True) -> Usage: md5 requires format='wids'
+index('a.tar', 'dali', processes=-1) -> Usage: processes=-1: it is at least 0
+verify_index('a.tar') -> TarkitError: no index to verify
+verify_index('a.tar', 'nix') -> Usage: no such format
+
+data.worker(b'cat') -> TypeError: command=b'cat': a str is needed, not bytes
+data.map(dict, proces=2) -> TypeError: map... got an unexpected ... 'proces'
+data.map(dict, init='f.py:g') -> TypeError: a function is needed, not str
+data.map(list, batch=0) -> Usage: batch=0: it is at least 1
+data.map(dict, allow_pickle=True) -> Usage: allow_pickle requires decode
+data.map(dict, max_errors='many') -> Usage: max_errors 'many': expected a number
+data.worker('cat', max_errors=0.1) -> Usage: max_errors '0.1': ... 1%
+data.map(dict, on_error='error', rejects='bad.tar') -> Usage: on_error='error' cannot be used with max_errors or rejects
+data.map(dict, mtime='now') -> TypeError: mtime='now': a whole number is needed
+data.map(dict, rejects='-') -> Usage: rejects needs a file
+open('in.tar', mode='words') -> Usage: mode='words': it is one of tar, keys
+open('in.tar', mode='lines', prefetch=1) -> Usage: need archives
+data.map(dict, rejects='o.tar').write('o.tar') -> Usage: is the rejects, and the ou
+data.map(dict, rejects='o.csv').table('o.csv') -> Usage: is the rejects, and the ou
+data.map(dict, rejects='o-1.tar').split('o-%d.tar') -> Usage: the shards may get
+data.map(dict, rejects='in.tar').write('o.tar') -> Usage: both input and output
+
+open('none.tar') -> TarkitError: none.tar: No such file or directory
+open('none*.tar') -> TarkitError: matches no archive
+open(Path('empty')) -> TarkitError: no archives in this directory
+open('') -> Usage: the name of an input is empty
+open([]) -> Usage: the list of inputs is empty
+open(b'in.tar') -> TypeError: not bytes
+open(3) -> TypeError: not int
+open(None) -> TypeError: not NoneType
+open(['in.tar', 3]) -> TypeError: not int
+open(['-', '-']) -> Usage: stdin is named more than once
+open('nix://x/y.tar') -> TarkitError: nix
+
+plan(directory='nix') -> FileNotFoundError: nix
+plan(directory='tree/one/a.jpg') -> Usage: is not a directory
+plan(require='txt') -> TarkitError: a field that require does not name [missing-field]
+plan(join='nix.csv:name') -> OSError: nix.csv
+plan(label_from_dir='cls', classes='nix') -> OSError: nix
+plan(count=0) -> Usage: count=0: it is at least 1
+plan(shards=-1) -> Usage: shards=-1: it is at least 1
+plan(size=0) -> Usage: size=0: it is at least 1
+plan(size='10Q') -> Usage: 10Q
+plan(size_rule='nix') -> Usage: size_rule='nix'
+plan(dirs='keep') -> Usage: dirs='keep': it is one of pack, separate, collapse
+plan(rename='nix') -> Usage: rename='nix'
+plan(symlinks='nix') -> Usage: symlinks='nix'
+plan(on_missing='skip') -> Usage: on_missing='skip': it is one of error, warn, keep, exclude
+plan(sort='nix') -> Usage: sort 'nix': not key
+plan(key='(') -> Usage: key '('
+plan(match='(') -> Usage: match '('
+plan(require='|') -> Usage: require '|': an empty name of a field
+plan(label_from_dir='a/b') -> Usage: label_from_dir 'a/b': not FIELD
+plan(shards=2, count=3) -> Usage: cannot be used
+plan(shards=2, dirs='separate') -> Usage: cannot be used
+plan(classes='file') -> Usage: classes and classes_out require label_from_dir
+plan(classes_out='file') -> Usage: classes and classes_out require label_from_dir
+plan(shards=2, size='9K') -> Usage: shards and even cannot be used with count or size
+plan(even=True, dirs='collapse') -> Usage: shards and even cannot be used with dirs='collapse'
+plan(shards=2, map='m') -> Usage: shards and even cannot be used with map
+plan(map_sep=',') -> Usage: map_sep and unmatched require map
+plan(update=True, label_from_dir='cls') -> Usage: update requires the numbers of the classes
+
+make(count=-1) -> TarkitError: count=-1: it is at least 0
+make(parallel=0) -> TarkitError: parallel=0: it is at least 1
+make(format='xml') -> TarkitError: format='xml': it is one of tsv, csv, jsonl
+make(columns=['txt']) -> TarkitError: columns and a key require format
+make(key='{index}') -> TarkitError: columns and a key require format
+make(recipe='tree') -> TarkitError: tree: Is a directory
+make(mtime=-1 << 70) -> Usage: mtime=-1180591620717411303424: it is from -62135596800 to 253402300799 seconds since 1970
+make(output='-', depfile='out.d') -> Usage: depfile requires an output file
+make(output='out.tar', depfile='recipe') -> Usage: recipe is both input and output
+make(output='out.tar', depfile='./out.tar') -> Usage: out.tar is the output, and the depfile too
+make(output='out.tar', mtime=10 ** 12) -> Usage: seconds since 1970
+
+data.map(len, processes=-1) -> Usage: processes=-1: it is at least 0
+data.map(len, retries=-1) -> Usage: retries=-1: it is at least 0
+data.proc('true', retries=-1) -> Usage: retries=-1: it is at least 0
+data.map(len, timeout=0) -> Usage: timeout=0: it is more than 0 seconds, or None
+data.map(len, timeout=float('nan')) -> Usage: timeout=nan
+data.proc('true', timeout=float('nan')) -> Usage: timeout=nan
+data.map(len, on_error='ignore') -> Usage: on_error='ignore': it is one of error, skip, keep
+
+count(inputs=[]) -> TarkitError: the list of inputs is empty
+count(inputs='*.nix') -> TarkitError: nix
+count(processes=-1) -> TarkitError: processes=-1: it is at least 0
+count(world=0) -> TarkitError: world=0: it is at least 1
+count(workers=0) -> TarkitError: workers=0: it is at least 1
+count(classes='names') -> TarkitError: classes requires by
+count(skip='nix') -> TarkitError: nix
+
+split(group='x') -> Usage: group requires parts
+split(stratify='cls') -> Usage: stratify requires parts
+split(parts=2, stratify='cls', seed=1) -> Usage: stratify uses no hash: it cannot be used with seed
+split(parts=2, group='x', group_field='cls') -> Usage: group and group_field: choose one
+split(parts=2, max_shards=3) -> Usage: max_shards cannot be used with parts: it needs one series of shards
+split(parts=1) -> Usage: parts 1: a number of parts is from 2 to 9999
+split(parts={'a': 0.5}) -> Usage: parts 'a=0.5': the shares sum to 0.5
+split(parts=2, map='m') -> Usage: map and parts cannot be used together
+split(parts=2, shards=3) -> Usage: shards cannot be used with parts: it needs one series of shards
+split(shards=3, count=3) -> Usage: shards cannot be used with count or size
+split(even='size', size=3) -> Usage: even cannot be used with count or size
+split(even='size') -> Usage: even='size' requires a number of shards
+split(even='tar') -> Usage: even='tar': it is one of count, size
+split(remainder='drop') -> Usage: remainder requires shards
+split(remainder='nix', shards=3) -> Usage: remainder='nix'
+split(shards=0) -> Usage: shards=0: it is at least 1
+split(append=True, start=3) -> Usage: append continues after the last shard: it cannot be used with start
+split(append=True, force=True) -> Usage: append keeps what is there, force replaces it: choose one
+split(unmatched='rest') -> Usage: map_sep and unmatched require map
+split(map={'x-%d': ['.']}) -> Usage: with map, template is a directory: the map has the names of shards
+split(manifest='s-7.tar') -> Usage: s-7.tar is the manifest, and has a name that the shards may get
+split(manifest='in.tar') -> Usage: in.tar is both input and output
+
+loader(data, shuffle='some') -> Usage: shuffle='some': it is the number of samples in a buffer
+loader(data, shuffle=-1) -> Usage: shuffle=-1: it is at least 0
+loader(data, batch=0) -> Usage: batch=0: it is at least 1
+loader(data, epochs=0) -> Usage: epochs=0: it is at least 1
+loader(data, equal='some') -> Usage: equal='some': it is one of drop, repeat
+loader(data, length=5) -> Usage: length requires resample
+loader(data, collate=len) -> Usage: collate requires batch
+loader(data, resample=True, equal='drop') -> Usage: equal cannot be used with resample
+loader(data, shuffle='full', resample=True) -> Usage: cannot be used with resample or interleave
+loader(data, shuffle='full', equal='drop', where='cls == 1') -> Usage: needs all samples
+
+list(open('cut.tar')) -> TarkitError: [truncated] | ; tarkit.open(..., skip='truncated') keeps the whole
+list(open('a.tar', allow='truncated', skip='truncated')) -> TarkitError: allow and skip both name truncated
+list(open('a.tar', allow='nix')) -> TarkitError: allow nix: unknown problem
+data.where('cls =') -> TarkitError: where 'cls =':
+list(data.where('nix == 1')) -> TarkitError: has no field 'nix' | ; tarkit.open(..., skip='missing-field') leaves
+list(loader(data, select='txt jpg')) -> TarkitError: has no field 'jpg' | tarkit.open(..., skip='missing-field') leaves
+list(data.where('txt > 1')) -> TarkitError: where 'txt > 1' for '00':  | tarkit.open(..., skip='bad-field') drops such s
+data.match('(') -> TarkitError: match '(':
+data.rekey('{nix}') -> TarkitError: rekey '{nix}':
+data.rekey('k').write('o.tar') -> TarkitError:  | this rekey gives two samples one key: another makes them differ, rekey
+list(data.require('jpg')) -> TarkitError: [missing-field] | on_missing='skip' drops such samples
+data.sort('txt', type='int').write('o.tar') -> TarkitError: not a | type='auto' takes all
+data.sort('nix').write('o.tar') -> TarkitError: [missing-field] | ...skip='missing-field') leaves such samples out, allo
+data.sort(order_file='keys').write('o.tar') -> TarkitError: is not in keys | that are: keys keys
+list(data.map(fails)) -> TarkitError: raised ValueError | on_error='skip' leaves such samples out, rejects='OUT.tar' col
+list(data.map(fails, max_errors=3)) -> TarkitError: failed, more than max_errors allows
+data.map(fails, max_errors='x') -> TarkitError: max_errors 'x': expected
+list(data.proc('nix-program')) -> TarkitError:  | by their absolute paths
+list(data.worker('exit 3')) -> TarkitError: worker exit 3:
+data.extract('tree/out') -> TarkitError: there are files of these names | force replaces them, directory names another d
+open('a.tar', allow='unsafe-name').extract('d') -> TarkitError: allow='unsafe-name': what is unsafe | skip='unsafe-name'
+data.split('tree/s-%d.tar') -> TarkitError:  | force replaces them; append keeps them, and
+data.split('o-%d.tar', shards=2, count=1) -> TarkitError: shards cannot be used with count
+data.split('o-%02d.tar', shards=11, remainder='drop') -> TarkitError:  | remainder='repeat'
+data.split('o-%d.tar', even='size') -> TarkitError: even='size' requires a number | shards=64, or a
+data.split('o-%d.tar', group='x') -> TarkitError: group requires parts
+data.split(parts=2, map={'a': ['b']}) -> TarkitError: map and parts cannot be used together
+data.split('o-%d.tar', parts=2, group='y') -> TarkitError:  | match all: group='y|.*'
+list(open('nix-{0..3}.tar')) -> TarkitError: 4 of the 4 names
+data.table('t.zip') -> TarkitError: refusing to write text to a zip | compress='none', or another name
+index(['a.tar', 'a.tar'], 'dali', 'x') -> TarkitError: output x: there will be several
+check('a.tar', fix='-') -> TarkitError: fix writes to files | name it: fix='clean.tar'
+create('recipe', 'o.tar') -> TarkitError:  | group gathers the entries of each sample
+plan(require='txt', on_missing='error', match='jpg|txt') -> TarkitError: [missing-field] | on_missing='exclude' leaves s
+plan(key='(') -> TarkitError: key '(':
+plan(join='x') -> TarkitError: join 'x': not TABLE:COLUMN
+plan(label_from_dir='cls', match='s-0') -> TarkitError:  | match and exclude leave files out
+shard('tree/one', 'tree/s-%d.tar') -> TarkitError:  | resume keeps those that are as planned, ..., force replaces them
+data.split('-') -> Usage: not stdout | name them with template='out-%06d.tar'
+shard('tree', 'nix/a-%d.tar') -> FileNotFoundError: nix/a-0.tar
+shard('tree', '-') -> Usage: stdout
+shard('tree', 'a-{0..1}.tar', count=1) -> TarkitError: too few names
+shard('tree', 'a-%d.tar', processes=-1) -> Usage: processes=-1: it is at least 0
+shard('tree', 't-%d.tar', update=True, force=True) -> Usage: update adds to existing shards: it cannot be used with forc
+create('nix', 'out.tar') -> FileNotFoundError: nix
+make(output='nix/out.tar') -> FileNotFoundError: nix/out.tar
+data.map('functions.py:same') -> TypeError: a function is needed, not str
+data.write('out.tar', progress=3) -> TypeError: progress=3: a function is needed, not int
+data.gallery('page.html', count=-1) -> Usage: count=-1: it is at least 0
+data.gallery('in.tar') -> Usage: in.tar is both input and output
+data.gallery('page.html', classes='nowhere') -> FileNotFoundError: nowhere
+data.get(0) -> TypeError: a key is a str, not int
+index('a.tar', format='nix') -> Usage: no such format
+open('a.tar', decode='grey') -> Usage: decode has no form of pictures 'grey'
+open('a.tar', decode=False) -> Usage: decode=False decodes nothing
+open('a.tar', allow_pickle=True) -> Usage: allow_pickle requires decode
+open('a.tar', decode={'jpg png': 'rgb', 'jpg': 'l'}) -> Usage: decode has two rules for 'jpg'
+open('a.tar', decode={'jpg': 3}) -> TypeError: a rule of decode is a function of bytes, ..., not int
+open('a.tar', decode=['pil']) -> TypeError: decode takes True, ..., not list
+open('a.tar', decode=True).map(dict, decode=True) -> Usage: the samples of this dataset are decoded already
+TarWriter('') -> Usage: the name of the output is empty
+TarWriter('none/o.tar') -> FileNotFoundError: none/o.tar
+ShardWriter('-') -> Usage: stdout
+ShardWriter('o-%d-%d.tar') -> Usage: more than one number
+ShardWriter('') -> Usage: empty
+ShardWriter('x-%d.tar', maxcount=3) -> TypeError: ShardWriter() got ... 'maxcount': it is count=
+loader('x', batch_size=3) -> TypeError: loader() got ... 'batch_size': it is batch=
+loader('x', bach=3) -> TypeError: loader() got ... 'bach': see
+loader(data, buffer=3) -> TypeError: buffer
+loader(data, allow_pickle=True) -> Usage: allow_pickle requires decode
+data.shuffle(bufsize=100) -> TypeError: a buffer is buffer_shuffle(size, seed)
+data.shuffle(buffer_size=10, seed=1) -> TypeError: a buffer is buffer_shuffle(size, seed)
+"""
 
 
-@each_row("case", WRONG)
-def test_wrong_arguments(data: tarkit.Dataset, case: str) -> None:
-    """The error is one line, raised by the call."""
-    call, kind, text = WRONG[case]
+def fails(sample: tarkit.Sample) -> Any:
+    """Fail for any sample."""
+    raise ValueError
 
-    with pytest.raises(kind, match=text):
-        call(data)
+
+NAMES = {
+    **{name: getattr(tarkit, name) for name in tarkit.__all__},
+    "Path": Path,
+    "io": io,
+    "fails": fails,
+    "plan": lambda directory="tree", **options: tarkit.shard(directory, **options),
+    "make": lambda recipe="recipe", output="out.tar", **options: tarkit.create(recipe, output, **options),
+    "count": lambda inputs="in.tar", **options: tarkit.stats(inputs, **options),
+    "split": lambda **options: tarkit.open("in.tar").split(
+        "{part}-%d.tar" if "parts" in options else "s-%d.tar", **options
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a directory with what calls read."""
+    with chdir(folder := tmp_path_factory.mktemp("arguments")):
+        write_inputs()
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore::tarkit.TarkitWarning")
+@each_row("row", ERRORS.split("\n"))
+def test_errors(row: str, inputs: Path) -> None:
+    """An error and its hint name arguments, and no option; nothing is written."""
+    if not row:
+        return
+    code, _, expected = row.partition(" -> ")
+    kind, _, said = expected.partition(": ")
+    message, _, hint = said.partition(" | ")
+    with chdir(inputs):
+        before = sorted(map(str, Path().rglob("*")))
+        with pytest.raises(getattr(tarkit, kind, None) or getattr(builtins, kind)) as error:
+            eval(code, {**NAMES, "data": tarkit.open("in.tar")})
+        assert sorted(map(str, Path().rglob("*"))) == before
+    for part, text in ((message, str(error.value)), (hint, str(getattr(error.value, "hint", "")))):
+        assert re.search(".*".join(map(re.escape, part.split("..."))), text), text
+        assert not re.search(r"(?<![\w-])--?[a-zA-Z]", re.sub("tarkit index .*| -key", "", text)), text
 
 
 def test_hints(data: tarkit.Dataset) -> None:
@@ -161,15 +460,12 @@ def test_names_of_problems_and_fields(data: tarkit.Dataset) -> None:
     assert not list(data.keys("00,01"))
 
 
-def test_templates_may_be_paths(data: tarkit.Dataset, tmp_path: Path) -> None:
+def test_templates_may_be_paths(data: tarkit.Dataset, here: Path) -> None:
     """Templates of split, ShardWriter and shard may be paths."""
-    (tmp_path / "tree").mkdir()
-    (tmp_path / "tree" / "a.txt").write_text("x")
-
-    assert len(data.split(tmp_path / "s-%d.tar", count=5)) == 2
-    with tarkit.ShardWriter(tmp_path / "w-%d.tar") as out:
+    assert len(data.split(here / "s-%d.tar", count=5)) == 2
+    with tarkit.ShardWriter(here / "w-%d.tar") as out:
         out.write("a", {"txt": "x"})
-    assert [shard.name for shard in tarkit.shard("tree", tmp_path / "p-%d.tar")] == [str(tmp_path / "p-0.tar")]
+    assert [shard.name for shard in tarkit.shard("tree", here / "p-%d.tar")] == [str(here / "p-0.tar")]
 
 
 def test_nothing_is_left(data: tarkit.Dataset) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import tarkit
 from tests._tools import each_row
-from tests.conftest import Archive, Feed, Run, each_feed, entries, tar
+from tests.conftest import Archive, Feed, Run, each_feed, tar
 
 MANY = {
     f"{'ab'[i % 2]}/{i}.{field}": content
@@ -27,95 +27,10 @@ MANY = {
     )
 }
 
-Change = Callable[[tarkit.Dataset], tarkit.Dataset]
-
-STEPS: dict[str, tuple[Change, list[str]]] = {
-    "as they are": (lambda data: data, []),
-    "where": (lambda data: data.where("cls == 3 and json.w > 30"), ["--where", "cls == 3 and json.w > 30"]),
-    "where has": (lambda data: data.where("has(jpg) and size.jpg > 100"), ["--where", "has(jpg) and size.jpg > 100"]),
-    "where none": (lambda data: data.where("False"), ["--where", "False"]),
-    "match": (lambda data: data.match("^a/"), ["--match", "^a/"]),
-    "keys": (lambda data: data.keys(["b/9", "a/4", "nix"]), ["--keys-from", "keys.txt"]),
-    "sample": (lambda data: data.sample(0.5, seed=7), ["--sample", "0.5", "--seed", "7"]),
-    "slice": (lambda data: data.slice(2, 9, 3), ["--slice", "2:9:3"]),
-    "slice open": (lambda data: data.slice(4), ["--slice", "4:"]),
-    "select": (lambda data: data.select("cls image:png,jpg"), ["-f", "cls image:png,jpg"]),
-    "drop": (lambda data: data.drop("j*n", "cl?"), ["--drop", "j*n", "--drop", "cl?"]),
-    "require": (lambda data: data.require("cls", "png|jpg"), ["--require", "cls,png|jpg"]),
-    "rekey": (lambda data: data.rekey("{stem}/{index:03d}"), ["--rekey", "{stem}/{index:03d}"]),
-    "chain": (
-        lambda data: data.match("a/").where("cls != 0").select("json").slice(1, 3).rekey("n{index}"),
-        ["--match", "a/", "--where", "cls != 0", "-f", "json", "--slice", "1:3", "--rekey", "n{index}"],
-    ),
-}
-ORDERS: dict[str, tuple[Change, list[str]]] = {
-    "sort": (lambda data: data.sort(), ["sort"]),
-    "sort by": (lambda data: data.sort(by="cls"), ["sort", "-s", "cls"]),
-    "sort by two": (lambda data: data.sort(["cls", "json"], "str"), ["sort", "-s", "cls,json", "--type", "str"]),
-    "sort json": (lambda data: data.sort("json.w", reverse=True), ["sort", "-s", "json.w", "-r"]),
-    "sort natural": (lambda data: data.sort(type="natural"), ["sort", "--type", "natural"]),
-    "sort with little memory": (lambda data: data.sort(memory=1 << 20), ["sort", "--memory", "1M"]),
-    "shuffle": (lambda data: data.shuffle(seed=3), ["shuffle", "--seed", "3"]),
-    "buffer": (lambda data: data.buffer_shuffle(4, seed=3), ["shuffle", "--seed", "3", "--buffer", "4"]),
-}  # fmt: skip
-
 
 def opened(feed: Feed, name: str, **options: Any) -> tarkit.Dataset:
     """Return a dataset over an archive from a feed; a pipe is that of a command, which can be started again."""
     return tarkit.open(f"pipe:cat {name}" if feed.kind == "pipe" else str(feed(name)), **options)
-
-
-@each_row("step", STEPS)
-def test_steps(step: str, feeds: list[Feed], archive: Archive, run: Run) -> None:
-    """Chosen and changed samples: written and iterated, from files and streams, as `cat` writes them."""
-    name = archive(MANY)
-    Path("keys.txt").write_text("b/9\na/4\nnix\n")
-    change, words = STEPS[step]
-    expected = run("cat", name, *words).stdout
-    for feed in feeds:
-        data = change(opened(feed, name))
-        made = Path("out.tar")
-        before = list(MANY)
-        shard = data.write(made)
-        if "stem" not in "".join(words) or feed.kind == "file":
-            assert made.read_bytes() == expected, feed
-        found = list(data)
-        assert len(found) == shard.samples
-        written = [(f"{each.key}.{field}", content) for each in found for field, content in each.items()]
-        assert written == entries(made)
-        assert shard.size == len(made.read_bytes())
-        assert before == list(MANY)
-
-
-@each_row("order", ORDERS)
-def test_orders(order: str, feeds: list[Feed], archive: Archive, run: Run) -> None:
-    """Sorted and shuffled samples, as `sort` and `shuffle` write them."""
-    name = archive(MANY)
-    change, words = ORDERS[order]
-    expected = run(words[0], name, "-o", "-", *words[1:]).stdout
-    for feed in feeds:
-        data = change(opened(feed, name))
-        file = io.BytesIO()
-        data.write(file)
-        assert file.getvalue() == expected, feed
-        assert [(f"{e.key}.{field}", content) for e in data for field, content in e.items()] == entries(expected)
-
-
-@each_row(("step", "order"), [(step, order) for step in STEPS for order in ORDERS if not step.startswith("where")])
-def test_orders_of_changed_samples(step: str, order: str, archive: Archive, run: Run) -> None:
-    """What is chosen and changed before a sort or a shuffle, as `cat` in front of the command does."""
-    name = archive(MANY)
-    Path("keys.txt").write_text("b/9\na/4\nnix\n")
-    (change, words), (arrange, command) = STEPS[step], ORDERS[order]
-    run("cat", name, *words, "-o", "changed.tar")
-    ran = run(command[0], "changed.tar", "-o", "-", *command[1:], exit=None)
-    expected = ran.stdout if ran.status == 0 else None
-    try:
-        arrange(change(tarkit.open(name))).write("out.tar")
-    except tarkit.Problem:
-        assert expected is None
-    else:
-        assert Path("out.tar").read_bytes() == expected
 
 
 def test_public_names(archive: Archive) -> None:
@@ -144,14 +59,6 @@ def test_a_seed_that_looks_like_a_buffer(number: int, archive: Archive) -> None:
         for seed in (0, 7, 42, 99, 101, 1234, 2026, 123456):
             data.shuffle(seed)
     assert [sample.key for sample in warned] == keys
-
-
-def test_arguments_of_a_buffer(archive: Archive) -> None:
-    """The arguments of webdataset's `shuffle` are an error that names the method."""
-    data = tarkit.open(archive(MANY))
-    for options in ({"bufsize": 100}, {"buffer_size": 10, "seed": 1}):
-        with pytest.raises(TypeError, match=r"a buffer is buffer_shuffle\(size, seed\)"):
-            data.shuffle(**options)  # type: ignore[arg-type]
 
 
 MISSING: dict[str, Callable[[], object]] = {
@@ -285,49 +192,6 @@ def test_missing_fields(archive: Archive) -> None:
     assert len(told) == 1
 
 
-WRONG: dict[str, Callable[[tarkit.Dataset], object]] = {
-    "where": lambda data: data.where("cls =="),
-    "where calls": lambda data: data.where("__import__('os')"),
-    "match": lambda data: data.match("("),
-    "sample": lambda data: data.sample(1.5, seed=1),
-    "slice": lambda data: data.slice(-1),
-    "slice step": lambda data: data.slice(0, 3, -1),
-    "rekey": lambda data: data.rekey("{nix}"),
-    "sort type": lambda data: data.sort(type="nix"),  # type: ignore[arg-type]
-    "columns": lambda data: data.table("t.tsv", "a:"),
-    "compress": lambda data: data.write("x.tar", compress="nix"),
-    "on_missing": lambda data: data.require("x", on_missing="nix"),  # type: ignore[arg-type]
-    "table on_missing": lambda data: data.table("t", on_missing="nix"),  # type: ignore[arg-type]
-    "format": lambda data: data.table("t", format="nix"),  # type: ignore[arg-type]
-    "size_rule": lambda data: data.split("x-%d.tar", size_rule="nix"),  # type: ignore[arg-type]
-    "until": lambda data: tarkit.mix([data], seed=1, until="nix"),  # type: ignore[arg-type]
-    "template": lambda data: data.split("x-%d-%d.tar", count=1),
-    "size": lambda data: data.split("x-%d.tar", size="10Q"),
-    "size of 0": lambda data: data.split("x-%d.tar", size=0),
-    "count of 0": lambda data: data.split("x-%d.tar", count=0),
-    "max_shards": lambda data: data.split("x-%d.tar", max_shards=0),
-    "start": lambda data: data.split("x-%d.tar", start=-1),
-    "interleave": lambda data: tarkit.open("in.tar", interleave=0),
-    "prefetch": lambda data: tarkit.open("in.tar", prefetch=-1),
-    "maxerr": lambda data: tarkit.open("in.tar", maxerr=-1),
-    "buffer": lambda data: data.buffer_shuffle(0, seed=1),
-    "memory of a sort": lambda data: data.sort(memory=100),
-    "memory of a shuffle": lambda data: data.shuffle(1, memory=-1),
-    "total": lambda data: tarkit.mix([data], seed=1, total=-1),
-    "weight": lambda data: tarkit.mix([(data, float("nan"))], seed=1),
-    "stdout": lambda data: data.split("-", count=1),
-}
-
-
-@each_row("call", WRONG)
-def test_wrong_arguments(call: str, archive: Archive) -> None:
-    """Wrong arguments are refused by the call, with a usage error, and nothing is written."""
-    data = tarkit.open(archive(MANY))
-    with pytest.raises(tarkit.Usage):
-        WRONG[call](data)
-    assert os.listdir() == ["in.tar"]
-
-
 def test_a_rekey_that_makes_no_key(archive: Archive) -> None:
     """An invalid new key is an error of the run."""
     with pytest.raises(tarkit.TarkitError, match="which is not a key"):
@@ -345,21 +209,6 @@ def test_errors_of_a_step_leave_the_dataset_usable(archive: Archive) -> None:
 
 
 # ---- Write
-
-
-@each_row("name", ["out.tar", "out.tar.gz", "out.tar.zst", "out.tar.xz", "out.zip"])
-def test_write_as_cat_does(name: str, archive: Archive, run: Run) -> None:
-    """The suffix determines the compression."""
-    archive(MANY)
-    run("cat", "in.tar", "-o", name)
-    expected = Path(name).read_bytes()
-    os.unlink(name)
-
-    shard = tarkit.open("in.tar").write(Path(name))
-
-    assert Path(name).read_bytes() == expected
-    assert (shard.name, shard.samples, shard.first, shard.last) == (name, 10, b"b/3", b"a/8")
-    assert [dict(each) for each in tarkit.open(name)] == [dict(each) for each in tarkit.open("in.tar")]
 
 
 def test_write_to_other_outputs(archive: Archive) -> None:
@@ -425,33 +274,6 @@ def test_an_exception_from_outside_leaves_nothing(archive: Archive) -> None:
     assert os.listdir() == ["in.tar"]
 
 
-SPLITS: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "count": ({"count": 3}, ["-c", "3"]),
-    "size": ({"size": 10240}, ["-s", "10240"]),
-    "size in words": ({"size": "20K", "count": 9}, ["-s", "20K", "-c", "9"]),
-    "content": ({"size": 600, "size_rule": "content"}, ["-s", "600", "--size-rule", "content"]),
-    "start": ({"count": 4, "start": 7}, ["-c", "4", "--start", "7"]),
-    "max_shards": ({"count": 2, "max_shards": 2}, ["-c", "2", "--max-shards", "2"]),
-    "no limit": ({}, []),
-    "compress": ({"count": 5, "compress": "gz"}, ["-c", "5", "--compress", "gz"]),
-}
-
-
-@each_row("split", SPLITS)
-def test_split_as_the_command_does(split: str, archive: Archive, run: Run) -> None:
-    """Names, bytes and announcements of shards are those of the command."""
-    archive(MANY)
-    options, words = SPLITS[split]
-    Path("cli").mkdir()
-    Path("api").mkdir()
-    run("split", "in.tar", "-o", "cli/s-%04d.tar", *words)
-    shards = tarkit.open("in.tar").split("api/s-%04d.tar", **options)
-
-    assert contents("api") == contents("cli")
-    assert [shard.name for shard in shards] == [f"api/{name}" for name in contents("api")]
-    assert all(shard.sha256 and shard.samples and shard.first for shard in shards)
-
-
 def contents(folder: str) -> dict[str, bytes]:
     """Return names and bytes of the files in a directory."""
     return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
@@ -471,42 +293,6 @@ def test_shards_that_are_there(archive: Archive) -> None:
     data.split("s/%d.tar", count=5, force=True, post="echo {} >> log")
     assert list(contents("s")) == ["0.tar", "1.tar"]
     assert Path("log").read_text() == "s/0.tar\ns/1.tar\n"
-
-
-TABLES: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "default": ({}, []),
-    "columns": ({"columns": "cls json.w size.jpg"}, ["-f", "cls json.w size.jpg"]),
-    "no key": ({"columns": "cls", "key": False, "header": False}, ["-f", "cls", "--no-key", "--no-header"]),
-    **{
-        each: ({"columns": "cls", "format": each}, ["-f", "cls", "--format", each]) for each in ("csv", "jsonl", "json")
-    },
-    "missing": ({"columns": "nix", "on_missing": "skip"}, ["-f", "nix", "--on-missing-field", "skip"]),
-}
-
-
-@each_row("table", TABLES)
-def test_tables_as_the_command_writes_them(table: str, archive: Archive, run: Run) -> None:
-    """Tables are written to a file and to a file object; the result is the number of rows."""
-    name = archive(MANY)
-    options, words = TABLES[table]
-    expected = run("tsv", name, *words).stdout
-    file = io.BytesIO()
-
-    rows = tarkit.open(name).table(file, **options)
-
-    assert file.getvalue() == expected
-    assert rows == (0 if table == "missing" else 10)
-    tarkit.open(name).table("t", **options)
-    assert Path("t").read_bytes() == expected
-
-
-def test_the_suffix_of_a_table(archive: Archive) -> None:
-    """The suffix determines the format."""
-    data = tarkit.open(archive(MANY)).slice(0, 2)
-    assert data.table("t.csv", "cls") == data.table("t.jsonl.gz", "cls") == data.table("t.parquet", "cls") == 2
-    assert Path("t.csv").read_text() == "__key__,cls\nb/3,3\nb/1,1\n"
-    assert Path("t.jsonl.gz").read_bytes()[:2] == b"\x1f\x8b"
-    assert Path("t.parquet").read_bytes()[:4] == b"PAR1"
 
 
 @each_feed
@@ -596,12 +382,3 @@ def test_disorder_behind_steps(archive: Archive) -> None:
     with pytest.raises(tarkit.Problem, match="missing-field"):
         data.find_disorder(by="x")
     assert tarkit.open("in.tar", allow="missing-field").slice(2).find_disorder(by="x") is None
-
-
-def test_epochs_as_the_command_does(archive: Archive, run: Run) -> None:
-    """A loop over epoch."""
-    archive(MANY, "in.tar")
-    run("shuffle", "in.tar", "--seed", "3", "--epochs", "3", "-o", "e{epoch}.tar")
-    for epoch in range(3):
-        tarkit.open("in.tar").shuffle(3, epoch=epoch).write("out.tar")
-        assert Path("out.tar").read_bytes() == Path(f"e{epoch}.tar").read_bytes()

@@ -160,22 +160,6 @@ def test_pickles_on_request() -> None:
     assert tarkit.open("p.tar").head()[0].decode("pyd", allow_pickle=True) == {1, 2}
 
 
-def test_arguments() -> None:
-    """Arguments are checked when the dataset is made."""
-    with pytest.raises(tarkit.Usage, match="decode has no form of pictures 'grey'"):
-        tarkit.open("a.tar", decode="grey")
-    with pytest.raises(tarkit.Usage, match="decode=False decodes nothing"):
-        tarkit.open("a.tar", decode=False)
-    with pytest.raises(tarkit.Usage, match="allow_pickle requires decode"):
-        tarkit.open("a.tar", allow_pickle=True)
-    with pytest.raises(tarkit.Usage, match="decode has two rules for 'jpg'"):
-        tarkit.open("a.tar", decode={"jpg png": "rgb", "jpg": "l"})
-    with pytest.raises(TypeError, match=r"a rule of decode is a function of bytes, .*, not int"):
-        tarkit.open("a.tar", decode={"jpg": 3})  # type: ignore[dict-item]
-    with pytest.raises(TypeError, match=r"decode takes True, .*, not list"):
-        tarkit.open("a.tar", decode=["pil"])  # type: ignore[call-overload]
-
-
 def test_mixes_have_bytes() -> None:
     """A mix of decoded datasets has bytes, and can be decoded."""
     data = tarkit.open("a.tar", decode=True)
@@ -212,12 +196,6 @@ def test_copies_in_other_processes() -> None:
     indexed = pickle.loads(pickle.dumps(tarkit.open("a.tar", decode={"cls": float}).indexed()))
     assert isinstance(indexed, tarkit.DecodedIndex)
     assert [indexed[2]["cls"], indexed["k1"]["cls"]] == [2.0, 1.0]
-
-
-def test_map_decodes_once() -> None:
-    """`decode` of `map` is for samples that are not decoded."""
-    with pytest.raises(tarkit.Usage, match="the samples of this dataset are decoded already"):
-        tarkit.open("a.tar", decode=True).map(lambda values: values, decode=True)
 
 
 @pytest.mark.parametrize("form", [True, "rgb8", "rgb", "pil"])

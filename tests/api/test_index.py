@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,25 +38,6 @@ def test_problems(archive: Archive) -> None:
     tarkit.index("a.tar", "dali", allow="scattered-sample", on_problem=said.append)
     assert len(said) == 1
     assert tarkit.verify_index("a.tar", allow=["scattered-sample"], on_problem=said.append) == []
-
-
-WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "no format": (lambda: tarkit.index("a.tar", ()), tarkit.Usage, "format is missing"),
-    "number": (lambda: tarkit.index("a.tar", 3), TypeError, "format=3: a str or a list of str is needed"),  # type: ignore[arg-type]
-    "md5": (lambda: tarkit.index("a.tar", "dali", md5=True), tarkit.Usage, "md5 requires format='wids'"),
-    "processes": (lambda: tarkit.index("a.tar", "dali", processes=-1), tarkit.Usage, "processes=-1: it is at least 0"),
-    "no index": (lambda: tarkit.verify_index("a.tar"), tarkit.TarkitError, "no index to verify"),
-    "no such format": (lambda: tarkit.verify_index("a.tar", "nix"), tarkit.Usage, "no such format"),
-}
-
-
-@each_row("case", WRONG)
-def test_wrong_arguments(case: str, archive: Archive) -> None:
-    """At the call."""
-    archive({"a.x": b"1"}, "a.tar")
-    call, kind, text = WRONG[case]
-    with pytest.raises(kind, match=text):
-        call()
 
 
 TWICE: list[tuple[str, Content]] = [("a.x", b"1"), ("a.x", b"2"), ("b.x", b"3")]

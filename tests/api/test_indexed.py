@@ -292,19 +292,6 @@ def test_check_options(archive: Archive) -> None:
         tarkit.check("none.tar")
 
 
-@each_row("format", ["dali", "energon", "webshart", "tsv", "parquet", "wids"])
-def test_indexes_as_the_command_writes_them(format: str, archive: Archive, run: Run) -> None:
-    """The files are those of the command."""
-    for folder in ("cli", "api"):
-        archive(SHARDS["a.tar"], f"{folder}/a.tar")
-    run("index", "cli/a.tar", "--format", format)
-
-    [path] = tarkit.index("api/a.tar", format=format)
-
-    assert Path(path).read_bytes() == (Path("cli") / Path(path).name).read_bytes()
-    assert sorted(os.listdir("api")) == sorted(os.listdir("cli"))
-
-
 def test_indexes_that_cannot_be(archive: Archive) -> None:
     """An unknown format, a compressed shard and a damaged one are errors, and no file is left."""
     archive(SHARDS["a.tar"], "a.tar")

@@ -157,24 +157,6 @@ def test_problems(archive: Archive) -> None:
             tarkit.stats("b.tar", allow="truncated", processes=processes)
 
 
-@each_row(
-    "arguments,message",
-    [
-        ({"inputs": []}, "the list of inputs is empty"),
-        ({"inputs": "*.nix"}, "nix"),
-        ({"processes": -1}, "processes=-1: it is at least 0"),
-        ({"world": 0}, "world=0: it is at least 1"),
-        ({"workers": 0}, "workers=0: it is at least 1"),
-        ({"classes": "names"}, "classes requires by"),
-        ({"skip": "nix"}, "nix"),
-    ],
-)
-def test_errors(arguments: dict[str, Any], message: str, archive: Archive) -> None:
-    """No statistics of nothing."""
-    with pytest.raises(tarkit.TarkitError, match=message.replace("*", r"\*")):
-        tarkit.stats(**{"inputs": archive(members(0, 3)), **arguments})
-
-
 # ---- The views of `show`
 
 PICTURE = bytes.fromhex(  # one pixel

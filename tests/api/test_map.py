@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-import types
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,32 +17,9 @@ import pytest
 
 import tarkit
 from tests._tools import each_row
-from tests.conftest import Archive, Run, entries
+from tests.conftest import Archive
 
 SAMPLES = {f"d/{i:03}.{field}": f"{i} {field}".encode() * i for i in range(60) for field in ("cls", "txt", "JPG")}
-FUNCTIONS = """
-def same(sample):
-    return sample
-
-def add(sample):
-    return {**sample, "new.txt": str(len(sample["txt"]))}
-
-def rename(sample):
-    key = sample["__key__"] if "__key__" in sample else sample.key
-    return {**sample, "__key__": f"e/{key[-3:]}"}
-
-def some(sample):
-    return sample if sample["cls"] > b"3" else None
-
-def several(sample):
-    for i in range(len(sample["txt"]) % 3):
-        key = sample["__key__"] if "__key__" in sample else sample.key
-        yield {"__key__": f"{key}-{i}", "txt": sample["txt"], "n": str(i)}
-
-def listed(sample):
-    return list(several(sample))
-"""
-NAMES = ("same", "add", "rename", "some", "several", "listed")
 
 
 class Lower:
@@ -57,13 +33,6 @@ class Lower:
         return {self.field: sample[self.field].upper()}
 
     __call__ = method
-
-
-def functions() -> dict[str, Any]:
-    """Return the functions of FUNCTIONS."""
-    module = types.ModuleType("functions")
-    exec(FUNCTIONS, module.__dict__)
-    return vars(module)
 
 
 def content(data: tarkit.Dataset) -> list[tuple[str, dict[str, bytes]]]:
@@ -84,18 +53,6 @@ def temporary() -> set[str]:
     """Return the open files of this process that have no name."""
     links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
     return {f"{link} {name}" for link in links if os.path.lexists(link) and "(deleted)" in (name := os.readlink(link))}
-
-
-@pytest.mark.forks
-@each_row("name", NAMES)
-def test_the_result_is_that_of_proc_map(name: str, archive: Archive, run: Run) -> None:
-    """The archive equals that of proc --map to the byte, with unchanged headers, in several processes as well."""
-    source = archive(SAMPLES)
-    Path("functions.py").write_text(FUNCTIONS)
-    expected = run("proc", "--map", f"functions.py:{name}", source).stdout
-    for processes in (1, 3):
-        tarkit.open(source).map(functions()[name], processes=processes).write("out.tar")
-        assert Path("out.tar").read_bytes() == expected, processes
 
 
 @pytest.mark.forks
@@ -412,47 +369,6 @@ def test_steps_before_and_behind(archive: Archive) -> None:
     assert [part.samples for part in parts] == [4, 2]
     assert data.stats().fields == {"n": tarkit.FieldStats(6, 11, 1, 2, 2)}
     assert len(list(tarkit.open("in.tar").map(lambda sample: sample, processes=2).shuffle(1))) == 60
-
-
-@each_row(
-    "arguments,message",
-    [
-        ({"processes": -1}, "processes=-1: it is at least 0"),
-        ({"retries": -1}, "retries=-1: it is at least 0"),
-        ({"timeout": 0}, "timeout=0: it is more than 0 seconds, or None"),
-        ({"timeout": float("nan")}, "timeout=nan"),
-        ({"on_error": "ignore"}, "on_error='ignore': it is one of error, skip, keep"),
-    ],
-)
-def test_arguments_out_of_range(arguments: dict[str, Any], message: str, archive: Archive) -> None:
-    """Arguments out of range are errors of the call, so that no sample is left out unexpectedly."""
-    data = tarkit.open(archive(SAMPLES))
-    for method, what in ((data.map, len), (data.proc, "true")):
-        with pytest.raises(tarkit.Usage) as caught:
-            method(what, **arguments)
-        assert message in str(caught.value)
-    with pytest.raises(TypeError, match="a function is needed, not str"):
-        data.map("functions.py:same")  # type: ignore[arg-type]
-
-
-@pytest.mark.forks
-@each_row(
-    "command",
-    [
-        "true",
-        "tr a-z A-Z < sample.txt > sample.new; rm sample.cls",
-        "rm sample.*",
-        'echo "$TARKIT_KEY $TARKIT_INDEX" > sample.env; echo "e/$TARKIT_INDEX" > sample.__key__',
-    ],
-)
-def test_proc_is_that_of_the_command_line(command: str, archive: Archive, run: Run) -> None:
-    """The archive equals that of the command to the byte."""
-    source = archive({name: data for name, data in SAMPLES.items() if name < "d/006"})
-    expected = run("proc", "-c", command, source).stdout
-    for processes in (1, 3):
-        tarkit.open(source).proc(command, processes=processes).write("out.tar")
-        assert Path("out.tar").read_bytes() == expected, processes
-    assert entries("out.tar") == entries(expected)
 
 
 @pytest.mark.forks

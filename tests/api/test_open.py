@@ -117,32 +117,6 @@ def test_a_text_file(archive: Archive) -> None:
     assert error.value.hint == "open it in mode 'rb'"
 
 
-NONE: dict[str, tuple[Any, type[Exception], str]] = {
-    "missing": ("none.tar", tarkit.TarkitError, "none.tar: No such file or directory"),
-    "glob": ("none*.tar", tarkit.TarkitError, "matches no archive"),
-    "empty directory": (Path("empty"), tarkit.TarkitError, "no archives in this directory"),
-    "empty word": ("", tarkit.Usage, "the name of an input is empty"),
-    "empty list": ([], tarkit.Usage, "the list of inputs is empty"),
-    "bytes": (b"in.tar", TypeError, "not bytes"),
-    "number": (3, TypeError, "not int"),
-    "None": (None, TypeError, "not NoneType"),
-    "number in a list": (["in.tar", 3], TypeError, "not int"),
-    "stdin twice": (["-", "-"], tarkit.Usage, "stdin is named more than once"),
-    "scheme": ("nix://x/y.tar", tarkit.TarkitError, "nix"),
-}
-
-
-@each_row("row", NONE)
-def test_what_cannot_be_opened(row: str, archive: Archive) -> None:
-    """The error is raised by `open`, before anything is read."""
-    archive(AB)
-    Path("empty").mkdir()
-    given, kind, words = NONE[row]
-
-    with pytest.raises(kind, match=words):
-        tarkit.open(given)
-
-
 def test_a_file_object_twice() -> None:
     """A file object that is given twice is an error, as the second one would be empty."""
     file = io.BytesIO(tar(AB))

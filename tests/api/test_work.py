@@ -42,61 +42,6 @@ def outcome(function: Callable[[], object]) -> tuple[str, str | None]:
 
 
 @pytest.mark.forks
-@each_row(
-    ("options", "command", "arguments"),
-    [
-        (["-m"], "for i in 0 1; do cp sample.x sample-00000$i.x; done", {"multi": True}),
-        (["--mtime", "@7", "-c"], "echo > sample.new", {"mtime": 7}),
-        (["--mtime", "source", "-c"], "touch -d @99 sample.new", {"mtime": None}),
-    ],
-)
-def test_proc(options: list[str], command: str, arguments: dict[str, Any], archive: Archive, run: Run) -> None:
-    """Each option has an argument; the output is the same."""
-    source = archive(TEN)
-    expected = run("proc", *options, command, source).stdout
-    tarkit.open(source).proc(command, processes=2, **arguments).write("out.tar")
-    assert Path("out.tar").read_bytes() == expected
-
-
-@pytest.mark.forks
-@each_row("command", ["cat", "cat > /dev/null; tar cf - -T /dev/null"])
-def test_worker(command: str, archive: Archive, run: Run) -> None:
-    """Programs that stay; what has no answer is left out, with a warning when that is everything."""
-    source = archive(TEN)
-    expected = run("proc", "--worker", command, source).stdout
-    data = tarkit.open(source, on_problem=lambda line: None)
-    data.worker(command, processes=2).write("out.tar")
-    assert Path("out.tar").read_bytes() == expected
-
-
-@pytest.mark.forks
-def test_a_program_that_fails(archive: Archive) -> None:
-    """The message names the method, not an option."""
-    data = tarkit.open(archive({"a.x": b""}))
-    message, _ = outcome(lambda: list(data.worker("exit 3")))
-    assert message.startswith("worker exit 3: the program ended with status 3")
-    assert "--" not in message
-
-
-@pytest.mark.forks
-@pytest.mark.parametrize("processes", [1, 2])
-def test_values(processes: int, archive: Archive, run: Run) -> None:
-    """decode, batch and init are those of the command."""
-    Path("f.py").write_text(
-        "n = []\ndef init(): n.append(3)\n"
-        "def one(v): return {**v, 'n.json': [v['cls'], n], 'k.txt': v['__key__']}\n"
-        "def some(vs): return [one(v) for v in vs]\n"
-    )
-    source = archive({f"{i}.cls": str(i).encode() for i in range(7)})
-    expected = run("proc", "--map", "f.py:some", "--init", "f.py:init", "--batch", "3", "--decode", source).stdout
-    names: dict[str, Any] = {}
-    exec(Path("f.py").read_text(), names)
-    data = tarkit.open(source)
-    data.map(names["some"], init=names["init"], batch=3, decode=True, processes=processes).write("out.tar")
-    assert Path("out.tar").read_bytes() == expected
-
-
-@pytest.mark.forks
 @pytest.mark.parametrize("processes", [1, 2])
 def test_batches_of_samples(processes: int, archive: Archive) -> None:
     """Without decode a batch is a list of `Sample`; the last one is shorter."""
@@ -174,42 +119,6 @@ def test_messages_name_arguments(archive: Archive) -> None:
     messages.clear()
     list(data.proc("exit 3", on_error="skip"))
     assert messages[3].endswith("in the same way: 'ended with status 3'; they are counted")
-
-
-BAD: dict[str, tuple[Callable[[tarkit.Dataset], object], type[Exception], str]] = {
-    "bytes": (lambda data: data.worker(b"cat"), TypeError, "command=b.cat.: a str is needed, not bytes"),  # type: ignore[arg-type]
-    "unknown": (lambda data: data.map(dict, proces=2), TypeError, "map.* got an unexpected .* 'proces'"),  # type: ignore[call-arg]
-    "init": (lambda data: data.map(dict, init="f.py:g"), TypeError, "a function is needed, not str"),  # type: ignore[arg-type]
-    "batch": (lambda data: data.map(list, batch=0), tarkit.Usage, "batch=0: it is at least 1"),
-    "pickle": (lambda data: data.map(dict, allow_pickle=True), tarkit.Usage, "^allow_pickle requires decode$"),
-    "limit": (lambda data: data.map(dict, max_errors="many"), tarkit.Usage, "^max_errors 'many': expected a number"),
-    "share": (lambda data: data.worker("cat", max_errors=0.1), tarkit.Usage, "^max_errors '0.1': .* 1%"),  # type: ignore[arg-type]
-    "end": (
-        lambda data: data.map(dict, on_error="error", rejects="bad.tar"),
-        tarkit.Usage,
-        "^on_error='error' cannot be used with max_errors or rejects",
-    ),
-    "time": (lambda data: data.map(dict, mtime="now"), TypeError, "mtime='now': a whole number is needed"),  # type: ignore[arg-type]
-    "stdout": (lambda data: data.map(dict, rejects="-"), tarkit.Usage, "^rejects needs a file"),
-    "mode": (lambda data: tarkit.open("in.tar", mode="words"), tarkit.Usage, "mode='words': it is one of tar, keys"),  # type: ignore[arg-type]
-    "mixed": (lambda data: tarkit.open("in.tar", mode="lines", prefetch=1), tarkit.Usage, "need archives"),
-    "output": (lambda data: data.map(dict, rejects="o.tar").write("o.tar"), tarkit.Usage, "is the rejects, and the ou"),
-    "table": (lambda data: data.map(dict, rejects="o.csv").table("o.csv"), tarkit.Usage, "is the rejects, and the ou"),
-    "shards": (lambda data: data.map(dict, rejects="o-1.tar").split("o-%d.tar"), tarkit.Usage, "the shards may get"),
-    "input": (lambda data: data.map(dict, rejects="in.tar").write("o.tar"), tarkit.Usage, "both input and output"),
-}
-
-
-@each_row("name", BAD)
-def test_wrong_arguments(name: str, archive: Archive) -> None:
-    """One clear error, and nothing is written."""
-    call, kind, message = BAD[name]
-    archive(TEN)
-    archive(TEN, "b.tar")
-    before = {each: Path(each).read_bytes() for each in ("in.tar", "b.tar")}
-    with pytest.raises(kind, match=message):
-        call(tarkit.open("in.tar"))
-    assert {each: Path(each).read_bytes() for each in os.listdir()} == before
 
 
 # ---- text

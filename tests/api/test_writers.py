@@ -453,23 +453,6 @@ def test_shards_that_are_there(here: Path) -> None:
     assert entries("o-0.tar") == [("a.x", b"{'force': True}")]
 
 
-@each_row("template", ["-", "o-%d-%d.tar", ""])
-def test_templates_that_are_none(template: str, here: Path) -> None:
-    """Invalid templates are refused."""
-    with pytest.raises(tarkit.Usage):
-        tarkit.ShardWriter(template)
-
-
-def test_where_it_cannot_be_written(here: Path) -> None:
-    """The error names the file."""
-    with pytest.raises(FileNotFoundError, match=r"none/o\.tar"):
-        tarkit.TarWriter("none/o.tar")
-    with pytest.raises(FileNotFoundError, match=r"none/o-0\.tar"), tarkit.ShardWriter("none/o-%d.tar") as out:
-        out.write("k", {"x": b""})
-    with pytest.raises(tarkit.Usage, match="the name of the output is empty"):
-        tarkit.TarWriter("")
-
-
 def test_numbers_of_numpy(tmp_path: Path) -> None:
     """They are written as the equal numbers of Python; bools are refused, and arrays of a number too."""
     numpy = pytest.importorskip("numpy")

@@ -548,33 +548,6 @@ def test_a_run_that_is_killed(tmp_path: Path, options: dict[str, Any]) -> None:
 # ---- Errors
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"shuffle": "some"}, "shuffle='some': it is the number of samples in a buffer"),
-        ({"shuffle": -1}, "shuffle=-1: it is at least 0"),
-        ({"batch": 0}, "batch=0: it is at least 1"),
-        ({"epochs": 0}, "epochs=0: it is at least 1"),
-        ({"equal": "some"}, "equal='some': it is one of drop, repeat"),
-        ({"length": 5}, "length requires resample"),
-        ({"collate": len}, "collate requires batch"),
-        ({"resample": True, "equal": "drop"}, "equal cannot be used with resample"),
-        ({"shuffle": "full", "resample": True}, "cannot be used with resample or interleave"),
-        ({"shuffle": "full", "equal": "drop", "where": "cls == 1"}, "needs all samples"),
-    ],
-)
-def test_options_that_do_not_go_together(shards: str, options: dict[str, Any], message: str) -> None:
-    """They are usage errors when the loader is made."""
-    with pytest.raises(tarkit.Usage, match=message):
-        tarkit.loader("s-*.tar", **options)
-
-
-def test_an_option_that_is_none(shards: str) -> None:
-    """It is a TypeError."""
-    with pytest.raises(TypeError, match="buffer"):
-        tarkit.loader(shards, buffer=3)  # type: ignore[call-arg]
-
-
 def test_steps_that_need_all_samples(shards: str) -> None:
     """They are refused by name, also streams and mixes."""
     data = tarkit.open(shards)

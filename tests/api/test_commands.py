@@ -1,0 +1,512 @@
+"""Each method makes what its command makes: the same files, byte for byte, or the same error."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import types
+import warnings
+from collections.abc import Callable
+from contextlib import chdir
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tests._tools import each_row
+from tests.conftest import Content, Run, entries, tar
+from tests.conftest import tarkit as command
+
+MANY: dict[str, Content] = {
+    f"{'ab'[i % 2]}/{i}.{field}": content
+    for i in [3, 1, 4, 15, 9, 2, 6, 5, 35, 8]
+    for field, content in (("cls", b"%d" % (i % 4)), ("json", json.dumps({"w": i * 10}).encode()), ("JPG", b"j" * i))
+}
+ODD = [(f"{key}.{field}", b"1") for key in ("b", "a-1", "a", "B", "a1") for field in ("y", "x")]
+NINETY = {f"{number % 7}/{number:03d}.cls": b"%d" % (number % 3) for number in range(90)}
+SIXTY = {f"d/{i:03}.{field}": f"{i} {field}".encode() * i for i in range(60) for field in ("cls", "txt", "JPG")}
+TEN = {f"{index}.{field}": f"{index} {field}".encode() for index in range(10) for field in ("x", "y")}
+MIXED = {f"a{n}.{field}": f"A{n}{field}".encode() for n in range(9) for field in ("cls", "jpg")}
+RECIPE = (
+    "a.jpg photos/1.jpg\na.txt text:one two\n# comment\n\nb.bin hex:00ff\nb.txt base64:aGk=\nc.jpg file:photos/2.jpg\n"
+)
+FUNCTIONS = """
+def same(sample):
+    return sample
+
+def add(sample):
+    return {**sample, "new.txt": str(len(sample["txt"]))}
+
+def rename(sample):
+    key = sample["__key__"] if "__key__" in sample else sample.key
+    return {**sample, "__key__": f"e/{key[-3:]}"}
+
+def some(sample):
+    return sample if sample["cls"] > b"3" else None
+
+def several(sample):
+    for i in range(len(sample["txt"]) % 3):
+        key = sample["__key__"] if "__key__" in sample else sample.key
+        yield {"__key__": f"{key}-{i}", "txt": sample["txt"], "n": str(i)}
+
+def listed(sample):
+    return list(several(sample))
+
+n = []
+
+def init():
+    n.append(3)
+
+def values(samples):
+    return [{**sample, "n.json": [sample["y"], n[-1:]], "k.txt": sample["__key__"]} for sample in samples]
+"""
+TARMIX = [
+    {"shards": "a.tar", "weight": 1.5, "rename": {"cls": "label"}, "rekey": "x/{index:02d}"},
+    {"shards": ["b-{0..3}.tar"], "probability": 0.5, "nstreams": 2, "nrepeats": 2},
+    {"shards": "b-{1..9}.tar", "shuffle": 3, "allow_missing": True, "rekey": "y/{key}"},
+]
+CHOSEN = [{"shards": "b-{0..3}.tar", "choose": 2, "weight": 1}]
+ARCHIVES: dict[str, Any] = {
+    "in.tar": MANY,
+    "odd.tar": ODD,
+    "ninety.tar": NINETY,
+    "sixty.tar": SIXTY,
+    "ten.tar": TEN,
+    "a.tar": MIXED,
+    "six.tar": {name: data for name, data in SIXTY.items() if name < "d/006"},
+    **{f"b-{s}.tar": {f"b{s}{n}.{field}": b"b" for n in range(4) for field in ("cls", "png")} for s in range(4)},
+}
+TEXTS = {
+    "keys": "b/9\na/4\nnix\n",
+    "order": "a1\nB\nb\na\na-1\nc\n",
+    "map": "^1/ one\n^[23]/ sub-%03d\n",
+    "lines": "^1/;one\n^[23]/;sub-%03d\n",
+    "dirs": "cat/;c-%d\ndog/;d-%d\n",
+    "classes": "pig\ndog\ncat\nlink\n.\n",
+    "names": "cat\na <dog>\nemu\n",
+    "functions.py": FUNCTIONS,
+    "recipe": RECIPE,
+    "missing": RECIPE + "d.x nix.jpg\n",
+    "apart": RECIPE + "a.cls text:1\n",
+    "inside": RECIPE.replace("photos/", ""),
+    "piped": RECIPE + "d.txt pipe:echo hello\n",
+    "r.tsv": "__key__\ttxt\t@jpg\nx\tone\tphotos/1.jpg\ny\ttwo\tphotos/2.jpg\n",
+    "r.csv": "id,txt,@jpg\n7,one,photos/1.jpg\n8,two,photos/2.jpg\n",
+    "r.jsonl": '{"__key__": "x", "txt": "one", "json": {"a": 1}}\n{"__key__": "y", "txt": "two", "json": [2]}\n',
+    "bare.tsv": "x\t1\ny\t2\n",
+    "words.tsv": "one\ntwo\n",
+    "mix.json": json.dumps({"sources": TARMIX}),
+    "buffer.json": json.dumps({"sources": TARMIX, "shuffle": 4}),
+    "chosen.json": json.dumps({"datasets": CHOSEN}),
+}
+TREE = ["cat/1.jpg", "cat/1.txt", "cat/2.a.jpg", "dog/3.jpg", "dog/4.png", "dog/4.txt", "pig/1.jpg"]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write archives, texts, pictures, and a tree of three directories with links; files have times of their own."""
+    with chdir(folder := tmp_path_factory.mktemp("inputs")):
+        for name, members in ARCHIVES.items():
+            Path(name).write_bytes(tar(members))
+        for name, text in TEXTS.items():
+            Path(name).write_text(text)
+        files = {f"photos/{number}.jpg": b"picture" * number for number in (1, 2)}
+        for number, name in enumerate((*TREE, *(f"cat/9{i}.jpg" for i in range(9)))):
+            files[f"tree/{name}"] = name.encode() * (number * 30 + 1)
+        for number, (name, data) in enumerate(files.items()):
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_bytes(data)
+            os.utime(name, (number * 1000, number * 1000))
+        Path("tree/dog/link.jpg").symlink_to("3.jpg")
+        Path("tree/link").symlink_to("cat")
+        pictures = [str(path.relative_to("tree")) for path in sorted(Path("tree").rglob("*.*g"))]
+        Path("table.csv").write_text("name,size.txt\n" + "".join(f"{name},{len(name)}\n" for name in pictures))
+    return folder
+
+
+def made(folder: Path) -> dict[str, bytes]:
+    """Return names and contents of the files that were made in a directory, where inputs are links."""
+    found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def beside(inputs: Path, name: str) -> Path:
+    """Make a directory with links to all inputs."""
+    folder = Path.cwd() / name
+    for part in ("", "sub", "out"):
+        (folder / part).mkdir()
+    for path in inputs.iterdir():
+        (folder / path.name).symlink_to(path)
+    return folder
+
+
+def compare(line: str, inputs: Path, *calls: Callable[[], Any]) -> None:
+    """Run a command, and each call, in directories of their own; compare what they make, warnings and errors.
+
+    A dataset that a call returns is written, and is iterated; the samples of shards are those of the report.
+    """
+    with chdir(folder := beside(inputs, "cli")):
+        ran = command("--report", "../report", *shlex.split(line), exit=None)
+        if ran.stdout:
+            Path("stdout").write_bytes(ran.stdout)
+    for number, call in enumerate(calls):
+        with chdir(beside(inputs, f"api{number}")), warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", tarkit.TarkitWarning)
+            if ran.status:
+                with pytest.raises(tarkit.TarkitError) as error:
+                    _written(call())
+                said, _, _ = str(error.value).partition("; pending samples: ")  # as many as the pipe took
+                assert said in ran.stderr.replace("--", "")
+            else:
+                _check_result(_written(call()), json.loads(Path("../report").read_text()))
+        told = {str(each.message) for each in warned if each.category is tarkit.TarkitWarning}
+        assert len(told) == ran.stderr.count("tarkit: warning: ") - ran.stderr.count("no sample is left"), told
+        assert made(Path(f"api{number}")) == made(folder)
+    assert ran.status or made(folder)
+
+
+def _written(result: Any) -> Any:
+    """Write a dataset, whose samples in a loop are those of the archive."""
+    if not isinstance(result, tarkit.Dataset):
+        return result
+    shard = result.write("out.tar")
+    assert [(f"{each.key}.{field}", data) for each in result for field, data in each.items()] == entries("out.tar")
+    return [shard]
+
+
+def _check_result(result: Any, report: dict[str, Any]) -> None:
+    """Check the shards, or the number of samples, that a method returns."""
+    if isinstance(result, list) and result and isinstance(result[0], tarkit.Shard):
+        assert sum(shard.samples for shard in result) == report["samples"]
+        for shard in result:
+            data = Path(shard.name).read_bytes()
+            assert not shard.sha256 or (shard.stored, shard.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+        assert {shard.name for shard in result} == {
+            *filter(re.compile(r"\.(tar|zip|tgz|gz|zst|xz)$").search, made(Path()))
+        }
+    elif isinstance(result, int):
+        assert result in (report["samples"], len(made(Path())))
+
+
+# ---- A dataset
+
+Change = Callable[[tarkit.Dataset], tarkit.Dataset]
+STEPS: list[tuple[str, Change]] = [
+    ("", lambda data: data),
+    ("--where 'cls == 3 and json.w > 30'", lambda data: data.where("cls == 3 and json.w > 30")),
+    ("--where 'has(jpg) and size.jpg > 100'", lambda data: data.where("has(jpg) and size.jpg > 100")),
+    ("--where False", lambda data: data.where("False")),
+    ("--match ^a/", lambda data: data.match("^a/")),
+    ("--keys-from keys", lambda data: data.keys(["b/9", "a/4", "nix"])),
+    ("--sample 0.5 --seed 7", lambda data: data.sample(0.5, seed=7)),
+    ("--slice 2:9:3", lambda data: data.slice(2, 9, 3)),
+    ("--slice 4:", lambda data: data.slice(4)),
+    ("-f 'cls image:png,jpg'", lambda data: data.select("cls image:png,jpg")),
+    ("--drop j*n --drop cl?", lambda data: data.drop("j*n", "cl?")),
+    ("--require cls,png|jpg", lambda data: data.require("cls", "png|jpg")),
+    ("--rekey {stem}/{index:03d}", lambda data: data.rekey("{stem}/{index:03d}")),
+    (
+        "--match a/ --where 'cls != 0' -f json --slice 1:3 --rekey n{index}",
+        lambda data: data.match("a/").where("cls != 0").select("json").slice(1, 3).rekey("n{index}"),
+    ),
+]
+ORDERS: list[tuple[str, Change]] = [
+    ("sort", lambda data: data.sort()),
+    ("sort -s cls", lambda data: data.sort(by="cls")),
+    ("sort -s cls,json --type str", lambda data: data.sort(["cls", "json"], "str")),
+    ("sort -s json.w -r", lambda data: data.sort("json.w", reverse=True)),
+    ("sort --type natural", lambda data: data.sort(type="natural")),
+    ("sort --memory 1M", lambda data: data.sort(memory=1 << 20)),
+    ("shuffle --seed 3", lambda data: data.shuffle(seed=3)),
+    ("shuffle --seed 3 --buffer 4", lambda data: data.buffer_shuffle(4, seed=3)),
+]
+
+
+@each_row(("line", "change"), [(f"cat {words}", change) for words, change in STEPS] + ORDERS)
+def test_steps(line: str, change: Change, inputs: Path, here: Path) -> None:
+    """Samples that are chosen, changed and ordered, from a file, a pipe and a compressed file."""
+    word, *words = shlex.split(line)
+    feeds = ["in.tar", "pipe:cat in.tar", "in.tar.gz"][: 1 if "stem" in line else 3]
+    tarkit.open(inputs / "in.tar").write(here / "in.tar.gz")
+    calls = [lambda feed=feed: change(tarkit.open(Path("../in.tar.gz") if "gz" in feed else feed)) for feed in feeds]
+    compare(shlex.join([word, "in.tar", "-o", "out.tar", *words]), inputs, *calls)
+
+
+@each_row(("step", "order"), [(s, o) for s in STEPS for o in ORDERS if not s[0].startswith("--where")])
+def test_orders_of_changed_samples(step: tuple[str, Change], order: tuple[str, Change], inputs: Path, run: Run) -> None:
+    """What is chosen and changed before a sort or a shuffle, as `cat` in front of the command does."""
+    os.symlink(inputs / "keys", "keys")
+    os.symlink(inputs / "in.tar", "in.tar")
+    run("cat", "in.tar", *shlex.split(step[0]), "-o", "changed.tar")
+    verb, *words = shlex.split(order[0])
+    expected = run(verb, "changed.tar", *words, exit=None)
+    try:
+        order[1](step[1](tarkit.open("in.tar"))).write("out.tar")
+    except tarkit.Problem:
+        assert expected.status
+    else:
+        assert Path("out.tar").read_bytes() == expected.stdout
+
+
+def opened(name: str, method: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
+    """Return a call of a method of the dataset of an archive."""
+    return lambda: getattr(tarkit.open(name), method)(*arguments, **options)
+
+
+def split(words: str, name: str = "ninety.tar", **options: Any) -> tuple[str, Any]:
+    """Return a row: split with options."""
+    template = {} if "map" in options else {"template": "{part}-%d.tar" if "parts" in options else "s-%04d.tar"}
+    options = {**template, **options}
+    output = f"-o {options['template']}" if "template" in options else ""
+    return f"split {name} {output} {words}", opened(name, "split", **options)
+
+
+def table(words: str, output: str = "t", **options: Any) -> tuple[str, Any]:
+    """Return a row: a table with options."""
+    return f"tsv in.tar -o {output} {words}", opened("in.tar", "table", output, **options)
+
+
+def ordered(words: str, **options: Any) -> tuple[str, Any]:
+    """Return a row: a sort with options."""
+    return f"sort odd.tar -o out.tar {words}", opened("odd.tar", "sort", **options)
+
+
+OUTPUTS = [
+    *((f"cat in.tar -o {name}", opened("in.tar", "write", Path(name)))
+      for name in ("o.tar", "o.tar.gz", "o.tar.zst", "o.tar.xz", "o.zip")),
+    ("cat in.tar -o 'pipe:cat > o.tar'", opened("in.tar", "write", "pipe:cat > o.tar")),
+    ("cat in.tar --compress gz:1 -o o.tar", opened("in.tar", "write", "o.tar", compress="gz:1", fsync=True)),
+    ("cat in.tar -o 'pipe:cat > x; exit 3'", opened("in.tar", "write", "pipe:cat > x; exit 3")),
+    ordered("--by __key__", by="__key__"),
+    ordered("--by __key__ -t natural -r", by="__key__", type="natural", reverse=True),
+    ordered("--order-file order", order_file=Path("order")),
+    ordered("--order-file keys", order_file="keys"),
+    split("-c 3", "in.tar", count=3),
+    split("-s 10240", "in.tar", size=10240),
+    split("-s 20K -c 9", "in.tar", size="20K", count=9),
+    split("-s 600 --size-rule content", "in.tar", size=600, size_rule="content"),
+    split("-c 4 --start 7", "in.tar", count=4, start=7),
+    split("-c 2 --max-shards 2", "in.tar", count=2, max_shards=2),
+    split("", "in.tar"),
+    split("-c 5 --compress gz", "in.tar", count=5, compress="gz"),
+    split("-c 20 --parts train,val=0.1", count=20, parts="train,val=0.1"),
+    split("-c 20 --parts train=0.75,val=0.25", count=20, parts={"train": 0.75, "val": 0.25}),
+    split("--parts a=1/3,b --seed 3", parts={"a": Fraction(1, 3), "b": None}, seed=3),
+    split("--parts 3 --stratify cls", parts=3, stratify="cls"),
+    split("--parts 2 --group ^([0-9])/", parts=2, group="^([0-9])/"),
+    split("--parts 2 --group-field cls", parts=2, group_field="cls"),
+    split("--parts 2", template="x-%d.tar", parts=2),
+    split("-n 7 --manifest m.tsv", shards=7, manifest=Path("m.tsv")),
+    split("-n 7 --remainder drop", shards=7, remainder="drop"),
+    split("-n 7 --remainder repeat", shards=7, remainder="repeat"),
+    split("-n 4 --even size", shards=4, even="size"),
+    split("--even size", template="x-{1..5}.tar", even="size"),
+    split("-c 40", template="x-@3.tar", count=40),
+    split("--map map -c 9 --manifest m.tsv", map="map", count=9, manifest="m.tsv"),
+    split("--map map --unmatched rest", map="map", template="out", unmatched="rest"),
+    split("""--map '{"a-%d.tar":["^1/"],"b":["glob:[2-3]/*"]}'""", map={"a-%d.tar": ["^1/"], "b": ["glob:[2-3]/*"]}),
+    split("--map lines --map-sep ';'", map=Path("lines"), map_sep=";"),
+    split("-c 3 --post 'cp {} {}.copy'", "in.tar", count=3, post="cp {} {}.copy"),
+    table(""),
+    table("-f 'cls json.w size.jpg'", columns="cls json.w size.jpg"),
+    table("-f cls --no-key --no-header", columns="cls", key=False, header=False),
+    *(table(f"-f cls --format {name}", columns="cls", format=name) for name in ("csv", "jsonl", "json")),
+    *(table("-f cls", f"t.{name}", columns="cls") for name in ("csv", "jsonl.gz", "parquet")),
+    table("-f nix --on-missing-field skip", columns="nix", on_missing="skip"),
+    ("extract in.tar -C out", opened("in.tar", "extract", Path("out"))),
+    ("extract in.tar -C out --mtime source", opened("in.tar", "extract", "out", mtime="source")),
+    *((f"index in.tar -o out --format {name}", lambda name=name: tarkit.index("in.tar", name, "out"))
+      for name in ("dali", "energon", "webshart", "tsv", "parquet", "wids")),
+    ("index in.tar -o out --format dali,wids --md5", lambda: tarkit.index("in.tar", "dali,wids", "out", md5=True)),
+]  # fmt: skip
+
+
+@each_row(("line", "call"), OUTPUTS)
+def test_outputs(line: str, call: Callable[[], Any], inputs: Path, here: Path) -> None:
+    """An archive, shards, tables, files, and indexes."""
+    compare(line, inputs, call)
+
+
+# ---- Files, recipes, mixes
+
+
+def shard(words: str, **options: Any) -> tuple[str, Callable[[], Any]]:
+    """Return a row: the shards of the tree, which are those of a dry run."""
+    given = {"template": "%02d.tar"} if "map" not in options and "-o" not in words else {}
+
+    def call() -> Any:
+        before = made(Path())
+        planned = [] if "recipe" in options else tarkit.shard("tree", dry_run=True, **given, **options)
+        assert made(Path()) == before
+        shards = tarkit.shard("tree", **given, **options)
+        assert [shard[:3] for shard in shards] == [shard[:3] for shard in planned]
+        return shards
+
+    return f"shard tree {'-o %02d.tar' if given else ''} {words}", call
+
+
+SHARDS = [
+    shard(""),
+    shard("-c 4", count=4),
+    shard("-s 10240", size=10240),
+    shard("-s 10K --size-rule content", size="10K", size_rule="content"),
+    shard("-n 3", shards=3),
+    shard("-n 3 --even", shards=3, even=True),
+    shard("-c 3 --dirs separate", count=3, dirs="separate"),
+    shard("-c 3 --dirs collapse", count=3, dirs="collapse"),
+    shard("--sort key", sort="key"),
+    shard("--sort -key -c 3", sort="-key", count=3),
+    shard("--sort shuffle:7 -c 3", sort="shuffle:7", count=3),
+    shard("--key base --rename key --exclude pig*", key="base", rename="key", exclude="pig*"),
+    shard("--key base --rename key", key="base", rename="key"),
+    shard("--key flat --rename flat", key="flat", rename="flat"),
+    shard("--last-dot", last_dot=True),
+    shard("--require 'jpg|png' --on-missing-field exclude", require="jpg|png", on_missing="exclude"),
+    shard("--require jpg,txt --on-missing-field keep", require=["jpg", "txt"], on_missing="keep"),
+    shard("--require txt", require="txt"),
+    shard("--label-from-dir cls", label_from_dir="cls"),
+    shard("--label-from-dir cls --label-from-dir class:-1:name", label_from_dir=["cls", "class:-1:name"]),
+    shard("--label-from-dir cls --classes classes", label_from_dir="cls", classes="classes"),
+    shard("--label-from-dir cls --classes-out o.txt --match /", label_from_dir="cls", classes_out="o.txt", match="/"),
+    shard("--join table.csv:name --exclude *.txt", join="table.csv:name", exclude="*.txt"),
+    shard(r"--match '^(cat|dog)/.*\.jpg'", match=r"^(cat|dog)/.*\.jpg"),
+    shard("--exclude *.txt --exclude dog/*", exclude=["*.txt", "dog/*"]),
+    shard("--symlinks skip", symlinks="skip"),
+    shard("--symlinks all", symlinks="all"),
+    shard("--mtime source", mtime=None),
+    shard("--mtime @77 --compress gz:1", mtime=77, compress="gz:1"),
+    shard("-c 4 -p 3", count=4, processes=3, fsync=True),
+    shard("-c 4 -p 0", count=4, processes=0),
+    shard("-c 8 --post 'cp {} {}.copy'", count=8, post="cp {} {}.copy"),
+    shard("""--map '{"c-%d.tar":["cat"],"sub/d-%d":["dog"]}'""", map={"c-%d.tar": ["cat"], "sub/d-%d": ["dog"]}),
+    shard("""--map '{"c":["cat"]}' --unmatched r -c 2""", map={"c": ["cat"]}, unmatched="r", count=2),
+    shard("""--map '{"c.tgz":["cat/.*"],"d":["dog"]}'""", map={"c.tgz": ["cat/.*"], "d": ["dog"]}),
+    shard("--map dirs --map-sep ';' --sort -key", map=Path("dirs"), map_sep=";", sort="-key"),
+    shard("-o x@12.tgz -c 3 --manifest m --depfile d", template="x@12.tgz", count=3, manifest=Path("m"), depfile="d"),
+    shard("-o sub -n 2", template="sub", shards=2),
+    shard("--recipe recipe.txt", recipe=Path("recipe.txt")),
+]
+
+
+@pytest.mark.forks
+@each_row(("line", "call"), SHARDS)
+def test_shards(line: str, call: Callable[[], Any], inputs: Path, here: Path) -> None:
+    """Shards of a tree, with manifest, depfile, list of classes and recipe."""
+    compare(line, inputs, call)
+
+
+def create(words: str, recipe: str = "recipe", **options: Any) -> tuple[str, Callable[[], Any]]:
+    """Return a row: an archive of a recipe."""
+    return f"create {recipe} -o out.tar {words}", lambda: tarkit.create(recipe, "out.tar", **options)
+
+
+def mix(words: str, described: Any, **options: Any) -> tuple[str, Callable[[], Any]]:
+    """Return a row: a mix that a file or dicts describe."""
+    name = described if isinstance(described, str) else "mix.json" if described is TARMIX else "chosen.json"
+    return f"mix {name} --seed 7 -o out.tar {words}", lambda: tarkit.mix(described, 7, **options)
+
+
+def each_form(words: str, name: str, sources: Any, **options: Any) -> list[tuple[str, Callable[[], Any]]]:
+    """Return rows: a mix by its file and by dicts."""
+    return [mix(words, name, **options), mix(words, sources, **options)]
+
+
+def drawn(words: str, **options: Any) -> tuple[str, Callable[[], Any]]:
+    """Return a row: a mix of two datasets, one of them a stream."""
+    sources = lambda: [(tarkit.open("in.tar"), Fraction(2)), tarkit.open("pipe:cat ten.tar")]  # noqa: E731
+    line = f"mix in.tar@2 'pipe:cat ten.tar@1' --seed 5 -o out.tar {words}"
+    return line, lambda: tarkit.mix(sources(), seed=5, **options)
+
+
+OTHERS = [
+    create(""),
+    create("--mtime source", mtime=None),
+    create("--mtime @1000", mtime=1000),
+    create("--count 3", count=3),
+    create("--count 0", count=0),
+    create("-p 3", parallel=3),
+    create("--on-missing skip", "missing", skip_missing=True),
+    create("", "missing"),
+    create("--group", "apart", group=True),
+    create("", "apart"),
+    create("-C photos", "inside", directory="photos"),
+    create("-C photos", "inside", directory=Path("photos")),
+    create("--format tsv", "r.tsv", format="tsv"),
+    create("--format csv --key {id}", "r.csv", format="csv", key="{id}"),
+    create("--format csv --key {index:05d}", "r.csv", format="csv", key="{index:05d}"),
+    create("--format jsonl", "r.jsonl", format="jsonl"),
+    create("--format tsv --columns __key__,txt", "bare.tsv", format="tsv", columns=["__key__", "txt"]),
+    create("--format tsv --columns txt --key {index}", "words.tsv", format="tsv", columns="txt", key="{index}"),
+    create("", "piped", pipes=True),
+    create("--compress gz:9", compress="gz:9", fsync=True),
+    create("--depfile out.d", depfile="out.d"),
+    create("--depfile out.d -C .", depfile=Path("out.d"), directory="."),
+    drawn(""),
+    drawn("--until all", until="all"),
+    drawn("--total 12", total=12),
+    drawn("--total 60 --repeat", total=60, repeat=True),
+    drawn("--until all --repeat", until="all", repeat=True),
+    *each_form("--until all", "mix.json", TARMIX, until="all"),
+    mix("--total 30", "buffer.json", total=30),
+    *each_form("--repeat --total 99 -p 3", "mix.json", TARMIX, repeat=True, total=99, prefetch=2),
+    *each_form("--shard-slice 1:3", "mix.json", TARMIX, shard_slice=slice(1, 3)),
+    *each_form("--until all", "chosen.json", CHOSEN, until="all"),
+]
+
+
+@each_row(("line", "call"), OTHERS)
+def test_recipes_and_mixes(line: str, call: Callable[[], Any], inputs: Path, here: Path) -> None:
+    """Archives of recipes and tables; samples of several sources."""
+    compare(line, inputs, call)
+
+
+# ---- Functions and commands
+
+
+def functions() -> dict[str, Any]:
+    """Return the functions of FUNCTIONS."""
+    exec(FUNCTIONS, (module := types.ModuleType("functions")).__dict__)
+    return vars(module)
+
+
+def mapped(name: str, words: str = "", **options: Any) -> tuple[str, str, str, Any, dict[str, Any]]:
+    """Return a row: a function for each sample."""
+    return f"proc --map functions.py:{name} {words}", "sixty.tar", "map", name, options
+
+
+WORKED = [
+    *map(mapped, ("same", "add", "rename", "some", "several", "listed")),
+    ("proc --map functions.py:values --init functions.py:init --batch 3 --decode", "ten.tar", "map", "values",
+     {"init": "init", "batch": 3, "decode": True}),
+    *((f"proc -c {shlex.quote(line)}", "six.tar", "proc", line, {}) for line in (
+        "true",
+        "tr a-z A-Z < sample.txt > sample.new; rm sample.cls",
+        "rm sample.*",
+        'echo "$TARKIT_KEY $TARKIT_INDEX" > sample.env; echo "e/$TARKIT_INDEX" > sample.__key__',
+    )),
+    ("proc -m 'for i in 0 1; do cp sample.x sample-00000$i.x; done'", "ten.tar", "proc",
+     "for i in 0 1; do cp sample.x sample-00000$i.x; done", {"multi": True}),
+    ("proc --mtime @7 -c 'echo > sample.new'", "ten.tar", "proc", "echo > sample.new", {"mtime": 7}),
+    ("proc --mtime source -c 'touch -d @99 sample.new'", "ten.tar", "proc", "touch -d @99 sample.new", {"mtime": None}),
+    *((f"proc --worker {shlex.quote(line)}", "ten.tar", "worker", line, {}) for line in (
+        "cat", "cat > /dev/null; tar cf - -T /dev/null", "exit 3")),
+]  # fmt: skip
+
+
+@pytest.mark.forks
+@each_row(("line", "name", "method", "what", "options"), WORKED)
+def test_work(line: str, name: str, method: str, what: str, options: dict[str, Any], inputs: Path, here: Path) -> None:
+    """Functions, commands and programs that stay, in one process and in several."""
+
+    def call(processes: int) -> Any:
+        known = functions() if method == "map" else {}
+        found = {key: known.get(value, value) if isinstance(value, str) else value for key, value in options.items()}
+        return getattr(tarkit.open(name), method)(known.get(what, what), processes=processes, **found)
+
+    compare(f"{line} {name} -o out.tar", inputs, partial(call, 1), partial(call, 3))
