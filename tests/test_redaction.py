@@ -24,20 +24,6 @@ ROUNDS = int(os.environ.get("TARKIT_TESTS_ROUNDS", "1"))
 
 PASSWORDS = ["{}", "a/{}", "{}/b", "a?{}", "{}#b", "a@{}", "a@b/{}/c", "{}@b", "1/{}", "8080/{}?x=y@z", "a%2F{}"]
 PASSWORDS += ["a:{}", "{}="]
-    "{}",
-    "a/{}",
-    "{}/b",
-    "a?{}",
-    "{}#b",
-    "a@{}",
-    "a@b/{}/c",
-    "{}@b",
-    "1/{}",
-    "8080/{}?x=y@z",
-    "a%2F{}",
-    "a:{}",
-    "{}=",
-]
 NAMES = "sig token Signature X-Amz-Signature X-Amz-Credential X-Amz-Security-Token session sid otp pin access_token "
 NAMES += "password apikey api_key auth jwt code sessionid jsessionid X-Goog-Signature client_secret %74oken SAS hmac"
 WAYS = ["{}", "a {} b", "'{}'", '"{}"', "--output={}", "-o{}", "a.tar::{}", "{}::b.tar", "pipe:curl {} | cat", "X={}"]
