@@ -10,7 +10,6 @@ second. `special`: links, sparse files, and names that a sample has twice.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import itertools
@@ -19,8 +18,8 @@ import lzma
 import os
 import random
 import re
+import subprocess
 import tarfile
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -38,7 +37,9 @@ from tarkit.sorting.shuffle import random_keys
 
 Data = tarkit.Dataset
 Seen = list[tuple[str, list[tuple[str, bytes]]]]
-SKIPPED = ("missing-field", "unmovable-entry")  # samples that lack a field, or the target of a hard link, are left out
+SKIPPED = ("missing-field", "unmovable-entry", "bad-header", "truncated")
+"""Samples that lack a field, or the target of a hard link, and those that damage touches, are left out."""
+
 LARGE = 1_200_000  # bytes of a field: more than is read of a sample as a whole
 
 
@@ -159,6 +160,26 @@ def build(draw: random.Random, items: Iterable[Item], odd: bool) -> bytes:
     return buffer.getvalue()
 
 
+def damage(draw: random.Random, data: bytes, items: list[Item]) -> tuple[bytes, list[Item]]:
+    """Return a damaged archive, and the samples that the damage does not touch.
+
+    A header is damaged: the samples before it and after it may have had its entry. Or the end is cut off, in the
+    content of an entry of the last sample.
+    """
+    with tarfile.open(fileobj=io.BytesIO(data), errors="surrogateescape") as file:
+        members = file.getmembers()
+    last = [info for info in members if info.name.startswith(f"{items[-1].key}.") and info.size]
+    if last and draw.random() < 0.4:
+        info = draw.choice(last)
+        return data[: info.offset_data + draw.randrange(info.size)], items[:-1]
+    owners = [number for number, item in enumerate(items) for _ in item.fields]
+    place = draw.choice([place for place, owner in enumerate(owners) if 0 < owner < len(items) - 1])
+    offset = members[place].offset
+    touched = set(owners[place - 1 : place + 2])
+    damaged = data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :]
+    return damaged, [item for number, item in enumerate(items) if number not in touched]
+
+
 def add_sparse(out: tarfile.TarFile, info: tarfile.TarInfo, content: bytes, draw: random.Random) -> None:
     """Append a sparse file in one of the forms that GNU tar writes."""
     stored, real = content[512:1212], str(len(content))
@@ -196,15 +217,29 @@ class Chain:
         self.here = here
         self.processes = processes
         self.words: list[str] = []
+        self._writers: list[subprocess.Popen[bytes]] = []
         self.steps: list[Callable[[Data], Data]] = []
         self.number = itertools.count()
         self.odd = self.draw.random() < 0.4
         self.mode = self.draw.choices(("distinct", "scattered", "joined", "special"), (7, 1, 1, 2))[0]
         self.concatenated = self.draw.random() < 0.15  # archives with another one behind the end marker
+        self.damaged = self.mode == "distinct" and not self.odd and not self.concatenated and self.draw.random() < 0.2
         self.shards = self._archives()
         self.rereads = True
         self.items, self.origin = self._origin()
         self._draw_steps()
+
+    def _fifo(self, name: Path, path: Path) -> Path:
+        """Return a new pipe with a name, into which a process writes a file."""
+        os.mkfifo(name)
+        self._writers.append(subprocess.Popen(["sh", "-c", 'exec cat "$0" > "$1"', path, name]))
+        return name
+
+    def close(self) -> None:
+        """End the processes that write to pipes which nobody has read to the end."""
+        for writer in self._writers:
+            writer.kill()
+            writer.wait()
 
     def dataset(self) -> Data:
         """Return the dataset anew, since some inputs can be read only once."""
@@ -267,13 +302,15 @@ class Chain:
             half = draw.randrange(len(items) + 1)
             data = build(draw, items[:half], self.odd) + build(draw, items[half:], self.odd)
         kinds = ("file", *CODECS, "object", "raw", "fifo", "command")
+        if self.damaged and len(items) > 2:
+            data, items = damage(draw, data, items)
         how = draw.choices(kinds, (10, 2, 1, 1, 1.5, 0.5, 0.3))[0]
         path = self.here / f"{stem}.tar{how if how in CODECS else ''}"
         path.write_bytes(CODECS[how](data) if how in CODECS else data)
         opened: dict[str, Callable[[], Any]] = {
             "object": lambda: io.BytesIO(data),
             "raw": lambda: Unseekable(data, random.Random(1)),
-            "fifo": lambda: fifo(self.here / f"{stem}-{next(self.number)}", data),
+            "fifo": lambda: self._fifo(self.here / f"{stem}-{next(self.number)}", path),
             "command": lambda: f"pipe:cat {path}",
         }
         self.words.append(f"{how}{'-odd' * self.odd}({len(items)})")
@@ -289,8 +326,8 @@ class Chain:
         common: dict[str, Any] = {"skip": SKIPPED, "allow": allow, "on_problem": lambda text: None}
         common["prefetch"] = draw.choice((0, 0, 0, 2))
         items = [item for shard in shards for item in shard.items]
-        if self.mode == "distinct" and len(shards) > 1 and draw.random() < 0.3:
-            return self._mixed(common, allow)
+        if self.mode == "distinct" and len(shards) > 1 and all(shard.items for shard in shards) and draw.random() < 0.3:
+            return self._mixed(common)
         if self.mode == "distinct" and draw.random() < 0.1:
             common["shard_slice"] = slice(1, 7, 2)
             items = [item for shard in shards for item in shard.items[1:7:2]]
@@ -298,13 +335,10 @@ class Chain:
         elif self.mode == "distinct" and len(shards) > 1 and draw.random() < 0.2:
             common["interleave"] = 2
             self.words.append("interleave")
-            plain = tarkit.open(
-                [shard.path for shard in shards], interleave=2, allow=allow, on_problem=lambda text: None
-            )
-            items = self._as_in(items, plain)
+            items = self._as_in(items, tarkit.open([shard.path for shard in shards], **common))
         return items, lambda: tarkit.open([shard.open() for shard in shards], **common)
 
-    def _mixed(self, common: dict[str, Any], allow: list[str]) -> tuple[list[Item], Callable[[], Data]]:
+    def _mixed(self, common: dict[str, Any]) -> tuple[list[Item], Callable[[], Data]]:
         """Return a mix, some of whose sources have a step of their own. Which samples come is that of the mix alone."""
         seed, until = self.draw.randrange(99), self.draw.choice(("first", "all"))
         own: list[list[Callable[[Data], Data]]] = []
@@ -317,7 +351,7 @@ class Chain:
             own.append(self.steps)
             items += self.items
         self.steps = []
-        files = [tarkit.open(shard.path, allow=allow, on_problem=lambda text: None) for shard in self.shards]
+        files = [tarkit.open(shard.path, **common) for shard in self.shards]
         plain = tarkit.mix(files, seed, until=until)  # type: ignore[arg-type]
         old = {
             item.key: new
@@ -582,18 +616,6 @@ def size_of(fields: dict[str, bytes]) -> int:
     return sum(map(length_of, fields.values())) + sum(
         len(content.second) for content in fields.values() if isinstance(content, Twice)
     )
-
-
-def fifo(path: Path, data: bytes) -> Path:
-    """Return a new pipe with a name, into which a thread writes `data`."""
-    os.mkfifo(path)
-
-    def write() -> None:
-        with contextlib.suppress(BrokenPipeError), path.open("wb") as file:
-            file.write(data)
-
-    threading.Thread(target=write, daemon=True).start()
-    return path
 
 
 def in_order(fields: dict[str, bytes], *new: str) -> dict[str, bytes]:

@@ -291,6 +291,8 @@ def _renamed_pairs(pairs: list[tuple[bytes, bytes]], said: pax.Records) -> list[
         charset = {}
     if not all(map(is_utf8, said.values())):
         charset = {_CHARSET: b"BINARY"}
+    if len(said) > 1:  # Python's tarfile takes the last name, and the path is a placeholder
+        kept.sort(key=lambda pair: pair[0] == _SPARSE_NAME)
     return [*charset.items(), *left.items(), *kept]
 
 

@@ -26,14 +26,18 @@ def test_chains_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             if seed % 2:
                 patch.setattr(reader, "scan", None)
                 patch.setattr(fast, "gather", lambda *ranges: None)
+            one = None
             try:
                 one = Chain(seed, here)
-                for output, found, expected in outputs(one):
-                    if found != expected:
+                for output, actual, expected in outputs(one):
+                    if actual != expected:
                         failed.append(
-                            f"{seed}: {one} -> {output}\n  found    {found!r:.400}\n  expected {expected!r:.400}"
+                            f"{seed}: {one} -> {output}\n  actual   {actual!r:.400}\n  expected {expected!r:.400}"
                         )
             except Exception as error:
-                failed.append(f"{seed}: {locals().get('one')} {type(error).__name__}: {error!s:.300}")
+                failed.append(f"{seed}: {one} {type(error).__name__}: {error!s:.300}")
+            finally:
+                if one is not None:
+                    one.close()
         shutil.rmtree(here)
     assert not failed, f"{len(failed)} of {CHAINS} chains\n" + "\n".join(failed[:8])

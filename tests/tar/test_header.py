@@ -409,6 +409,14 @@ def test_the_placeholder_name_of_a_sparse_file_is_renamed() -> None:
     assert b"secret" not in h.rename(header, b"new")
 
 
+def test_tarfile_reads_the_name_of_a_sparse_file_and_not_the_placeholder() -> None:
+    """Of a record with the name and one with the placeholder, the last counts for Python's tarfile."""
+    header = X(b"a", {b"GNU.sparse.major": b"1", b"GNU.sparse.name": b"z", b"path": b"z" * 120}) + h.encode(b"a", 3)
+    renamed = h.rename(header, b"d/" + b"n" * 200)
+    assert list(records_of(renamed)) == [b"GNU.sparse.major", b"path", b"GNU.sparse.name"]
+    assert raw(read_back(renamed).path) == b"d/" + b"n" * 200
+
+
 @each_row(
     ("header", "new"),
     [
