@@ -13,7 +13,6 @@ from tarkit.cluster.records import (
     OrderedSample,
     file_name,
     read_sections,
-    unpack_groups,
     unpack_keyed,
     unpack_listed,
 )
@@ -77,10 +76,9 @@ class SpanFigures:
 def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
     """Write the order of the samples of a span."""
     spill, figures = context.spill, SpanFigures()
-    rows = unpack_groups(spill.get(item.group_table))
 
     def listed() -> Iterator[tuple[bytes, bytes]]:
-        for group, section in enumerate(read_sections(spill, rows, 1 + item.span)):
+        for group, section in enumerate(read_sections(spill, item.group_table, 1 + item.span)):
             for each in unpack_listed(section):
                 yield each.rank, _PLACED.pack(each.input, group, each.start) + each._replace(rank=b"").pack()
 
@@ -145,7 +143,7 @@ class KeysFigures(NamedTuple):
 def compare_keys(item: KeysItem, context: TaskContext, run: Run) -> KeysFigures:
     """Find the keys that several inputs have, among those of a key part."""
     spill, keys = context.spill, Multimap(run.tmpdir)
-    for section in read_sections(spill, unpack_groups(spill.get(item.group_table)), item.section):
+    for section in read_sections(spill, item.group_table, item.section):
         for key, number, start in unpack_keyed(section):
             keys.add(key, _SEEN.pack(number, start))
     count, shown = 0, list[KeyPlace]()

@@ -1,11 +1,11 @@
 """The files of a spill, and the records in them; `run` defines the words.
 
 - `in-use`: there as long as the run goes on (`shared.Spill.check`).
-- `bounds`: the ranks at which all spans but the first begin.
+- `bounds`: the ranks at which all spans but the first begin, as hexadecimal digits in JSON.
 - `data-N`, of each group: its samples in order, each as the length of its key, the key, and its bytes.
 - `list-N`, of each group: a record for each of these samples, in the same order, divided into sections: the strays,
   then one section for each span; then the keys, a section for each key part. At the end is a table of the sections.
-- `groups`: of each group, where its table of sections begins, and whether it has strays.
+- `groups`: of each group, where its table of sections begins, and whether it has strays; JSON.
 - `order-N`, of each span: records of fixed length for its samples in their order, with the places of their bytes.
 - `weights-N`, of each span: the weights of its samples, where shards are cut by them: lengths in a tar, or payload.
 - `claim-N`, of each task of write: it has begun to write its shards, and may replace those of these names.
@@ -16,13 +16,13 @@ Sections, samples and records each have a checksum that is compared when they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from hashlib import sha256
+import json
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from tarkit.cluster.shared import Spill
+from tarkit.cluster.shared import Blob, Spill
 from tarkit.streams.sink import Sink
 
 DIGEST = 16  # bytes of SHA-256 that are kept
@@ -31,7 +31,6 @@ _SECTION = Struct("<QQQI")  # offset, length, count and CRC-32 of a section
 _LISTED = Struct("<IIIQQQQ16s")  # lengths of rank and key; input, start, offset, size, weight, digest
 _KEYED = Struct("<IIQ")  # length of the key; input, start
 _ORDERED = Struct("<?IIQQ16s")
-_GROUP = Struct("<Q?")
 _CHECK = Struct("<I")
 
 SECTION_SIZE = _SECTION.size + _CHECK.size
@@ -42,11 +41,6 @@ MODULUS = 1 << 128
 def file_name(kind: str, number: int) -> str:
     """Return the name of a file of the spill (see above)."""
     return f"{kind}-{number:07d}"
-
-
-def digest_of(data: bytes) -> bytes:
-    """Return the digest of a sample: of the length of its key, the key, and its bytes."""
-    return sha256(data).digest()[:DIGEST]
 
 
 def add_digest(total: int, digest: bytes) -> int:
@@ -195,32 +189,13 @@ def read_section(spill: Spill, group: int, sections_at: int, section: int) -> by
     return data
 
 
-def read_sections(spill: Spill, rows: Sequence[tuple[int, bool]], section: int) -> Iterator[bytes]:
-    """Yield the bytes of one section of the list of each group, in order; `rows` is what `unpack_groups` returns."""
-    tables = [(group, sections_at) for group, (sections_at, _) in enumerate(rows)]
+def read_groups(spill: Spill, table: Blob) -> list[tuple[int, bool]]:
+    """Return of each group where its table of sections begins, and whether it has strays."""
+    groups: list[tuple[int, bool]] = json.loads(spill.get(table))
+    return groups
+
+
+def read_sections(spill: Spill, table: Blob, section: int) -> Iterator[bytes]:
+    """Yield the bytes of one section of the list of each group, in order."""
+    tables = [(group, sections_at) for group, (sections_at, _) in enumerate(read_groups(spill, table))]
     return spill.ahead(lambda each: read_section(spill, *each, section), tables)
-
-
-def pack_groups(rows: Iterable[tuple[int, bool]]) -> bytes:
-    """Return as bytes (where the table of sections begins, whether there are strays) of each group."""
-    return b"".join(_GROUP.pack(*row) for row in rows)
-
-
-def unpack_groups(data: bytes) -> list[tuple[int, bool]]:
-    """Return what `pack_groups` was called with."""
-    return list(_GROUP.iter_unpack(data))
-
-
-def pack_bounds(bounds: list[bytes]) -> bytes:
-    """Return the first ranks of all spans but the first as bytes."""
-    return b"".join(KEY_SIZE.pack(len(bound)) + bound for bound in bounds)
-
-
-def unpack_bounds(data: bytes) -> list[bytes]:
-    """Return the first ranks of all spans but the first."""
-    found, at = [], 0
-    while at < len(data):
-        (size,) = KEY_SIZE.unpack_from(data, at)
-        at += KEY_SIZE.size + size
-        found.append(data[at - size : at])
-    return found

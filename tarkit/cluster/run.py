@@ -28,6 +28,7 @@ Words of this package:
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,7 +43,7 @@ from tarkit.cluster.call import PassRunner
 from tarkit.cluster.cut import ShardStart, find_starts
 from tarkit.cluster.merge import SHOWN, KeyPlace, KeysItem, OrderItem, SpanFigures, compare_keys, order_span
 from tarkit.cluster.plan import DRAWN, InputFigures, Ordering, TaskDivision
-from tarkit.cluster.records import file_name, pack_bounds, pack_groups
+from tarkit.cluster.records import file_name
 from tarkit.cluster.scan import ScanItem, ScanResult, choose_bounds, scan_inputs
 from tarkit.cluster.scatter import GroupFigures, SampleSums, ScatterItem, random_bounds, scatter_group
 from tarkit.cluster.shared import Blob, Spill
@@ -126,7 +127,7 @@ class _OrderingRun:
         self._scan()
         self._scatter()
         group_table = self.spill.put(
-            "groups", pack_groups([(each.sections_at, each.strays.samples > 0) for each in self.groups])
+            "groups", json.dumps([(each.sections_at, each.strays.samples > 0) for each in self.groups]).encode()
         )
         self._order(group_table)
         self._compare_keys(group_table)
@@ -155,7 +156,7 @@ class _OrderingRun:
         self.scans = []
         self.span_count = len(bounds) + 1
         self.key_parts = self.division.spans(total) if ordering.compares_keys else 0
-        stored = self.spill.put("bounds", pack_bounds(bounds))
+        stored = self.spill.put("bounds", json.dumps([bound.hex() for bound in bounds]).encode())
         firsts = [0, *accumulate(each.samples for each in self.inputs)]
 
         def items() -> Iterator[ScatterItem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,6 @@ from tarkit.cluster.records import (
     add_digest,
     file_name,
     pack_keyed,
-    unpack_bounds,
 )
 from tarkit.cluster.shared import Blob
 from tarkit.errors import TarkitError, Unsupported
@@ -201,7 +201,7 @@ class _Scattering:
     ) -> None:
         self.item, self.context, self.run = item, context, run
         self.file, self.sections = file, sections
-        self.bounds = unpack_bounds(context.spill.get(item.bounds))
+        self.bounds = [bytes.fromhex(bound) for bound in json.loads(context.spill.get(item.bounds))]
         order = replace(context.ordering.order, memory=context.memory)
         if order.random is not None:
             order.random = replace(order.random, start=item.start)

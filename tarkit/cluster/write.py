@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import accumulate, groupby
 from struct import Struct
 from typing import NamedTuple
@@ -13,11 +14,10 @@ from tarkit.cluster.call import TaskContext
 from tarkit.cluster.records import (
     DIGEST,
     KEY_SIZE,
-    digest_of,
     file_name,
+    read_groups,
     read_order,
     read_section,
-    unpack_groups,
     unpack_listed,
 )
 from tarkit.cluster.scatter import SampleSums
@@ -99,41 +99,45 @@ class WriteResult:
     last: bytes = b""
 
 
-class BlockSource:
-    """The source of the sample that was read last; its positions are those in the data file.
+class BlockReader:
+    """Reads neighbouring samples of the file of a group; their positions are those in the file.
 
-    It takes the place of a stream for `Sorter`, which copies what it keeps.
+    Args:
+        spill: has the file.
+        group: its number.
+        start, stop: the block.
+        tmpdir: the directory of temporary files.
     """
 
-    seekable = False
-    codec = None
-    failure = None
-
-    def __init__(self, spill: Spill, group: int, tmpdir: str | None) -> None:
-        self.name = file_name("data", group)
-        self.size: int | None = None
+    def __init__(self, spill: Spill, group: int, start: int, stop: int, tmpdir: str | None) -> None:
+        self.position = start
+        self._name = file_name("data", group)
         self._spill = spill
         self._tmpdir = tmpdir
-        self._held: HeldRange | MovedRange | None = None
+        self._stop = stop
         self._ahead = b""
-        self._used = self._at = self._end = 0
-
-    def ready(self, offset: int, stop: int) -> None:
-        """Set the range of the block that is read."""
-        self._at, self._end, self._ahead, self._used = offset, stop, b"", 0
+        self._used = 0
 
     def sample(self, key_size: int, size: int, digest: bytes) -> TarSample:
-        """Return the next sample of the block. Raises TarkitError if it is not the one that was written."""
-        offset, head = self._at, KEY_SIZE.size + key_size
+        """Return the next sample. Raises TarkitError if it is not the one that was written."""
+        start, head = self.position, KEY_SIZE.size + key_size
+        total = sha256()
+        held: HeldRange | MovedRange
         if head + size <= LARGE:
             data = self._take(head + size)
-            self._held = HeldRange(self.name, offset, data)
-            good, key = digest_of(data) == digest, data[KEY_SIZE.size : head]
+            total.update(data)
+            held = HeldRange(self._name, start, data)
         else:
-            good, key = self._copy(offset, head, size, digest)
-        if not good:
-            raise self._spill.changed(self.name, offset)
-        sample = TarSample(key, self, (), offset + head, offset + head + size)
+            file = TemporaryFile(self._tmpdir)
+            while (rest := start + head + size - self.position) > 0:
+                data = self._take(min(rest, LARGE))
+                total.update(data)
+                file.write(data)
+            held = MovedRange(file, self._name, start, self.position, 0)
+        if total.digest()[:DIGEST] != digest:
+            raise self._spill.changed(self._name, start)
+        key = held.read(start + KEY_SIZE.size, start + head)
+        sample = TarSample(key, held, (), start + head, self.position)
         sample.plain = True
         return sample
 
@@ -141,59 +145,14 @@ class BlockSource:
         """Return the next bytes, of a larger read where samples are small."""
         have = len(self._ahead) - self._used
         if have < length:
-            start = self._at + have
-            stop = min(max(self._at + length, start + READ), self._end)
-            self._ahead = self._ahead[self._used :] + self._spill.read(self.name, start, stop)
+            start = self.position + have
+            stop = min(max(self.position + length, start + READ), self._stop)
+            self._ahead = self._ahead[self._used :] + self._spill.read(self._name, start, stop)
             self._used = 0
         data = self._ahead[self._used : self._used + length]
         self._used += length
-        self._at += length
+        self.position += length
         return data
-
-    def _copy(self, offset: int, head: int, size: int, digest: bytes) -> tuple[bool, bytes]:
-        """Copy a large sample to temporary space; return whether it is the one that was written, and its key."""
-        from hashlib import sha256
-
-        file, total = TemporaryFile(self._tmpdir), sha256()
-        key, left = b"", head + size
-        while left:
-            data = self._take(min(left, LARGE))
-            key = key or data[KEY_SIZE.size : head]
-            total.update(data)
-            file.write(data)
-            left -= len(data)
-        self._held = MovedRange(file, self.name, offset, offset + head + size, 0)
-        return total.digest()[:DIGEST] == digest, key
-
-    @property
-    def _range(self) -> HeldRange | MovedRange:
-        assert self._held is not None
-        return self._held
-
-    def peek(self, pos: int, n: int) -> bytes | memoryview:
-        """Return at least `n` bytes from `pos` on, fewer only at the end of the sample."""
-        return self._range.peek(pos, n)
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop) of the sample."""
-        return self._range.read(start, stop)
-
-    def send(self, start: int, stop: int, sink: Sink) -> None:
-        """Write bytes [start, stop) of the sample to `sink`."""
-        self._range.send(start, stop, sink)
-
-    def release(self, pos: int) -> None:
-        """Do nothing."""
-
-    def unchanged(self) -> None:
-        """Do nothing: the bytes of the sample are held."""
-
-    def lend(self, flush: Callable[[], None]) -> None:
-        """Do nothing: what was read is written before the next sample is."""
-
-    def close(self) -> None:
-        """Free the bytes."""
-        self._held, self._ahead = None, b""
 
 
 class _Blocks:
@@ -215,32 +174,28 @@ class _Blocks:
             yield from self._block(group, list(records))
 
     def _block(self, group: int, records: list[_Wanted]) -> Iterator[TarSample]:
-        source = BlockSource(self.spill, group, self.run.tmpdir)
-        source.ready(records[0].offset, records[-1].stop)
-        at = records[0].offset
+        reader = self._reader(group, records[0].offset, records[-1].stop)
         for each in records:
-            if each.offset != at:  # the records of a group are neighbours in its file, as in the order
-                source.ready(each.offset, records[-1].stop)
-            at = each.stop
-            sample = source.sample(each.key_size, each.size, each.digest)
+            if each.offset != reader.position:  # the records of a group are neighbours in its file, as in the order
+                reader = self._reader(group, each.offset, records[-1].stop)
+            sample = reader.sample(each.key_size, each.size, each.digest)
             self.written.sums.add(each.size, 0, each.digest)
             self.current = each.number.to_bytes(8, "big")
             yield sample
-        source.close()
+
+    def _reader(self, group: int, start: int, stop: int) -> BlockReader:
+        return BlockReader(self.spill, group, start, stop, self.run.tmpdir)
 
     def _strays(self) -> Iterator[TarSample]:
         """Yield the entries without a key of each group."""
         if not self.item.strays:
             return
-        for group, (sections_at, has) in enumerate(unpack_groups(self.spill.get(self.item.group_table))):
+        for group, (sections_at, has) in enumerate(read_groups(self.spill, self.item.group_table)):
             for each in unpack_listed(read_section(self.spill, group, sections_at, 0)) if has else ():
-                source = BlockSource(self.spill, group, self.run.tmpdir)
-                source.ready(each.offset, each.offset + KEY_SIZE.size + each.size)
-                sample = source.sample(0, each.size, each.digest)
-                sample.key, sample.plain = None, False
-                sample.entries = TarSample(None, source, None, sample.start, sample.stop).entries
+                reader = self._reader(group, each.offset, each.offset + KEY_SIZE.size + each.size)
+                sample = reader.sample(0, each.size, each.digest)
                 self.written.strays.add(each.size, 0, each.digest)
-                yield sample
+                yield TarSample(None, sample.source, None, sample.start, sample.stop)
 
     def _places(self) -> Iterator[tuple[bytes, bytes]]:
         number = 0

@@ -39,7 +39,7 @@ from tarkit.proc.job import (
     RunOptions,
     status_words,
 )
-from tarkit.proc.pool import BatchWorker, Pool, grouped, retried
+from tarkit.proc.pool import Act, BatchWorker, Pool, grouped, retried
 from tarkit.proc.result import sample_of
 from tarkit.samples.sample import TarSample
 from tarkit.streams.command import last_line
@@ -113,7 +113,7 @@ class FunctionWorkers:
     def close(self) -> None:
         """End those that were prepared and not used."""
         for each in self._prepared:
-            each.cancel()
+            each.end("terminate")
         while self._prepared:
             self._prepared.pop().close()
 
@@ -246,15 +246,7 @@ class FunctionWorker(BatchWorker):
                 self._process = FunctionProcess(self.options, self._output)
             return self._process
 
-    def cancel(self) -> None:
-        """End the process; start no other."""
-        self._end("terminate")
-
-    def kill(self) -> None:
-        """Kill the process; start no other."""
-        self._end("kill")
-
-    def _end(self, act: str) -> None:
+    def end(self, act: Act) -> None:
         with self._lock:
             self._cancelled = True
             if self._process is not None:
@@ -264,7 +256,7 @@ class FunctionWorker(BatchWorker):
         """Let the process end. Its status does not matter: all results are there."""
         process = self._process
         if process is not None:
-            process.close()  # which `cancel` and `kill` may cut short
+            process.close()  # which `end` may cut short
             self._process = None
 
 

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
-from typing import Protocol, Self
+from typing import Literal, Self, get_args
 
 from tarkit.errors import TarkitError, show
 from tarkit.proc.job import WHOLE, BatchFailed, Finished, Job, Outcome, RunOptions
@@ -25,15 +25,14 @@ WAIT = 0.2  # seconds; a signal that comes just before a wait does not interrupt
 
 Outcomes = Sequence[Outcome | None]
 """Those of some jobs, in order; None for one that a lost worker has not done."""
+Act = Literal["terminate", "kill"]
+"""How a worker ends its processes: some time after `terminate`, if `work` has not returned, by `kill`."""
 Batch = tuple[Sequence[Job], Outcomes]
 """Jobs that a worker gets together, and outcomes that are known from a worker that was lost."""
 
 
-class JobWorker(Protocol):
+class JobWorker:
     """What works on jobs, in a thread of its own; made in the main thread when there is a job for it.
-
-    `work` takes batches from the pool and reports outcomes until there are none; an exception ends the run. `cancel`
-    and `kill` are called from another thread.
 
     Attributes:
         lost: whether it can work on no more jobs, and no other takes its place.
@@ -41,30 +40,22 @@ class JobWorker(Protocol):
             always gets more jobs.
     """
 
-    @property
-    def lost(self) -> bool: ...
-
-    @property
-    def streams(self) -> bool: ...
+    lost = False
+    streams = False
 
     def work(self, pool: Pool) -> None:
-        """Work until there are no more jobs."""
+        """Take batches from the pool and report outcomes until there are no more; an exception ends the run."""
+        raise NotImplementedError
 
-    def cancel(self) -> None:
+    def end(self, act: Act) -> None:
         """End the processes, from another thread, and start no more; `work` returns soon after."""
-
-    def kill(self) -> None:
-        """Kill the processes: some time after `cancel`, if `work` has not returned."""
 
     def close(self) -> None:
         """End long-lived processes when all is done, in the worker's thread. Raises TarkitError when that fails."""
 
 
-class BatchWorker:
+class BatchWorker(JobWorker):
     """A worker that does one batch after the other, by the method `run` of its class."""
-
-    lost = False
-    streams = False
 
     def run(self, jobs: Sequence[Job]) -> Outcomes:
         """Work on some jobs; return one outcome for each, in order, when all are done.
@@ -79,8 +70,7 @@ class BatchWorker:
         raise NotImplementedError
 
     def work(self, pool: Pool) -> None:
-        """Work until there are no more jobs."""
-        while not self.lost and (batch := pool.take(self)) is not None:  # type: ignore[arg-type]
+        while not self.lost and (batch := pool.take(self)) is not None:
             jobs, known = batch
             started = time.monotonic()
             outcomes = retried(self.run, jobs, pool.retries, lambda: pool.cancelled, known)
@@ -203,7 +193,7 @@ class Pool:
             self._live -= 1
             self._queue.append(self._first.pop(worker))
             self.wake()
-            worker.cancel()
+            worker.end("terminate")
             worker.close()
             if not self._threads:
                 raise TarkitError(f"cannot start a thread: {error}") from None
@@ -354,15 +344,15 @@ class Pool:
         """End all workers, with force if need be."""
         with self._work:
             self.cancelled = True
-        for act in ("cancel", "kill"):
+        for act in get_args(Act):
             for _, worker in self._threads:
-                getattr(worker, act)()
+                worker.end(act)
             self.wake()
             limit = time.monotonic() + PATIENCE
             for thread, worker in self._threads:
                 if thread.ident:
                     thread.join(max(0.0, limit - time.monotonic()))
-                elif act == "cancel":  # its thread was never started
+                elif act == "terminate":  # its thread was never started
                     worker.close()
             self._threads = [each for each in self._threads if each[0].is_alive()]
 

@@ -26,6 +26,7 @@ from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.proc import result
 from tarkit.proc.job import TAIL, BatchFailed, Failure, Job, Outcome, status_words
+from tarkit.proc.pool import Act
 from tarkit.proc.result import Content, SampleBuilder
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
@@ -317,7 +318,7 @@ class Session:
             self.late = True
             self.program.kill()
 
-    def cancel(self, act: str) -> None:
+    def cancel(self, act: Act) -> None:
         """`terminate` the program, or `kill` it; further answers are ignored."""
         self._cancelled = True
         getattr(self.program, act)()

@@ -24,10 +24,9 @@ from tarkit.proc.job import (
     RunOptions,
     status_words,
 )
-from tarkit.proc.memory import WATCH, WorkDirectories
-from tarkit.proc.pool import MIN_PENDING, BatchWorker, Pool
+from tarkit.proc.pool import MIN_PENDING, Act, BatchWorker, Pool
 from tarkit.proc.result import SampleBuilder
-from tarkit.proc.workdir import FileNames, collect_samples, write_fields
+from tarkit.proc.workdir import WATCH, FileNames, WorkDirectories, collect_samples, write_fields
 from tarkit.streams.command import DEVNULL, Program
 from tarkit.streams.tempfile import TemporaryFile
 
@@ -162,22 +161,13 @@ class CommandWorker(BatchWorker):
                 outcomes.append(Outcome(failure=error.failure, seconds=error.failure.seconds))
         return outcomes
 
-    def cancel(self) -> None:
-        """Terminate the command; start no more."""
-        self._end("terminate")
-
-    def kill(self) -> None:
-        """Kill the command; start no more."""
-        self._end("kill")
-
-    def _end(self, act: str) -> None:
+    def end(self, act: Act) -> None:
         with self._lock:
             self._cancelled = True
             if self._program is not None:
                 getattr(self._program, act)()
 
     def close(self) -> None:
-        """Close the pipes."""
         self._output.close()
 
     def _run(self, job: Job) -> Outcome:

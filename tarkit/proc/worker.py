@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from tarkit.errors import TarkitError, show, spell
-from tarkit.proc.job import Failure, Job, Outcome, RunOptions
-from tarkit.proc.pool import Pool
+from tarkit.proc.job import BatchFailed, Job, Outcome, RunOptions
+from tarkit.proc.pool import Act, JobWorker, Pool, retried
 from tarkit.proc.result import SampleBuilder
 from tarkit.proc.session import Session, SessionFailed
 from tarkit.streams.command import last_line
@@ -45,10 +45,9 @@ class WorkerOptions:
     tmpdir: str | None = None
 
 
-class ProgramWorker:
+class ProgramWorker(JobWorker):
     """Runs one program at a time, and starts another one when it dies."""
 
-    lost = False
     streams = True
 
     def __init__(self, options: WorkerOptions, run: RunOptions) -> None:
@@ -68,11 +67,10 @@ class ProgramWorker:
             return self._session
 
     def work(self, pool: Pool) -> None:
-        """Send samples to programs until there are no more, and report the answers."""
         session, idle = self._session, 0
         while True:
             try:
-                session.run(partial(self._take, pool), self._reporter(pool), pool.wake, self.options.timeout)
+                session.run(partial(self._take, pool), partial(self._report, pool), pool.wake, self.options.timeout)
                 return
             except SessionFailed as failed:
                 pool.give_back(session.unsent)
@@ -91,47 +89,38 @@ class ProgramWorker:
         return None if batch is None else batch[0]
 
     def _isolate(self, jobs: Sequence[Job], pool: Pool) -> None:
-        """Find out which of these jobs fail."""
-        if len(jobs) < 2:
-            for job in jobs:
-                self._alone(job, pool)
-            return
+        """Find out which of these jobs fail: each half of them gets a program of its own, and so on."""
         middle = len(jobs) // 2
         for half in (jobs[:middle], jobs[middle:]):
-            failed = self._once(half, pool) if len(half) > 1 else SessionFailed(Failure(""), [*half])
-            if failed is not None:
-                self._isolate(failed.pending, pool)
+            outcomes = retried(self._run_apart, half, self.retries, lambda: self._cancelled)
+            for job, outcome in zip(half, outcomes, strict=True):
+                if outcome is not None:
+                    pool.report(job, outcome)
 
-    def _alone(self, job: Job, pool: Pool) -> None:
-        attempts = 0
-        while (failed := self._once([job], pool)) is not None:
-            attempts += 1
-            if attempts > self.retries:
-                self._failed += 1
-                if self._failed > MAX_FAILURES and not self._answered:
-                    raise TarkitError(self._message(failed))
-                pool.report(job, Outcome(failure=failed.failure._replace(attempts=attempts)))
-                return
+    def _run_apart(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """Run a new program on just these jobs. Raises BatchFailed if it does not answer all of them."""
+        inputs, session = iter([jobs]), self._open()
+        outcomes: dict[int, Outcome] = {}
 
-    def _once(self, jobs: Sequence[Job], pool: Pool) -> SessionFailed | None:
-        """Run a new program on just these jobs; return what went wrong."""
-        inputs = iter([jobs])
-        session = self._open()
+        def done(job: Job, outcome: Outcome) -> None:
+            self._answered = self._answered or outcome.failure is None
+            failure = outcome.failure and outcome.failure._replace(fatal=True)  # the program answered: once is enough
+            outcomes[id(job)] = outcome._replace(failure=failure)
+
         try:
-            session.run(lambda stopped: next(inputs, None), self._reporter(pool), timeout=self.options.timeout)
+            session.run(lambda stopped: next(inputs, None), done, timeout=self.options.timeout)
         except SessionFailed as failed:
             pending = failed.pending + [*session.unsent, *(job for rest in inputs for job in rest)]
-            if self._cancelled or session.unsure or not pending:
+            self._failed += len(jobs) == 1
+            unusable = self._failed > MAX_FAILURES * (1 + self.retries) and not self._answered
+            if self._cancelled or session.unsure or not pending or unusable:
                 raise TarkitError(self._message(failed)) from None
-            return SessionFailed(failed.failure, pending)
-        return None
+            raise BatchFailed(failed.failure) from None
+        return [outcomes[id(job)] for job in jobs]
 
-    def _reporter(self, pool: Pool) -> Callable[[Job, Outcome], None]:
-        def report(job: Job, outcome: Outcome) -> None:
-            self._answered = self._answered or outcome.failure is None
-            pool.report(job, outcome)
-
-        return report
+    def _report(self, pool: Pool, job: Job, outcome: Outcome) -> None:
+        self._answered = self._answered or outcome.failure is None
+        pool.report(job, outcome)
 
     def _message(self, failed: SessionFailed) -> str:
         """Return what went wrong, and the pending samples, for a message."""
@@ -143,21 +132,10 @@ class ProgramWorker:
         last = last_line(failed.failure.tail)
         return f"{text}: {last}" if last else text
 
-    def cancel(self) -> None:
-        """Terminate the program; start no other."""
-        self._end("terminate")
-
-    def kill(self) -> None:
-        """Kill the program; start no other."""
-        self._end("kill")
-
-    def _end(self, act: str) -> None:
+    def end(self, act: Act) -> None:
         with self._lock:
             self._cancelled = True
             self._session.cancel(act)
-
-    def close(self) -> None:
-        """Nothing: the program has ended."""
 
 
 def program_pool(options: WorkerOptions, run: RunOptions) -> Pool:

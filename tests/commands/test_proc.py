@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tarkit.commands.proc import proc
-from tarkit.proc import memory as in_memory
+from tarkit.proc import workdir as in_memory
 from tests._tools import archive as packed
 from tests._tools import contents, descriptors, each_row, happens, member, small_disk
 from tests.conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, entries, keys, tar
@@ -608,7 +608,7 @@ def test_directories_of_a_killed_process(run: Run, memory: Path) -> None:
     code = """if True:
         import sys
         from tarkit.cli import main
-        from tarkit.proc import memory
+        from tarkit.proc import workdir as memory
         memory.MEMORY = sys.argv.pop(1)
         memory.free_space = lambda path: (1 << 40, 1 << 40, 1 << 40)
         main()

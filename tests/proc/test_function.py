@@ -166,7 +166,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
     yield start
     for each in made:
-        each.cancel()
+        each.end("terminate")
         each.close()
     assert [path.name for path in tmp_path.iterdir() if path.name == "__pycache__" or ".part" in path.name] == []
 
@@ -521,7 +521,7 @@ def test_cancel_ends_what_runs(start: Start) -> None:
     import threading
 
     executor = start("hangs")
-    timer = threading.Timer(0.2, executor.cancel)
+    timer = threading.Timer(0.2, executor.end, ["terminate"])
     timer.start()
     began = time.monotonic()
     with pytest.raises(BatchFailed, match="was cancelled"):

@@ -15,7 +15,7 @@ from tarkit.pipeline.stages import keeper
 from tarkit.problems import Policy
 from tarkit.proc import pool as pools
 from tarkit.proc.job import BatchFailed, Failure, Job, Outcome, RunOptions
-from tarkit.proc.pool import BatchWorker, Pool
+from tarkit.proc.pool import Act, BatchWorker, Pool
 from tarkit.samples.reader import SampleReader
 from tests._tools import archive, on_disk, stream
 
@@ -43,12 +43,10 @@ class Recorder(BatchWorker):
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         return self.task(jobs)
 
-    def cancel(self) -> None:
-        self.acts.append("cancel")
-        self.stop.set()
-
-    def kill(self) -> None:
-        self.acts.append("kill")
+    def end(self, act: Act) -> None:
+        self.acts.append(act)
+        if act == "terminate":
+            self.stop.set()
 
     def close(self) -> None:
         self.acts.append("close")
@@ -267,12 +265,12 @@ def test_an_error_of_an_executor() -> None:
 
     with pytest.raises(TarkitError, match="no such program"), Pool(start, RunOptions(2)) as pool:
         list(pool(jobs(50)))
-    assert all(executor.acts[0] == "cancel" for executor in made)
+    assert all(executor.acts[0] == "terminate" for executor in made)
     assert all(executor.acts[-1] == "close" for executor in made)
 
 
 def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaving the block ends all executors; one that ignores `cancel` is killed."""
+    """Leaving the block ends all executors; one that does not end is killed."""
     monkeypatch.setattr(pools, "PATIENCE", 0.2)
     made: list[Recorder] = []
     deaf: list[Recorder] = []
@@ -290,11 +288,11 @@ def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
                 executor.stop.wait(20)
             return good(jobs)
 
-        def kill() -> None:
-            executor.acts.append("kill")
-            killed.set()
+        def end(act: Act) -> None:
+            executor.acts.append(act)
+            (killed if act == "kill" else executor.stop).set()
 
-        executor.task, executor.kill = work, kill  # type: ignore[method-assign]
+        executor.task, executor.end = work, end  # type: ignore[method-assign]
         made.append(executor)
         return executor
 
@@ -305,8 +303,8 @@ def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(KeyboardInterrupt), Pool(start, RunOptions(2)) as pool:
         list(pool(some()))
-    assert deaf[0].acts == ["cancel", "kill", "close"]
-    assert all(executor.acts[0] == "cancel" for executor in made)
+    assert deaf[0].acts == ["terminate", "kill", "close"]
+    assert all(executor.acts[0] == "terminate" for executor in made)
     assert all(executor.acts[-1] == "close" for executor in made)
 
 
@@ -382,4 +380,4 @@ def test_a_signal_while_a_worker_is_added(before: bool, monkeypatch: pytest.Monk
     monkeypatch.setattr(pools.threading, "Thread", Thread)
     with pytest.raises(Interrupted), Pool(start, RunOptions(2)) as pool:
         list(pool(jobs(10)))
-    assert [executor.acts for executor in executors] == [["cancel", "close"]] * 2
+    assert [executor.acts for executor in executors] == [["terminate", "close"]] * 2
