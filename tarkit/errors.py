@@ -17,6 +17,7 @@ import errno
 import os
 import re
 import signal
+from typing import Any
 
 from tarkit.redaction import hide_secrets
 
@@ -121,6 +122,17 @@ class MissingLibrary(TarkitError):
         else:
             needs = f"{what} needs {library}, which is not installed"
             super().__init__(needs, f"pip install 'tarkit[{extra}]'{otherwise}")
+
+
+def load_library(module: str, what: str, library: str, extra: str, otherwise: str = "") -> Any:
+    """Return a module of an optional library. Raises MissingLibrary, with the same words, if it is not installed."""
+    from importlib import import_module
+
+    try:
+        import_module(module.partition(".")[0])
+        return import_module(module)
+    except (ImportError, OSError):  # OSError: without a shared library that it needs
+        raise MissingLibrary(what, library, extra, otherwise) from None
 
 
 class Unsupported(TarkitError):

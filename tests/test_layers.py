@@ -117,6 +117,10 @@ def directory(module: str) -> str:
     return package.partition(".")[2] or module.removeprefix("tarkit.")
 
 
+LOADERS = ("load_library", "media_library")
+"""Functions whose first argument is the name of a module that they import."""
+
+
 def imports(name: str) -> Iterator[str]:
     """Yield what a module imports, anywhere in it."""
     for node in nodes(name):
@@ -128,6 +132,13 @@ def imports(name: str) -> Iterator[str]:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
                 yield full if full in MODULES else node.module
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in LOADERS
+            and isinstance(node.args[0], ast.Constant)
+        ):
+            yield str(node.args[0].value)
 
 
 def own(name: str) -> set[str]:
@@ -220,12 +231,12 @@ EDGE = {
     "subprocess": lambda name: name == "tarkit.streams.command",
     "tempfile": lambda name: name == "tarkit.streams.tempfile",
     "yaml": lambda name: name in ("tarkit.mixing.spec", "tarkit.export.writer"),
-    "pyarrow": lambda name: name in ("tarkit.export.parquet", "tarkit.indexing.formats"),
+    "pyarrow": lambda name: name == "tarkit.export.parquet",
     "urllib3": lambda name: name in ("tarkit.stores.http", "tarkit.stores.hub", "tarkit.stores.ais"),
     "soundfile": lambda name: name == "tarkit.media.coding_sound",
     "fsspec": lambda name: name == "tarkit.stores.other",
     "obstore": lambda name: name in ("tarkit.stores.objects", "tarkit.stores.buckets"),
-    "torch": lambda name: name in ("tarkit.media.coding_torch", "tarkit.media.equality", "tarkit.torch"),
+    "torch": lambda name: name.startswith("tarkit.media.") or name == "tarkit.torch",
     "distributed": lambda name: name in ("tarkit.jobs.dask", "tarkit.jobs.dask_worker"),
     "dask": lambda name: name == "tarkit.jobs.dask",
     "cloudpickle": lambda name: name == "tarkit.jobs.dask",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from tarkit.errors import Problem, TarkitError, Usage, show, spell
@@ -96,16 +96,15 @@ def check_heads(columns: Sequence[Column], format: TableFormat) -> None:
 def usual(view: View | None) -> list[Column]:
     """Return the default columns: each field of the first sample that is a short text, and the size of any other."""
     columns = []
-    for name, raw in view.fields.items() if view else ():
+    for name, raw in view.fields.items() if view is not None else ():
         text = os.fsdecode(name)
-        if name not in (b"", KEY.encode()) and not text.startswith("@"):
+        if view is not None and name not in (b"", KEY.encode()) and not text.startswith("@"):
             exact = Name(text, exact=True) if _is_text(view, name, raw) else Name(f"size.{text}")
             columns.append(Column(exact.text, (exact,)))
     return columns
 
 
-def _is_text(view: View | None, name: bytes, raw: Raw) -> bool:
-    assert view is not None
+def _is_text(view: View, name: bytes, raw: Raw) -> bool:
     try:
         content = view.content(name, raw, SHORT)
         content.decode("utf-8")
@@ -114,72 +113,59 @@ def _is_text(view: View | None, name: bytes, raw: Raw) -> bool:
     return b"\0" not in content
 
 
-@dataclass(eq=False, repr=False)
 class Table:
-    """The columns of a table, and what to do about samples that lack one.
+    """The columns of a table, and its rows.
 
-    With default columns, `outside` is the number of samples so far with fields that have no column, and `example` is
-    such a field.
+    Attributes:
+        columns: the columns: the default ones are those of the first sample.
+        outside: with default columns, the number of samples so far with fields that have no column.
+        example: such a field.
     """
 
-    columns: list[Column]
-    policy: Policy
-    on_missing: OnMissing = "error"
-    complete: bool = True
-    outside: int = 0
-    example: str = ""
-    _known: frozenset[bytes] = field(default_factory=frozenset)
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         columns: list[Column] | None,
         samples: Iterator[TarSample],
         policy: Policy,
         on_missing: OnMissing,
         key: bool,
-    ) -> tuple[Table, Iterator[tuple[TarSample, Row]]]:
-        """Return the table and its rows.
+    ) -> None:
+        """Read the first sample, if there are no `columns`.
 
         Args:
-            columns: the columns; None for the default columns, from the first sample.
+            columns: the columns; None for the default columns.
             samples: the samples.
             policy: what to do about problems.
             on_missing: what to do about samples that lack a column; those of default columns are kept.
             key: add a column of keys if there is none.
         """
-        first: list[TarSample] = []
-        known: frozenset[bytes] = frozenset()
-        complete = columns is not None
+        self.outside, self.example = 0, ""
+        self._policy, self._on_missing, self._samples = policy, on_missing, samples
+        self._fields: frozenset[bytes] | None = None  # those that have default columns
         if columns is None:
-            first = [sample for sample in (next(samples, None),) if sample is not None]
-            view = View(first[0]) if first else None
+            first = next(samples, None)
+            view = None if first is None else View(first)
             columns = usual(view)
-            known = frozenset(view.fields) if view else known
-            on_missing = "keep"
+            self._fields, self._on_missing = frozenset(view.fields if view else ()), "keep"
+            self._samples = samples if first is None else chain((first,), samples)
         if key and not any(column.head == KEY for column in columns):
             columns = [Column(KEY, (Name(KEY),)), *columns]
-        table = cls(checked(columns), policy, on_missing, complete, _known=known)
-        return table, table._rows(first, samples)
+        self.columns = checked(columns)
 
-    @property
-    def heads(self) -> list[str]:
-        """The headings of the columns."""
-        return [column.head for column in self.columns]
-
-    def _rows(self, first: list[TarSample], samples: Iterator[TarSample]) -> Iterator[tuple[TarSample, Row]]:
+    def __iter__(self) -> Iterator[Row]:
+        """Yield the row of each sample that is not left out."""
         cells = [column.cell if len(column.names) > 1 else _single(column.names[0]) for column in self.columns]
-        for group in (iter(first), samples):
-            for sample in group:
-                view = View(sample)
-                if not (self.complete or view.fields.keys() <= self._known):
-                    self._note(view)
-                try:
-                    yield sample, [cell(view) for cell in cells]
-                except Problem:
-                    row = self._careful(view)
-                    if row is not None:
-                        yield sample, row
+        fields = self._fields
+        for sample in self._samples:
+            view = View(sample)
+            if fields is not None and not view.fields.keys() <= fields:
+                self._note(view, fields)
+            try:
+                yield [cell(view) for cell in cells]
+            except Problem:
+                row = self._careful(view)
+                if row is not None:
+                    yield row
 
     def _careful(self, view: View) -> Row | None:
         """Return the row of a sample that lacks a cell, None if it is left out."""
@@ -189,16 +175,16 @@ class Table:
                 row.append(column.cell(view))
             except Problem as problem:
                 if problem.name == "missing-field":
-                    if not pass_missing(problem, self.on_missing, self.policy):
+                    if not pass_missing(problem, self._on_missing, self._policy):
                         return None
-                elif self.policy.apply(problem) == "drop":
+                elif self._policy.apply(problem) == "drop":
                     return None
                 row.append(MISSING)
         return row
 
-    def _note(self, view: View) -> None:
+    def _note(self, view: View, fields: frozenset[bytes]) -> None:
         """Count a sample that has a field without a column."""
-        others = view.fields.keys() - {spelled(view.fields, name) for name in self._known}
+        others = view.fields.keys() - {spelled(view.fields, name) for name in fields}
         self.outside += bool(others)
         if others and not self.example:
             other = next(name for name in view.fields if name in others)

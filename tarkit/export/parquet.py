@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError, show, spell
+from tarkit.errors import TarkitError, load_library, show, spell
 from tarkit.export.columns import MISSING, Column, Row
-from tarkit.export.pyarrow_file import PyarrowFile
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, parse_file
 
 GROUP_ROWS, GROUP_BYTES = 8192, 16 << 20  # limits of a row group
 
 
-def write_parquet(columns: Sequence[Column], rows: Iterable[Row], write: Callable[[bytes], None]) -> None:
-    """Write a table. The type of each column is inferred from the first row group (up to 8192 rows).
+def load_pyarrow(what: str) -> tuple[Any, Any]:
+    """Return the libraries pyarrow and pyarrow.parquet, which `what` needs. Raises MissingLibrary."""
+    pyarrow = load_library("pyarrow", what, "pyarrow", "parquet")
+    return pyarrow, load_library("pyarrow.parquet", what, "pyarrow", "parquet")
+
+
+class PyarrowFile(io.RawIOBase):
+    """A file object for pyarrow, whose bytes are taken out while it is written."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._position = 0
+
+    def write(self, data: Any) -> int:
+        self._pieces.append(bytes(data))
+        self._position += len(self._pieces[-1])
+        return len(self._pieces[-1])
+
+    def tell(self) -> int:
+        return self._position
+
+    def writable(self) -> bool:
+        return True
+
+    def take(self) -> bytes:
+        """Return the bytes written since the last call."""
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)
+
+
+def parquet_pieces(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
+    """Yield a table as bytes. The type of each column is inferred from the first row group (up to 8192 rows).
 
     Types are int64, double, bool and string; binary for bytes that are not UTF-8; string of JSON for objects, lists and
     values of several types.
@@ -26,36 +56,29 @@ def write_parquet(columns: Sequence[Column], rows: Iterable[Row], write: Callabl
         TarkitError: a later value does not fit the type of its column.
         MissingLibrary: pyarrow is not installed.
     """
-    try:
-        import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        raise MissingLibrary(spell("format", "parquet"), "pyarrow", "parquet") from None
-    out = PyarrowFile(write)
-    file = pyarrow.PythonFile(out, mode="w")
+    pyarrow, parquet = load_pyarrow(spell("format", "parquet"))
+    file = PyarrowFile()
     writer: Any = None
     types: list[str] = []
     done = 0
-    try:
-        for group in _groups(iter(rows)):
-            values = list(zip(*group, strict=True)) or [()] * len(columns)
-            types = types or [_type(cells) for cells in values]
-            arrays = []
-            for column, kind, cells in zip(columns, types, values, strict=True):
-                try:
-                    arrays.append(pyarrow.array([_fitted(cell, kind) for cell in cells], getattr(pyarrow, kind)()))
-                except (ValueError, TypeError, pyarrow.ArrowException):
-                    what = f"column {show(column.head)}: a value in rows {done + 1} to {done + len(group)} is not"
-                    hint = f"{spell('format', 'jsonl')} takes values of any type"
-                    raise TarkitError(f"{what} {kind}, the type of the first rows", hint) from None
-            table = pyarrow.table(arrays, names=[column.head for column in columns])
-            writer = writer or parquet.ParquetWriter(file, table.schema, compression="zstd")
-            writer.write_table(table)
-            done += len(group)
-        writer.close()
-    except BaseException:
-        out.give_up()
-        raise
+    for group in _groups(iter(rows)):
+        values = list(zip(*group, strict=True)) or [()] * len(columns)
+        types = types or [_type(cells) for cells in values]
+        arrays = []
+        for column, kind, cells in zip(columns, types, values, strict=True):
+            try:
+                arrays.append(pyarrow.array([_fitted(cell, kind) for cell in cells], getattr(pyarrow, kind)()))
+            except (ValueError, TypeError, pyarrow.ArrowException):
+                what = f"column {show(column.head)}: a value in rows {done + 1} to {done + len(group)} is not"
+                hint = f"{spell('format', 'jsonl')} takes values of any type"
+                raise TarkitError(f"{what} {kind}, the type of the first rows", hint) from None
+        table = pyarrow.table(arrays, names=[column.head for column in columns])
+        writer = writer or parquet.ParquetWriter(file, table.schema, compression="zstd")
+        writer.write_table(table)
+        done += len(group)
+        yield file.take()
+    writer.close()
+    yield file.take()
 
 
 def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
@@ -125,11 +148,7 @@ def read_parquet(
         MissingLibrary: pyarrow is not installed.
     """
     path = file_label(word)
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingLibrary(f"{path}: Parquet", "pyarrow", "parquet") from None
+    pyarrow, parquet = load_pyarrow(f"{path}: Parquet")
     kind, text = parse_file(word)
     try:
         with parquet.ParquetFile(text if kind == "path" else open_file(word, options)) as file:

@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterator
 
 from tarkit.errors import spell
 from tarkit.export.columns import Column, Row, Table, TableFormat, check_heads
+from tarkit.export.writer import gathered, pieces
 from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import unrepeated
-from tarkit.pipeline.steps import Flow
 from tarkit.samples.fields import OnMissing
-from tarkit.samples.sample import TarSample, singly
-
-Write = Callable[[bytes], None]
+from tarkit.samples.sample import singly
 
 SUFFIXES: dict[TableFormat, tuple[str, ...]] = {
     "csv": (".csv", ".csv.gz", ".csv.zst"),
@@ -28,7 +26,7 @@ SUFFIXES: dict[TableFormat, tuple[str, ...]] = {
 
 def format_of(name: str) -> TableFormat:
     """Return the format of a table in a file of this name."""
-    return next((each for each in SUFFIXES if name.lower().endswith(SUFFIXES[each])), "tsv")
+    return next((form for form in SUFFIXES if name.lower().endswith(SUFFIXES[form])), "tsv")
 
 
 def write_table(
@@ -52,25 +50,17 @@ def write_table(
         on_missing: what to do about a sample that has nothing for a column.
         shown: changes rows on their way out.
     """
-    samples, flow = _named(data, run, output.directory)
+    batches, flow = data.batches(run, moves=False, contents=False, directory=output.directory)
+    keyed = (batch for batch in batches if batch.key is not None)
+    samples = singly(unrepeated(keyed, run.policy) if flow.keys_may_repeat else keyed)
     with flow, flow.open(output, data.locations) as sink:
-
-        def write(rows: bytes) -> None:
-            rows = shown(rows)
-            sink.write(rows)
-            run.bytes += len(rows)
-
-        table, found = Table.of(columns, samples, run.policy, on_missing, key)
+        table = Table(columns, samples, run.policy, on_missing, key)
         check_heads(table.columns, format)
-        rows = run.draw(_counted(run, found), lambda: run.bytes, lambda: run.samples)
-        if format == "parquet":
-            from tarkit.export.parquet import write_parquet
-
-            write_parquet(table.columns, rows, write)
-        else:
-            from tarkit.export.writer import gathered, pieces
-
-            gathered(pieces(format, table.columns, rows, header), write)
+        rows = run.draw(_counted(run, table), lambda: run.bytes, lambda: run.samples)
+        for piece in gathered(pieces(format, table.columns, rows, header)):
+            written = shown(piece)
+            sink.write(written)
+            run.bytes += len(written)
         if table.outside:
             run.warn(
                 f"{table.outside} of {run.samples} samples have fields that the table has not, such as "
@@ -79,14 +69,7 @@ def write_table(
         flow.finish()
 
 
-def _named(data: Chain, run: Run, directory: str | None = None) -> tuple[Iterator[TarSample], Flow]:
-    """Return the samples that have keys, none of them twice."""
-    batches, flow = data.batches(run, moves=False, contents=False, directory=directory)
-    keyed = (batch for batch in batches if batch.key is not None)
-    return singly(unrepeated(keyed, run.policy) if flow.keys_may_repeat else keyed), flow
-
-
-def _counted(run: Run, found: Iterator[tuple[TarSample, Row]]) -> Iterator[Row]:
-    for _, row in found:
+def _counted(run: Run, table: Table) -> Iterator[Row]:
+    for row in table:
         run.samples += 1
         yield row

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
+from itertools import chain
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError, show, spell
+from tarkit.errors import TarkitError, load_library, show, spell
 from tarkit.export.columns import MISSING, Column, Row, TableFormat
 from tarkit.tables.recipe import BOM
 from tarkit.tables.tsv import ABSENT, escape_tsv
@@ -25,25 +26,29 @@ CHUNK = 1 << 18  # bytes that are written at once
 
 def pieces(format: TableFormat, columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterator[bytes]:
     """Yield the table as bytes, row by row; `header` is for TSV and CSV."""
-    if format == "tsv":
-        return _tsv(columns, rows, header)
-    if format == "csv":
-        return _csv(columns, rows, header)
+    if format == "parquet":
+        from tarkit.export.parquet import parquet_pieces
+
+        return parquet_pieces(columns, rows)
+    if format in ("tsv", "csv"):
+        if header:
+            rows = chain([[column.head.encode("utf-8", "surrogateescape") for column in columns]], rows)
+        return _with_bom(_tsv(len(columns), rows) if format == "tsv" else _csv(columns, rows, header))
     return _yaml(columns, rows) if format == "yaml" else _json(columns, rows, as_lines=format == "jsonl")
 
 
-def gathered(parts: Iterable[bytes], write: Callable[[bytes], None]) -> None:
-    """Write `parts` in chunks."""
+def gathered(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield `parts` in chunks of CHUNK bytes or more."""
     waiting: list[bytes] = []
     size = 0
     for part in parts:
         waiting.append(part)
         size += len(part)
         if size >= CHUNK:
-            write(b"".join(waiting))
+            yield b"".join(waiting)
             waiting, size = [], 0
     if waiting:
-        write(b"".join(waiting))
+        yield b"".join(waiting)
 
 
 def as_bytes(value: Any) -> bytes:
@@ -57,22 +62,21 @@ def as_bytes(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _tsv(columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterator[bytes]:
-    if header:
-        rows = _headed(columns, rows)
-    first, tabs = True, len(columns) - 1
+def _with_bom(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield lines; before a first one that begins with a BOM another one, since a reader removes the first."""
+    first = next(lines, None)
+    if first is not None:
+        yield (BOM if first.startswith(BOM) else b"") + first
+        yield from lines
+
+
+def _tsv(width: int, rows: Iterable[Row]) -> Iterator[bytes]:
     for row in rows:
-        cells = [cell if type(cell) is bytes else None if cell is MISSING else as_bytes(cell) for cell in row]
-        line = b"\t".join([ABSENT if cell is None else cell for cell in cells])
-        if b"\\" in line or b"\n" in line or b"\r" in line or line.count(b"\t") != tabs:
-            line = b"\t".join([ABSENT if cell is None else escape_tsv(cell) for cell in cells])
-        yield (BOM if first and line.startswith(BOM) else b"") + line + b"\n"  # a reader removes the first BOM
-        first = False
-
-
-def _headed(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[Row]:
-    yield [column.head.encode("utf-8", "surrogateescape") for column in columns]
-    yield from rows
+        cells = [cell if type(cell) is bytes else ABSENT if cell is MISSING else as_bytes(cell) for cell in row]
+        line = b"\t".join(cells)
+        if b"\\" in line or b"\n" in line or b"\r" in line or line.count(b"\t") != width - 1:
+            line = b"\t".join([cell if cell is ABSENT else escape_tsv(cell) for cell in cells])
+        yield line + b"\n"
 
 
 def _csv(columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterator[bytes]:
@@ -85,12 +89,9 @@ def _csv(columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterat
         lineterminator="\r\n",  # so that cells with CR or LF are quoted
         quoting=csv.QUOTE_ALL if single else csv.QUOTE_MINIMAL,  # unquoted it would be several columns for readers
     ).writerow
-    first = True
-    for row in _headed(columns, rows) if header else rows:
+    for row in rows:
         write(["" if cell is MISSING else as_bytes(cell).decode("utf-8", "surrogateescape") for cell in row])
-        line = text.getvalue().removesuffix("\r\n").encode("utf-8", "surrogateescape") + b"\n"
-        yield (BOM if first and line.startswith(BOM) else b"") + line
-        first = False
+        yield text.getvalue().removesuffix("\r\n").encode("utf-8", "surrogateescape") + b"\n"
         text.seek(0)
         text.truncate()
 
@@ -134,16 +135,11 @@ def _unwritable(found: dict[str, Any], what: str) -> TarkitError:
 
 
 def _yaml(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
-    try:
-        import yaml
-    except ImportError:
-        raise MissingLibrary(spell("format", "yaml"), "PyYAML", "yaml") from None
+    yaml = load_library("yaml", spell("format", "yaml"), "PyYAML", "yaml")
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     empty = True
     for row in rows:
-        found = {
-            column.head: None if cell is MISSING else _text(cell) for column, cell in zip(columns, row, strict=True)
-        }
+        found = {column.head: _text(cell) for column, cell in zip(columns, row, strict=True)}
         try:
             yield yaml.dump(
                 [found], Dumper=dumper, allow_unicode=True, sort_keys=False, width=1 << 30, encoding="utf-8"
@@ -156,10 +152,10 @@ def _yaml(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
 
 
 def _text(cell: Any) -> Any:
-    """Return bytes as text if they are UTF-8, other cells unchanged."""
+    """Return bytes as text if they are UTF-8."""
     if type(cell) is bytes:
         try:
             return cell.decode("utf-8")
         except ValueError:
             return cell
-    return cell
+    return None if cell is MISSING else cell

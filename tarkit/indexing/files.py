@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Callable
-from io import BytesIO
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
-from tarkit.errors import TarkitError, Usage, spell
+from tarkit.errors import Usage
 from tarkit.stores import connect
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import StoreOptions
@@ -34,12 +31,10 @@ class IndexFile(NamedTuple):
 
     @classmethod
     def at(cls, format: str, path: str, options: StoreOptions | None = None) -> IndexFile:
-        """Return that of a path or a URL."""
         return cls(format, path, "url" if scheme_of(path) else "path", options)
 
     @property
     def name(self) -> str:
-        """Its name for messages."""
         return self.label or (public_name(self.path) if self.kind == "url" else self.path)
 
     def sent(self) -> IndexFile:
@@ -50,11 +45,9 @@ class IndexFile(NamedTuple):
         return self._replace(path=place.text, options=place.options, label=self.name)
 
     def beside(self, name: str) -> IndexFile:
-        """Return another file of the same directory."""
         return self._replace(path=os.path.join(os.path.dirname(self.path), name))
 
     def exists(self) -> bool:
-        """Return whether there is such a file or object."""
         if self.kind != "url":
             return os.path.exists(self.path)
         try:
@@ -75,21 +68,3 @@ class IndexFile(NamedTuple):
             return data, info.modified
         with open(self.path, "rb") as file:
             return file.read(), os.fstat(file.fileno()).st_mtime_ns
-
-    def refuse_other(self, recognised: Callable[[BinaryIO], bool]) -> None:
-        """Raise TarkitError when there is a file or object that is not recognised as an index of the format."""
-        try:
-            if self.kind == "url":
-                data, _ = self.read()
-                good = not data or recognised(BytesIO(data))
-            elif not stat.S_ISREG((status := os.stat(self.path)).st_mode) or not status.st_size:
-                good = True
-            else:
-                with open(self.path, "rb") as file:
-                    good = recognised(file)
-        except FileNotFoundError:
-            return
-        if not good:
-            what = "object" if self.kind == "url" else "file"
-            hint = f"{spell('force')} replaces it"
-            raise TarkitError(f"{self.name}: the {what} exists and is not a {self.format} index", hint)

@@ -69,7 +69,6 @@ class _KeySamples:
                 others.append(sample.key)
 
     def missing(self, hint: str | None = None) -> MissingKey:
-        """Return the error for a key that no sample has."""
         assert self.key is not None
         by_index = self._search.passed_over if self._search is not None else 0
         what = f"no sample {show(self.key)}: {self.searched}" + (
@@ -81,7 +80,6 @@ class _KeySamples:
 
     @property
     def searched(self) -> str:
-        """Words for the inputs that were searched."""
         return f"searched {plural(len(self.data.locations), 'input')}"
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from io import BytesIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from tarkit.errors import TarkitError, Unsupported, Usage, spell
 from tarkit.indexing import wids
 from tarkit.indexing.files import IndexFile
-from tarkit.indexing.formats import FORMATS, index_path, is_index, make_builders
-from tarkit.indexing.scan import Scanned, build_indexes, open_shard
-from tarkit.indexing.verify import faults, wids_faults
+from tarkit.indexing.formats import FORMATS, LAYOUTS, InvalidIndex, index_path
+from tarkit.indexing.scan import Scanned, fill_indexes, open_shard
+from tarkit.indexing.verify import faults
 from tarkit.pipeline.arguments import parse_processes, split_names
 from tarkit.pipeline.chain import locate
 from tarkit.pipeline.options import Options, row
@@ -107,15 +109,11 @@ def verify_index(
 
 
 class IndexTask(NamedTuple):
-    """One shard, and its index files."""
+    """One shard, its index files, and the directory of temporary files."""
 
     location: Location
     files: list[IndexFile]
-    md5: bool
     tmpdir: str | None
-    sync: bool
-    force: bool
-    listed: bool  # also in a list for wids
 
 
 class IndexOptions(Options):
@@ -154,31 +152,35 @@ class ShardIndexes:
     def __init__(self, run: Run, locations: Sequence[Location], options: IndexOptions) -> None:
         self.run, self.locations, self.options = run, locations, options
         self.formats = options.formats
+        self._output = None if options.output is None else os.fspath(options.output)
         self._storage = locations[0].options
 
     def write(self) -> list[str]:
         """Write the indexes of all shards; return their names."""
         if not self.formats:
             raise Usage(f"{spell('format')} is missing", " ".join(FORMATS))
-        run, (tasks, listed) = self.run, self._tasks()
-        files = [file for task in tasks for file in task.files] + ([listed] if listed else [])
+        run, (tasks, table) = self.run, self._tasks()
+        files = [file for task in tasks for file in task.files] + ([table] if table else [])
         self._check_outputs(files)
         shards = []
-        results = zip(tasks, run.do_in_order(_make, self._sent(tasks), self.options.processes), strict=True)
-        for task, made in run.draw(results, lambda: run.bytes, lambda: run.samples, total_size(self.locations)):
-            self._count(made)
+        make = partial(
+            _make, md5=self.options.md5, force=self.options.force, sync=self.options.fsync, wids_too=table is not None
+        )
+        results = zip(tasks, run.do_in_order(make, self._sent(tasks), self.options.processes), strict=True)
+        for task, scanned in run.draw(results, lambda: run.bytes, lambda: run.samples, total_size(self.locations)):
+            self._count(scanned)
             for file in task.files:
-                run.note(f"{file.name}: the {file.format} index, samples: {made.samples}")
-            if listed:
-                shards.append(_listed_shard(task, listed, made))
-        if listed:
+                run.note(f"{file.name}: the {file.format} index, samples: {scanned.samples}")
+            if table:
+                shards.append(_shard(task, table, scanned))
+        if table:
             if (again := wids.repeated_name(shards)) is not None:
-                what = f"{listed.name}: {again[0]} and {again[1]} have one base name, by which wids stores its copies"
+                what = f"{table.name}: {again[0]} and {again[1]} have one base name, by which wids stores its copies"
                 run.warn(f"{what}: it may read one shard for the other; rename the shards")
-            _refuse_other_object(listed, self.options.force)
-            with open_sink(listed.kind, listed.path, sync=self.options.fsync, options=listed.options) as sink:
+            _check_object(table, self.options.force)
+            with open_sink(table.kind, table.path, sync=self.options.fsync, options=table.options) as sink:
                 sink.write(wids.encode_wids(shards))
-            run.note(f"{listed.name}: the wids index, shards: {len(shards)}")
+            run.note(f"{table.name}: the wids index, shards: {len(shards)}")
         run.facts["indexes"] = len(files)
         return [file.path for file in files]
 
@@ -191,19 +193,19 @@ class ShardIndexes:
         if not formats and any(location.kind == "url" for location in self.locations):
             processes = 1  # the search for indexes may start threads of a library, so nothing is forked
         self.formats = formats or self._present()
-        tasks, listed = self._tasks()
+        tasks, table = self._tasks()
         if not formats:
             tasks = [task._replace(files=[file for file in task.files if file.exists()]) for task in tasks]
         shards = []
-        compare = partial(_compare, count=listed is not None)
+        compare = partial(_compare, md5=self.options.md5, count=table is not None)
         results = self.run.do_in_order(compare, self._sent(tasks), processes)
         for task, (lines, scanned) in zip(tasks, results, strict=True):
             self._count(scanned or Scanned())
-            if listed and scanned:
-                shards.append(_listed_shard(task, listed, scanned))
+            if table and scanned:
+                shards.append(_shard(task, table, scanned))
             yield from lines
-        if listed:
-            yield from wids_faults(listed, shards)
+        if table:
+            yield from wids.faults(table, shards)
 
     def _check_outputs(self, files: Sequence[IndexFile]) -> None:
         """Raise Usage or TarkitError for files that cannot be written, before a shard is read."""
@@ -219,10 +221,10 @@ class ShardIndexes:
                 self.run.reserve(file.path, f"the {file.format} index")
                 refuse_overwrite(status_of(file.path), self.locations)
                 if not self.options.force:
-                    file.refuse_other(partial(is_index, file.format))
+                    _refuse_other(file)
 
     def _sent(self, tasks: list[IndexTask]) -> list[IndexTask]:
-        """Return the tasks as those find their files that do them."""
+        """Return the tasks as other machines find their files, where a cluster does them."""
         if self.run.executor is None:
             return tasks
         return [
@@ -238,24 +240,26 @@ class ShardIndexes:
 
     def _present(self) -> list[str]:
         """Return the formats of existing indexes beside the shards; raise TarkitError when there is none."""
-        directory = os.fspath(self.options.output or "") or None
         texts = [location.text for location in self.locations]
-        paths = {name: [index_path(name, text, directory) for text in texts] for name in FORMATS if name != "wids"}
-        paths["wids"] = [path] if (path := wids.list_path(texts, directory)) else []
-        there = [
-            name for name in paths if any(IndexFile.at(name, path, self._storage).exists() for path in paths[name])
-        ]
-        if not there:
+        present = []
+        for name in (*LAYOUTS, "wids"):
+            if name == "wids":
+                paths = [path] if (path := wids.list_path(texts, self._output)) else []
+            else:
+                paths = [index_path(name, text, self._output) for text in texts]
+            if any(IndexFile.at(name, path, self._storage).exists() for path in paths):
+                present.append(name)
+        if not present:
             raise TarkitError("there is no index to verify", "tarkit index --format makes some")
-        return there
+        return present
 
     def _tasks(self) -> tuple[list[IndexTask], IndexFile | None]:
+        """Return a task for each shard, and the list of shards for wids, if it is requested."""
         for location in self.locations:
             if location.kind != "url":  # later: a library may start threads, after which no process is forked
                 open_shard(location).close()
-        listed = "wids" in self.formats
         formats = [name for name in self.formats if name != "wids"]
-        directory, single = self._place(len(formats) * len(self.locations) + listed)
+        directory, single = self._place(len(formats) * len(self.locations) + ("wids" in self.formats))
         if single is not None and formats and formats[0] in ("energon", "parquet"):
             Output(single, None).refuse_terminal(f"an index for {formats[0]}")
         tasks = []
@@ -268,10 +272,8 @@ class ShardIndexes:
                     raise Usage(f"{location.name}: its {file.format} index would have its own name")
             beside = directory or os.path.dirname(os.path.abspath(location.text))
             tmpdir = self.run.scratch(None if scheme_of(directory or location.text) else beside)
-            tasks.append(
-                IndexTask(location, files, self.options.md5, tmpdir, self.options.fsync, self.options.force, listed)
-            )
-        if not listed:
+            tasks.append(IndexTask(location, files, tmpdir))
+        if "wids" not in self.formats:
             return tasks, None
         if single is not None:
             return tasks, IndexFile("wids", single.text, single.kind, self._storage)
@@ -282,13 +284,13 @@ class ShardIndexes:
         return tasks, IndexFile.at("wids", path, self._storage)
 
     def _place(self, count: int) -> tuple[str | None, Location | None]:
-        """Return the directory of all indexes, if one is given, or the output of the only one.
+        """Return the directory of all indexes, if there is one, or the output of the only one.
 
         Raises Usage when the output is not a directory, and there are several: `count` indexes.
         """
-        if self.options.output is None:
+        output = self._output
+        if output is None:
             return None, None
-        output = os.fspath(self.options.output)
         single = parse_output(output)
         if single.kind == "path" and (output.endswith("/") or os.path.isdir(single.text)):
             if not os.path.isdir(single.text):
@@ -302,42 +304,66 @@ class ShardIndexes:
         return None, single
 
 
-def _listed_shard(task: IndexTask, listed: IndexFile, scanned: Scanned) -> wids.IndexedShard:
-    url = wids.url_of(task.location.text, listed.path)
-    return wids.IndexedShard(url, scanned.samples, scanned.size, scanned.md5)
+def _shard(task: IndexTask, table: IndexFile, scanned: Scanned) -> wids.IndexedShard:
+    return wids.IndexedShard(wids.url_of(task.location.text, table.path), scanned.samples, scanned.size, scanned.md5)
 
 
-def _make(task: IndexTask, policy: Policy) -> Scanned:
+def _make(task: IndexTask, policy: Policy, *, md5: bool, force: bool, sync: bool, wids_too: bool) -> Scanned:
     """Write the indexes of one shard, once the whole shard was read."""
     for file in task.files:
-        _refuse_other_object(file, task.force)
-    source = open_shard(task.location)
-    builders = make_builders(source, task.location.text, task.files, task.tmpdir)
-    look = {"look": wids.refuse_other_names} if task.listed else {}
-    scanned = build_indexes(source, builders, policy, strict=True, **look)
-    for builder in builders:
-        builder.write(task.sync)
-    return _with_md5(task, scanned)
+        _check_object(file, force)
+    look = wids.refuse_other_names if wids_too else None
+    indexes, scanned = fill_indexes(task.location, task.files, policy, task.tmpdir, strict=True, look=look)
+    for index in indexes:
+        index.write(sync)
+    return _with_md5(task, scanned) if md5 else scanned
 
 
-def _compare(task: IndexTask, policy: Policy, count: bool) -> tuple[list[str], Scanned | None]:
-    """Return the faults of the indexes of one shard, and what the shard has, if it was read."""
+def _compare(task: IndexTask, policy: Policy, *, md5: bool, count: bool) -> tuple[list[str], Scanned | None]:
+    """Return the faults of the indexes of one shard, and the counts of the shard, if it was read."""
     lines, scanned = faults(task.location, task.files, policy, task.tmpdir, count)
-    return lines, None if scanned is None else _with_md5(task, scanned)
+    return lines, _with_md5(task, scanned) if md5 and scanned is not None else scanned
 
 
 def _with_md5(task: IndexTask, scanned: Scanned) -> Scanned:
-    if not task.md5:
-        return scanned
     md5, _ = sum_file(task.location.kind, task.location.text, task.location.options, "md5")
     return scanned._replace(md5=md5)
 
 
-def _refuse_other_object(file: IndexFile, force: bool) -> None:
+def _check_object(file: IndexFile, force: bool) -> None:
     """Raise TarkitError when an index cannot be written to a URL, or would replace something else there."""
     scheme = find_scheme(file.path) if file.kind == "url" else None
     if scheme is not None and not scheme.writable:
         hint = f"say where the index goes: {spell('output', 'DIR/')}"
         raise Unsupported(f"{file.name}: objects of this store cannot be written", hint)
     if file.kind == "url" and not force:
-        file.refuse_other(partial(is_index, file.format))
+        _refuse_other(file)
+
+
+def _refuse_other(file: IndexFile) -> None:
+    """Raise TarkitError for an existing file or object that is not an index of the format; empty ones are replaced."""
+    try:
+        if file.kind == "url":
+            data, _ = file.read()
+            good = not data or _recognises(file.format, BytesIO(data))
+        elif not stat.S_ISREG((status := os.stat(file.path)).st_mode) or not status.st_size:
+            good = True
+        else:
+            with open(file.path, "rb") as content:
+                good = _recognises(file.format, content)
+    except FileNotFoundError:
+        return
+    if not good:
+        what = "object" if file.kind == "url" else "file"
+        hint = f"{spell('force')} replaces it"
+        raise TarkitError(f"{file.name}: the {what} exists and is not a {file.format} index", hint)
+
+
+def _recognises(format: str, file: BinaryIO) -> bool:
+    if format != "wids":
+        return LAYOUTS[format].recognises(file)
+    try:
+        wids.read_wids(file.read())
+    except InvalidIndex:
+        return False
+    return True

@@ -85,7 +85,7 @@ class IndexedDataset(Sequence[Sample]):
             return False
         index, rows = known
         run.note(f"{source.name}: {len(rows)} samples by {index.name}")
-        starts = array("Q", [lookup.start_of_last(row) for row in rows])
+        starts = array("Q", [row.last_header for row in rows])
         self._by_index[len(self._sources)] = len(self), starts
         start = 0
         for key, fields in rows:
@@ -238,7 +238,6 @@ class _OpenedShard:
 
 
 def _entry_at(source: WindowSource, start: int) -> Entry | None:
-    """Return the entry at an offset, None if there is none."""
     try:
         return next(iter(TarReader(source, start)), None)
     except TarkitError:

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from tarkit.errors import Problem, TarkitError
 from tarkit.indexing.files import IndexFile
-from tarkit.indexing.formats import DaliLines, index_path, read_index
-from tarkit.indexing.scan import REGULAR, InvalidIndex, Row
+from tarkit.indexing.formats import LAYOUTS, DaliLines, IndexRow, InvalidIndex, index_path
+from tarkit.indexing.scan import REGULAR
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, key_of
@@ -54,8 +54,8 @@ class Lookup(NamedTuple):
         absent: whether there is no such sample in the shard, since the index lists all entries of it.
     """
 
-    row: Row | None
-    before: Row | None = None
+    row: IndexRow | None
+    before: IndexRow | None = None
     absent: bool = False
 
 
@@ -93,8 +93,8 @@ def look_up(source: WindowSource, index: IndexFile, key: bytes, parsing: threadi
     if not neighbours:
         return Lookup(None, absent=True)
     before, row = neighbours
-    start, stop, size = _end(before), _end(row), source.size or 0
-    begin = start if before is None or start - start_of_last(before) > SHORT else start_of_last(before)
+    start, stop, size = before.stop if before else 0, row.stop if row else 0, source.size or 0
+    begin = start if before is None or start - before.last_header > SHORT else before.last_header
     if begin == start:
         _confirm(source, before, key)
     if source.url is not None and row is not None and start < stop <= min(size, begin + AT_ONCE):
@@ -104,19 +104,19 @@ def look_up(source: WindowSource, index: IndexFile, key: bytes, parsing: threadi
     return Lookup(row, before)
 
 
-def _confirm(source: WindowSource, before: Row | None, key: bytes) -> None:
+def _confirm(source: WindowSource, before: IndexRow | None, key: bytes) -> None:
     """Raise Stale if the entry before the sample with a key belongs to it: the index would take the entry away."""
     if before is None:
         return
     try:
-        entry = next(iter(TarReader(source, start_of_last(before))), None)
+        entry = next(iter(TarReader(source, before.last_header)), None)
     except TarkitError as error:
         raise Stale(str(error)) from None
-    if entry is None or entry.stop != _end(before) or key_of(entry) == key:
+    if entry is None or entry.stop != before.stop or key_of(entry) == key:
         raise Stale(CHANGED)
 
 
-def _rows_for(format: str, data: bytes, key: bytes, remote: bool) -> list[Row | None]:
+def _rows_for(format: str, data: bytes, key: bytes, remote: bool) -> list[IndexRow | None]:
     """Return the first and the last row of an index, the row before that of a key, and this one.
 
     If the index does not list the key, there are two rows; they are None if the shard may have it all the same.
@@ -127,11 +127,11 @@ def _rows_for(format: str, data: bytes, key: bytes, remote: bool) -> list[Row | 
     """
     if format == "dali":  # other samples need not be parsed
         lines = DaliLines(data)
-        rows: Sequence[Row] = lines
+        rows: Sequence[IndexRow] = lines
         places = lines.places(key)
     else:
-        rows = [row for row in read_index(format, data) if row[0]]
-        places = [place for place, row in enumerate(rows) if row[0] == key]
+        rows = [row for row in LAYOUTS[format].decode(data) if row.key]
+        places = [place for place, row in enumerate(rows) if row.key == key]
     if len(places) > 1:
         raise Stale("it lists the key twice")
     if places:
@@ -147,8 +147,8 @@ def sample_of(found: Lookup, source: WindowSource, policy: Policy, moves: bool) 
     """
     assert found.row is not None
     try:
-        for sample in SampleReader(source, policy, moves=moves, pos=_end(found.before)):
-            if found.before is not None and sample.key == found.before[0]:
+        for sample in SampleReader(source, policy, moves=moves, pos=found.before.stop if found.before else 0):
+            if found.before is not None and sample.key == found.before.key:
                 continue  # its remaining entries: links, which no index lists
             if not _agrees(sample, found.row):
                 break
@@ -158,14 +158,16 @@ def sample_of(found: Lookup, source: WindowSource, policy: Policy, moves: bool) 
     raise Stale("it points to another sample")
 
 
-def covered(source: WindowSource, report: Callable[[IndexFile, Stale], None]) -> tuple[IndexFile, list[Row]] | None:
+def covered(
+    source: WindowSource, report: Callable[[IndexFile, Stale], None]
+) -> tuple[IndexFile, list[IndexRow]] | None:
     """Return the index of an object that lists all entries of it, and its rows; None if none is believed.
 
     `report` is called with an index that does not match, or cannot be read, and the reason.
     """
     for index in indexes(source):
         try:
-            rows = [row for row in read_index(index.format, _read_index(index, source)) if row[0]]
+            rows = [row for row in LAYOUTS[index.format].decode(_read_index(index, source)) if row.key]
             if rows and len({key for key, _ in rows}) == len(rows) and _lists_all(rows):
                 _believe(source, rows[0], rows[-1])
                 return index, rows
@@ -200,48 +202,37 @@ def _read_index(index: IndexFile, source: WindowSource) -> bytes:
     return data
 
 
-def _lists_all(rows: Sequence[Row]) -> bool:
+def _lists_all(rows: Sequence[IndexRow]) -> bool:
     """Return whether no entry is between those of the rows: each header is right behind the previous content."""
     stop = 0
-    for _, fields in rows:
-        for field in fields:
+    for row in rows:
+        for field in row.fields:
             if (field.start if field.start >= 0 else field.offset - block.BLOCK) != stop:
                 return False
             stop = field.stop
     return True
 
 
-def _believe(source: WindowSource, first: Row, last: Row) -> None:
+def _believe(source: WindowSource, first: IndexRow, last: IndexRow) -> None:
     """Raise Stale unless a shard has the length that follows from the last row of its index, and its first field."""
     if bytes(source.peek(0, block.BLOCK)[: block.BLOCK])[156:157] == block.PAX_GLOBAL:
         raise Stale("the archive begins with a global header")
-    longest = -(-(_end(last) + 2 * block.BLOCK) // block.RECORD) * block.RECORD  # with two zero blocks, whole records
-    if not _end(last) <= (source.size or 0) <= longest:
+    longest = -(-(last.stop + 2 * block.BLOCK) // block.RECORD) * block.RECORD  # with two zero blocks, whole records
+    if not last.stop <= (source.size or 0) <= longest:
         raise Stale(f"{CHANGED}: its length differs")
     try:
         fields = (entry for entry in TarReader(source) if entry.type in REGULAR and key_of(entry) is not None)
         entry = next(fields, None)
     except TarkitError as problem:
         raise Stale(str(problem)) from None
-    if entry is None or (entry.name, entry.data, entry.size) != first[1][0][:3]:
+    if entry is None or (entry.name, entry.data, entry.size) != first.fields[0][:3]:
         raise Stale(CHANGED)
 
 
-def start_of_last(row: Row) -> int:
-    """Return where the header of the last entry begins; without its extension headers if the index does not know."""
-    field = row[1][-1]
-    return field.start if field.start >= 0 else field.offset - block.BLOCK
-
-
-def _end(row: Row | None) -> int:
-    return 0 if row is None else max(field.stop for field in row[1])
-
-
-def _agrees(sample: TarSample, row: Row) -> bool:
-    """Return whether the headers of a sample agree with its row in an index."""
+def _agrees(sample: TarSample, row: IndexRow) -> bool:
     fields = [
         (entry.name, entry.data, entry.size)
         for entry in sample.entries
         if entry.type in REGULAR and key_of(entry) is not None
     ]
-    return sample.key == row[0] and fields == [field[:3] for field in row[1]]
+    return sample.key == row.key and fields == [field[:3] for field in row.fields]

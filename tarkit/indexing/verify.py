@@ -1,4 +1,4 @@
-"""Verify index files against their shards: a line for each difference."""
+"""Verify the index files of a shard: a line for each difference."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 
 from tarkit.errors import TarkitError, show
-from tarkit.indexing import wids
 from tarkit.indexing.files import IndexFile
-from tarkit.indexing.formats import make_builders, read_index
-from tarkit.indexing.scan import IndexBuilder, InvalidIndex, Row, Scanned, build_indexes, open_shard
+from tarkit.indexing.formats import IndexRow, InvalidIndex, Layout
+from tarkit.indexing.scan import Scanned, fill_indexes
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 
@@ -29,92 +28,64 @@ def faults(
         count: whether the shard is read even if none of its indexes is there.
 
     Returns:
-        A line for each difference, and what the shard has: None if it was not read, or cannot be.
+        A line for each difference, and the counts of the shard: None if it was not read, or cannot be.
     """
-    found: list[str] = []
-    read: list[tuple[IndexFile, bytes]] = []
+    lines: list[str] = []
+    contents: list[bytes] = []
+    present: list[IndexFile] = []
     for index in files:
         try:
-            read.append((index, index.read()[0]))
+            contents.append(index.read()[0])
+            present.append(index)
         except FileNotFoundError:
-            found.append(f"{location.name}: no index {index.name}")
+            lines.append(f"{location.name}: no index {index.name}")
         except TarkitError as error:
-            found.append(str(error))
-    if not read and not count:
-        return found, None
+            lines.append(str(error))
+    if not present and not count:
+        return lines, None
     try:
-        source = open_shard(location)
-        builders = make_builders(source, location.text, [file for file, _ in read], tmpdir)
-        scanned = build_indexes(source, builders, policy)
+        layouts, scanned = fill_indexes(location, present, policy, tmpdir)
     except FileNotFoundError as error:
-        return [*found, f"{location.name}: {error.strerror}"], None
+        return [*lines, f"{location.name}: {error.strerror}"], None
     except TarkitError as error:
-        return [*found, str(error)], None
-    for (index, data), builder in zip(read, builders, strict=True):
-        found += _faults(f"{location.name}: {index.name}", index.format, data, builder)
-    return found, scanned
+        return [*lines, str(error)], None
+    for data, layout in zip(contents, layouts, strict=True):
+        lines += _faults(f"{location.name}: {layout.file.name}", data, layout)
+    return lines, scanned
 
 
-def _faults(here: str, format: str, data: bytes, builder: IndexBuilder) -> Iterator[str]:
+def _faults(here: str, data: bytes, layout: Layout) -> Iterator[str]:
     """Yield a line for each difference between the bytes of an index and those that it should have."""
     try:
-        right = builder.read()
-        listed = [] if data == right else read_index(format, data)
+        right = layout.read()
+        rows = [] if data == right else layout.decode(data)
     except InvalidIndex as error:
-        yield f"{here}: not a {format} index: {error}"
+        yield f"{here}: not a {layout.file.format} index: {error}"
     except TarkitError as error:
         yield str(error)
     else:
         if data != right:
-            differences = list(_differences(format, listed, read_index(format, right)))
+            differences = list(_differences(layout.file.format, rows, layout.decode(right)))
             yield from (f"{here}: {line}" for line in differences[:SHOWN])
             if len(differences) > SHOWN:
                 yield f"{here}: and {len(differences) - SHOWN} more differences"
 
 
-def _differences(format: str, listed: Sequence[Row], right: Sequence[Row]) -> Iterator[str]:
-    if len(listed) != len(right):
+def _differences(format: str, rows: Sequence[IndexRow], right: Sequence[IndexRow]) -> Iterator[str]:
+    if len(rows) != len(right):
         more = format in ("energon", "webshart")  # a row that is not a sample: the end, or the size
-        yield f"{len(listed) - more} samples in the index, {len(right) - more} in the shard"
-    for number, (one, other) in enumerate(zip(listed, right, strict=False), -(format == "webshart")):
-        if _facts(one) != _facts(other):
-            yield f"sample {number}: {_described(one)} in the index, {_described(other)} in the shard"
+        yield f"{len(rows) - more} samples in the index, {len(right) - more} in the shard"
+    for number, (row, other) in enumerate(zip(rows, right, strict=False), -(format == "webshart")):
+        if _facts(row) != _facts(other):
+            yield f"sample {number}: {_described(row)} in the index, {_described(other)} in the shard"
 
 
-def _facts(row: Row) -> tuple[bytes, list[tuple[bytes, int, int]]]:
-    return row[0], [(field.name, field.offset, field.size) for field in row[1]]
+def _facts(row: IndexRow) -> tuple[bytes, list[tuple[bytes, int, int]]]:
+    return row.key, [field[:3] for field in row.fields]
 
 
-def _described(row: Row) -> str:
+def _described(row: IndexRow) -> str:
     key, fields = row
     if not key:
         return ", ".join(f"{os.fsdecode(field.name)} {field.offset}".strip() for field in fields)
     return ", ".join(f"{show(field.name)} at {field.offset} of {field.size} bytes" for field in fields[:2])
-
-
-def wids_faults(index: IndexFile, shards: Sequence[wids.IndexedShard]) -> Iterator[str]:
-    """Yield a line for each difference between a list of shards and `shards`; md5 is compared if both have it."""
-    path = index.name
-    try:
-        data, _ = index.read()
-        listed = {shard.url: shard for shard in wids.read_wids(data)}
-    except FileNotFoundError:
-        yield f"no index {path}"
-        return
-    except InvalidIndex as error:
-        yield f"{path}: not a wids index: {error}"
-        return
-    for shard in sorted(shards):
-        row = listed.pop(shard.url, None)
-        if row is None:
-            yield f"{path}: {shard.url} is not in the index"
-            continue
-        facts = (("samples", row.samples, shard.samples), ("bytes", row.size, shard.size))
-        for what, one, other in facts:
-            if one not in (other, -1):
-                yield f"{path}: {shard.url}: {one} {what} in the index, {other} in the shard"
-        if row.md5 and shard.md5 and row.md5 != shard.md5:
-            yield f"{path}: {shard.url}: the MD5 sum differs"
-    for url in sorted(listed):
-        if not index.beside(url).exists():
-            yield f"{path}: {url} is in the index, but does not exist"

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tarkit.errors import Unsupported, show
-from tarkit.indexing.scan import InvalidIndex
+from tarkit.indexing.files import IndexFile
+from tarkit.indexing.formats import NO_FACTS, InvalidIndex
 from tarkit.samples.fields import stem
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.stores.schemes import scheme_of
 from tarkit.streams.source import Source
 from tarkit.tar import block
-
-NO_FACTS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What JSON of another form raises."""
 
 NAME = "shardindex.json"
 """The file name that widsindex uses."""
@@ -86,13 +84,18 @@ def repeated_name(shards: Iterable[IndexedShard]) -> tuple[str, str] | None:
 
 def encode_wids(shards: Iterable[IndexedShard]) -> bytes:
     """Return the list as JSON, in the order of the names."""
-    shards, listed = sorted(shards), []
-    for shard in shards:
-        md5 = {"md5sum": shard.md5} if shard.md5 else {}
-        listed.append({"url": shard.url, **md5, "nsamples": shard.samples, "filesize": shard.size})
-    facts: dict[str, Any] = {"__kind__": _KIND, "wids_version": 1, "shardlist": listed}
-    name = re.sub(r"[-_.]*\d*$", "", stem(shards[0].url)) if shards else ""
-    if name:
+    shards = sorted(shards)
+    rows = [
+        {
+            "url": shard.url,
+            **({"md5sum": shard.md5} if shard.md5 else {}),
+            "nsamples": shard.samples,
+            "filesize": shard.size,
+        }
+        for shard in shards
+    ]
+    facts: dict[str, Any] = {"__kind__": _KIND, "wids_version": 1, "shardlist": rows}
+    if shards and (name := re.sub(r"[-_.]*\d*$", "", stem(shards[0].url))):
         facts["name"] = name
     return json.dumps(facts, indent=2).encode() + b"\n"
 
@@ -105,11 +108,37 @@ def read_wids(data: bytes) -> list[IndexedShard]:
             raise InvalidIndex("no version of wids")
         return [
             IndexedShard(
-                str(each["url"]), int(each["nsamples"]), int(each.get("filesize", -1)), str(each.get("md5sum", ""))
+                str(row["url"]), int(row["nsamples"]), int(row.get("filesize", -1)), str(row.get("md5sum", ""))
             )
-            for each in facts["shardlist"]
+            for row in facts["shardlist"]
         ]
     except InvalidIndex:
         raise
     except NO_FACTS:
         raise InvalidIndex("not a list of shards for wids") from None
+
+
+def faults(index: IndexFile, shards: Sequence[IndexedShard]) -> Iterator[str]:
+    """Yield a line for each difference between a list of shards and `shards`; md5 is compared if both have it."""
+    path = index.name
+    try:
+        rows = {shard.url: shard for shard in read_wids(index.read()[0])}
+    except FileNotFoundError:
+        yield f"no index {path}"
+        return
+    except InvalidIndex as error:
+        yield f"{path}: not a wids index: {error}"
+        return
+    for shard in sorted(shards):
+        row = rows.pop(shard.url, None)
+        if row is None:
+            yield f"{path}: {shard.url} is not in the index"
+            continue
+        for what, listed, real in (("samples", row.samples, shard.samples), ("bytes", row.size, shard.size)):
+            if listed not in (real, -1):
+                yield f"{path}: {shard.url}: {listed} {what} in the index, {real} in the shard"
+        if row.md5 and shard.md5 and row.md5 != shard.md5:
+            yield f"{path}: {shard.url}: the MD5 sum differs"
+    for url in sorted(rows):
+        if not index.beside(url).exists():
+            yield f"{path}: {url} is in the index, but does not exist"

@@ -11,6 +11,7 @@ original bytes, also to another field of the same kind: a JPEG picture that was 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -59,7 +60,6 @@ class ValueKind(NamedTuple):
     extra: str = ""
 
     def equals(self, value: Any, original: bytes) -> bool:
-        """Return whether a value equals the decoded bytes."""
         return equal(value, self.decode(original)) if self.same is None else self.same(value, original)
 
 
@@ -217,15 +217,7 @@ def _encode_integer(name: str, value: Any) -> bytes:
     return b"%d" % value.__index__()
 
 
-def _decode_json(data: bytes) -> Any:
-    import json
-
-    return json.loads(data)
-
-
 def _encode_json(name: str, value: Any) -> bytes:
-    import json
-
     _check_keys(value)
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     try:
@@ -242,23 +234,23 @@ def _encode_json(name: str, value: Any) -> bytes:
 def _check_keys(value: Any) -> None:
     """Raise TarkitError for keys that are not str: JSON would turn them into str, and two of them perhaps into one."""
     if isinstance(value, dict):
-        for key, each in value.items():
+        for key, item in value.items():
             if not isinstance(key, str):
                 raise TarkitError(f"the key {key!r} of a dict is {_type(key)}; JSON has str alone", "str() makes one")
-            _check_keys(each)
+            _check_keys(item)
     elif isinstance(value, (list, tuple)):
-        for each in value:
-            _check_keys(each)
+        for item in value:
+            _check_keys(item)
 
 
 def _decode_lines(data: bytes) -> list[Any]:
-    return [_decode_json(line) for line in data.splitlines() if line.strip()]
+    return [json.loads(line) for line in data.splitlines() if line.strip()]
 
 
 def _encode_lines(name: str, value: Any) -> bytes:
     if not isinstance(value, (list, tuple)):
         raise TarkitError(f"it takes a list, an item for each line, not {_type(value)}")
-    return b"".join(_encode_json(name, each) + b"\n" for each in value)
+    return b"".join(_encode_json(name, item) + b"\n" for item in value)
 
 
 def _decode_pickle(data: bytes) -> Any:
@@ -277,32 +269,13 @@ def _same_pickle(value: Any, original: bytes) -> bool:
     return _encode_pickle("", value) == _encode_pickle("", _decode_pickle(original))
 
 
-def _same_text(value: Any, original: bytes) -> bool:
-    return isinstance(value, str) and value.encode("utf-8", "surrogatepass") == original
-
-
-def _same_integer(value: Any, original: bytes) -> bool:
-    return type(value) is int and value == int(original)
-
-
-def _same_json(value: Any, original: bytes) -> bool:
-    text = _dumped(value)
-    return text is not None and text == _dumped(_decode_json(original))
-
-
-def _same_lines(value: Any, original: bytes) -> bool:
-    text = _dumped(value)
-    return text is not None and text == _dumped(_decode_lines(original))
-
-
-def _dumped(value: Any) -> str | None:
-    """Return the JSON text of a value, NaN included, or None. The text differs for 1, True and 1.0."""
-    import json
-
+def _same_json(value: Any, original: bytes, decode: Callable[[bytes], Any] = json.loads) -> bool:
+    """Return whether values have the same JSON text, NaN included: it differs for 1, True and 1.0."""
     try:
-        return json.dumps(value, ensure_ascii=False)
+        text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
-        return None
+        return False
+    return text == json.dumps(decode(original), ensure_ascii=False)
 
 
 def _picture(fields: str, format: str) -> ValueKind:
@@ -327,25 +300,23 @@ KINDS = (
         "txt text transcript html htm",
         bytes.decode,
         _encode_text,
-        _same_text,
-        "`str`, of UTF-8",
-        "`str`",
-        "bytes that are not UTF-8",
+        value="`str`, of UTF-8",
+        takes="`str`",
+        refused="bytes that are not UTF-8",
     ),
     ValueKind(
         "integer",
         "cls cls2 class index inx count int",
         _decode_integer,
         _encode_integer,
-        _same_integer,
-        "`int`, of decimal digits, with white space around them",
-        "integers; `TarWriter` and `map` take float and str too, as text",
-        "other text; bool",
+        value="`int`, of decimal digits, with white space around them",
+        takes="integers; `TarWriter` and `map` take float and str too, as text",
+        refused="other text; bool",
     ),
     ValueKind(
         "json",
         "json jsn",
-        _decode_json,
+        json.loads,
         _encode_json,
         _same_json,
         "dict, list, str, int, float, bool, None",
@@ -357,7 +328,7 @@ KINDS = (
         "jsonl ndjson",
         _decode_lines,
         _encode_lines,
-        _same_lines,
+        partial(_same_json, decode=_decode_lines),
         "list of such values, one for each line",
         "list or tuple of these",
         "as for json",

@@ -8,31 +8,18 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError, show, spell
+from tarkit.errors import TarkitError, show, spell
 from tarkit.media.equality import equal_arrays
+from tarkit.media.libraries import media_library
 from tarkit.media.limits import check_decoded
 
 _BEGINNINGS = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")  # of npy, of zips and of empty ones
 _ENDING = ".npy"  # of the entries of npz
 
 
-def load_numpy(what: str = "arrays", extra: str = "numpy", *, encode: bool = False) -> Any:
-    """Return the library, to decode or to encode `what`; raise MissingLibrary if it is not installed."""
-    try:
-        import numpy
-    except ImportError:
-        raise MissingLibrary(coding_of(what, encode), "numpy", extra) from None
-    return numpy
-
-
-def coding_of(what: str, encode: bool) -> str:
-    """Return what a library is missing for, for a message."""
-    return f"to encode {what}" if encode else f"{spell('decode')} of {what}"
-
-
 def decode(data: bytes, pickles: bool = False) -> Any:
     """Return the array, for npz a dict of arrays. Raises TarkitError without numpy, else numpy's exceptions."""
-    numpy = load_numpy()
+    numpy = media_library("numpy", "arrays")
     if not pickles and not data.startswith(_BEGINNINGS):  # which numpy takes for a pickle
         raise TarkitError("the content is no npy and no npz")
     file = io.BytesIO(data)
@@ -54,7 +41,7 @@ def decode(data: bytes, pickles: bool = False) -> Any:
 
 def encode(name: str, value: Any, pickles: bool = False) -> bytes:
     """Return the bytes of an array, or of a dict of arrays if `name` is npz. Raises TarkitError for other values."""
-    numpy = load_numpy(encode=True)
+    numpy = media_library("numpy", "arrays", encode=True)
     file = io.BytesIO()
     if name == "npz":
         if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):

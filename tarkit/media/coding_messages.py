@@ -8,30 +8,14 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError
-from tarkit.media.coding_arrays import coding_of
+from tarkit.errors import TarkitError
 from tarkit.media.equality import equal
-
-
-def _load_msgpack(*, encode: bool = False) -> Any:
-    try:
-        import msgpack
-    except ImportError:
-        raise MissingLibrary(coding_of("msgpack", encode), "msgpack", "msgpack") from None
-    return msgpack
-
-
-def _load_cbor(*, encode: bool = False) -> Any:
-    try:
-        import cbor2
-    except ImportError:
-        raise MissingLibrary(coding_of("CBOR", encode), "cbor2", "cbor") from None
-    return cbor2
+from tarkit.media.libraries import media_library
 
 
 def decode_msgpack(data: bytes) -> Any:
     """Return the value. Raises the exceptions of msgpack, also for data after the value, and TarkitError."""
-    msgpack = _load_msgpack()
+    msgpack = media_library("msgpack", "msgpack")
     try:
         return msgpack.unpackb(data, strict_map_key=False)
     except msgpack.FormatError:  # which says nothing
@@ -40,13 +24,13 @@ def decode_msgpack(data: bytes) -> Any:
 
 def encode_msgpack(name: str, value: Any) -> bytes:
     """Return the bytes of a value; tuples become arrays."""
-    packed: bytes = _load_msgpack(encode=True).packb(value)
+    packed: bytes = media_library("msgpack", "msgpack", encode=True).packb(value)
     return packed
 
 
 def decode_cbor(data: bytes) -> Any:
     """Return the value. Raises the exceptions of cbor2, and TarkitError for data after the value."""
-    cbor2 = _load_cbor()
+    cbor2 = media_library("cbor2", "CBOR")
     file = io.BytesIO(data)
     value = cbor2.load(file)
     if file.tell() != len(data):
@@ -56,7 +40,7 @@ def decode_cbor(data: bytes) -> Any:
 
 def encode_cbor(name: str, value: Any) -> bytes:
     """Return the bytes of a value; tuples become arrays. Raises TarkitError for what cbor2 would read otherwise."""
-    cbor2 = _load_cbor(encode=True)
+    cbor2 = media_library("cbor2", "CBOR", encode=True)
     packed: bytes = cbor2.dumps(value)
     _check_kept(value, cbor2)
     return packed

@@ -10,8 +10,9 @@ import io
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tarkit.errors import MissingLibrary, TarkitError, Usage, show, spell
-from tarkit.media.coding_arrays import coding_of, load_numpy, refuse_mask
+from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.media.coding_arrays import refuse_mask
+from tarkit.media.libraries import media_library
 from tarkit.media.limits import check_decoded
 
 _FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"]  # of Pillow's, those that start no other program
@@ -72,14 +73,6 @@ FORMS = {
 width, both without the channels where there is one; uint8, or float32 from 0 to 1."""
 
 
-def _pillow(*, encode: bool = False) -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingLibrary(coding_of("pictures", encode), "Pillow", "images") from None
-    return Image
-
-
 def decode(data: bytes) -> Any:
     """Return a Pillow image in the format of the content, whose pixels are decoded when they are first read.
 
@@ -88,7 +81,7 @@ def decode(data: bytes) -> Any:
             8 bits, which it cuts to 8, and a largest value of PPM and PGM to which it scales.
         Exception: whatever Pillow raises for content that is no picture.
     """
-    Image = _pillow()
+    Image = media_library("PIL.Image", "pictures")
     try:
         image = Image.open(io.BytesIO(data), formats=_FORMATS)
     except Image.DecompressionBombError as error:
@@ -109,7 +102,6 @@ def decode(data: bytes) -> Any:
 
 
 def _bytes_of_value(mode: str) -> int:
-    """Return the bytes of each value of a mode: 2 for I;16, 4 for I and F."""
     return 2 if mode.startswith("I;16") else 4 if mode.startswith(_DEEP) else 1
 
 
@@ -148,12 +140,8 @@ def decode_as(name: str, data: bytes) -> Any:
         image = image.convert(mode)
     if library == "pil":
         return image
-    numpy = load_numpy("pictures as arrays")
-    torch = None
-    if library == "torch":
-        from tarkit.media.coding_torch import load_torch
-
-        torch = load_torch("pictures as tensors")
+    numpy = media_library("numpy", "pictures as arrays")
+    torch = media_library("torch", "pictures as tensors") if library == "torch" else None
     height, width, bands = image.height, image.width, len(image.getbands())
     shape = (height, width) if bands == 1 else (bands, height, width) if torch else (height, width, bands)
     pixels = numpy.empty(shape, numpy.float32 if floats else numpy.uint8)
@@ -223,7 +211,7 @@ def _keeps_transparency(format: str, image: Any) -> bool:
 
 def same(value: Any, original: bytes) -> bool:
     """Whether an image, or an array of pixels, equals the original."""
-    Image = _pillow()
+    Image = media_library("PIL.Image", "pictures")
     if isinstance(value, Image.Image):
         if getattr(value, "tile", None) and getattr(value, "tell", int)() == 0:
             return _unread(Image, value, original)
@@ -240,7 +228,6 @@ def same(value: Any, original: bytes) -> bool:
 
 
 def _unread(Image: Any, value: Any, original: bytes) -> bool:
-    """Whether an image whose pixels were not decoded yet is the original."""
     known = decode(original)
     where = getattr(value, "fp", None)
     return (
@@ -252,7 +239,7 @@ def _unread(Image: Any, value: Any, original: bytes) -> bool:
 
 
 def _image(value: Any) -> Any:
-    Image = _pillow(encode=True)
+    Image = media_library("PIL.Image", "pictures", encode=True)
     if isinstance(value, Image.Image):
         return value
     kind = type(value)

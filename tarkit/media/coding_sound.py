@@ -8,8 +8,9 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError
-from tarkit.media.coding_arrays import coding_of, load_numpy, refuse_mask
+from tarkit.errors import TarkitError
+from tarkit.media.coding_arrays import refuse_mask
+from tarkit.media.libraries import media_library
 from tarkit.media.limits import check_decoded
 
 _FORMATS = {"wav": "WAV", "flac": "FLAC", "mp3": "MP3"}
@@ -20,18 +21,15 @@ _TYPES = {
 }
 
 
-def _load_soundfile(*, encode: bool = False) -> Any:
-    try:
-        import soundfile
-    except (ImportError, OSError):  # OSError: without libsndfile
-        raise MissingLibrary(coding_of("sound", encode), "soundfile", "sound") from None
-    return soundfile
+def _libraries(encode: bool) -> tuple[Any, Any]:
+    numpy = media_library("numpy", "sound", encode=encode, extra="sound")
+    return numpy, media_library("soundfile", "sound", encode=encode)
 
 
 def decode(data: bytes) -> tuple[Any, int]:
     """Return an array of float32, frames x channels, with values from -1 to 1, and the number of frames a second."""
-    load_numpy("sound", "sound")
-    with _load_soundfile().SoundFile(io.BytesIO(data)) as sound:
+    _, soundfile = _libraries(encode=False)
+    with soundfile.SoundFile(io.BytesIO(data)) as sound:
         check_decoded(4 * sound.frames * sound.channels, len(data))
         return sound.read(dtype="float32", always_2d=True), int(sound.samplerate)
 
@@ -45,7 +43,7 @@ def encode(name: str, value: Any) -> bytes:
     Raises:
         TarkitError: another value; ogg, which has a random number in it, so that its bytes would differ each time.
     """
-    numpy, soundfile = load_numpy("sound", "sound", encode=True), _load_soundfile(encode=True)
+    numpy, soundfile = _libraries(encode=True)
     if name not in _FORMATS:
         raise TarkitError(f"{name} is not written, since its bytes would differ each time", "write wav, flac or bytes")
     if not isinstance(value, (tuple, list)) or len(value) != 2 or not isinstance(value[0], numpy.ndarray):

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tarkit.errors import TarkitError, show
-from tarkit.media.coding_arrays import load_numpy, refuse_mask
+from tarkit.media.coding_arrays import refuse_mask
+from tarkit.media.libraries import media_library
 
 MAGIC = b"~TenBin~"
 _TYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
@@ -24,7 +25,7 @@ _MOST_DIMENSIONS = 9
 
 def decode(data: bytes) -> list[Any]:
     """Return the arrays; their labels are ignored. Raises TarkitError for other data."""
-    numpy = load_numpy()
+    numpy = media_library("numpy", "arrays")
     chunks = list(_chunks(data))
     if len(chunks) % 2:
         raise TarkitError("the data of the last array are missing")
@@ -41,7 +42,7 @@ def decode(data: bytes) -> list[Any]:
 
 def encode(name: str, value: Any) -> bytes:
     """Return the bytes of a list of arrays, or of one array. Raises TarkitError for other values, and other types."""
-    numpy = load_numpy(encode=True)
+    numpy = media_library("numpy", "arrays", encode=True)
     arrays = value if isinstance(value, (list, tuple)) else [value]
     pieces: list[bytes] = []
     for array in arrays:
@@ -64,7 +65,6 @@ def _chunk(payload: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def _chunks(data: bytes) -> Iterator[memoryview]:
-    """Yield the payloads of all chunks."""
     at = 0
     while at < len(data):
         if data[at : at + 8] != MAGIC:
@@ -77,7 +77,6 @@ def _chunks(data: bytes) -> Iterator[memoryview]:
 
 
 def _parse_header(header: bytes) -> tuple[str, tuple[int, ...]]:
-    """Return the code of the type, and the shape."""
     code = header[:8].rstrip(b"\0").decode("latin-1")
     if code not in _TYPES:
         raise TarkitError(f"arrays of {show(code)} are unknown; tenbin has {', '.join(_TYPES)}")

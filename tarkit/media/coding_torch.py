@@ -8,18 +8,9 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError, spell
-from tarkit.media.coding_arrays import coding_of
+from tarkit.errors import TarkitError, spell
+from tarkit.media.libraries import media_library
 from tarkit.media.limits import check_decoded
-
-
-def load_torch(what: str = "pth", *, encode: bool = False) -> Any:
-    """Return the library, to decode or to encode `what`; raise MissingLibrary if it is not installed."""
-    try:
-        import torch
-    except ImportError:
-        raise MissingLibrary(coding_of(what, encode), "torch", "torch") from None
-    return torch
 
 
 def decode(data: bytes, pickles: bool = False) -> Any:
@@ -30,7 +21,7 @@ def decode(data: bytes, pickles: bool = False) -> Any:
     import pickle
     import zipfile
 
-    torch = load_torch()
+    torch = media_library("torch", "pth")
     if data.startswith(b"PK"):
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             check_decoded(sum(entry.file_size for entry in archive.infolist()), len(data))
@@ -46,7 +37,7 @@ def decode(data: bytes, pickles: bool = False) -> Any:
 def encode(name: str, value: Any, pickles: bool = False) -> bytes:
     """Return what `torch.save` writes. Raises TarkitError for objects that could not be read without pickles."""
     file = io.BytesIO()
-    load_torch(encode=True).save(value, file)
+    media_library("torch", "pth", encode=True).save(value, file)
     data = file.getvalue()
     if not pickles:
         decode(data)  # the objects that weights_only takes are known to torch alone

@@ -208,7 +208,6 @@ def npy(read: Read) -> Array | None:
 
 
 def _parse(data: bytes) -> Array | None:
-    """Return the array of a file that begins with `data`."""
     if data[:6] != NPY or len(data) < 12:
         return None
     start, length = (10, unpack_from("<H", data, 8)[0]) if data[6] == 1 else (12, unpack_from("<I", data, 8)[0])

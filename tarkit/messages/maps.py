@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple, cast
 
-from tarkit.errors import MissingLibrary, TarkitError, show
+from tarkit.errors import MissingLibrary, TarkitError, load_library, show
 from tarkit.streams.codecs import MESSAGES
 from tarkit.streams.copy import CHUNK
 from tarkit.tar.block import padding
@@ -134,17 +134,10 @@ class IncompleteMap(Exception):
 
 def load_encoding(form: str, what: str, extra: str | None = None) -> Encoding:
     """Return the functions of a format; `what` needs them, which is part of `extra`. Raises MissingLibrary."""
-    try:
-        if form == "cbors":
-            from cbor2 import dumps
-
-            return Encoding(dumps, _unpack_cbor)
-        from msgpack import packb
-
-        return Encoding(packb, _unpack_msgpack)
-    except ImportError:
-        library = MESSAGES[form].library
-        raise MissingLibrary(what, library, extra or ("cbor" if form == "cbors" else form)) from None
+    library = MESSAGES[form].library
+    if form == "cbors":
+        return Encoding(load_library("cbor2", what, library, extra or "cbor").dumps, _unpack_cbor)
+    return Encoding(load_library("msgpack", what, library, extra or form).packb, _unpack_msgpack)
 
 
 def _too_large() -> MalformedMap:
@@ -195,7 +188,6 @@ class _Window:
         return data
 
     def readable(self) -> bool:
-        """Yes."""
         return True
 
     def seekable(self) -> bool:

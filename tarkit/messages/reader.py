@@ -78,7 +78,6 @@ class MessageReader(MapArchive):
         self._unpack = load_encoding(form, f"{name}: reading {self._title}").unpack
 
     def close(self) -> None:
-        """Close the reader."""
         super().close()
         self.reader.close()
 

@@ -45,7 +45,6 @@ class SocketReader(MapArchive):
         self._behind = False  # whether a sample came after the end of its sender
 
     def close(self) -> None:
-        """Close the sockets."""
         super().close()
         self._sockets.close()
 

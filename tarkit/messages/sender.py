@@ -63,7 +63,6 @@ class SocketSink(WriteOnlySink):
             self._turn = 1 + self._send(data, [(self._turn + step) % count for step in range(count)])
 
     def writev(self, pieces: Sequence[bytes]) -> None:
-        """Send each piece as a frame."""
         for piece in pieces:
             self.write(piece)
 

@@ -27,7 +27,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from tarkit.errors import MissingLibrary, TarkitError, Usage, show
+from tarkit.errors import TarkitError, Usage, load_library, show
 from tarkit.messages.maps import LARGEST
 from tarkit.signals import raise_swallowed
 from tarkit.stores import schemes
@@ -287,7 +287,6 @@ class _HeldConnection:
             return True
 
     def close(self) -> None:
-        """Let go of the connection."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -306,11 +305,7 @@ class Sockets:
     """
 
     def __init__(self, address: SocketAddress, tell: Callable[[str], None]) -> None:
-        try:
-            import zmq
-        except ImportError:
-            raise MissingLibrary(address.name, "pyzmq", "zmq") from None
-        self.zmq: Any = zmq
+        self.zmq = zmq = load_library("zmq", address.name, "pyzmq", "zmq")
         self.address = address
         self.context: Any = zmq.Context()
         mark_native_threads()

@@ -45,7 +45,6 @@ class MessageSink(EntrySink):
         self._bytes = 0  # of its fields
 
     def take(self, entry: Entry, content: bytes) -> None:
-        """Add an entry to its sample."""
         name, type_ = entry.name, entry.type
         if type_ == blocks.DIRECTORY or (type_ in blocks.FILES and name.endswith(b"/") and not content):
             return
@@ -73,7 +72,6 @@ class MessageSink(EntrySink):
         raise self._too_large(entry.name)
 
     def finish(self) -> None:
-        """Write the last sample."""
         self._end_sample()
         self.flush()
 

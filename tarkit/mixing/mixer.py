@@ -61,7 +61,6 @@ class Stock(Generic[Item]):
 
     @property
     def exhausted(self) -> bool:
-        """Whether all items were drawn at least once."""
         return self.laps > 0
 
     def open(self, repeat: bool) -> None:
@@ -117,7 +116,6 @@ class Mix(Generic[Item]):
         self.ended: Stock[Item] | None = None
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield the items that are drawn."""
         for stock in self.stocks:
             stock.open(self.repeat)
         draw, passes = random.Random(self.seed).random, random.Random(derived(self.seed, "probability")).random

@@ -28,9 +28,10 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from tarkit.errors import MissingLibrary, TarkitError, Usage, show, unreadable
+from tarkit.errors import TarkitError, Usage, load_library, show, unreadable
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, unique_keys
 
@@ -58,25 +59,10 @@ def load(path: str, options: StoreOptions | None = None) -> Any:
             return json.loads(text, object_pairs_hook=unique_keys)
         except (ValueError, RecursionError) as error:
             raise TarkitError(f"{path}: invalid JSON: {error}") from None
+    otherwise = ", or write JSON, in a file that ends in .json"
+    yaml = load_library("yaml", f"{path}: reading YAML", "PyYAML", "yaml", otherwise)
     try:
-        import yaml
-    except ImportError:
-        otherwise = ", or write JSON, in a file that ends in .json"
-        raise MissingLibrary(f"{path}: reading YAML", "PyYAML", "yaml", otherwise) from None
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc,unused-ignore]
-        """Refuses a mapping with a duplicate key, of which the library would take the last."""
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            for key, _ in node.value:
-                if isinstance(key, yaml.ScalarNode) and keys.count(key.value) > 1:
-                    what = f"{show(key.value)} occurs twice"
-                    raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
-            return super().construct_mapping(node, deep)
-
-    try:
-        return yaml.load(text, Loader)
+        return yaml.load(text, _loader(yaml))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else path
@@ -84,30 +70,113 @@ def load(path: str, options: StoreOptions | None = None) -> Any:
         raise TarkitError(f"{where}: invalid YAML: {what}") from None
 
 
+def _loader(yaml: Any) -> Any:
+    """Return a loader of plain data that refuses a mapping with a key twice, of which the library takes the last."""
+
+    def construct_mapping(self: Any, node: Any, deep: bool = False) -> Any:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and keys.count(key.value) > 1:
+                what = f"{show(key.value)} occurs twice"
+                raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
+        return yaml.SafeLoader.construct_mapping(self, node, deep)
+
+    return type("Loader", (yaml.SafeLoader,), {"construct_mapping": construct_mapping})
+
+
+# ---- The values of a mapping: for each key a test of its value, and words for values that pass
+
+
+def _is_count(value: Any, least: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_number(value: Any) -> bool:  # also 1e3, which is a string in YAML
+    if isinstance(value, str):
+        return NUMBER.fullmatch(value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and bool(value) and all(map(_is_str, value)))
+
+
+def _is_renames(value: Any) -> bool:
+    pairs = value if isinstance(value, list) else []
+    good = all(isinstance(pair, dict) and pair.keys() == {"from", "to"} for pair in pairs)
+    return good and isinstance(value, dict | list)
+
+
+def _is_str(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_TEXT = (lambda value: bool(value) and isinstance(value, str), "is text")
+_MAPPINGS = (lambda value: bool(value) and isinstance(value, list), "is a list of at least one")
+_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("sources", "datasets", "dataset"), _MAPPINGS),
+    **dict.fromkeys(("shards", "buckets"), (_is_names, "is a name, or a list of names")),
+    **dict.fromkeys(("weight", "probability"), (_is_number, "is a number")),
+    **dict.fromkeys(("nstreams", "nrepeats"), (partial(_is_count, least=1), "is a whole number from 1 on")),
+    **dict.fromkeys(("shuffle", "choose", "resample"), (_is_count, "is a whole number from 0 on")),
+    "allow_missing": (lambda value: isinstance(value, bool), "is true or false"),
+    "rename": (_is_renames, "is a mapping OLD: NEW, or a list of {from: OLD, to: NEW}"),
+    "name": _TEXT,
+    "rekey": (lambda value: value is None or _TEXT[0](value), "is text"),
+    "prefix": (_is_str, "is text"),
+}
+
+
 @dataclass
 class SpecNode:
-    """A position in a file, or among arguments; its methods read the values of the mapping there and raise `error`."""
+    """A position in a file, or among arguments; errors there are of the class `kind`."""
 
     path: str
     where: list[str] = field(default_factory=list)
-    error: type[TarkitError] = TarkitError
+    kind: type[TarkitError] = TarkitError
 
     def of(self, part: str) -> SpecNode:
         """Return the position of a part."""
         return SpecNode(self.path, [*self.where, part])
 
-    def wrong(self, what: str, hint: str | None = None) -> TarkitError:
+    def error(self, what: str, hint: str | None = None) -> TarkitError:
         """Return an error with this position."""
-        return self.error(": ".join([self.path, *self.where, what]), hint)
+        return self.kind(": ".join([self.path, *self.where, what]), hint)
 
-    def mapping(self, found: Any) -> None:
-        """Raise unless a source is a mapping."""
-        if not isinstance(found, dict):
-            raise self.wrong("not a mapping with `shards`")
+    def read(self, mapping: dict[str, Any], key: str, default: Any = None) -> Any:
+        """Return the value of a key; raise the error that it has another."""
+        value = mapping.get(key, default)
+        passes, words = _VALUES[key]
+        if not passes(value):
+            raise self.error(f"`{key}` {words}")
+        return [value] if key in ("shards", "buckets") and isinstance(value, str) else value
 
-    def known(self, found: dict[str, Any], keys: Sequence[str], warn: Callable[[str], None] | None = None) -> None:
-        """Raise, or warn, for other keys."""
-        for key in found:
+    def number(self, mapping: dict[str, Any], key: str) -> float:
+        """Return a number > 0."""
+        value = self.read(mapping, key)
+        value = float(value) if isinstance(value, str) else value
+        if not 0 < value <= MOST:
+            raise self.error(f"`{key}` is more than 0", "leave the source out to draw nothing from it")
+        return float(value)
+
+    def renames(self, mapping: dict[str, Any]) -> tuple[tuple[bytes, bytes], ...]:
+        """Return pairs of fields, old and new, of a mapping or of a list of {from: OLD, to: NEW}."""
+        value = self.read(mapping, "rename", {})
+        pairs = list(value.items()) if isinstance(value, dict) else [(pair["from"], pair["to"]) for pair in value]
+        for old, new in pairs:
+            if not isinstance(old, str) or not isinstance(new, str) or not old or "/" in old + new or "\0" in new:
+                raise self.error("`rename`: the name of a field is text without a slash")
+        if len({old.lower() for old, _ in pairs}) < len(pairs):
+            raise self.error("`rename`: one field gets two names")
+        return tuple((os.fsencode(old), os.fsencode(new)) for old, new in pairs)
+
+    def check_keys(
+        self, mapping: dict[str, Any], keys: Sequence[str], warn: Callable[[str], None] | None = None
+    ) -> None:
+        """Raise, or warn, for other keys, and for what is no mapping."""
+        if not isinstance(mapping, dict):
+            raise self.error("not a mapping with `shards`")
+        for key in mapping:
             if key in keys:
                 continue
             from difflib import get_close_matches
@@ -115,66 +184,8 @@ class SpecNode:
             close = get_close_matches(str(key), keys, 1, 0.75)
             what = f"unknown key {show(str(key))}" + (f"; did you mean {show(close[0])}?" if close else "")
             if warn is None:
-                raise self.wrong(what, "proc converts" if key == "convert" else f"known keys: {', '.join(keys)}")
-            warn(str(self.wrong(what)))
-
-    def listed(self, found: dict[str, Any], key: str) -> list[Any]:
-        """Return a list that is not empty."""
-        values = found[key]
-        if not isinstance(values, list) or not values:
-            raise self.wrong(f"`{key}` is a list of at least one")
-        return values
-
-    def words(self, found: dict[str, Any], key: str, default: list[str] | None = None) -> list[str]:
-        """Return a list of names, of which there may be one without a list."""
-        value = found.get(key, default)
-        values = [value] if isinstance(value, str) else value
-        if not isinstance(values, list) or not values or not all(isinstance(each, str) for each in values):
-            raise self.wrong(f"`{key}` is a name, or a list of names")
-        return values
-
-    def text(self, found: dict[str, Any], key: str, default: Any) -> Any:
-        """Return a string that is not empty, or the default."""
-        value = found.get(key, default)
-        if value is not default and not (isinstance(value, str) and value):
-            raise self.wrong(f"`{key}` is text")
-        return value
-
-    def number(self, found: dict[str, Any], key: str) -> float:
-        """Return a number > 0, also one like 1e3, which is a string in YAML."""
-        value = found[key]
-        if isinstance(value, str) and NUMBER.fullmatch(value):
-            value = float(value)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.wrong(f"`{key}` is a number")
-        if not 0 < value <= MOST:
-            raise self.wrong(f"`{key}` is more than 0", "leave the source out to draw nothing from it")
-        return float(value)
-
-    def count(self, found: dict[str, Any], key: str, default: int, least: int = 1) -> int:
-        """Return an integer."""
-        value = found.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self.wrong(f"`{key}` is a whole number from {least} on")
-        return value
-
-    def renames(self, found: dict[str, Any]) -> tuple[tuple[bytes, bytes], ...]:
-        """Return pairs of fields, old and new, of a mapping or of a list of {from: OLD, to: NEW}."""
-        value = found.get("rename", {})
-        if isinstance(value, list):
-            if not all(isinstance(each, dict) and each.keys() == {"from", "to"} for each in value):
-                raise self.wrong("`rename` is a mapping OLD: NEW, or a list of {from: OLD, to: NEW}")
-            pairs = [(each["from"], each["to"]) for each in value]
-        elif isinstance(value, dict):
-            pairs = list(value.items())
-        else:
-            raise self.wrong("`rename` is a mapping OLD: NEW, or a list of {from: OLD, to: NEW}")
-        for old, new in pairs:
-            if not isinstance(old, str) or not isinstance(new, str) or not old or "/" in old + new or "\0" in new:
-                raise self.wrong("`rename`: the name of a field is text without a slash")
-        if len({old.lower() for old, _ in pairs}) < len(pairs):
-            raise self.wrong("`rename`: one field gets two names")
-        return tuple((os.fsencode(old), os.fsencode(new)) for old, new in pairs)
+                raise self.error(what, "proc converts" if key == "convert" else f"known keys: {', '.join(keys)}")
+            warn(str(self.error(what)))
 
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -182,7 +193,6 @@ SOURCE_KEYS = (
     *("shards", "weight", "probability", "nstreams", "nrepeats", "shuffle", "allow_missing", "rename", "rekey"),
     "name",
 )
-DATASET_KEYS = (*SOURCE_KEYS, "buckets", "choose", "resample")
 
 
 @dataclass
@@ -264,38 +274,35 @@ def read_spec(
         raise TarkitError(f"{name}: not a mix, which is a mapping with a list of `sources`")
     here = SpecNode(name)
     if "sources" in found:
-        here.known(found, ("sources", "shuffle"))
-        sources = [_source(here.of(f"sources[{n}]"), each) for n, each in enumerate(here.listed(found, "sources"))]
-        return MixSpec(sources, here.count(found, "shuffle", 0, least=0), path)
+        here.check_keys(found, ("sources", "shuffle"))
+        rows = enumerate(here.read(found, "sources"))
+        sources = [_source(here.of(f"sources[{number}]"), row, SOURCE_KEYS) for number, row in rows]
+        return MixSpec(sources, here.read(found, "shuffle", 0), path)
     word = "datasets" if "datasets" in found else "dataset"
     if word not in found:
         raise TarkitError(f"{name}: neither `sources` nor `datasets` in it", "a mix is a list of sources with weights")
-    here.known(found, (word, "prefix", "buckets"), warn)
-    sources = [_dataset(here.of(f"{word}[{n}]"), each, found, warn) for n, each in enumerate(here.listed(found, word))]
-    return MixSpec(sources, 0, path)
+    here.check_keys(found, (word, "prefix", "buckets"), warn)
+    rows = enumerate(here.read(found, word))
+    return MixSpec([_dataset(here.of(f"{word}[{number}]"), row, found, warn) for number, row in rows], 0, path)
 
 
 def parse_mapping(where: str, found: dict[str, Any]) -> SourceSpec:
     """Return the source that a mapping in Python specifies. Raises Usage, with `where` in front."""
-    here = SpecNode(where, error=Usage)
-    here.known(found, (*SOURCE_KEYS, "choose", "resample"))
-    return _common(here, found, here.words(found, "shards"), 1.0)
+    return _source(SpecNode(where, kind=Usage), found, (*SOURCE_KEYS, "choose", "resample"))
 
 
-def _source(here: SpecNode, found: Any) -> SourceSpec:
-    here.mapping(found)
-    here.known(found, SOURCE_KEYS)
-    return _common(here, found, here.words(found, "shards"), 1.0)
+def _source(here: SpecNode, found: Any, keys: Sequence[str]) -> SourceSpec:
+    here.check_keys(found, keys)
+    return _common(here, found, here.read(found, "shards"), 1.0)
 
 
 def _dataset(here: SpecNode, found: Any, top: dict[str, Any], warn: Callable[[str], None]) -> SourceSpec:
-    here.mapping(found)
-    here.known(found, DATASET_KEYS, warn)
-    buckets = here.words(found if "buckets" in found else top, "buckets", [""])
+    here.check_keys(found, (*SOURCE_KEYS, "buckets", "choose", "resample"), warn)
+    buckets = here.read(found if "buckets" in found else top, "buckets", [""])
     if len(buckets) > 1:
-        raise here.wrong("more than one of `buckets`")
-    prefix = here.text(top, "prefix", "")
-    words = here.words(found, "shards")
+        raise here.error("more than one of `buckets`")
+    prefix = here.read(top, "prefix", "")
+    words = here.read(found, "shards")
     shards = [_expanded(prefix) + os.path.join(_expanded(buckets[0]), _expanded(word)) for word in words]
     spec = _common(here, found, shards, None)
     if "name" not in found:
@@ -306,26 +313,18 @@ def _dataset(here: SpecNode, found: Any, top: dict[str, Any], warn: Callable[[st
 
 def _common(here: SpecNode, found: dict[str, Any], words: list[str], weight: float | None) -> SourceSpec:
     more = f" and {len(words) - 1} more" if len(words) > 1 else ""
-    spec = SourceSpec(here.text(found, "name", words[0] + more), words, weight)
-    if "weight" in found:
-        spec.weight = here.number(found, "weight")
-    if "probability" in found:
-        spec.probability = here.number(found, "probability")
-        if spec.probability > 1:
-            raise here.wrong("a `probability` is at most 1")
-    spec.nstreams = here.count(found, "nstreams", 1)
-    spec.nrepeats = here.count(found, "nrepeats", 1)
-    spec.shuffle = here.count(found, "shuffle", 0, least=0)
-    spec.any_order = spec.shuffle > 0
-    spec.choose = here.count(found, "choose", 0, least=0)
-    spec.resample = here.count(found, "resample", 0, least=0)
+    spec = SourceSpec(here.read(found, "name", words[0] + more), words, weight)
+    for key in ("weight", "probability"):
+        if key in found:
+            setattr(spec, key, here.number(found, key))
+    if spec.probability > 1:
+        raise here.error("a `probability` is at most 1")
+    for key in ("nstreams", "nrepeats", "shuffle", "choose", "resample", "allow_missing", "rekey"):
+        setattr(spec, key, here.read(found, key, getattr(spec, key)))
     if spec.choose and spec.resample:
-        raise here.wrong("`choose` takes shards without replacement, `resample` with it: not both")
-    spec.allow_missing = found.get("allow_missing", False)
-    if not isinstance(spec.allow_missing, bool):
-        raise here.wrong("`allow_missing` is true or false")
+        raise here.error("`choose` takes shards without replacement, `resample` with it: not both")
     spec.rename = here.renames(found)
-    spec.rekey = here.text(found, "rekey", None)
+    spec.any_order = spec.shuffle > 0
     return spec
 
 

@@ -221,7 +221,6 @@ def loaded(rows: Iterable[Row], load: ContentLoader, ahead: int = 1) -> Iterator
 
 
 def _place_of(row: Row) -> Place | None:
-    """Return the URL of a row, if its source is an object."""
     return (os.fsdecode(row[2]), None) if row[1] == "url" else None
 
 

@@ -31,7 +31,6 @@ class Row(NamedTuple):
 
     @property
     def where(self) -> str:
-        """`RECIPE:LINE`, for messages."""
         return f"{self.recipe}:{self.line}"
 
 

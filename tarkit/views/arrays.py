@@ -96,7 +96,6 @@ def _heat_color(share: float) -> tuple[int, ...]:
 
 
 def _colors(grid: _Grid, channels: int) -> Sketch | None:
-    """Draw bytes as the colours that they are."""
     planes = [_sampled(grid, channels, channel) for channel in range(channels)]
     if not planes[0]:
         return None

@@ -234,7 +234,6 @@ class _HeaderCount:
         self.recent = Recent()
 
     def run(self) -> Census:
-        """Count all samples."""
         census = self.census
         try:
             self._read()

@@ -225,7 +225,6 @@ def _count_archive(
 
 
 def _count_samples(data: Chain, run: Run, balance: Balance | None) -> list[Census]:
-    """Count the samples after the steps, each for its archive."""
     batches, flow = data.batches(run, moves=False, contents=False)
     shards: list[Census] = []
     named: dict[str, Census] = {}

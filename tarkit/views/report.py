@@ -137,7 +137,6 @@ def _summary(total: Census, shards: Sequence[Census]) -> Section:
 
 
 def _by_size(total: Census) -> list[tuple[bytes, Sizes]]:
-    """Return fields by their bytes, then by name; the rest together at the end."""
     return sorted(total.fields.items(), key=lambda item: (item[0] == OTHERS, -item[1].bytes, item[0]))
 
 

@@ -45,7 +45,6 @@ class ZipReader(GeneratedArchive):
         self._file = file
 
     def close(self) -> None:
-        """Close the reader."""
         super().close()
         self.reader.close()
 
@@ -118,7 +117,6 @@ class ZipReader(GeneratedArchive):
         return b"".join((self._header(member, local), content, bytes(padding(len(content)))))
 
     def _long(self, source: FileSource, member: ZipMember, start: int, local: bytes) -> Iterator[bytes]:
-        """Yield any entry as a tar entry, in pieces."""
         content = self._content(source, member, start)
         if kind_of(member) != stat.S_IFLNK:
             yield self._header(member, local)

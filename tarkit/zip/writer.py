@@ -229,7 +229,6 @@ class ZipSink(EntrySink):
         return mode & 0o7777, mtime, max(0, uid), max(0, gid)
 
     def take(self, entry: Entry, content: bytes) -> None:
-        """Write an entry with its content."""
         record = self._record_for(entry)
         if entry.type == blocks.SYMLINK:
             content = entry.link
@@ -256,7 +255,6 @@ class ZipSink(EntrySink):
         self.put(record.local())
 
     def proceed(self, data: bytes, last: bool) -> None:
-        """Write the next bytes of a large entry."""
         record = self._record
         assert record is not None
         record.crc = crc32(data, record.crc)
@@ -288,7 +286,6 @@ class ZipSink(EntrySink):
             self._directory.clear()
 
     def finish(self) -> None:
-        """Write the directory and the end records."""
         start, size = self._position, self._directory_file_size + len(self._directory)
         self.flush()
         if self._directory_file is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tarkit.indexing import scan
+from tarkit.indexing import formats
 from tests._tools import each_row
 from tests.conftest import Archive, Content, Run, tar
 
@@ -55,7 +55,7 @@ def test_beside_the_shards(run: Run, shards: list[str], monkeypatch: pytest.Monk
     ]
     for name in made.keys() - {"1.tar", "2.tar"}:
         os.unlink(f"s/{name}")
-    monkeypatch.setattr(scan, "BUFFERED", 10)
+    monkeypatch.setattr(formats, "BUFFERED", 10)
     run("index", "s", "--format", ALL, "-p", "2", "--report", "2.json")
     assert files() == made
     for number in "12":

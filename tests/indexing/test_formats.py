@@ -18,8 +18,8 @@ import pytest
 import tarkit
 from tarkit.errors import Problem, Unsupported
 from tarkit.indexing.files import IndexFile
-from tarkit.indexing.formats import FORMATS, index_path, make_builders, read_index
-from tarkit.indexing.scan import InvalidIndex, build_indexes, open_shard
+from tarkit.indexing.formats import FORMATS, LAYOUTS, InvalidIndex, index_path
+from tarkit.indexing.scan import fill_indexes
 from tarkit.indexing.wids import IndexedShard, encode_wids, read_wids
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
@@ -49,10 +49,8 @@ EXACT = {
 
 def index(format: str, name: str = "in.tar", **policy: list[str]) -> bytes:
     """Return the index of a shard in the current directory."""
-    source = open_shard(Location("path", name, name))
-    builders = make_builders(source, name, [IndexFile(format, "")])
-    build_indexes(source, builders, Policy(**policy))
-    return builders[0].read()
+    [made], _ = fill_indexes(Location("path", name, name), [IndexFile(format, "")], Policy(**policy))
+    return made.read()
 
 
 @each_row("format", EXACT)
@@ -123,7 +121,7 @@ def test_read_back_at_the_offsets(format: str, kind: int, archive: Archive) -> N
     archive(data)
     found = {
         field.name.decode(): data[field.offset : field.offset + field.size]
-        for key, fields in read_index(format, index(format))
+        for key, fields in LAYOUTS[format].decode(index(format))
         for field in fields
         if key
     }
@@ -144,7 +142,7 @@ def test_energon_offsets_equal_tarfile(archive: Archive) -> None:
                     info.name.rpartition("/")[0] + info.name.rpartition("/")[2].partition(".")[0], info.offset
                 )
         end = file.offset
-    assert [row[1][0].offset for row in read_index("energon", index("energon"))] == [*starts.values(), end]
+    assert [row[1][0].offset for row in LAYOUTS["energon"].decode(index("energon"))] == [*starts.values(), end]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +175,7 @@ def test_energon_needs_the_whole_archive(archive: Archive) -> None:
 def test_names_with_tabs(archive: Archive) -> None:
     """The table escapes names, and reading restores them."""
     archive({"a\tb.x\\y": b"1", "\udcff\n.z": b"2"})
-    assert [field.name for _, fields in read_index("tsv", index("tsv")) for field in fields] == [
+    assert [field.name for _, fields in LAYOUTS["tsv"].decode(index("tsv")) for field in fields] == [
         b"a\tb.x\\y",
         b"\xff\n.z",
     ]
@@ -220,7 +218,7 @@ def test_sparse(name: str, words: str) -> None:
 def test_no_index(format: str, data: bytes) -> None:
     """Data that do not have the layout are an invalid index."""
     with pytest.raises(InvalidIndex):
-        read_index(format, data)
+        LAYOUTS[format].decode(data)
 
 
 @each_row(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import itertools
 import json
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -231,14 +231,7 @@ def test_files_that_cannot_be_read(here: Path) -> None:
 
 def test_yaml_is_an_extra(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without PyYAML the error names the extra to install, and JSON as the alternative."""
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name == "yaml":
-            raise ImportError
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "yaml", None)
     Path("mix.yaml").write_text("sources: [{shards: a}]")
     with pytest.raises(TarkitError) as error:
         read_spec("mix.yaml")

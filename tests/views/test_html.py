@@ -19,7 +19,7 @@ import pytest
 from tarkit.samples.items import Item, Payload, SampleItems, describe
 from tarkit.views import html as pages
 from tarkit.views import pictures
-from tarkit.views.html import class_bars, size_charts
+from tarkit.views.cards import class_bars, size_charts
 from tests import _browser
 from tests._tools import program
 

@@ -1,0 +1,190 @@
+"""A sample as a card of a page: its pictures and sounds, captions, classes, and the rest folded; histograms beside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import NamedTuple
+
+from tarkit.samples.items import Item, SampleItems
+from tarkit.samples.items_text import about_words, escaped, indented, label_of, one_line, safe, shortened, size_words
+from tarkit.views.census import round_bins
+from tarkit.views.classes import class_order
+from tarkit.views.labels import Label, captions_of
+from tarkit.views.markup import Markup, joined, part
+from tarkit.views.report import number, range_words
+
+SHORT = 60  # characters of a text that stands beside its field
+CAPTION = 600  # of a caption
+CAPTIONS = 3  # of a sample
+CLASSES = 20  # bars of a class field; the rest is one
+
+Fit = Callable[[str], str]
+"""Returns a text, or its beginning if the page has no room for all of it."""
+
+
+class Medium(NamedTuple):
+    """A picture, sound or video of a sample: the element that shows it, its `data:` URL or why there is none."""
+
+    item: Item
+    element: str  # img, audio, video
+    address: str
+    why: str = ""  # there is no address
+    note: str = ""  # words below it
+    shrinks: bool = False  # whether it may be made smaller
+    pixels: bool = False  # whether its pixels are to be seen
+
+
+class PageClass(NamedTuple):
+    """A class on the page: its number, how many samples have it, and its colour, which classes of one field have."""
+
+    number: int
+    samples: int
+    hue: str
+
+
+class Chart(NamedTuple):
+    """A histogram: its title, and for each bar a label, a count, and the class that a click selects."""
+
+    title: str
+    bars: list[tuple[str, int, PageClass | None]]
+
+
+# ---- Histograms beside the samples
+
+
+def size_charts(samples: Sequence[SampleItems]) -> list[Chart]:
+    """Return a histogram of the sizes of each field, unless all have one size."""
+    sizes: dict[str, Counter[int]] = {}
+    for seen in samples:
+        for item in seen.items:
+            if item.field is not None:
+                sizes.setdefault(escaped(item.field).lower(), Counter())[item.size] += 1
+    return [
+        Chart(f"size of {field}", [(range_words(low, high), count, None) for low, high, count in round_bins(counts)])
+        for field, counts in sizes.items()
+        if len(counts) > 1
+    ]
+
+
+def class_bars(counts: Counter[str]) -> list[tuple[str, int]]:
+    """Return the most frequent values, equal ones in their order by number or text, and the rest as one."""
+    order = class_order(counts)
+    bars, rest = order[:CLASSES], order[CLASSES:]
+    return bars + [(f"{len(rest)} others", sum(count for _, count in rest))] if rest else bars
+
+
+def class_options(classes: dict[Label, PageClass]) -> Markup:
+    """Return the options of a menu of classes, by fields."""
+    groups: dict[str, list[Markup]] = {}
+    for label, place in classes.items():
+        option = part("option", number=place.number, name=label.name, samples=number(place.samples))
+        groups.setdefault(label.field, []).append(option)
+    return joined((part("options", field=field, options=joined(rows)) for field, rows in groups.items()), "\n")
+
+
+def aside(charts: Sequence[Chart], samples: int) -> Markup:
+    """Return the histograms of so many samples."""
+    if not charts:
+        return Markup()
+    title = f"Counts of these {number(samples)} samples" if samples > 1 else "Counts of this sample"
+    return part("aside", title=title, charts=joined(map(_chart, charts), "\n"))
+
+
+def _chart(chart: Chart) -> Markup:
+    most = max(count for _, count, _ in chart.bars) or 1
+    rows = []
+    for label, count, place in chart.bars:
+        words: str = label
+        hue = Markup()
+        if place is not None:
+            words = part("pick", number=place.number, label=label)
+            hue = part("class", name=place.hue.strip()) if place.hue else hue
+        rows.append(part("bar-row", hue=hue, label=words, bar=bar(count / most), count=number(count)))
+    return part("chart", title=chart.title, rows=joined(rows, "\n"))
+
+
+def bar(share: float) -> Markup:
+    """Return a bar of a share of the width."""
+    return part("bar", percent=f"{100 * share:.1f}")
+
+
+# ---- A card
+
+
+def card(
+    place: int, seen: SampleItems, media: Sequence[Medium], labels: Sequence[tuple[PageClass, Label]], fit: Fit
+) -> Markup:
+    """Return the card of the sample with this number on the page."""
+    key = escaped(seen.key) if seen.key is not None else "no sample"
+    figures = joined(_figure(medium, key, len(media) > 1) for medium in media)
+    captions = joined(
+        part("caption", text=_safe_lines(fit(_beginning(caption.text)))) for caption in captions_of(seen)[:CAPTIONS]
+    )
+    chips = joined(
+        part("chip", hue=of.hue, number=of.number, field=label.field, value=label.value, name=label.name)
+        for of, label in labels
+    )
+    fields = ", ".join(f"{label_of(item)} {size_words(item.size)}" for item in seen.items)
+    return part(
+        "card",
+        number=place,
+        key=key,
+        media=part("media", count=min(len(media), 3), figures=figures) if figures else figures,
+        captions=captions,
+        chips=part("chips", chips=chips) if chips else chips,
+        fields=shortened(fields, 2 * SHORT),
+        rows=joined(map(_row, seen.items), "\n"),
+        texts=joined((_text(item, fit) for item in seen.items if _is_long(item)), "\n"),
+        archive=safe(seen.archive),
+        offset=seen.offset,
+    )
+
+
+def _figure(medium: Medium, key: str, several: bool) -> Markup:
+    label = label_of(medium.item)
+    words = " \u00b7 ".join(([label] if several else []) + ([medium.note] if medium.note else []))
+    below = part("figcaption", words=words) if words else Markup()
+    alt, address, kind = f"{label} of {key}", Markup(medium.address), Markup()
+    if not address:
+        inside = part("none", why=medium.why if several else f"{label}: {medium.why}")
+    elif medium.element == "img":
+        pixels = part("class", name="pixels") if medium.pixels else Markup()
+        inside = part("picture", pixels=pixels, address=address, alt=alt)
+    else:
+        sound = medium.element == "audio"
+        kind = part("class", name="sound") if sound else kind
+        load = "none" if sound else "metadata"
+        inside = part("player", element=medium.element, load=load, address=address, alt=alt)
+    return part("figure", kind=kind, inside=inside, below=below)
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= CAPTION else text[:CAPTION] + "\u2026"
+
+
+def _row(item: Item) -> Markup:
+    about = Markup(escape(about_words(item)))
+    if "named" in item.about:
+        about = part("warn", about=about)
+    if item.text is not None and not _is_long(item):
+        text = escape(safe(one_line(item.text)))
+        about = Markup(f"{text} ({about})" if about else text)
+    size = size_words(item.size)
+    return part("row", label=label_of(item), bytes=item.size, size=size, kind=item.kind, says=about)
+
+
+def _is_long(item: Item) -> bool:
+    return item.text is not None and (item.cut or len(item.text) > SHORT)
+
+
+def _text(item: Item, fit: Fit) -> Markup:
+    assert item.text is not None
+    text = _safe_lines(fit(indented(item.text) if item.kind == "json" else item.text))
+    more = "\n(only the beginning)" if item.cut else ""
+    return part("text", label=label_of(item), text=text + more)
+
+
+def _safe_lines(text: str) -> str:
+    return "\n".join(safe(line.expandtabs(4)) for line in text.replace("\r\n", "\n").split("\n"))
