@@ -45,7 +45,7 @@ class Batch(NamedTuple):
         stops = self.stops[start:stop]
         return Batch(
             self.keys[start:stop],
-            [each - first for each in stops] if first else stops,
+            [end - first for end in stops] if first else stops,
             self.names[files],
             self.sizes[files],
             self.sources and self.sources[files],
@@ -79,8 +79,8 @@ def _batch_of(groups: Sequence[Group], category: int) -> Batch:
 
 def batched(groups: Iterable[Group]) -> Iterator[Batch]:
     """Yield batches of consecutive samples of one category."""
-    for category, each in groupby(groups, itemgetter(2)):
-        while some := list(islice(each, SAMPLES)):
+    for category, of_category in groupby(groups, itemgetter(2)):
+        while some := list(islice(of_category, SAMPLES)):
             yield _batch_of(some, category)
 
 

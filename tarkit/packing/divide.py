@@ -145,8 +145,8 @@ def collapse(batches: Iterable[Batch], limits: Limits, plan: Plan) -> None:
 
 def equal(total: int, shards: int) -> list[int]:
     """Return the number of samples of each shard: equal, or one more in the first shards."""
-    each, rest = divmod(total, shards)
-    return [each + (number < rest) for number in range(shards)]
+    samples, rest = divmod(total, shards)
+    return [samples + (number < rest) for number in range(shards)]
 
 
 def level(sizes: array[int], shards: int) -> array[int]:

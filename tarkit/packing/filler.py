@@ -175,21 +175,21 @@ class ShardFiller:
         name, planned, source = file
         shown = public_name(os.fsdecode(source))
         with self._reading(shown):
-            found = request.result()
-        size, modified = found.info.size, found.info.modified or 0
+            fetched = request.result()
+        size, modified = fetched.info.size, fetched.info.modified or 0
         if size is None:
             raise self._error(f"{shown}: the store does not say how long this object is")
         if planned not in (size, UNSIZED):
             raise self._error(_other_size(shown, size, planned), "run it again")
-        if self._has_changed(source, found.info):
+        if self._has_changed(source, fetched.info):
             raise self._error(f"{shown} was changed after it was listed", "run it again")
         header, written = self._header(name, size, modified // 10**9), 0
-        if found.data is not None:
-            written = len(found.data)
-            self._writer.add(header, found.data)
+        if fetched.data is not None:
+            written = len(fetched.data)
+            self._writer.add(header, fetched.data)
         else:
             self._writer.raw((header,), len(header))
-            with closing(found.stream()) as stream:
+            with closing(fetched.stream()) as stream:
                 while True:
                     with self._reading(shown):
                         data = stream.read(CHUNK)

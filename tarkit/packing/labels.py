@@ -23,12 +23,9 @@ from tarkit.tables.recipe import MalformedRow, parse_source, without_bom, withou
 
 _FORMATS: dict[str, Format] = {".csv": "csv", ".tsv": "tsv", ".txt": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
-Field = tuple[bytes, int, bytes]
-"""Name of a field, bytes of its content, source."""
-
 
 class Join:
-    """The rows of a table; `found` and `lacking` count samples with and without one; `first` is the first without."""
+    """The rows of a table; `with_row` and `without_row` count samples; `first` is the first without."""
 
     def __init__(
         self,
@@ -44,7 +41,7 @@ class Join:
         if not self._file or not self.column:
             what = f"{spell('join')} {show(spec)}: not TABLE:COLUMN"
             raise Usage(what, "the column has the keys of samples, or file names")
-        self.found = self.lacking = 0
+        self.with_row = self.without_row = 0
         self.first = b""
         self._bases = bases
         self._storage = storage
@@ -74,8 +71,8 @@ class Join:
         """The cell in COLUMN of the first row, empty without rows."""
         return next(iter(self._places), b"")
 
-    def fields(self, key: bytes, files: Sequence[File]) -> list[Field]:
-        """Return the fields for a sample, none if the table has no row for it."""
+    def fields(self, key: bytes, files: Sequence[File]) -> list[File]:
+        """Return the fields for a sample, by their names; none if the table has no row for it."""
         place = self._places.get(key)
         if place is None:
             place = next((self._places[name] for name, _, _ in files if name in self._places), None)
@@ -83,10 +80,10 @@ class Join:
             bases = (name[name.rfind(b"/") + 1 :] for name, _, _ in files)
             place = next((self._places[base] for base in bases if base in self._places), None)
         if place is None:
-            self.first = self.first if self.lacking else key
-            self.lacking += 1
+            self.first = self.first if self.without_row else key
+            self.without_row += 1
             return []
-        self.found += 1
+        self.with_row += 1
         self._used[place] = 1
         fields: list[Any] = marshal.loads(self._rows[place])
         return fields
@@ -107,12 +104,12 @@ class Join:
                 yield TableRow(number, names, values)
             return
         if suffix not in _FORMATS:
-            known = " ".join((*_FORMATS, ".parquet"))
-            raise Usage(f"{spell('join')} {show(self.name)}: unknown kind of table", f"known suffixes: {known}")
+            suffixes = " ".join((*_FORMATS, ".parquet"))
+            raise Usage(f"{spell('join')} {show(self.name)}: unknown kind of table", f"known suffixes: {suffixes}")
         with open_file(self._file, self._storage) as file:
             yield from read_records(file, _FORMATS[suffix], warn=lambda text: self._warn(f"{self.name}: {text}"))
 
-    def _parsed(self, record: TableRow) -> tuple[bytes, list[Field]]:
+    def _parsed(self, record: TableRow) -> tuple[bytes, list[File]]:
         names = record.names
         if self.column not in names:
             raise MalformedRow(f"no column {show(self.column)}, there are {', '.join(map(show, names))}")
@@ -127,7 +124,7 @@ class Join:
         return key, fields
 
 
-def _field(name: bytes, value: bytes, is_source: bool) -> Field:
+def _field(name: bytes, value: bytes, is_source: bool) -> File:
     if not is_source:
         return name, len(value), text_source(value)
     kind, content = parse_source(value, pipes_allowed=False)
@@ -221,7 +218,7 @@ class Classes:
 
     def _at(self, level: int, files: Iterable[File]) -> bytes:
         """Return the directory at a level; empty without one, an error that `check` raises."""
-        found: dict[bytes, bytes] = {}
+        names: dict[bytes, bytes] = {}
         for name, _, _ in files:
             above = name.split(b"/")[:-1]
             if level > 0:
@@ -230,15 +227,15 @@ class Classes:
             if not 0 <= place < len(above):
                 self._shallow = self._shallow or (level, name)
                 return b""
-            found.setdefault(above[place], name)
-        if len(found) > 1:
-            (one, first), (other, second) = list(found.items())[:2]
+            names.setdefault(above[place], name)
+        if len(names) > 1:
+            (one, first), (other, second) = list(names.items())[:2]
             raise TarkitError(
                 f"{show(first)} and {show(second)} are of one sample, but in directories {show(one)} and {show(other)}",
                 f"{spell('label_from_dir')} requires one directory for all files of a sample: "
                 f"another level, such as {self._innermost}, may have one",
             )
-        return next(iter(found))
+        return next(iter(names))
 
     def check(self) -> None:
         """Raise TarkitError, after the last sample, for directories of mixed depth, or none at a level."""

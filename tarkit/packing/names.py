@@ -54,10 +54,10 @@ class ShardNames(NamedTuple):
             raise Usage(what, f"for example {option} out/")
         directory += "/" if directory and not directory.endswith("/") else ""
         try:
-            found = categories.read(run, directory, storage=storage)
+            category_map = categories.read(run, directory, storage=storage)
         except TarkitError as error:
             raise Usage(str(error), error.hint) from None
-        return [category.template for category in found.categories], found
+        return [category.template for category in category_map.categories], category_map
 
     def _template(self) -> ShardTemplate:
         """Return the template where there is one for all shards."""
@@ -72,8 +72,8 @@ class ShardNames(NamedTuple):
 
 def with_suffix(text: str) -> str:
     """Return a template with the suffix .tar, unless it has one of archives."""
-    known = text.lower().endswith(ARCHIVE_SUFFIXES) or codec_by_suffix(text)
-    return text if known or text.strip() in ("", "*") else text + ".tar"
+    has_suffix = text.lower().endswith(ARCHIVE_SUFFIXES) or codec_by_suffix(text)
+    return text if has_suffix or text.strip() in ("", "*") else text + ".tar"
 
 
 def shard_names(
@@ -130,7 +130,7 @@ def hidden(root: str, templates: Iterable[ShardTemplate], files: Iterable[str | 
         where = None if path in (None, "-") else below(os.path.dirname(path or ""))
         if where is not None:
             tests.setdefault(where, []).append(os.fsencode(os.path.basename(path or "")).__eq__)
-    return {where: _any(each) for where, each in tests.items()}
+    return {where: _any(of_names) for where, of_names in tests.items()}
 
 
 def _is_named(template: ShardTemplate) -> Test:

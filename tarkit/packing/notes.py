@@ -57,15 +57,15 @@ def report(run: Run, plan: Plan, transform: SampleTransform, odd: OddNames) -> N
 
 def _report_join(run: Run, transform: SampleTransform) -> None:
     if (join := transform.join) is not None:
-        rows = f"samples with a row: {join.found}, without: {join.lacking}; rows without a sample: {join.unused}"
+        rows = f"samples with a row: {join.with_row}, without: {join.without_row}; rows without a sample: {join.unused}"
         run.tell(f"{join.name}: {rows}")
 
 
 def _report_update(run: Run, transform: SampleTransform) -> None:
-    if transform.known is not None:
-        none = "" if transform.known else "; there are no shards of this name"
-        run.tell(f"{spell('update')}: samples that are in shards already: {transform.known_samples}{none}")
-        if transform.known and not transform.known_samples:
+    if transform.packed is not None:
+        none = "" if transform.packed else "; there are no shards of this name"
+        run.tell(f"{spell('update')}: samples that are in shards already: {transform.packed_samples}{none}")
+        if transform.packed and not transform.packed_samples:
             what = f"no file of the tree is in the shards; were they made with another {spell('rename')} or DIR?"
             run.warn(f"{spell('update')}: {what}")
     if transform.changed.count:

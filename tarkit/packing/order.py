@@ -27,13 +27,13 @@ def parse_order(text: str | None) -> SampleOrder:
     """Parse `key`, `-key` or `shuffle:SEED`, or ishard's `alpha:inc`, `alphanumeric:dec`. Raises Usage."""
     if text is None:
         return SampleOrder()
-    found = _ORDER.fullmatch(text)
-    seed = parse_count(found[3]) if found and found[3] else None
-    if not found or (found[3] and seed is None):
+    match = _ORDER.fullmatch(text)
+    seed = parse_count(match[3]) if match and match[3] else None
+    if not match or (match[3] and seed is None):
         raise Usage(f"{spell('sort')} {show(text)}: not key, -key, shuffle or shuffle:SEED", "SEED is a number >= 0")
     if text.startswith("shuffle"):
         return SampleOrder("shuffle", seed)
-    return SampleOrder("falling" if found[1] or found[2] == "dec" else "rising")
+    return SampleOrder("falling" if match[1] or match[2] == "dec" else "rising")
 
 
 def in_order(groups: Iterator[Group], order: SampleOrder, by_directory: bool, tmpdir: str | None) -> Iterator[Group]:

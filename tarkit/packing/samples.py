@@ -105,10 +105,10 @@ class KeyRule:
         text = os.fsdecode(name)
         last: re.Match[str] | None = None
 
-        def first_group(found: re.Match[str]) -> str:
+        def first_group(match: re.Match[str]) -> str:
             nonlocal last
-            last = found
-            return (found[1] or "") if pattern.groups else ""
+            last = match
+            return (match[1] or "") if pattern.groups else ""
 
         key = os.fsencode(pattern.sub(first_group, text))
         field = self.field(name)
@@ -216,10 +216,10 @@ class DottedFields:
         for batch in batches:
             for name in [name for name in batch.names if name.count(b".") > 1]:
                 key, field = cut_first(name)
-                if b"." in field and (field in self._keys or len(self._keys) < DOTTED):
-                    known = self._keys.setdefault(field, key)
-                    if known != key:
-                        self._keys[field] = None
+                if b"." not in field or (field not in self._keys and len(self._keys) >= DOTTED):
+                    continue
+                if self._keys.setdefault(field, key) != key:
+                    self._keys[field] = None
             yield batch
 
     @property
@@ -241,24 +241,24 @@ def in_directories(chunks: Iterable[Chunk], keyless: CountedNames, last_dot: boo
             keyless.add(directory + odd[0], len(odd))
         stops = ends_of_runs(stems)
         keys = [directory + stems[stop - 1] for stop in stops]
-        found = Batch(keys, stops, [directory + base for base in bases], list(sizes))
+        batch = Batch(keys, stops, [directory + base for base in bases], list(sizes))
         if last is not None:
-            found = _joined(last, found)
-        end = len(found.keys)
+            batch = _joined(last, batch)
+        end = len(batch.keys)
         if end > 1:
-            yield found.part(0, end - 1)
-        last = found.part(end - 1, end)  # it may go on
+            yield batch.part(0, end - 1)
+        last = batch.part(end - 1, end)  # it may go on
     if last is not None:
         yield last
 
 
-def _joined(last: Batch, found: Batch) -> Batch:
-    """Return `found` with the last sample of the batch before, which the first sample may continue."""
-    if last.keys[0] != found.keys[0]:
-        return together((last, found))
+def _joined(last: Batch, following: Batch) -> Batch:
+    """Return `following` with the last sample of the batch before, which the first sample may continue."""
+    if last.keys[0] != following.keys[0]:
+        return together((last, following))
     count = len(last.names)
-    stops = [count + stop for stop in found.stops]
-    return Batch(found.keys, stops, last.names + found.names, last.sizes + found.sizes)
+    stops = [count + stop for stop in following.stops]
+    return Batch(following.keys, stops, last.names + following.names, last.sizes + following.sizes)
 
 
 def _stems(names: list[bytes], last_dot: bool) -> tuple[list[bytes], list[bytes]]:
@@ -285,8 +285,8 @@ def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: CountedNames, tmpdir
 
     def groups() -> Iterator[tuple[bytes, Group]]:
         for key, values in files.groups():
-            each = [(value[_FILE.size :], _FILE.unpack_from(value)[1], b"") for value in values]
-            yield values[0][:8], (key, each, 0)
+            rows = [(value[_FILE.size :], _FILE.unpack_from(value)[1], b"") for value in values]
+            yield values[0][:8], (key, rows, 0)
 
     return ranked(groups(), tmpdir)
 

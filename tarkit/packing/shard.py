@@ -234,13 +234,13 @@ def plan_tree(run: Run, options: ShardOptions, *, writes: bool = False, recipe: 
     templates, categories = options.names.find(run, options.categories, options.sources)
     tree, tmpdir = _tree(run, options, templates, writes, recipe)
     shards = options.count_shards(templates[0])
-    numbers, known = [0] * len(templates), None
+    numbers, packed = [0] * len(templates), None
     order = options.order
     if order.by == "shuffle":
         order = order._replace(seed=options.draw_seed(order.seed))
     if options.update:
-        numbers, known = next_shards(templates, tmpdir, options.storage)
-    transform = _transform(run, options, categories, tree, known, tmpdir)
+        numbers, packed = next_shards(templates, tmpdir, options.storage)
+    transform = _transform(run, options, categories, tree, packed, tmpdir)
     plan = Plan(tree, templates, numbers, tmpdir, transform.gathers)
     odd = fill_plan(plan, options, shards, order, transform, tmpdir, partial(_watch, run, tree))
     report(run, plan, transform, odd)
@@ -304,7 +304,7 @@ def _transform(
     options: ShardOptions,
     categories: Map | None,
     tree: Tree,
-    known: dict[bytes, int] | None,
+    packed: dict[bytes, int] | None,
     tmpdir: str | None,
 ) -> SampleTransform:
     """Return the transformation of samples; modules for required fields, tables and labels are loaded when needed."""
@@ -321,7 +321,7 @@ def _transform(
         from tarkit.packing.labels import Classes
 
         classes = Classes(options.labels, options.classes, options.sources)
-    settings = (options.rule, tree.source, options.rename, categories, required, join, classes, known, tmpdir)
+    settings = (options.rule, tree.source, options.rename, categories, required, join, classes, packed, tmpdir)
     return SampleTransform(*settings)
 
 

@@ -42,13 +42,13 @@ class Required:
     others: int = 0
     _shown: int = field(default=0, repr=False)
 
-    def __call__(self, key: bytes, files: list[File], given: Sequence[bytes]) -> list[File] | None:
-        """Return the files that stay, None to leave the sample out; `given` are added fields. Raises TarkitError."""
-        known = [name for names in self.names for name in names]
-        present = {name.lower() for name in given}
+    def __call__(self, key: bytes, files: list[File], added: Sequence[bytes]) -> list[File] | None:
+        """Return the files that stay, None to leave the sample out; `added` are names of fields. Raises TarkitError."""
+        required = [name for names in self.names for name in names]
+        present = {name.lower() for name in added}
         kept = []
         for file in files:
-            here = [name for name in known if self._has(file[0], name)]
+            here = [name for name in required if self._has(file[0], name)]
             present.update(here)
             if here:
                 kept.append(file)
@@ -85,16 +85,16 @@ class Required:
 def parse_required(words: Sequence[str]) -> list[tuple[bytes, ...]]:
     """Return the fields of `jpg,json` or `.jpg|.png json`, with or without leading dots. Raises Usage for an empty
     name."""
-    found = []
+    required = []
     for word in words:
         for part in (part for chunk in word.split(",") for part in chunk.split() or [""]):
-            names = tuple(each.removeprefix(".").encode("utf-8", "surrogateescape").lower() for each in part.split("|"))
+            names = tuple(name.removeprefix(".").encode("utf-8", "surrogateescape").lower() for name in part.split("|"))
             if not all(names):
                 option = spell("require")
                 raise Usage(f"{option} {show(word)}: an empty name of a field", f"for example {option} jpg,json")
-            if names not in found:
-                found.append(names)
-    return found
+            if names not in required:
+                required.append(names)
+    return required
 
 
 Rename = Literal["none", "key", "flat"]
@@ -104,13 +104,13 @@ Rename = Literal["none", "key", "flat"]
 class SampleTransform:
     """The transformation of samples; iterate over `apply(groups)`, then call `close()`.
 
-    `source` returns the source of a file. `known` has the entries of existing shards, with their sizes: samples whose
+    `source` returns the source of a file. `packed` has the entries of existing shards, with their sizes: samples whose
     files are all in it are left out (--update).
 
     Files whose new names have no key are no samples: nothing is required of them or added, and those in no category
     are left out and counted in `keyless_out`.
 
-    Afterwards `unmatched` samples were in no category, `known_samples` in shards already, `changed` files have another
+    Afterwards `unmatched` samples were in no category, `packed_samples` in shards already, `changed` files have another
     size there; `parted` samples are several to readers of shards, and `shared` keys of readers are those of several
     samples.
     """
@@ -122,10 +122,10 @@ class SampleTransform:
     required: Required | None = None
     join: Join | None = None
     classes: Classes | None = None
-    known: dict[bytes, int] | None = None
+    packed: dict[bytes, int] | None = None
     tmpdir: str | None = None
     unmatched: CountedNames = field(default_factory=CountedNames)
-    known_samples: int = 0
+    packed_samples: int = 0
     changed: CountedNames = field(default_factory=CountedNames)
     parted: CountedNames = field(default_factory=CountedNames)
     shared: CountedNames = field(default_factory=CountedNames)
@@ -141,7 +141,7 @@ class SampleTransform:
         self._readers: Multimap | None = None
         if self._looks and (self.rule.may_have_dots or merges):
             self._readers = Multimap(self.tmpdir)
-        asked = any(each is not None for each in (self.map, self.required, self.known))
+        asked = any(part is not None for part in (self.map, self.required, self.packed))
         self.needed = adds or asked or self._looks or self.rename != "none"
 
     @property
@@ -162,11 +162,11 @@ class SampleTransform:
                     yield kept_group
                 continue
             if self.map is not None:
-                found = self.map.category([name for name, _, _ in files], key)
-                if found is None:
+                mapped = self.map.category([name for name, _, _ in files], key)
+                if mapped is None:
                     self.unmatched.add(key)
                     continue
-                category = found.place
+                category = mapped.place
             added = [] if self.join is None else self.join.fields(key, files)
             if self.required is not None:
                 kept = self.required(key, files, [name for name, _, _ in added])
@@ -175,7 +175,7 @@ class SampleTransform:
                 if len(kept) < len(files):
                     files, new = kept, self._renamed(key, kept)
             old, files = files, new
-            if self.known is not None and self._in_shards(key, files, self.known):
+            if self.packed is not None and self._in_shards(key, files, self.packed):
                 continue
             if self.classes is not None or added:
                 files = self._with_more(old, files, added)
@@ -185,16 +185,16 @@ class SampleTransform:
     def _keyless(self, key: bytes, old: list[File], files: list[File], category: int) -> Group | None:
         """Return files without a key, which are no sample: there is nothing to add or to require. None for none."""
         if self.map is not None:
-            found = self.map.category([name for name, _, _ in old], key)
-            if found is None:
+            mapped = self.map.category([name for name, _, _ in old], key)
+            if mapped is None:
                 self.keyless_out.add(old[0][0], len(old))
                 return None
-            category = found.place
+            category = mapped.place
         if self.required is not None and self.required.action == "exclude":
             self.required.others += len(old)
             return None
-        if self.known is not None:
-            pairs = [each for each in zip(old, files, strict=True) if each[1][0] not in self.known]
+        if self.packed is not None:
+            pairs = [pair for pair in zip(old, files, strict=True) if pair[1][0] not in self.packed]
             old, files = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         if not files:
             return None
@@ -203,7 +203,7 @@ class SampleTransform:
 
     def close(self) -> None:
         """Check after the last sample. Raises TarkitError when two entries would have one name, or no sample a row."""
-        if self.join is not None and self.join.lacking and not self.join.found:
+        if self.join is not None and self.join.without_row and not self.join.with_row:
             raise self.join.no_row()
         if self.classes is not None:
             self.classes.check()
@@ -235,8 +235,8 @@ class SampleTransform:
             key = key.removesuffix(stem) + stem.replace(b".", b"_")
         return key + name[cut:]
 
-    def _in_shards(self, key: bytes, files: list[File], known: dict[bytes, int]) -> bool:
-        there = [name in known for name, _, _ in files]
+    def _in_shards(self, key: bytes, files: list[File], packed: dict[bytes, int]) -> bool:
+        there = [name in packed for name, _, _ in files]
         if not any(there):
             return False
         if not all(there):
@@ -245,9 +245,9 @@ class SampleTransform:
                 f"sample {show(key)} is in the shards, but without {show(new)}: {spell('update')} packs whole samples",
                 f"pack all again with {spell('force')}",
             )
-        self.known_samples += 1
+        self.packed_samples += 1
         for name, size, _ in files:
-            if known[name] != size:
+            if packed[name] != size:
                 self.changed.add(name)
         return True
 
@@ -276,7 +276,7 @@ class SampleTransform:
                 other = seen.setdefault(name, place)
                 if other != place:
                     one, two = (
-                        show(old[each][0]) if each < len(old) else "a field that is added" for each in (other, place)
+                        show(old[index][0]) if index < len(old) else "a field that is added" for index in (other, place)
                     )
                     hint = f"another {spell('key')} keeps them apart"
                     if place >= len(old):

@@ -28,12 +28,12 @@ def next_shards(
     for template in templates:
         _refuse_compressed(template, storage)
     try:
-        known = entries_of([path for found in existing for _, path in found], tmpdir, storage)
+        sizes = entries_of([path for shards in existing for _, path in shards], tmpdir, storage)
     except Problem as problem:
         what = f"{spell('update')} reads the entries of each shard"
         problem.hint = f"{what}: repair it with check --fix, or write it again"
         raise
-    return [found[-1][0] + 1 if found else 0 for found in existing], known
+    return [shards[-1][0] + 1 if shards else 0 for shards in existing], sizes
 
 
 def _refuse_compressed(template: ShardTemplate, storage: StoreOptions | None) -> None:
@@ -53,11 +53,11 @@ def entries_of(shards: Sequence[str], tmpdir: str | None, storage: StoreOptions 
 
     Raises Problem for a shard that cannot be read.
     """
-    known: dict[bytes, int] = {}
+    sizes: dict[bytes, int] = {}
     if not shards:
-        return known
+        return sizes
     inputs = DatasetReader([parse_output(path, storage) for path in shards], Policy(_APART), tmpdir=tmpdir)
     for sample in inputs:
         sample.complete()
-        known.update((entry[0], entry[3]) for entry in sample.raw)
-    return known
+        sizes.update((entry[0], entry[3]) for entry in sample.raw)
+    return sizes

@@ -97,13 +97,13 @@ class Map:
         """
         names = list(names)
         keyed = names if key is None else [key, *names]
-        found = [(name, self._rules[name]) for name in keyed if name in self._rules]
-        if not found:
-            found = [(name, rule) for name in names if (rule := self._of_name(name)) is not None]
-            if not found:
+        rules = [(name, self._rules[name]) for name in keyed if name in self._rules]
+        if not rules:
+            rules = [(name, rule) for name in names if (rule := self._of_name(name)) is not None]
+            if not rules:
                 return self.unmatched
-        first, rule = found[0]
-        for name, other in found:
+        first, rule = rules[0]
+        for name, other in rules:
             if other.category is not rule.category:
                 what = f"{show(first)} is of {show(rule.category.text)}, {show(name)} of {show(other.category.text)}"
                 raise self._torn(f"{what}, and both are of one sample")
@@ -147,18 +147,18 @@ def read_map(
             twice, a template is invalid, or two categories would have a name of a shard in common.
     """
     name, text, lines = _text_of(spec, spell("map"), storage)
-    found = Map(name)
-    known: dict[str, Category] = {}
+    category_map = Map(name)
+    by_template: dict[str, Category] = {}
     seen: dict[str, str] = {}
 
     def category(where: str, template: str) -> Category:
-        if template not in known:
+        if template not in by_template:
             try:
-                known[template] = Category(len(known), template, _template(directory, template, extension))
+                by_template[template] = Category(len(by_template), template, _template(directory, template, extension))
             except Usage as error:
                 raise Usage(f"{where}: {error}", error.hint) from None
-            found.categories.append(known[template])
-        return known[template]
+            category_map.categories.append(by_template[template])
+        return by_template[template]
 
     for where, pattern, template in _lines(name, text, sep) if lines else _json(name, text):
         own = category(where, template)
@@ -168,13 +168,13 @@ def read_map(
             raise TarkitError(f"{where}: {show(pattern)} occurs twice, first at {seen[pattern]}")
         seen[pattern] = where
         _check(where, pattern)
-        found._rules[os.fsencode(pattern)] = _Rule(pattern, own, lines)
+        category_map._rules[os.fsencode(pattern)] = _Rule(pattern, own, lines)
     if not seen:
         raise TarkitError(f"{name}: no pattern in this map")
     if unmatched is not None:
-        found.unmatched = category(spell("unmatched"), unmatched)
-    check_apart([each.template for each in found.categories])
-    return found
+        category_map.unmatched = category(spell("unmatched"), unmatched)
+    check_apart([category.template for category in category_map.categories])
+    return category_map
 
 
 def check_apart(templates: Sequence[ShardTemplate]) -> None:
@@ -238,15 +238,15 @@ def _without_comments(text: str) -> str:
 def _json(name: str, text: str) -> Iterator[tuple[str, str | None, str]]:
     """Yield position, pattern and template; the pattern is None for a category without any."""
     try:
-        found = json.loads(_without_comments(text), object_pairs_hook=unique_keys)
+        value = json.loads(_without_comments(text), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise TarkitError(f"{name}: invalid JSON: {error}") from None
     shape = 'a map looks like {"cats-%06d.tar": ["train/cat.*"]}'
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise TarkitError(f"{name}: not a JSON object", shape)
-    for template, patterns in found.items():
+    for template, patterns in value.items():
         where = f"{name}: {show(template)}"
-        if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
+        if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
             raise TarkitError(f"{where}: patterns are a list of strings", shape)
         if not patterns:
             yield where, None, template

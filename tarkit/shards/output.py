@@ -68,7 +68,7 @@ class ShardsOutput:
     def __post_init__(self) -> None:
         self.place = anchored()
         self.existing = [spec.template.existing(self.output.location.options) for spec in self.series]
-        self.starts = [self._first(found) for found in self.existing]
+        self.starts = [self._first(shards) for shards in self.existing]
         for spec, start in zip(self.series, self.starts, strict=True):
             spec.template.name(start)  # raises if there is no such name
 
@@ -92,14 +92,14 @@ class ShardsOutput:
 
     def refuse_inputs(self, locations: Sequence[Location]) -> None:
         """Raise Usage when an input has one of the names that the shards may get."""
-        taken = {path for found in self.existing for _, path in found}
+        taken = {path for shards in self.existing for _, path in shards}
         there = {(status.st_dev, status.st_ino) for status in map(status_of, taken) if status}
         for location in locations if taken else ():
-            found = location.kind == "url" and location.text in taken
+            replaced = location.kind == "url" and location.text in taken
             if there and location.kind in ("path", "stdin"):
                 status = os.fstat(0) if location.kind == "stdin" else os.stat(location.text)
-                found = (status.st_dev, status.st_ino) in there
-            if found:
+                replaced = (status.st_dev, status.st_ino) in there
+            if replaced:
                 raise Usage(f"{location.name} is an input, and has a name that the shards may get")
 
     def open(self, run: Run, limits: Limits | None = None, sizes: Iterator[int] | None = None) -> ShardsWriter:
@@ -139,16 +139,16 @@ class ShardsOutput:
         """Write samples of a run, all of which have keys; return the writer. `limits` and `sizes` are as in `open`."""
         run, total = flow.run, total_size(flow.inputs.locations)
         before = run.samples
-        left = 0  # samples for which there are no more shards
+        unwritten = 0  # samples for which there are no more shards
         with flow:
             self.refuse_places(run)
             writer = self.open(run, limits, sizes)
             try:
                 try:
                     for batch in run.watch(batches, lambda: writer.position, total):
-                        left = writer.add(batch)
-                        if left:
-                            run.samples -= left
+                        unwritten = writer.add(batch)
+                        if unwritten:
+                            run.samples -= unwritten
                             break
                     writer.wait()  # `finish` checks whether files have changed, and must not be early
                     flow.finish()
@@ -160,8 +160,8 @@ class ShardsOutput:
                 writer.abort()
                 self._say_what_stays(error, len(writer.done))
                 raise
-            if left:
-                self._count_rest(run, batches, left)
+            if unwritten:
+                self._count_rest(run, batches, unwritten)
         self.finish(run, writer.done, writer.samples)
         run.samples -= writer.left_out
         return writer
@@ -203,8 +203,8 @@ class ShardsOutput:
         if self.force:
             made = {shard.name for shard in shards}
             numbered = zip(self.starts, self.existing, strict=True)
-            found = ((path, index >= start) for start, each in numbered for index, path in each)
-            others = [self.place(path) for path, behind in found if behind and path not in made]
+            behind = (path for start, existing in numbered for index, path in existing if index >= start)
+            others = [self.place(path) for path in behind if path not in made]
             run.remove_others(others, self.output.location.options)
         empty = [spec.name for spec, count in zip(self.series, samples, strict=True) if not count]
         if not shards:
@@ -257,27 +257,27 @@ def _divide(
 ) -> tuple[Iterator[SampleBatch], Iterator[int]]:
     """Count the samples; return those to write, and how many of them each shard gets."""
     run, total = flow.run, sum(batch.count for batch in _reread(flow))
-    each, rest = divmod(total, shards)
+    size, rest = divmod(total, shards)
     run.note(f"{total} samples for {shards} shards")
     if total == 0:
         return iter(()), iter(())
-    if each == 0 and remainder != "repeat":
+    if size == 0 and remainder != "repeat":
         hint = f"{spell('remainder', 'repeat')} uses some again"
         raise TarkitError(f"{total} samples cannot fill {shards} shards", hint)
     if remainder == "spread":
-        return batches, (each + (index < rest) for index in range(shards))
+        return batches, (size + (index < rest) for index in range(shards))
     if remainder == "drop":
         if rest:
             run.tell(f"the last {rest} of {total} samples are left out: {spell('remainder', 'drop')}")
             run.facts["left_out"] = rest
-        return islice(singly(batches), each * shards), repeat(each, shards)
-    each += rest > 0
-    again = each * shards - total
+        return islice(singly(batches), size * shards), repeat(size, shards)
+    size += rest > 0
+    again = size * shards - total
     if again:
         run.tell(f"{again} samples come twice: {spell('remainder', 'repeat')}")
         run.facts["repeated"] = again
     repeated = islice(chain.from_iterable(singly(_reread(flow)) for _ in counting(1)), again)
-    return chain(batches, repeated), repeat(each, shards)
+    return chain(batches, repeated), repeat(size, shards)
 
 
 def _closing_size(flow: Flow, shards: int) -> int:

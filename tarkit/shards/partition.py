@@ -63,24 +63,24 @@ def parse_parts(text: str) -> list[Part]:
             )
         width = len(str(count - 1))
         return [Part(f"fold-{number:0{width}d}", Fraction(1, count)) for number in range(count)]
-    found: dict[str, Fraction | None] = {}
+    shares: dict[str, Fraction | None] = {}
     for word in text.split(","):
-        name, equals, share = (each.strip() for each in word.partition("="))
+        name, equals, share = (part.strip() for part in word.partition("="))
         if not _NAME.fullmatch(name):
             raise Usage(f"{option} {show(text)}: invalid name {show(name)}", "a name has letters, digits, - _ and .")
-        if name in found:
+        if name in shares:
             raise Usage(f"{option} {show(text)}: {name} occurs twice")
-        found[name] = _share(f"{option} {show(text)}", share) if equals else None
-    known = sum((share for share in found.values() if share is not None), Fraction(0))
-    rest = [name for name, share in found.items() if share is None]
+        shares[name] = _share(f"{option} {show(text)}", share) if equals else None
+    total = sum((share for share in shares.values() if share is not None), Fraction(0))
+    rest = [name for name, share in shares.items() if share is None]
     if len(rest) > 1:
         raise Usage(f"{option} {show(text)}: {' and '.join(rest)} have no share; one part may get the rest")
-    if rest and known >= 1:
+    if rest and total >= 1:
         raise Usage(f"{option} {show(text)}: nothing is left for {rest[0]}")
-    if not rest and known != 1:
+    if not rest and total != 1:
         hint = "they sum to 1; a part without a share gets the rest: train,val=0.1"
-        raise Usage(f"{option} {show(text)}: the shares sum to {float(known):.10g}", hint)
-    return [Part(name, 1 - known if share is None else share) for name, share in found.items()]
+        raise Usage(f"{option} {show(text)}: the shares sum to {float(total):.10g}", hint)
+    return [Part(name, 1 - total if share is None else share) for name, share in shares.items()]
 
 
 def place(seed: bytes, group: bytes) -> int:
@@ -138,13 +138,13 @@ class KeyGroup:
     def __call__(self, sample: TarSample) -> bytes:
         """Return the group."""
         assert sample.key is not None
-        found = self._pattern.search(os.fsdecode(sample.key))
-        if found is None:
+        match = self._pattern.search(os.fsdecode(sample.key))
+        if match is None:
             hint = f"if such keys are groups by themselves, match all: {spell('group', f'{self.text}|.*')}"
             raise TarkitError(
                 f"{sample.source.name}: the key {show(sample.key)} does not match {show(self.text)}", hint
             )
-        group = found[1] if found.re.groups and found[1] is not None else found[0]
+        group = match[1] if match.re.groups and match[1] is not None else match[0]
         return os.fsencode(group)
 
 
@@ -189,9 +189,9 @@ class ByMap:
         """Return the number of the category, None without one. Raises TarkitError when there are two."""
         sample.complete()
         names = (raw[0] for raw in sample.raw if raw[5] not in KEYLESS and split_name(raw[0]) is not None)
-        found = self.map.category(names, sample.key)
-        if found is not None:
-            return found.place
+        category = self.map.category(names, sample.key)
+        if category is not None:
+            return category.place
         if not self.unmatched:
             self.first = sample.key or b""
         self.unmatched += 1
@@ -203,13 +203,13 @@ def _share(where: str, share: str) -> Fraction:
     if not match or not share.strip(" .%"):
         raise Usage(f"{where}: invalid share {show(share)}", "shares are 0.9, 90% or 1/3, and sum to 1")
     try:
-        found = Fraction(match[1]) / 100 if match[2] else Fraction(share)
+        value = Fraction(match[1]) / 100 if match[2] else Fraction(share)
     except ZeroDivisionError:
-        found = Fraction(0)
-    if not 0 < found <= 1:
-        hint = "shares are of 1: train=0.9,val=0.1" if found else "leave the part out"
+        value = Fraction(0)
+    if not 0 < value <= 1:
+        hint = "shares are of 1: train=0.9,val=0.1" if value else "leave the part out"
         raise Usage(f"{where}: {show(share)}: a share is more than 0 and at most 1", hint)
-    return found
+    return value
 
 
 # ---- Class by class (stratified): each part gets its share of each class, by largest deficit

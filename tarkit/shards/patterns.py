@@ -31,23 +31,23 @@ def compile_glob(text: str) -> re.Pattern[str]:
 
     `**/` also matches no directory at all. A `[` that is not closed is literal.
     """
-    found, position = ["(?s:\\A"], 0
+    parts, position = ["(?s:\\A"], 0
     while position < len(text):
         char = text[position]
         if text.startswith("**/", position) and text[position - 1 : position] in ("", "/"):
-            found.append("(?:.*/)?")
+            parts.append("(?:.*/)?")
             position += 3
         elif char == "*":
             stop = len(text) - len(text[position:].lstrip("*"))
-            found.append("[^/]*" if stop - position == 1 else ".*")
+            parts.append("[^/]*" if stop - position == 1 else ".*")
             position = stop
         elif char == "[" and (stop := text.find("]", position + 2 + text.startswith("!", position + 1))) > 0:
             inside = text[position + 1 : stop].replace("\\", "\\\\").replace("[", "\\[")
-            found.append("(?!/)[" + ("^" + inside[1:] if inside[0] == "!" else inside.replace("^", "\\^", 1)) + "]")
+            parts.append("(?!/)[" + ("^" + inside[1:] if inside[0] == "!" else inside.replace("^", "\\^", 1)) + "]")
             position = stop + 1
         else:
-            found.append("[^/]" if char == "?" else re.escape(char))
+            parts.append("[^/]" if char == "?" else re.escape(char))
             position += 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        return re.compile("".join(found) + ")\\Z")
+        return re.compile("".join(parts) + ")\\Z")
