@@ -175,8 +175,9 @@ def test_a_file_that_is_changed_before_its_last_copies(words: list[str]) -> None
             asked.set()
 
         def change(name: str) -> None:
-            asked.wait(1)
-            os.utime("in.tar", ns=(1, 2))
+            if "-c" not in words or f".s-{SHARDS - 1}." in name:
+                asked.wait(1)
+                os.utime("in.tar", ns=(1, 2))
 
         RangeList.unchanged = unchanged  # type: ignore[method-assign]
         with_copies(change)()
