@@ -19,7 +19,9 @@ from typing import Any
 
 import pytest
 
+from tarkit.threads import mark_native_threads
 from tests._tools import TARKIT, free_port, program
+from tests.conftest import tarkit
 from tests.stores._http import Handler, listening
 
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_REGION": "us-east-1"}
@@ -127,7 +129,11 @@ def forwarding(endpoint: str, answer: Callable[[str, str, bytes], bytes | int]) 
 
 
 def tarkit_run(*words: str, exit: int = 0, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command in a new process: a copy of this one would have the threads of obstore, which do not run there."""
-    ran = subprocess.run([*TARKIT, *words], capture_output=True, text=True, check=False, **how)
-    assert ran.returncode == exit, ran.stderr
-    return ran
+    """Run a command in this process, which has the threads of obstore then; with `how` in a new one."""
+    if how:
+        ran = subprocess.run([*TARKIT, *words], capture_output=True, text=True, check=False, **how)
+        assert ran.returncode == exit, ran.stderr
+        return ran
+    mark_native_threads()
+    done = tarkit(*words, exit=exit)
+    return subprocess.CompletedProcess(words, done.status, done.stdout.decode(), done.stderr)

@@ -15,7 +15,6 @@ pytest.importorskip("urllib3")
 from tarkit.errors import TarkitError, TarkitWarning, Usage
 from tarkit.stores import ais, connect, reading, retry
 from tarkit.stores.ais import AisStore, split_url
-from tarkit.stores.reading import RemoteObject
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions, Unconfirmed
 from tarkit.stores.upload import RemoteUpload
@@ -175,17 +174,6 @@ def test_errors(cluster: AisCluster, store: AisStore, monkeypatch: pytest.Monkey
     monkeypatch.setenv("AIS_ENDPOINT", "127.0.0.1:1")
     with pytest.raises(TarkitError, match="no connection"):
         whole(AisStore(StoreOptions(retries=0)), "ais://b/a")
-
-
-def test_reads_that_break_go_on(cluster: AisCluster, store: AisStore) -> None:
-    put(store, "ais://b/a", DATA)
-    cluster.drop = 70_000
-    cluster.statuses = [503]
-    assert whole(store, "ais://b/a") == DATA
-    remote = RemoteObject(store, "ais://b/a", "a", store.options, first=100_000)
-    put(store, "ais://b/a", DATA[::-1])
-    with pytest.raises(TarkitError, match="has changed"):
-        remote.read(200_000, 300_000)
 
 
 def test_buckets_of_other_providers(cluster: AisCluster, monkeypatch: pytest.MonkeyPatch) -> None:

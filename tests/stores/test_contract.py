@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import glob
+import os
 import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -259,6 +261,22 @@ def test_a_busy_server_is_asked_again(backend: Backend, root: str) -> None:
         backend.refuse(0)
         with pytest.raises(FileNotFoundError):
             head_object(f"{root}new-{size}")
+
+
+def test_a_cache_has_an_object_until_it_changes(backend: Backend, root: str, here: Path) -> None:
+    """Where the server names its version and length."""
+    url, options = fill(backend, f"{root}a", DATA[:500_000]), replace(backend.options, cache=str(here / "cache"))
+    files: list[int] = []
+    for data in (DATA[:500_000], DATA[:500_000], DATA[-400_000:]):
+        fill(backend, url, data)
+        cached = connect.open_cached(url, options)
+        if cached is None:
+            assert head_object(url).version is None
+            continue
+        with os.fdopen(cached.fd, "rb") as file:
+            assert file.read() == data
+            files.append(os.fstat(file.fileno()).st_ino)
+    assert not files or files[1] != files[2]
 
 
 # ---- Lists

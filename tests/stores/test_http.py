@@ -112,15 +112,6 @@ def test_what_cannot_be_read_is_an_error_that_names_the_url(
     assert url in str(caught.value)
 
 
-@each_row("status", [408, 425, 429, 500, 502, 503, 504])
-def test_a_server_that_is_busy_is_asked_again(status: int, server: HttpServer) -> None:
-    url = server.serve("/a", DATA, statuses=[status] * 3)
-    lines: list[str] = []
-    assert whole(url, lines=lines) == DATA
-    assert len(lines) == 3
-    assert all(str(status) in line for line in lines)
-
-
 class Pauses:
     """Stands for the event that ends a pause: notes how long it would be."""
 

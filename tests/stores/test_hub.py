@@ -242,12 +242,6 @@ def test_bytes_that_differ_are_an_error(server: HubServer) -> None:
         whole(ROOT + "data/train-0.tar")
 
 
-def test_an_endpoint_that_is_no_url(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "127.0.0.1:1")
-    with pytest.raises(Usage, match="HF_ENDPOINT"):
-        HubStore(StoreOptions())
-
-
 def test_writing_is_refused_with_a_hint() -> None:
     with pytest.raises(Unsupported) as caught:
         HubStore(StoreOptions()).put(ROOT + "a.tar", False)

@@ -147,23 +147,6 @@ def test_credentials_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert (raised.value.hint or "").startswith("check the profile of AWS_PROFILE in ~/.aws; ")
 
 
-@pytest.mark.stores
-def test_a_bucket_that_does_not_exist(tmp_path: Path, here: Path) -> None:
-    (here / "recipe").write_text("a.txt text:a\n")
-    with rclone(tmp_path) as endpoint:
-        at = ("--endpoint-url", endpoint)
-        for command in (
-            ["stats", "s3://none/a.tar"],
-            ["stats", "s3://none/*.tar"],
-            ["stats", "s3://none/"],
-            ["create", "recipe", "-o", "s3://none/a.tar"],
-            ["shuffle", "--seed", "1", "-c", "1", "pipe:tarkit create recipe", "-o", "s3://none/a-%d.tar"],
-        ):
-            path = f"{Path(TARKIT[0]).parent}{os.pathsep}{os.environ['PATH']}"
-            text = said(*command, *at, **KEYS, PATH=path)
-            assert text.startswith("tarkit: s3://none: there is no such bucket\n"), command
-
-
 NAMES = {
     "/k": "begins with a slash", "k//j": "nothing between two slashes", "k/": "ends in a slash",
     "k//": "nothing between two slashes", "a/../b": "a part between slashes is . or ..",
@@ -243,16 +226,6 @@ def test_endpoints_that_can_be(endpoint: str) -> None:
         assert buckets.open_bucket(scheme, "bucket", StoreOptions(endpoint_url=endpoint, anonymous=True))
 
 
-def test_a_name_with_slashes_at_the_command_line(here: Path) -> None:
-    (here / "recipe").write_text("a.txt text:a\n")
-    at = ("--endpoint-url", "http://127.0.0.1:9")
-    for url in ("s3://b//k.tar", "s3://b/d//k.tar"):
-        for words in (["stats", url], ["stats", url.replace("k", "*")], ["create", "recipe", "-o", url]):
-            text = said(*words, *at, exit=2, **KEYS)
-            assert text.startswith(f"tarkit: {words[-1]}: the library cannot name this object: ")
-            assert len(text.splitlines()) == 2
-
-
 def test_web_servers(server: HttpServer, here: Path) -> None:
     """They cannot be listed; a login is asked for, or was refused."""
     for word in ("/x-*.tar", "/d/"):
@@ -292,21 +265,3 @@ def test_a_server_without_tls(server: HttpServer, here: Path) -> None:
     for variables in ({"HF_ENDPOINT": f"https://{address}"}, {"AIS_ENDPOINT": f"https://{address}"}):
         url = "hf://datasets/o/n/a.tar" if "HF_ENDPOINT" in variables else "ais://b/a.tar"
         assert expected in said("stats", url, **variables)
-
-
-@each_row(
-    "words",
-    [
-        "check a.tar --fix s3://b/a.tar",
-        "check a.tar --fix s3://b/a-%d.tar",
-        "extract a.tar -C s3://b/d",
-        "sort a.tar -o b.tar --tmpdir s3://b/d",
-    ],
-)
-def test_files_that_cannot_be_urls(words: str, here: Path) -> None:
-    (here / "recipe").write_text("a.txt text:a\n")
-    subprocess.run([*TARKIT, "create", "recipe", "-o", "a.tar"], check=True)
-    text = said(*words.split(), exit=2)
-    assert "s3://b/" in text
-    assert "not a URL" in text or "writes files" in text
-    assert "No such file" not in text

@@ -98,85 +98,6 @@ print("secret" in repr(data), "secret" in repr(data.locations))
     ]
 
 
-def test_plans_recipes_and_maps(servers: tuple[str, str], here: Path) -> None:
-    """A tree has the options of its plan, the shards those of `write`; also what is saved, kept, removed and listed."""
-    program = """
-import json
-def write(url, options, data):
-    with open("x", "wb") as file:
-        file.write(data)
-    with open("r", "w") as file:
-        file.write("a.x x")
-    tarkit.create("r", url + ".tar", storage_options=options)
-def names(url, options):
-    return [(shard.rpartition("/")[2], len(data)) for shard, data in shards(url, options)]
-def shards(url, options):
-    data = tarkit.open(url, storage_options=options)
-    return [(each.text, list(tarkit.open(each.text, storage_options=options))) for each in data.locations]
-
-for n in range(4):
-    tree = {"a": "cat", "b": "dog"}["aabb"[n]]
-    write(f"s3://bucket/t/{tree}/{n}", one, bytes(n))
-from functools import partial
-to = "s3://bucket/o/s-%d.tar"
-tree = partial(tarkit.shard, "s3://bucket/t/", to, storage_options=one, output_storage_options=two)
-print([planned.samples for planned in tree(count=3, label_from_dir="cls", dry_run=True)])
-print([shard.samples for shard in tree(count=3, label_from_dir="cls", manifest="s3://bucket/o/m.tsv")])
-checked = tarkit.check("s3://bucket/o/s-*.tar", manifest="s3://bucket/o/m.tsv", storage_options=two)
-print(names("s3://bucket/o/s-*.tar", two), checked.ok)
-try:
-    tree(count=3, label_from_dir="cls")
-except TarkitError as error:
-    print("there are shards" in str(error))
-print([len(shard.sha256) for shard in tree(count=3, label_from_dir="cls", resume=True)])
-print([shard.samples for shard in tree(count=9, label_from_dir="cls", force=True, post="true")])
-print(names("s3://bucket/o/s-*.tar", two))
-write("s3://bucket/t/cat/9", one, b"9")
-print([shard.name for shard in tree(count=9, update=True)])
-
-print(tree(recipe="s3://bucket/r.txt"))
-with open("q", "w") as file:
-    file.write("a.x s3://bucket/t/cat/0.tar")
-print(tarkit.create("q", "s3://bucket/c.tar", storage_options=one))
-print(names("s3://bucket/o/s-*.tar", two), names("s3://bucket/c.tar", one))
-
-with tarkit.TarWriter("in.tar") as out:
-    for n in range(2):
-        out.write(f"{n}", {"txt": "x"})
-data = tarkit.open("in.tar")
-print(len(data.split("s3://bucket/w/s-%d.tar", count=1, manifest="s3://bucket/w/list", storage_options=two)))
-for call in (
-    lambda: tarkit.shard("s3://bucket/t/", storage_options=two, dry_run=True),
-    lambda: tarkit.shard("s3://bucket/t/", to, storage_options=one),
-    lambda: tarkit.create("q", "c.tar", storage_options=two),
-    lambda: tarkit.create("q", "c.tar"),
-):
-    try:
-        call()
-        print("done")
-    except (TarkitError, OSError) as error:
-        print(type(error).__name__, "secret" in str(error))
-"""
-    assert run(servers, program).splitlines() == [
-        "[3, 1]",
-        "[3, 1]",
-        "[('s-0.tar', 3), ('s-1.tar', 1)] True",
-        "True",
-        "[64, 64]",
-        "[4]",
-        "[('s-0.tar', 4)]",
-        "['s3://bucket/o/s-1.tar']",
-        "[]",
-        "1",
-        "[('s-0.tar', 4), ('s-1.tar', 1)] [('c.tar', 1)]",
-        "2",
-        "TarkitError False",
-        "done",
-        "TarkitError False",
-        "TarkitError False",
-    ]
-
-
 @pytest.mark.forks
 def test_files_that_a_call_names(here: Path) -> None:
     """A map, classes, a table to join and a recipe have the options of the call that reads them."""
@@ -195,32 +116,6 @@ def test_files_that_a_call_names(here: Path) -> None:
     ):
         with pytest.raises(Usage, match="has no option 'token'"):
             call()
-
-
-def test_files_beside_the_shards(servers: tuple[str, str], here: Path) -> None:
-    """A manifest and the listing of a directory have the options of the call."""
-    with tarkit.TarWriter("a.tar") as out:
-        out.write("a", {"txt": "x"})
-    program = """
-from tarkit.pipeline.template import parse_template
-from tarkit.stores.store import parse_options
-data = tarkit.open("a.tar")
-data.split("s3://bucket/m/s-%d.tar", count=1, manifest="s3://bucket/m/list.tsv", storage_options=two)
-print(parse_template("s3://bucket/m/%d.tar").neighbours(parse_options(two)))
-try:
-    data.split("s3://bucket/n/s-%d.tar", count=1, manifest="hf://datasets/a/b/list.tsv", storage_options=two)
-except Usage as error:
-    print(error)
-print(parse_template("s3://bucket/n/%d.tar").neighbours(parse_options(two)))
-"""
-    printed = run(
-        servers, program, AWS_ENDPOINT_URL=servers[0], AWS_ACCESS_KEY_ID="one", AWS_SECRET_ACCESS_KEY="1secret"
-    )
-    assert printed.splitlines() == [
-        "['s3://bucket/m/list.tsv', 's3://bucket/m/s-0.tar']",
-        "storage_options: hf:// has no option 'access_key_id'",
-        "[]",
-    ]
 
 
 def test_the_session_of_the_environment_is_not_that_of_other_keys(servers: tuple[str, str]) -> None:
