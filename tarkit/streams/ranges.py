@@ -11,44 +11,24 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from tarkit.errors import Problem
 from tarkit.streams.files import File
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import FileSource, Source, StreamSource
 from tarkit.streams.tempfile import TemporaryFile
 
 
-class Held:
-    """Base of the sources that hold bytes [start, stop) of a stream, at the positions that they had there."""
+class Held(Source):
+    """Base of the sources that hold bytes [start, stop) of a stream, at the positions that they had there.
 
-    seekable = True
-    codec: str | None = None
-    failure: Problem | None = None
+    They are freed with the last reference.
+    """
 
     def __init__(self, name: str, start: int, stop: int) -> None:
-        self.name = name
+        super().__init__(name, stop)
         self.start = start
-        self.size: int | None = stop
 
     def peek(self, pos: int, n: int) -> bytes | memoryview:
-        """Return at least `n` bytes from `pos` on, fewer only at the end."""
         return self.read(pos, min(pos + n, self.size or 0))
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop)."""
-        raise NotImplementedError
-
-    def release(self, pos: int) -> None:
-        """Do nothing: all bytes stay readable."""
-
-    def unchanged(self) -> None:
-        """Do nothing: what is held stays as it is."""
-
-    def lend(self, flush: Callable[[], None]) -> None:
-        """Do nothing: the bytes do not move."""
-
-    def close(self) -> None:
-        """Do nothing: the last reference frees it."""
 
 
 class HeldRange(Held):
@@ -66,7 +46,6 @@ class HeldRange(Held):
         return memoryview(self.data)[pos - self.start :]
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
-        """Write bytes [start, stop) to `sink`."""
         sink.write(memoryview(self.data)[start - self.start : stop - self.start])
 
 
@@ -82,7 +61,6 @@ class MovedRange(Held):
         return self.file.read(self.offset + start - self.start, self.offset + stop - self.start)
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
-        """Write bytes [start, stop) to `sink`."""
         sink.copy(self.file.fd, self.offset + start - self.start, self.offset + stop - self.start)
 
 
@@ -118,7 +96,6 @@ class JoinedSource(Held):
         return b"".join(reader.read(low, high) for reader, low, high in self._within(start, stop))
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
-        """Write bytes [start, stop) to `sink`."""
         for reader, low, high in self._within(start, stop):
             reader.send(low, high, sink)
 
@@ -151,14 +128,12 @@ class AssembledSource(JoinedSource):
         return self._within(start, stop)  # type: ignore[return-value]
 
     def unchanged(self) -> None:
-        """Raise TarkitError if what was read is not what is there now; do nothing if that is not known."""
         self.origin.unchanged()
         for source, _, _ in self.pieces:
             if source is not self.origin:
                 source.unchanged()
 
     def lend(self, flush: Callable[[], None]) -> None:
-        """Register `flush`, to be called once, before bytes of a stream are overwritten or dropped."""
         for source, _, _ in self.pieces:
             source.lend(flush)
 

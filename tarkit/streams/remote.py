@@ -96,9 +96,6 @@ class RemoteSource(WindowSource):
         """Begin to fetch bytes [start, stop), in a thread; a connection that breaks is taken up at its byte."""
         return RangeRequest(Transfer(self._remote, start, stop), lambda data: self.complete(data, start, stop))
 
-    def unchanged(self) -> None:
-        """Do nothing: each reply is of the version that was opened."""
-
     def complete(self, data: bytes, start: int, stop: int) -> bytes:
         """Return the bytes of a range; raise Problem if the object ends before its end."""
         if start + len(data) < stop and len(data) < stop - start:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from operator import add
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem
@@ -30,37 +30,38 @@ Gather = Callable[[Sequence[int], Sequence[int], Sequence[int]], bytes | None]
 """`quick` of `gather`."""
 
 
-class Source(Protocol):
-    """Bytes of one archive by position. Positions and sizes are in decoded bytes."""
+class Source:
+    """Bytes of one archive by position. Positions and sizes are in decoded bytes.
 
-    @property
-    def name(self) -> str:
-        """The name for messages."""
+    Attributes:
+        name: the name for messages.
+        size: the length of the archive; None until a stream has ended.
+        seekable: whether bytes can be read at any time and in any order.
+        codec: the codec that the archive was compressed with, None for a plain one.
+        failure: the error that ended a stream early; what precedes it was read.
+        object_version: the version of the object of a store, also of one that is read from the cache.
+    """
 
-    @property
-    def size(self) -> int | None:
-        """The length of the archive; None until a stream has ended."""
+    seekable = True
+    codec: str | None = None
+    object_version: str | None = None
 
-    @property
-    def seekable(self) -> bool:
-        """Whether bytes can be read at any time and in any order."""
-
-    @property
-    def codec(self) -> str | None:
-        """The codec that the archive was compressed with, None for a plain one."""
-
-    @property
-    def failure(self) -> Problem | None:
-        """The error that ended a stream early; what precedes it was read."""
+    def __init__(self, name: str, size: int | None) -> None:
+        self.name = name
+        self.size = size
+        self.failure: Problem | None = None
 
     def peek(self, pos: int, n: int) -> bytes | memoryview:
         """Return at least `n` bytes from `pos` on, fewer only at the end; valid until the next call."""
+        raise NotImplementedError
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop)."""
+        raise NotImplementedError
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
+        raise NotImplementedError
 
     def release(self, pos: int) -> None:
         """Declare that the bytes before `pos` are not needed again."""
@@ -75,7 +76,7 @@ class Source(Protocol):
         """Close the source."""
 
 
-class WindowSource:
+class WindowSource(Source):
     """A source whose bytes can be read in any order, with a window of those that were read last.
 
     Attributes:
@@ -84,21 +85,15 @@ class WindowSource:
         gap: a position with more bytes between it and what is held is not near, nor one with more than `ahead`.
         url: the URL of an object of a store, for requests; None for files.
         options: how the URL is reached.
-        object_version: the version of the object of a store, also of one that is read from the cache; None for others.
     """
 
-    seekable = True
-    codec: str | None = None
     url: str | None = None
     options: StoreOptions | None = None
-    object_version: str | None = None
     ahead: tuple[int, ...] = (1536, 8192, 32768, 1 << 18, 1 << 20)
     gap = 1 << 15
 
     def __init__(self, name: str, size: int) -> None:
-        self.name = name
-        self.size: int | None = size
-        self.failure: Problem | None = None
+        super().__init__(name, size)
         self._view = self._seen = memoryview(b"")
         self._level = self._base = self._end = 0
 
@@ -137,14 +132,6 @@ class WindowSource:
         near = self._base <= start and stop <= self._end
         return bytes(self._seen[start - self._base : stop - self._base]) if near else self.read(start, stop)
 
-    def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop)."""
-        raise NotImplementedError
-
-    def send(self, start: int, stop: int, sink: Sink) -> None:
-        """Write bytes [start, stop) to `sink`."""
-        raise NotImplementedError
-
     @property
     def written(self) -> int | None:
         """When the archive was written, in nanoseconds since 1970; None if that is not known."""
@@ -162,16 +149,6 @@ class WindowSource:
     def request(self, start: int, stop: int) -> RangeRequest | None:
         """Begin to fetch bytes [start, stop), which are needed soon; None if that would not save time."""
         return None
-
-    def unchanged(self) -> None:
-        """Raise TarkitError if what was read is not what is there now."""
-        raise NotImplementedError
-
-    def release(self, pos: int) -> None:
-        """Do nothing: the bytes stay readable."""
-
-    def lend(self, flush: Callable[[], None]) -> None:
-        """Do nothing: the bytes do not move."""
 
     def close(self) -> None:
         """Free the memory. Samples may still refer to the source, and read from it."""
@@ -275,22 +252,18 @@ def gather(files: Sequence[FileSource], starts: Sequence[int], sizes: Sequence[i
     return b"".join([each.read(start, start + size) for each, start, size in zip(files, starts, sizes, strict=True)])
 
 
-class StreamSource:
+class StreamSource(Source):
     """A stream, with a window of its bytes that begins where they were released last.
 
     The window grows up to HELD bytes; if all of it is still needed then, its front goes to a temporary file.
     """
 
     seekable = False
-    codec: str | None = None
-    object_version: str | None = None  # as of `WindowSource`
 
     def __init__(self, reader: ByteReader, name: str, tmpdir: str | None = None) -> None:
+        super().__init__(name, None)  # its size is known at the end
         self.reader = reader
         self.tmpdir = tmpdir
-        self.name = name
-        self.size: int | None = None  # known at the end
-        self.failure: Problem | None = None
         self._view = new_buffer(CHUNK)
         self._base = 0  # position of the first byte in the window
         self._filled = 0  # bytes in the window
@@ -336,15 +309,10 @@ class StreamSource:
             self._pass(max(start, end), stop, sink)
 
     def release(self, pos: int) -> None:
-        """Declare that the bytes before `pos` are not needed again."""
         self._keep = pos
 
     def lend(self, flush: Callable[[], None]) -> None:
-        """Register `flush`, to be called once, before the window moves."""
         self._borrowers.add(flush)
-
-    def unchanged(self) -> None:
-        """Do nothing: what was read once is not there any more."""
 
     def close(self) -> None:
         """Close the reader. Bytes in the window that were not released can still be read."""

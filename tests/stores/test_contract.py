@@ -264,10 +264,10 @@ def test_a_busy_server_is_asked_again(backend: Backend, root: str) -> None:
 
 
 def test_a_cache_has_an_object_until_it_changes(backend: Backend, root: str, here: Path) -> None:
-    """Where the server names its version and length."""
+    """Where the server names its version and length. A commit of the Hub does not change."""
     url, options = fill(backend, f"{root}a", DATA[:500_000]), replace(backend.options, cache=str(here / "cache"))
     files: list[int] = []
-    for data in (DATA[:500_000], DATA[:500_000], DATA[-400_000:]):
+    for data in (DATA[:500_000], DATA[:500_000], DATA[-400_000:])[: 2 if root.startswith("hf") else 3]:
         fill(backend, url, data)
         cached = connect.open_cached(url, options)
         if cached is None:
@@ -276,7 +276,7 @@ def test_a_cache_has_an_object_until_it_changes(backend: Backend, root: str, her
         with os.fdopen(cached.fd, "rb") as file:
             assert file.read() == data
             files.append(os.fstat(file.fileno()).st_ino)
-    assert not files or files[1] != files[2]
+    assert not files[2:] or files[1] != files[2]
 
 
 # ---- Lists

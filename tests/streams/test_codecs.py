@@ -335,10 +335,11 @@ def test_flip_every_bit(codec: str) -> None:
 
 @each_codec
 def test_flips_in_a_longer_stream(codec: str) -> None:
-    raw = bytearray(stored(codec))
+    data = MIXED[150_000:250_000]
+    raw = bytearray(encode(codec, data))
     for at in random.Random(codec).sample(range(20, len(raw)), 3):
         raw[at] ^= 16
-        assert same_or_error(codec, bytes(raw), MIXED)
+        assert same_or_error(codec, bytes(raw), data)
         raw[at] ^= 16
 
 
@@ -359,8 +360,8 @@ def test_all_blocks_before_any_damage_are_returned(codec: str) -> None:
     What was read may be held, or be read again.
     """
     draw = random.Random(codec)
-    for _ in range(5):
-        size = draw.randrange(1000, 60_000)
+    for _ in range(4):
+        size = draw.randrange(1000, 20_000)
         data = TEXT[:size] + NOISE[: size // 2] + TEXT[: size // 3]
         raw = bytearray(encode(codec, data, 1))
         at = draw.randrange(len(raw) // 8, len(raw))
