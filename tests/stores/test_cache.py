@@ -28,6 +28,7 @@ from tarkit.stores.store import Info, StoreOptions, silent
 from tarkit.streams.location import expand_inputs
 from tarkit.streams.source import FileSource
 from tests._tools import TARKIT, archive, each_row
+from tests.conftest import tarkit as tarkit_command
 from tests.stores._http import HttpServer, Served
 
 DATA = random.Random(7).randbytes(3_000_000)
@@ -570,17 +571,16 @@ def test_samples_of_a_cached_input_are_looked_up(server: HttpServer, configure: 
         ["cat", "-p", "3", "-o", "-"],
     ],
 )
-def test_commands(words: list[str], server: HttpServer, tmp_path: Path) -> None:
+def test_commands(words: list[str], server: HttpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = {name: archive([(f"{name}{n}.txt", b"%d" % n) for n in range(50)]) for name in "abc"}
     for name, data in shards.items():
         (tmp_path / f"{name}.tar").write_bytes(data)
-    local = subprocess.run(
-        [*TARKIT, *words, *map("{}.tar".format, shards)], capture_output=True, cwd=tmp_path, check=False
-    )
+    monkeypatch.chdir(tmp_path)
+    local = tarkit_command(*words, *map("{}.tar".format, shards), exit=None)
     urls = [server.serve(f"/{name}.tar", data) for name, data in shards.items()]
     for _ in range(2):
-        done = subprocess.run([*TARKIT, *words, *urls, "--cache", "c"], capture_output=True, cwd=tmp_path, check=False)
-        assert (done.returncode, done.stderr) == (local.returncode, local.stderr)
+        done = tarkit_command(*words, *urls, "--cache", "c", exit=None)
+        assert (done.status, done.stderr) == (local.status, local.stderr)
         assert done.stdout.replace(server.url.encode() + b"/", b"") == local.stdout
     assert files(tmp_path / "c") == ["a.tar", "b.tar", "c.tar"]
 

@@ -21,20 +21,24 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.stores import buckets, connect
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions, parse_options
-from tests._tools import TARKIT, each_row, program
+from tests._tools import each_row, program
 from tests.stores._http import HttpServer, QuietServer
-from tests.stores._servers import KEYS, rclone
+from tests.stores._servers import KEYS, rclone, tarkit_run
 
-QUICK = ("--net-retries", "0", "--net-timeout", "1")
+QUICK = ("--net-retries", "0", "--net-timeout", "0.5")
 
 
 def said(*words: str, exit: int = 1, **variables: str) -> str:
     """Run a command without any credentials; return its messages."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "HF_", "AIS_"))}
-    environment |= {"HOME": os.getcwd(), **variables}
-    ran = subprocess.run([*TARKIT, *words, *QUICK], capture_output=True, text=True, check=False, env=environment)
-    assert ran.returncode == exit, ran.stderr
-    return ran.stderr
+    buckets._open.cache_clear()
+    connect._store.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ:
+            if name.startswith(("AWS_", "HF_", "AIS_")):
+                patch.delenv(name)
+        for name, value in {"HOME": os.getcwd(), **variables}.items():
+            patch.setenv(name, value)
+        return tarkit_run(*words, *QUICK, exit=exit).stderr
 
 
 @pytest.fixture
@@ -242,7 +246,7 @@ def test_web_servers(server: HttpServer, here: Path) -> None:
 def test_servers_that_send_no_parts(here: Path, server: HttpServer) -> None:
     """With -v there is a line for each store, not for each object."""
     (here / "recipe").write_text("a.txt text:a\n")
-    subprocess.run([*TARKIT, "create", "recipe", "-o", "a.tar"], check=True)
+    tarkit_run("create", "recipe", "-o", "a.tar")
     data = Path("a.tar").read_bytes()
     urls = [server.serve(f"/{n}.tar", data, ranges=False) for n in range(3)]
     other = [server.serve(f"/{n}.tar", data, etag=None) for n in range(3, 5)]

@@ -19,7 +19,7 @@ from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.location import expand_inputs
 from tests._tools import each_row
 from tests.stores._http import HttpServer
-from tests.stores._s3 import s3_server
+from tests.stores._s3 import Bucket, s3_server
 
 PROGRAM = """
 import sys, tarkit
@@ -116,6 +116,18 @@ def test_files_that_a_call_names(here: Path) -> None:
     ):
         with pytest.raises(Usage, match="has no option 'token'"):
             call()
+
+
+def test_a_manifest_with_options_of_another_store(bucket: Bucket) -> None:
+    """It is refused before a shard is written."""
+    with tarkit.TarWriter("a.tar") as out:
+        out.write("a", {"txt": "x"})
+    how = {"endpoint_url": bucket.server.url, "access_key_id": "one", "secret_access_key": "1secret"}
+    with pytest.raises(Usage, match="hf:// has no option 'access_key_id'"):
+        tarkit.open("a.tar").split(
+            f"{bucket.url}s-%d.tar", count=1, manifest="hf://datasets/a/b/list.tsv", storage_options=how
+        )
+    assert bucket.names() == []
 
 
 def test_the_session_of_the_environment_is_not_that_of_other_keys(servers: tuple[str, str]) -> None:
