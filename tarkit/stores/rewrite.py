@@ -37,13 +37,13 @@ def split_list(word: str) -> list[str]:
     """Return the inputs that `word` names, one after the other; itself if it has no `::`."""
     if "::" not in word or word.startswith("file:"):
         return [word]
-    found: list[str] = []
+    items: list[str] = []
     for part in re.split(_SEPARATOR, word):
-        if found and found[-1].startswith("pipe:") and not part.startswith("pipe:"):
-            found[-1] += f"::{part}"
+        if items and items[-1].startswith("pipe:") and not part.startswith("pipe:"):
+            items[-1] += f"::{part}"
         else:
-            found.append(part)
-    return found
+            items.append(part)
+    return items
 
 
 def substitute(word: str) -> str:
@@ -56,7 +56,7 @@ def substitute(word: str) -> str:
         return word
     text = word
     for _ in range(ROUNDS):
-        before, text = text, re.sub(_NAME, lambda found: _value(found, word, command), text)
+        before, text = text, re.sub(_NAME, lambda match: _value(match, word, command), text)
         if text == before:
             return text
     if not re.search(_NAME, text):
@@ -66,31 +66,18 @@ def substitute(word: str) -> str:
 
 def rewritten(names: list[str]) -> list[str]:
     """Return each name after the first rule that changes it. Raises Usage for an invalid rule."""
-    rules = _rules()
-    return [_rewritten(name, rules) for name in names] if rules else names
+    texts = ((variable, rule) for variable in VARIABLES for rule in os.environ.get(variable, "").split(";"))
+    rules = [_parse(rule, variable) for variable, rule in texts if rule]
+    return [next((new for rule in rules if (new := rule[0].sub(rule[1], name)) != name), name) for name in names]
 
 
-def _value(found: re.Match[str], word: str, command: bool) -> str:
-    value = os.environ.get(f"WDS_{found[1]}")
+def _value(match: re.Match[str], word: str, command: bool) -> str:
+    value = os.environ.get(f"WDS_{match[1]}")
     if value is None:
         if command:
-            return found[0]
-        raise Usage(f"{show(word)}: the environment variable WDS_{found[1]} is not set", "${NAME} stands for WDS_NAME")
+            return match[0]
+        raise Usage(f"{show(word)}: the environment variable WDS_{match[1]} is not set", "${NAME} stands for WDS_NAME")
     return value
-
-
-def _rewritten(name: str, rules: list[Rule]) -> str:
-    for pattern, replacement in rules:
-        new = pattern.sub(replacement, name)
-        if new != name:
-            return new
-    return name
-
-
-def _rules() -> list[Rule]:
-    """Return the pattern and the replacement of each rule."""
-    texts = ((variable, os.environ.get(variable, "")) for variable in VARIABLES)
-    return [_parse(rule, variable) for variable, text in texts for rule in text.split(";") if rule]
 
 
 def _parse(rule: str, origin: str) -> Rule:

@@ -237,20 +237,20 @@ class StoreOptions:
         return text
 
 
-_KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
-    "endpoint_url": ("a str", (str,)),
-    "anonymous": ("True or False", (bool,)),
-    "net_retries": ("a whole number", (int,)),
-    "net_timeout": ("a number of seconds", (int, float)),
-    "cache": ("a path", (str, os.PathLike)),
-    "cache_size": ("a number of bytes, or text such as '50G'", (int, str)),
+_OWN: dict[str, tuple[str, tuple[type, ...], Callable[[Any], object]]] = {
+    "endpoint_url": ("a str", (str,), str),
+    "anonymous": ("True or False", (bool,), bool),
+    "net_retries": ("a whole number", (int,), int),
+    "net_timeout": ("a number of seconds", (int, float), float),
+    "cache": ("a path", (str, os.PathLike), os.fspath),
+    "cache_size": ("a number of bytes, or text such as '50G'", (int, str), str),
 }
 
-OPTION_KEYS = tuple(_KINDS)
+OPTION_KEYS = tuple(_OWN)
 """Keys of `storage_options` for all stores."""
 
 
-def parse_options(given: Mapping[str, object] | None) -> StoreOptions | None:
+def parse_options(storage_options: Mapping[str, object] | None) -> StoreOptions | None:
     """Return the options of the argument `storage_options`; None for None.
 
     Keys that are not in OPTION_KEYS are settings of the library that serves the scheme; `connect.check_settings` checks
@@ -260,23 +260,21 @@ def parse_options(given: Mapping[str, object] | None) -> StoreOptions | None:
         TypeError: a value of the wrong type.
         Usage: an invalid value.
     """
-    if given is None:
+    if storage_options is None:
         return None
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+    if not isinstance(storage_options, Mapping) or not all(isinstance(key, str) for key in storage_options):
         raise TypeError("storage_options is a dict of names and values")
-    chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    for key, (words, kinds) in _KINDS.items():
-        value = chosen.get(key)
-        if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
-            raise TypeError(f"storage_options[{key!r}]: {words} is needed, not {type(value).__name__}")
-    for key, least in (("net_retries", 0), ("net_timeout", 0.001)):
-        if not least <= chosen.get(key, least) <= LONGEST:
-            raise Usage(f"storage_options[{key!r}] is at least {least} and at most {LONGEST}")
-    known = {key.removeprefix("net_"): chosen.pop(key) for key in OPTION_KEYS if key in chosen}
-    for key, convert in (("timeout", float), ("cache", os.fspath), ("cache_size", str)):
-        if key in known:
-            known[key] = convert(known[key])
-    return StoreOptions(**known, storage=chosen)
+    settings = {key: value for key, value in storage_options.items() if value is not None}
+    own: dict[str, Any] = {}
+    for key, (words, kinds, convert) in _OWN.items():
+        if (value := settings.pop(key, None)) is not None:
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                raise TypeError(f"storage_options[{key!r}]: {words} is needed, not {type(value).__name__}")
+            own[key.removeprefix("net_")] = convert(value)
+    for name, least in (("retries", 0), ("timeout", 0.001)):
+        if not least <= own.get(name, least) <= LONGEST:
+            raise Usage(f"storage_options['net_{name}'] is at least {least} and at most {LONGEST}")
+    return StoreOptions(**own, storage=settings)
 
 
 def proxy_login_error(name: str) -> Denied:
