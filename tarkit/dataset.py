@@ -403,11 +403,12 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").sort(by="cls")]
         ['a/1', 'a/0', 'b/0']
         """
+        options = locals()
         from tarkit.sorting.memory import LEAST
-        from tarkit.sorting.order import Order, order_key
+        from tarkit.sorting.order import Order, SortOptions
 
         check_at_least(LEAST, memory=memory)
-        return self.then(Order(order_key(by, type, reverse, order_file, self.storage), memory=memory, gathers=True))
+        return self.then(Order(SortOptions.of(options).key(self.storage), memory=memory, gathers=True))
 
     @ask_for_buffer
     def shuffle(self, seed: int, *, epoch: int = 0, memory: int | None = None) -> Self:
@@ -559,9 +560,10 @@ class Dataset(Chain):
         >>> tarkit.open("a.tar").find_disorder(by="cls")
         Disorder(position=1, archive='a.tar', offset=2048, before=b'a/0', after=b'a/1')
         """
-        from tarkit.sorting.order import find_disorder, order_key
+        options = locals()
+        from tarkit.sorting.order import SortOptions, find_disorder
 
-        return find_disorder(self, order_key(by, type, reverse, order_file, self.storage), self.new_run())
+        return find_disorder(self, SortOptions.of(options).key(self.storage), self.new_run())
 
     def indexed(self) -> IndexedDataset:
         """Read all headers, for `len` and access by number and key.
@@ -733,17 +735,12 @@ class Dataset(Chain):
         ...     file.read().splitlines()
         ['__key__,cls,size.jpg', 'a/0,3,3', 'a/1,1,3', 'b/0,3,3']
         """
-        from tarkit.export.columns import TableFormat, checked, parse_columns
-        from tarkit.export.table import format_of, write_table
+        options = locals()
+        from tarkit.export.table import TableOptions, write_table
         from tarkit.pipeline.output import Output
 
-        check_choice("on_missing", on_missing, OnMissing)
-        check_choice("format", format, TableFormat)
-        run = self.new_run()
-        opened = Output.text_from_argument(output, storage_options)
-        asked = None if columns is None else checked(parse_columns(" ".join(list_words(columns, "columns"))))
-        form = format or format_of(opened.location.text)
-        write_table(self, opened, run, asked, format=form, key=key, header=header, on_missing=on_missing)
+        run, opened = self.new_run(), Output.text_from_argument(output, storage_options)
+        write_table(self, opened, run, TableOptions.of(options))
         return run.samples
 
     def extract(
@@ -771,10 +768,10 @@ class Dataset(Chain):
         >>> tarkit.open("train-*.tar").select("cls").extract("labels")
         3
         """
-        from tarkit.extraction.extract import extract, parse_file_time
+        options = locals()
+        from tarkit.extraction.extract import ExtractOptions, extract
 
-        time = parse_file_time(mtime)
-        return extract(self, os.fspath(directory), self.new_run(), force=force, time=time)
+        return extract(self, self.new_run(), ExtractOptions.of(options))
 
     # ---- Write
 

@@ -139,7 +139,7 @@ class CheckOptions(Options):
     require: str | Iterable[str] = row(
         "Checks",
         "--require",
-        many=True,
+        default=(),
         metavar="F1,F2",
         help="Require these fields in each sample; a|b is either.",
     )
@@ -176,7 +176,7 @@ class CheckOptions(Options):
     allow: str | Iterable[str] = row(
         "Problems",
         "--allow",
-        many=True,
+        default=(),
         metavar="PROBLEM",
         help="Treat this problem as a note.",
         more="It is printed, but the shard is not bad for it.",

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tarkit.cli import options
-from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun
 from tarkit.cli.jobs import JobOptions
 from tarkit.errors import Usage
+from tarkit.pipeline.options import Options, row
 
 if TYPE_CHECKING:
     from tarkit.dataset import Dataset
@@ -37,14 +36,21 @@ def on_cluster(run: ConsoleRun) -> Iterator[None]:
             run.executor = None
 
 
-@dataclass(repr=False)
-class SpillOptions:
+class SpillOptions(Options):
     """The options of a sort or shuffle on a cluster."""
 
-    spill: str | None = None
+    spill: str | None = row(
+        "Jobs",
+        "--spill",
+        metavar="DIR",
+        detail=True,
+        help="With --dask, a shared directory or URL for temporary data.",
+        more="Tasks write there what others read. It takes as many bytes as the selected samples, and is removed at "
+        "the end. A task has --memory SIZE, by default 1GB, and takes the rest in temporary space of its worker.",
+    )
 
     def check(self) -> None:
-        """Raise Usage for options that do not go together; nothing is read before."""
+        """Raise Usage for options that do not go together."""
         on_cluster = JobOptions.given(click.get_current_context()).dask is not None
         if on_cluster and self.spill is None:
             hint = "--spill DIR, which all workers share, or --spill s3://BUCKET/tmp"
@@ -72,16 +78,4 @@ def _memory() -> int | None:
     return None if given is None else options.memory_of(given)
 
 
-spill = options.group(
-    "spill",
-    SpillOptions,
-    option(
-        "Jobs",
-        "--spill",
-        metavar="DIR",
-        detail=True,
-        help="With --dask, a shared directory or URL for temporary data.",
-        more="Tasks write there what others read. It takes as many bytes as the selected samples, and is removed at "
-        "the end. A task has --memory SIZE, by default 1GB, and takes the rest in temporary space of its worker.",
-    ),
-)
+spill = options.rows(SpillOptions, "spill")

@@ -9,13 +9,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tarkit.cli.messages import say
 from tarkit.errors import Usage
 from tarkit.sizes import LARGEST, LONGEST
+
+if TYPE_CHECKING:
+    from tarkit.pipeline.options import OptionRow
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -144,23 +147,41 @@ class AliasedChoice(click.Choice[str]):
 
 
 def option(section: str, *names: str, **settings: Any) -> Decorator:
-    """Return a decorator that declares an option of a command, in this section of its help."""
-    return click.option(*names, cls=Option, section=section, **settings)
+    """Return a decorator that declares an option of a command alone, in this section of its help.
 
-
-def choice(
-    section: str, *names: str, choices: Sequence[str], help: str, aliases: Mapping[str, str] = {}, **settings: Any
-) -> Decorator:
-    """Return a decorator that declares an option that takes one of some words, by default the first.
-
-    Args:
-        choices: the words
-        aliases: words that are taken too, and what they stand for
+    The other arguments are those of a row, a `pipeline.options.OptionRow`.
     """
-    default = settings.setdefault("default", choices[0])
-    settings["metavar"] = settings.get("metavar") or "|".join(choices)
-    shown = f"{help}  [default: {default}]" if default else help
-    return option(section, *names, type=AliasedChoice(choices, aliases), help=shown, **settings)
+    from tarkit.pipeline.options import OptionRow
+
+    return declare(OptionRow(section, *names, **settings))
+
+
+def declare(row: OptionRow, *name: str) -> Decorator:
+    """Return a decorator that declares the option of a row, perhaps with another name of its parameter."""
+    return click.option(*row.names, *name, cls=Option, section=row.section, **settings_of(row))
+
+
+def settings_of(row: OptionRow) -> dict[str, Any]:
+    """Return the arguments of click's option for a row, besides its names."""
+    settings = {name: getattr(row, name) for name in ("help", "more", "metavar", "detail", "required")}
+    if row.complete is not None:
+        settings["shell_complete"] = row.complete
+    if row.choices:
+        default = row.choices[0] if isinstance(row.default, bool) else row.default
+        settings["metavar"] = row.metavar or "|".join(row.choices)
+        settings |= {"type": AliasedChoice(row.choices, row.aliases), "default": default}
+        settings["help"] += f"  [default: {default}]" if default else ""
+    elif isinstance(row.default, bool):
+        settings |= {"is_flag": True, "flag_value": not row.default, "default": row.default}
+    elif row.many:
+        settings["multiple"] = True
+    elif row.seconds:
+        settings["type"] = click.FloatRange(0, LONGEST, min_open=True)
+    elif row.at_least is not None:
+        settings |= {"type": click.IntRange(row.at_least), "default": row.default}
+    else:
+        settings |= {"type": row.type, "default": row.default if isinstance(row.default, str) else None}
+    return settings
 
 
 def sections(command: click.Command, ctx: click.Context) -> dict[str, list[click.Option]]:

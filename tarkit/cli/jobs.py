@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from tarkit.cli.command import AliasedChoice, Command, Option, common
+from tarkit.cli.command import Command, Option, common, settings_of
 from tarkit.cli.console import ConsoleRun, current, make_bar
 from tarkit.cli.messages import bars_hidden, say
 from tarkit.errors import TarkitError, Usage, printable, spell
 from tarkit.pipeline.arguments import parse_processes
-from tarkit.sizes import LONGEST
+from tarkit.pipeline.options import Options, row
 from tarkit.stores.schemes import public_name
 from tarkit.streams.sink import Sink, open_sink
 
@@ -23,48 +22,115 @@ if TYPE_CHECKING:
     from tarkit.jobs.job import JobStdout, ValueJob
     from tarkit.jobs.journal import JobJournal
 
-HALTS = ["soon", "now", "never"]
+Halt = Literal["soon", "now", "never"]
+CLUSTER_OPTIONS = ("dask", "dask_resources")  # what a cluster can run: jobs, and tasks of other commands
 PIECE = 1 << 20  # bytes of a job's stdout that are passed on at a time
 
 
-@dataclass(eq=False, repr=False)
-class JobOptions:
+class JobOptions(Options):
     """The options of a run of jobs."""
 
-    jobs: int = 0
-    job_retries: int = 0
-    halt: Any = "soon"
-    job_timeout: float | None = None
-    dry_run: bool = False
-    journal: str | None = None
-    resume: bool = False
-    shard_index: str | None = None
-    dask: str | None = None
-    dask_resources: tuple[str, ...] = ()
-    emit: str | None = None
+    jobs: int = row(
+        "Jobs",
+        "-j",
+        "--jobs",
+        default=0,
+        at_least=0,
+        metavar="N",
+        help="N jobs at a time.  [default: 0, one per CPU]",
+        more="With --dask ADDRESS: how many are handed out, by default two for each thread of a worker.",
+    )
+    job_retries: int = row(
+        "Jobs", "--job-retries", default=0, at_least=0, metavar="N", help="Try a job that failed up to N times more."
+    )
+    halt: Halt = row(
+        "Jobs",
+        "--halt",
+        default="soon",
+        choices=Halt,
+        metavar="WHEN",
+        help="After a failure: end soon, now, never.",
+        more="soon: when the jobs that run are done. now: end these. never: do all other jobs.",
+    )
+    job_timeout: float | None = row(
+        "Jobs",
+        "--job-timeout",
+        seconds=True,
+        metavar="S",
+        help="A job fails after S seconds, and all of it is ended.",
+        more="Also what it started in a session of its own, unless that has another environment and no parent.",
+    )
+    dry_run: bool = row("Jobs", "--dry-run", default=False, help="Print the command lines, and run nothing.")
+    journal: str | None = row(
+        "Jobs",
+        "--journal",
+        metavar="FILE",
+        help="Record each job in FILE, a JSON object a line.",
+        more="A file that is there is an error without --resume.",
+    )
+    resume: bool = row(
+        "Jobs",
+        "--resume",
+        default=False,
+        help="Leave out jobs that --journal has as done.",
+        more="Unless one of their inputs or outputs has changed, or the command line.",
+    )
+    shard_index: str | None = row(
+        "Jobs",
+        "--shard-index",
+        metavar="K/N",
+        help="Only the K-th of N parts of the jobs, from 0.",
+        more="For array jobs: a part has every N-th of the values.",
+    )
+    emit: str | None = row(
+        "Jobs",
+        "--emit",
+        metavar="ENGINE",
+        help="Print a script for slurm, k8s or make, and run nothing.",
+        more="An array script of Slurm, an indexed Job of Kubernetes, a Makefile. The values are those that are "
+        "found now. An array has an element for each N values, of -j N, and at most 1000; slurm:50: at most 50. "
+        "Each element has a journal of its own, which has its number after the name.",
+    )
+    dask: str | None = row(
+        "Jobs",
+        "--dask",
+        metavar="ADDRESS",
+        help="Run jobs on a Dask cluster: tcp://HOST:8786, or local.",
+        more="ADDRESS is its scheduler's; local starts workers here. A path must be the same file on all machines.",
+    )
+    dask_resources: tuple[str, ...] = row(
+        "Jobs",
+        "--dask-resources",
+        default=(),
+        detail=True,
+        metavar="NAME=N",
+        help="What a job takes of a worker of Dask: GPU=1.",
+        more="May be repeated, or be a list with commas. Workers offer it with dask worker --resources GPU=1.",
+    )
 
     @classmethod
     def given(cls, ctx: click.Context) -> JobOptions:
         """Return the options that the command line has. Raises Usage for those that do not go together."""
-        names = [each.name for each in fields(cls)]
-        options = cls(**{name: ctx.meta[f"tarkit.{name}"] for name in names if f"tarkit.{name}" in ctx.meta})
-        if options.resume and options.journal is None:
+        return cls(**{name: ctx.meta[f"tarkit.{name}"] for name in cls.rows if f"tarkit.{name}" in ctx.meta})
+
+    def check(self) -> None:
+        """Raise Usage for options that do not go together."""
+        if self.resume and self.journal is None:
             raise Usage("--resume requires --journal FILE")
-        if options.dask_resources and options.dask is None:
+        if self.dask_resources and self.dask is None:
             raise Usage("--dask-resources requires --dask ADDRESS")
-        if options.emit is not None:
-            options.check_emit()
-        return options
+        if self.emit is not None:
+            self.check_emit()
 
     def check_emit(self) -> None:
         """Raise Usage for options that a script cannot have."""
         make = (self.emit or "").startswith("make")
         allowed = {"emit", "job_retries", "job_timeout", *(() if make else ("jobs", "halt", "journal"))}
         hints = {"jobs": "make -j N", "halt": "make -k goes on after failures", "journal": "make compares times"}
-        for each in fields(self):
-            if each.name not in allowed and getattr(self, each.name) != each.default:
-                hint = hints.get(each.name) if make else "what it prints has --shard-index and --resume itself"
-                raise Usage(f"{spell('emit', self.emit)} does not go with {spell(each.name)}", hint)
+        for name in self.changed:
+            if name not in allowed:
+                hint = hints.get(name) if make else "what it prints has --shard-index and --resume itself"
+                raise Usage(f"{spell('emit', self.emit)} does not go with {spell(name)}", hint)
 
     def part(self) -> slice:
         """Return which of the values are done. Raises Usage for an invalid --shard-index."""
@@ -84,88 +150,15 @@ class JobOptions:
         return JobJournal(self.journal, self.resume)
 
 
-def job_options(detail: bool = False) -> list[Option]:
-    """Return the options; with `detail` only --help-all and man pages list them."""
-
-    def option(*names: str, **settings: Any) -> Option:
-        return common(*names, section="Jobs", detail=detail, **settings)
-
-    return [
-        option(
-            "-j",
-            "--jobs",
-            type=click.IntRange(0),
-            metavar="N",
-            help="N jobs at a time.  [default: 0, one per CPU]",
-            more="With --dask ADDRESS: how many are handed out, by default two for each thread of a worker.",
-        ),
-        option("--job-retries", type=click.IntRange(0), metavar="N", help="Try a job that failed up to N times more."),
-        option(
-            "--halt",
-            type=AliasedChoice(HALTS, {}),
-            metavar="WHEN",
-            help="After a failure: end soon, now, never.  [default: soon]",
-            more="soon: when the jobs that run are done. now: end these. never: do all other jobs.",
-        ),
-        option(
-            "--job-timeout",
-            type=click.FloatRange(0, LONGEST, min_open=True),
-            metavar="S",
-            help="A job fails after S seconds, and all of it is ended.",
-            more="Also what it started in a session of its own, unless that has another environment and no parent.",
-        ),
-        option("--dry-run", is_flag=True, help="Print the command lines, and run nothing."),
-        option(
-            "--journal",
-            metavar="FILE",
-            help="Record each job in FILE, a JSON object a line.",
-            more="A file that is there is an error without --resume.",
-        ),
-        option(
-            "--resume",
-            is_flag=True,
-            help="Leave out jobs that --journal has as done.",
-            more="Unless one of their inputs or outputs has changed, or the command line.",
-        ),
-        option(
-            "--shard-index",
-            metavar="K/N",
-            help="Only the K-th of N parts of the jobs, from 0.",
-            more="For array jobs: a part has every N-th of the values.",
-        ),
-        option(
-            "--emit",
-            metavar="ENGINE",
-            help="Print a script for slurm, k8s or make, and run nothing.",
-            more="An array script of Slurm, an indexed Job of Kubernetes, a Makefile. The values are those that are "
-            "found now. An array has an element for each N values, of -j N, and at most 1000; slurm:50: at most 50. "
-            "Each element has a journal of its own, which has its number after the name.",
-        ),
-        *dask_options(detail),
-    ]
-
-
-def dask_options(detail: bool) -> list[Option]:
-    """Return the options of what a cluster can run: jobs, and tasks of other commands; see `job_options`."""
-    return [
-        common(
-            "--dask",
-            section="Jobs",
-            detail=detail,
-            metavar="ADDRESS",
-            help="Run jobs on a Dask cluster: tcp://HOST:8786, or local.",
-            more="ADDRESS is its scheduler's; local starts workers here. A path must be the same file on all machines.",
-        ),
-        common(
-            "--dask-resources",
-            section="Jobs",
-            multiple=True,
-            detail=True,
-            metavar="NAME=N",
-            help="What a job takes of a worker of Dask: GPU=1.",
-            more="May be repeated, or be a list with commas. Workers offer it with dask worker --resources GPU=1.",
-        ),
-    ]
+def job_options(detail: bool = False, names: Sequence[str] = tuple(JobOptions.rows)) -> list[Option]:
+    """Return the options of these names; with `detail` only --help-all and man pages list them."""
+    options = []
+    for name in names:
+        row = JobOptions.rows[name]
+        settings = settings_of(row)
+        settings["detail"] = detail or row.detail
+        options.append(common(*row.names, name, section=row.section, **settings))
+    return options
 
 
 class TaskCommand(Command):
@@ -173,7 +166,7 @@ class TaskCommand(Command):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.params += dask_options(detail=True)
+        self.params += job_options(True, CLUSTER_OPTIONS)
 
 
 def run_all(jobs: Iterable[ValueJob], total: int, given: JobOptions) -> None:
@@ -312,8 +305,8 @@ def _print_failures(run: ConsoleRun, summary: JobSummary) -> None:
         value = printable(public_name(job.value.text))
         rows.append((value, outcome.words(), str(outcome.attempt), f"{outcome.seconds:.2f}", job.shown()))
     widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
-    for row in rows:
-        say("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]))
+    for *cells, command in rows:
+        say("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)), command]))
     if summary.failed > len(summary.failures):
         say(f"and {summary.failed - len(summary.failures)} more, which the journal lists")
 

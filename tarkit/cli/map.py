@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tarkit.cli.command import WHOLE_RUN, Command, common_options, given_words, long_name
-from tarkit.cli.jobs import JobOptions, job_options, run_all
+from tarkit.cli.jobs import CLUSTER_OPTIONS, JobOptions, job_options, run_all
 from tarkit.cli.lines import TarkitStep, WrittenOption, files_of, parse_step
 from tarkit.cli.options import draw_seed, find_inputs
 from tarkit.errors import Usage, show, spell
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tarkit.jobs.values import Value
 
 INPUTS = ("words", "files_from", "null", "load")
-CLUSTER_OPTIONS = ("dask", "dask_resources")  # that commands without a placeholder may have, too
 
 
 class MappedCommand(Command):
@@ -157,7 +156,7 @@ class _Mapping:
         """Give all jobs one seed, where a command would draw one."""
         given = {option.name: option.word or "" for option in self.options}
         random = self.command.name == "shuffle" or not {"sample", "shuffle"}.isdisjoint(given)
-        random = random or "__random__" in given.get("sort_field", "")
+        random = random or "__random__" in given.get("by", "")
         if not random or "seed" in given or "seed" not in {each.name for each in self.command.params}:
             return
         for name, value in (("emit", options.emit), ("journal", options.journal)):

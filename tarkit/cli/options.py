@@ -16,11 +16,11 @@ from typing import Any
 
 import click
 
-from tarkit.cli.command import Decorator, Function, InputArgument, choice, option
+from tarkit.cli.command import Decorator, Function, InputArgument, declare, option
 from tarkit.cli.console import current
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.pipeline import rows as shared
-from tarkit.pipeline.options import OptionRow, Options
+from tarkit.pipeline.options import Options
 from tarkit.pipeline.output import Output, archive_output
 from tarkit.pipeline.output import text_output as open_text
 from tarkit.problems import PROBLEMS, Policy
@@ -50,8 +50,8 @@ def group(name: str, build: Function, *options: Decorator, taken: Sequence[str] 
             return function(**{name: build(**own)}, **given)
 
         decorated: Function = called
-        for declare in reversed(options):
-            decorated = declare(decorated)
+        for option_ in reversed(options):
+            decorated = option_(decorated)
         return decorated
 
     return decorate
@@ -72,30 +72,7 @@ def rows(kind: type[Options], argument: str = "options", **words: Callable[[Any]
     def build(**values: Any) -> Callable[..., Options]:
         return partial(kind, **values | {name: convert(values[name]) for name, convert in words.items()})
 
-    return group(argument, build, *(declare(name, row) for name, row in kind.rows.items()), taken=list(kind.rows))
-
-
-def declare(name: str, row: OptionRow) -> Decorator:
-    """Return a decorator that declares the option of a row."""
-    settings: dict[str, Any] = {
-        "metavar": row.metavar,
-        "more": row.more,
-        "detail": row.detail,
-        "required": row.required,
-    }
-    if row.choices:
-        settings |= {"choices": row.choices, "aliases": row.aliases}
-        settings["default"] = row.choices[0] if isinstance(row.default, bool) else row.default
-        return choice(row.section, *row.names, name, help=row.help, **settings)
-    if isinstance(row.default, bool):
-        settings |= {"is_flag": True, "flag_value": not row.default, "default": row.default}
-    elif row.many:
-        settings["multiple"] = True
-    elif row.at_least is not None:
-        settings |= {"type": click.IntRange(row.at_least), "default": row.default}
-    elif isinstance(row.default, str):
-        settings["default"] = row.default
-    return option(row.section, *row.names, name, help=row.help, **settings)
+    return group(argument, build, *(declare(row, name) for name, row in kind.rows.items()), taken=list(kind.rows))
 
 
 def find_inputs(
@@ -247,16 +224,16 @@ def parse_mtime(mtime: str | None) -> int | None:
 
 def parallel(help: str) -> Decorator:
     """Return the option for how much is done at a time."""
-    return option("Input", "-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help=help)
+    return option("Input", "-p", "--parallel", at_least=1, default=1, metavar="N", help=help)
 
 
 INPUTS = click.argument("words", nargs=-1, cls=InputArgument, metavar="[INPUT]...")
 FILES_FROM = option(
-    "Input", "-T", "--files-from", multiple=True, metavar="LIST", help="Read more inputs from LIST, one a line."
+    "Input", "-T", "--files-from", default=(), metavar="LIST", help="Read more inputs from LIST, one a line."
 )
 
 
-FROM = choice(
+FROM = option(
     "Input",
     "--from",
     "source_format",
@@ -272,7 +249,7 @@ FROM = choice(
 
 def null(help: str) -> Decorator:
     """Return the option for names that end with NUL."""
-    return option("Input", "-0", "--null", is_flag=True, help=help)
+    return option("Input", "-0", "--null", default=False, help=help)
 
 
 def archives(null: Decorator) -> Decorator:
@@ -284,7 +261,7 @@ def archives(null: Decorator) -> Decorator:
         FILES_FROM,
         null,
         FROM,
-        option("Input", "-l", "--load", is_flag=True, help="The one INPUT is such a list."),
+        option("Input", "-l", "--load", default=False, help="The one INPUT is such a list."),
     )
 
 
@@ -298,7 +275,7 @@ ARCHIVE_OUT = option(
     help="File, URL, zpush://, pipe:COMMAND.  [default: -]",
     more=f"{shared.WRITABLE} zpush:// and zpub:// send samples through ZeroMQ.",
 )
-TO = choice(
+TO = option(
     "Output",
     "--to",
     "target_format",
@@ -309,11 +286,11 @@ TO = choice(
     help="Write tar, cbors or msgpack.  [default: by suffix]",
     more="cbors and msgpack are sequences of maps, one for each sample; their suffixes are .cbors and .mp.",
 )
-OUT, COMPRESS = declare("output", shared.OUT), declare("compress", shared.COMPRESS)
-FSYNC = declare("fsync", shared.FSYNC)
+OUT, COMPRESS = declare(shared.OUT, "output"), declare(shared.COMPRESS, "compress")
+FSYNC = declare(shared.FSYNC, "fsync")
 output = group("output", _archive, ARCHIVE_OUT, COMPRESS, FSYNC, TO)
 text_output = group("output", partial(_reserved, open_text), OUT, COMPRESS, FSYNC)
-mtime = group("mtime", parse_mtime, declare("mtime", shared.MTIME))
+mtime = group("mtime", parse_mtime, declare(shared.MTIME, "mtime"))
 
 
 shard_slice = group(
@@ -326,7 +303,7 @@ select = group(
     _select,
     option("Select", "--match", metavar="REGEX", help="Only samples whose key contains REGEX."),
     option("Select", "--keys-from", metavar="FILE[:COLUMN]", help="Only keys listed in FILE, or in its COLUMN."),
-    option("Select", "--require-all", is_flag=True, help="A missing key of --keys-from is an error."),
+    option("Select", "--require-all", default=False, help="A missing key of --keys-from is an error."),
     option(
         "Select",
         "--where",
@@ -338,7 +315,7 @@ select = group(
     option("Select", "--seed", type=int, metavar="S", help="Random seed.  [default: drawn and printed]"),
     option("Select", "--slice", "slice_", metavar="LO:HI:STEP", help="Only these of the samples selected so far."),
 )
-count = option("Select", "-c", "--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
+count = option("Select", "-c", "--count", at_least=0, metavar="N", help="Only the first N of those.")
 memory = group(
     "memory",
     memory_of,
@@ -346,12 +323,13 @@ memory = group(
 )
 
 _FIELDS = (
-    option("Fields", "--drop", multiple=True, metavar="GLOB", help="Drop fields that match GLOB."),
-    option("Fields", "--require", multiple=True, metavar="F1,F2", help="Fields that must exist; a|b is either."),
-    choice(
+    option("Fields", "--drop", default=(), metavar="GLOB", help="Drop fields that match GLOB."),
+    option("Fields", "--require", default=(), metavar="F1,F2", help="Fields that must exist; a|b is either."),
+    option(
         "Fields",
         "--on-missing-field",
-        choices=("error", "warn", "skip", "keep"),
+        choices=OnMissing,
+        default="error",
         aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},
         metavar="HOW",
         help="One of error, warn, skip, keep.",
@@ -376,7 +354,7 @@ fields = group(
         "-f",
         "--fields",
         "--field",
-        multiple=True,
+        default=(),
         metavar="FIELDS",
         help="Only these, in this order: 'png new:old1,old2'.",
         more="A field that differs from its name here only in case gets this name.",
@@ -389,23 +367,23 @@ problems = group(
     option(
         "Problems",
         "--allow",
-        multiple=True,
+        default=(),
         metavar="PROBLEM",
-        shell_complete=_complete_problem,
+        complete=_complete_problem,
         help="Continue and keep samples with this problem (or all).",
     ),
     option(
         "Problems",
         "--skip",
-        multiple=True,
+        default=(),
         metavar="PROBLEM",
-        shell_complete=_complete_problem,
+        complete=_complete_problem,
         help="Continue without samples with this problem (or all).",
     ),
     option(
         "Problems",
         "--maxerr",
-        type=click.IntRange(0),
+        at_least=0,
         default=0,
         metavar="N",
         help="Skip the first N problems; the next ends the run.",

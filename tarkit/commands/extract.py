@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
-from tarkit.cli import options
-from tarkit.cli.command import option
+from tarkit.cli import options as shared
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
 from tarkit.dataset import for_run
+from tarkit.extraction.extract import ExtractOptions
 from tarkit.extraction.extract import extract as unpack
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
@@ -26,27 +28,21 @@ COST = (
 )
 
 
+def _file_time(word: str) -> str | int | None:
+    return word if word in ("source", "now") else shared.parse_mtime(word)
+
+
 @click.command(cls=MappedCommand, maps="directory", examples=EXAMPLES, cost=COST)
-@options.inputs
-@option("Output", "-C", "--directory", metavar="DIR", required=True, help="Directory, made if missing.  [required]")
-@option("Output", "--force", is_flag=True, help="Replace existing files.")
-@option(
-    "Output",
-    "--mtime",
-    metavar="WHEN",
-    default="source",
-    help="File times: source, now or @SECONDS.  [default: source]",
-)
-@options.shard_slice
-@options.select
-@options.count
-@options.fields
-@options.problems
+@shared.inputs
+@shared.rows(ExtractOptions, mtime=_file_time)
+@shared.shard_slice
+@shared.select
+@shared.count
+@shared.fields
+@shared.problems
 def extract(
     inputs: list[Location],
-    directory: str,
-    force: bool,
-    mtime: str,
+    options: Callable[..., ExtractOptions],
     shard_slice: Slice | None,
     select: Select,
     count: int | None,
@@ -67,10 +63,9 @@ def extract(
     """
     select.count = count
     run = current()
-    given = options.parse_mtime(mtime)
-    time = None if mtime == "now" else -1 if given is None else given * 10**9
+    chosen = options()
     data = for_run(run, inputs, shard_slice).filter_samples(select).change(fields)
-    unpack(data, directory, run, force=force, time=time, reserved=[*run.places], report=run.report)
+    unpack(data, run, chosen, reserved=[*run.places], report=run.report)
     if not run.samples and not (select.all and fields.all):
         run.warn("no sample selected")
     run.finish()

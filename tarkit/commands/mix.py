@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from tarkit.cli import options
-from tarkit.cli.command import Command, choice, option
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, aligned, current
 from tarkit.dataset import Dataset, for_run
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.mixing.mix import Mixture, open_sources
+from tarkit.mixing.mix import Ends, Mixture, open_sources
 from tarkit.mixing.mixer import Mix, Stock, Until, derived
 from tarkit.mixing.spec import parse_mix
 from tarkit.pipeline.archive import write_archive
@@ -45,17 +45,17 @@ COST = (
 @options.parallel("Read N shards of each source ahead.")
 @options.output
 @option("Mix", "--total", metavar="N", help="Draw N samples: 5000, 1e6, 1M.")
-@choice(
+@option(
     "Mix",
     "--until",
-    choices=("first", "all"),
+    choices=Ends,
     default=None,
     help="End when the first source ends, or all.  [default: first]",
 )
 @option(
     "Mix",
     "--repeat",
-    is_flag=True,
+    default=False,
     help="Read a source again after its end.",
     more="It ends with --total or --until all.",
 )

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import click
 
-from tarkit.cli import options
-from tarkit.cli.command import choice, option
+from tarkit.cli import options as shared
+from tarkit.cli.command import declare, option
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
 from tarkit.dataset import for_run
-from tarkit.errors import Usage, show
+from tarkit.errors import Usage, show, spell
 from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output, archive_output
 from tarkit.problems import Policy
 from tarkit.proc.map import CallFunction, RunCommand, RunProgram, SampleWork
-from tarkit.proc.policy import OnError
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice
-from tarkit.sizes import LONGEST
 from tarkit.streams.location import Location
 
 EXAMPLES = (
@@ -37,13 +37,13 @@ COST = (
 )
 
 
-MAP_ONLY = ("decode", "allow_pickle", "init", "batch")
+def _rejects(word: str | None) -> Output | None:
+    return None if word is None else archive_output(word, None)
 
 
 @click.command(cls=MappedCommand, also=("rejects",), examples=EXAMPLES, cost=COST)
-@options.inputs
-@options.output
-@options.mtime
+@shared.inputs
+@shared.output
 @option("Command", "-c", "--command", metavar="COMMAND", help="Command to run over the files of each sample.")
 @option(
     "Command",
@@ -61,58 +61,13 @@ MAP_ONLY = ("decode", "allow_pickle", "init", "batch")
     help="A program that reads tar and writes tar.",
     more="It starts once and gets many samples.",
 )
-@option(
-    "Command",
-    "-p",
-    "--parallel",
-    type=click.IntRange(0),
-    default=1,
-    metavar="N",
-    help="N samples at a time; 0: one per CPU.",
-)
-@option("Command", "--unordered", is_flag=True, help="Write results as soon as they are ready.")
-@option(
-    "Command",
-    "--timeout",
-    type=click.FloatRange(0, LONGEST, min_open=True),
-    metavar="S",
-    help="A sample fails after S seconds.",
-)
-@option("With -c or -m", "--keep-dir", is_flag=True, help="Keep all directories, and print where.")
-@option("With --map", "--decode", is_flag=True, help="Pass values, not bytes: text, numbers, JSON, arrays.")
-@option("With --map", "--allow-pickle", is_flag=True, help="Decode pickles too, which can run any code.")
-@option("With --map", "--init", metavar="MODULE:FUNC", help="Call this first, once in each process.")
-@option("With --map", "--batch", type=click.IntRange(1), metavar="N", help="Pass lists of N samples.")
-@choice(
-    "Failures",
-    "--on-error",
-    choices=("error", "skip", "keep"),
-    default=None,
-    aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},  # tarproc's words
-    help="If a sample fails.  [default: error]",
-    more="error: end the run. skip: leave it out. keep: write it as it was.",
-)
-@option("Failures", "--max-errors", metavar="N|P%", help="End after more failures than this; skip others.")
-@option(
-    "Failures",
-    "--rejects",
-    metavar="OUT",
-    help="Write failed samples to this archive; skip them.",
-    more="Each gets a field __error__.json.",
-)
-@option(
-    "Failures",
-    "--retries",
-    type=click.IntRange(0),
-    default=0,
-    metavar="N",
-    help="Try a sample that failed again, up to N times.",
-)
-@options.shard_slice
-@options.select
-@option("Select", "--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
-@options.fields
-@options.problems
+@declare(RunCommand.rows["keep_dir"], "keep_dir")
+@shared.rows(CallFunction, "work", mtime=shared.parse_mtime, rejects=_rejects)
+@shared.shard_slice
+@shared.select
+@option("Select", "--count", at_least=0, metavar="N", help="Only the first N of those.")
+@shared.fields
+@shared.problems
 def proc(
     inputs: list[Location],
     output: Output,
@@ -121,8 +76,8 @@ def proc(
     count: int | None,
     policy: Policy,
     shard_slice: Slice | None,
-    mtime: int | None,
-    **work: Any,
+    work: partial[CallFunction],
+    **words: Any,
 ) -> None:
     """Run a command, a function or a program over samples.
 
@@ -152,8 +107,8 @@ def proc(
     add the results with cat or sort.
     """
     select.count = count
-    step = make_step(mtime=mtime, **work)
-    output.check_time(mtime)
+    step = make_step(work.keywords, **words)
+    output.check_time(step.mtime)
     run = current()
     data = for_run(run, inputs, shard_slice).filter_samples(select).then(step).change(fields)
     write_archive(data, output, run)
@@ -165,36 +120,30 @@ def proc(
     run.finish()
 
 
-def make_step(
-    *,
-    parallel: int,
-    unordered: bool,
-    retries: int,
-    timeout: float | None,
-    mtime: int | None,
-    on_error: OnError | None,
-    max_errors: str | None,
-    rejects: str | None,
-    **options: Any,
-) -> SampleWork:
-    """Return the step that the options ask for. Raises Usage for options that exclude each other."""
-    common: dict[str, Any] = {"processes": parallel, "ordered": not unordered, "retries": retries, "timeout": timeout}
-    common |= {"mtime": mtime, "on_error": on_error, "max_errors": max_errors}
-    common["rejects"] = None if rejects is None else archive_output(rejects, None)
-    named = {"-c": "command", "-m": "multi", "--map": "map_", "--worker": "worker"}
-    chosen = [word for word, name in named.items() if options[name] is not None]
+def make_step(options: Mapping[str, Any], *, keep_dir: bool, **words: str | None) -> SampleWork:
+    """Return the step that the options ask for. Raises Usage for options that exclude each other.
+
+    Args:
+        options: those of `CallFunction`; other steps have those of `SampleWork` alone.
+        keep_dir: an option of `RunCommand`.
+        words: command, multi, map_ and worker, of which one is given.
+    """
+    names = {"command": "-c", "multi": "-m", "map_": "--map", "worker": "--worker"}
+    chosen = [name for name in names if words[name] is not None]
     if len(chosen) != 1:
         raise Usage(
-            f"{' and '.join(chosen)} exclude each other" if chosen else "nothing to run",
+            f"{' and '.join(names[name] for name in chosen)} exclude each other" if chosen else "nothing to run",
             "give one of -c COMMAND, -m COMMAND, --map MODULE:FUNCTION and --worker COMMAND",
         )
-    [word] = chosen
-    only = {"keep_dir": ("-c", "-m"), **dict.fromkeys(MAP_ONLY, ("--map",))}
-    for name, words in only.items():
-        if options[name] and word not in words:
-            raise Usage(f"--{name.replace('_', '-')} cannot be used with {word}")
-    if word == "--worker":
-        return RunProgram(command=options["worker"], **common)
-    if word == "--map":
-        return CallFunction(function=options["map_"], **{name: options[name] for name in MAP_ONLY}, **common)
-    return RunCommand(command=options[named[word]], multi=word == "-m", keep_dir=options["keep_dir"], **common)
+    [name] = chosen
+    command, common = words[name] or "", {each: options[each] for each in SampleWork.rows}
+    for each in CallFunction.rows:
+        if each not in common and options[each] and name != "map_":
+            raise Usage(f"{spell(each)} cannot be used with {names[name]}")
+    if keep_dir and name not in ("command", "multi"):
+        raise Usage(f"--keep-dir cannot be used with {names[name]}")
+    if name == "worker":
+        return RunProgram(command=command, **common)
+    if name == "map_":
+        return CallFunction(function=command, **options)
+    return RunCommand(command=command, multi=name == "multi", keep_dir=keep_dir, **common)

@@ -54,15 +54,15 @@ _NO_SAMPLE = "no sample found: samples are entries with a dot in their file name
     "Select",
     "-c",
     "--count",
-    type=click.IntRange(0),
+    at_least=0,
     metavar="N",
     help="The first N of these.  [default: 10, see above]",
 )
-@option("Select", "--all", "every", is_flag=True, help="All of them.")
+@option("Select", "--all", "every", default=False, help="All of them.")
 @options.fields
-@option("Show", "--names", is_flag=True, help="Print names: PATH -> KEY | FIELD; with -0 raw.")
-@option("Output", "--json", "as_json", is_flag=True, help="An object on a line for each sample.")
-@option("Show", "--images", is_flag=True, help="Draw the pictures in the terminal (requires tarkit[images]).")
+@option("Show", "--names", default=False, help="Print names: PATH -> KEY | FIELD; with -0 raw.")
+@option("Output", "--json", "as_json", default=False, help="An object on a line for each sample.")
+@option("Show", "--images", default=False, help="Draw the pictures in the terminal (requires tarkit[images]).")
 @option("Output", "--html", metavar="FILE", help="Write a page with pictures, search and histograms to FILE.")
 @option("Show", "--by", metavar="FIELD", help="The class, for --html and --images: cls, json.label.")
 @option("Show", "--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt]")

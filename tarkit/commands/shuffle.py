@@ -42,7 +42,7 @@ COST = (
 @option(
     "Order",
     "--epochs",
-    type=click.IntRange(1),
+    at_least=1,
     metavar="N",
     help="Write N orders; {epoch} in OUT is the number, from 0.",
 )
@@ -70,7 +70,7 @@ def shuffle(
     parallel: int,
     policy: Policy,
     memory: int,
-    spill: SpillOptions,
+    spill: Callable[..., SpillOptions],
     epochs: int | None,
 ) -> None:
     """Put all samples into a uniformly random order.
@@ -87,7 +87,7 @@ def shuffle(
     run = current()
     if buffer is not None and "tarkit.dask" in click.get_current_context().meta:
         raise Usage("--buffer reads samples in turn: it cannot be used with --dask")
-    spill.check()
+    spilled = spill()
     size = options.number_of_samples(buffer, "--buffer", "--buffer 1000")
     if buffer is not None and size == 0:
         raise Usage("--buffer 0 holds nothing")
@@ -104,7 +104,7 @@ def shuffle(
             mixed = data.buffer_shuffle(size, seed + epoch)
         else:
             mixed = data.then(Order(random=Random(seed, epoch), memory=memory))
-        spill.write(mixed.change(fields), each, run)
+        spilled.write(mixed.change(fields), each, run)
         dropped = dropped if epoch else run.dropped
     run.policy, run.dropped = policy, dropped
     run.finish()

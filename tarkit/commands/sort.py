@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import os
+from collections.abc import Callable, Sequence
 
 import click
 
-from tarkit.cli import cluster, options
+from tarkit.cli import cluster
+from tarkit.cli import options as shared
 from tarkit.cli.cluster import SpillOptions
-from tarkit.cli.command import choice, option
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
 from tarkit.cli.target import OutputOptions, target
@@ -18,8 +18,7 @@ from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice
-from tarkit.sorting.keys import OrderFile, SortKey
-from tarkit.sorting.order import Order, Random, find_disorder
+from tarkit.sorting.order import Order, Random, SortOptions, find_disorder
 from tarkit.streams.location import Location
 
 RANDOM = "__random__"
@@ -34,56 +33,26 @@ COST = (
 )
 
 
+def _fields(words: Sequence[str]) -> list[str] | str:
+    return " ".join(words).replace(",", " ").split() if words else "__key__"
+
+
 @click.command(cls=MappedCommand, passes=True, examples=EXAMPLES, cost=COST)
-@options.inputs
-@option(
-    "Order",
-    "-s",
-    "--sort-field",
-    "--sortfield",
-    "--by",
-    "sort_field",
-    multiple=True,
-    metavar="FIELDS",
-    help="Sort by contents of fields.  [default: __key__]",
-    more="Also by size, size.FIELD, width.FIELD, json.a.b, or __random__.",
-)
-@choice(
-    "Order",
-    "-t",
-    "--type",
-    "type_",
-    choices=("auto", "str", "int", "float", "natural"),
-    metavar="TYPE",
-    help="As auto, str, int, float, natural.",
-    more="auto puts numbers, by value, before text.",
-)
-@option("Order", "-r", "--reverse", is_flag=True, help="Descending; equal samples keep their order.")
-@option(
-    "Order",
-    "--order-file",
-    metavar="FILE",
-    help="Sort as the keys in FILE; others are an error.",
-    more="FILE has one key a line. --keys-from FILE leaves out samples that it does not list.",
-)
-@option("Order", "--check-only", is_flag=True, help="Write nothing; fail if not in order.")
-@options.memory
+@shared.inputs
+@shared.rows(SortOptions, by=_fields)
+@shared.memory
 @cluster.spill
 @target
-@options.shard_slice
-@options.select
-@options.fields
-@options.problems
+@shared.shard_slice
+@shared.select
+@shared.fields
+@shared.problems
 def sort(
     inputs: list[Location],
     target: Callable[..., OutputOptions],
-    sort_field: tuple[str, ...],
-    type_: Any,
-    reverse: bool,
-    order_file: str | None,
-    check_only: bool,
+    options: Callable[..., SortOptions],
     memory: int,
-    spill: SpillOptions,
+    spill: Callable[..., SpillOptions],
     shard_slice: Slice | None,
     select: Select,
     fields: Fields,
@@ -99,29 +68,20 @@ def sort(
 
     With --dask ADDRESS and --spill DIR a cluster does the work, in passes; the output has the same bytes.
     """
-    names = " ".join(sort_field).replace(",", " ").split()
-    if sort_field and not names:
-        raise Usage("--sort-field names no field")
-    if names and order_file is not None:
-        raise Usage("--sort-field and --order-file cannot be used together")
-    random = RANDOM in names
-    if random and (len(names) > 1 or check_only):
+    chosen, context = options(), click.get_current_context()
+    random = RANDOM in chosen.by
+    if random and (len(chosen.by) > 1 or chosen.check_only):
         raise Usage(f"-s {RANDOM} cannot be used with other fields or --check-only")
-    if check_only and (spill.spill is not None or "tarkit.dask" in click.get_current_context().meta):
+    if chosen.check_only and (context.params["spill"] is not None or "tarkit.dask" in context.meta):
         raise Usage("--check-only reads samples in turn: it cannot be used with --dask")
-    if check_only and target().changed:
+    if chosen.check_only and target().changed:
         raise Usage("--check-only cannot be used with options of the output: it writes nothing")
-    if order_file is not None:
-        current().reserve(order_file, "the list of keys in order", written=False)
-        if reverse:
-            raise Usage("--order-file cannot be used with -r")
-    spill.check()
-    run = current()
-    order: SortKey | OrderFile = SortKey(names or ["__key__"], type_, reverse)
-    if order_file is not None:
-        order = OrderFile(order_file)
+    run, spilled = current(), spill()
+    if chosen.order_file is not None:
+        run.reserve(os.fspath(chosen.order_file), "the list of keys in order", written=False)
+    order = chosen.key()
     data = for_run(run, inputs, shard_slice).filter_samples(select)
-    if check_only:
+    if chosen.check_only:
         found = find_disorder(data, order, run)
         if found is not None:
             raise TarkitError(
@@ -131,7 +91,7 @@ def sort(
         run.finish()
         return
     opened = target().open(run)
-    seed = options.draw_seed(select.seed) if random else None
+    seed = shared.draw_seed(select.seed) if random else None
     by_key, by_chance = Order(order, memory=memory, gathers=True), Order(random=Random(seed or 0), memory=memory)
-    spill.write(data.then(by_chance if random else by_key).change(fields), opened, run)
+    spilled.write(data.then(by_chance if random else by_key).change(fields), opened, run)
     run.finish()

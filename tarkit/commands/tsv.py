@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
-from tarkit.cli import options
-from tarkit.cli.command import option
+from tarkit.cli import options as shared
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
 from tarkit.dataset import for_run
-from tarkit.errors import Usage, printable
-from tarkit.export.columns import TableFormat, checked, parse_columns
-from tarkit.export.table import format_of, write_table
+from tarkit.errors import printable
+from tarkit.export.table import TableOptions, write_table
 from tarkit.pipeline.output import Output
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
@@ -29,46 +29,20 @@ COST = (
     "of Parquet a row group. A field of more than 16 MiB is not a cell."
 )
 
-OTHERS = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".orc", ".avro", ".db", ".sqlite")
-"""Suffixes of tables that are not written."""
-
 
 @click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
-@options.inputs
-@options.parallel("Read N inputs ahead.")
-@options.text_output
-@option(
-    "Output",
-    "--format",
-    type=click.Choice(["tsv", "csv", "jsonl", "json", "yaml", "parquet"]),
-    metavar="FORMAT",
-    help="Write tsv, csv, jsonl, json, yaml or parquet.",
-    more="The default follows the suffix of OUT, else it is tsv.",
-)
-@option(
-    "Table",
-    "-f",
-    "--fields",
-    "--field",
-    "columns",
-    multiple=True,
-    metavar="COLUMNS",
-    help="Columns: 'cls json.label size.jpg'.",
-    more="By default the short texts of the first sample, and the sizes of its other fields.",
-)
-@option("Table", "--no-key", "--nokey", is_flag=True, help="No column __key__.")
-@option("Table", "--no-header", "--noheader", is_flag=True, help="No header line, in TSV and CSV.")
-@options.shard_slice
-@options.select
-@options.count
-@options.fields_without_choice
-@options.problems
+@shared.inputs
+@shared.parallel("Read N inputs ahead.")
+@shared.text_output
+@shared.rows(TableOptions, columns=lambda words: words or None)
+@shared.shard_slice
+@shared.select
+@shared.count
+@shared.fields_without_choice
+@shared.problems
 def tsv(
     inputs: list[Location],
-    columns: tuple[str, ...],
-    no_key: bool,
-    no_header: bool,
-    format: TableFormat | None,
+    options: Callable[..., TableOptions],
     output: Output,
     shard_slice: Slice | None,
     select: Select,
@@ -93,25 +67,9 @@ def tsv(
     """
     run = current()
     select.count = count
-    if format is None and output.location.kind == "path" and output.location.text.lower().endswith(OTHERS):
-        what = f"{output.location.name}: tables of this format are not written"
-        raise Usage(what, "the suffix is .tsv, .csv, .jsonl, .json, .yaml or .parquet; or give --format")
-    form = format or format_of(output.location.text)
-    if form == "parquet":
-        output.refuse_terminal("Parquet")
-    asked = checked(parse_columns(" ".join(columns))) if columns else None
     data = for_run(run, inputs, shard_slice, prefetch=parallel - 1).filter_samples(select).change(fields)
-    write_table(
-        data,
-        output,
-        run,
-        asked,
-        format=form,
-        key=not no_key,
-        header=not no_header,
-        on_missing=fields.on_missing,
-        shown=_escaped if output.is_terminal else _as_they_are,
-    )
+    shown = _escaped if output.is_terminal else _as_they_are
+    write_table(data, output, run, options(on_missing=fields.on_missing), shown)
     run.finish()
 
 

@@ -11,6 +11,7 @@ from tarkit.extraction.directory import OutputDirectory
 from tarkit.extraction.extraction import Extraction, way_out
 from tarkit.pipeline.arguments import check_choice, check_seconds
 from tarkit.pipeline.chain import Chain
+from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import status_of, total_size
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import refuse_braces
@@ -22,30 +23,47 @@ from tarkit.stores.schemes import refuse_url
 FileTime = Literal["source", "now"]
 
 
-def parse_file_time(mtime: FileTime | int) -> int | None:
-    """Return the time of files in nanoseconds since 1970; -1 for that of each entry, None for the present."""
-    if not isinstance(mtime, str):
-        check_seconds(mtime=mtime)
-        return mtime * 10**9
-    check_choice("mtime", mtime, FileTime)
-    return None if mtime == "now" else -1
+class ExtractOptions(Options):
+    """The options of `Dataset.extract` and the command `extract`.
+
+    Attributes:
+        time: that of files, in nanoseconds since 1970; -1 is that of each entry, None the current time.
+    """
+
+    directory: str = row(
+        "Output",
+        "-C",
+        "--directory",
+        metavar="DIR",
+        required=True,
+        help="Directory, made if missing.  [required]",
+        parse=os.fspath,
+    )
+    force: bool = row("Output", "--force", default=False, help="Replace existing files.")
+    mtime: FileTime | int = row(
+        "Output",
+        "--mtime",
+        metavar="WHEN",
+        default="source",
+        help="File times: source, now or @SECONDS.  [default: source]",
+    )
+
+    def check(self) -> None:
+        """Raise Usage for an invalid time."""
+        if isinstance(self.mtime, str):
+            check_choice("mtime", self.mtime, FileTime)
+            self.time = None if self.mtime == "now" else -1
+        else:
+            check_seconds(mtime=self.mtime)
+            self.time = self.mtime * 10**9
 
 
 def extract(
-    data: Chain,
-    directory: str,
-    run: Run,
-    *,
-    force: bool = False,
-    time: int | None = -1,
-    reserved: Sequence[str] = (),
-    report: str | None = None,
+    data: Chain, run: Run, options: ExtractOptions, *, reserved: Sequence[str] = (), report: str | None = None
 ) -> int:
     """Write the samples of a dataset to files; return the number of files.
 
     Args:
-        force: whether files that are there are replaced.
-        time: of the files, in nanoseconds since 1970; -1 is that of each entry, None the current time.
         reserved: files that are read, and so are not replaced.
         report: a file that is written besides.
 
@@ -53,6 +71,7 @@ def extract(
         TarkitError: files of these names are there, and no `force`.
         Problem: `unsafe-name`, unless the policy skips it: what is unsafe is never extracted.
     """
+    directory, force = options.directory, options.force
     policy = run.policy
     if "unsafe-name" in policy.allowed:
         if len(policy.allowed) < len(PROBLEMS):
@@ -65,7 +84,7 @@ def extract(
     inputs = {(status.st_dev, status.st_ino) for status in [os.fstat(0), *taken] if status is not None}
     temporary = directory if os.path.isdir(directory) else None
     with OutputDirectory(directory, force, inputs) as output:
-        extraction = Extraction(output, policy, time)
+        extraction = Extraction(output, policy, options.time)
         if report is not None:
             below = os.path.relpath(os.path.realpath(report), os.path.realpath(directory))
             extraction.reserved = os.fsencode(below)

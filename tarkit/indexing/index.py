@@ -129,7 +129,7 @@ class IndexOptions(Options):
     force: bool = row("Output", "--force", default=False, help="Replace files that are not such indexes.")
     fsync: bool = FSYNC
     format: str | Iterable[str] = row(
-        "Index", "-f", "--format", many=True, metavar="FORMAT", help=f"Formats: {', '.join(FORMATS)}."
+        "Index", "-f", "--format", default=(), metavar="FORMAT", help=f"Formats: {', '.join(FORMATS)}."
     )
     verify: bool = row("Index", "--verify", default=False, help="Write nothing: compare indexes with their shards.")
     md5: bool = row("Index", "--md5", default=False, help="Add the MD5 of each shard to a wids index.")

@@ -67,7 +67,7 @@ class ShardOptions(Options):
     exclude: Sequence[str] = row(
         "Input",
         "--exclude",
-        many=True,
+        default=(),
         metavar="GLOB",
         help="No names that match GLOB.",
         more="A GLOB without a slash is compared with base names.",
@@ -123,7 +123,7 @@ class ShardOptions(Options):
         more="key: KEY.FIELD, with _ for each dot in the last part of KEY. flat: the path with _ for each slash.",
     )
     require: Sequence[str] = row(
-        "Samples", "--require", many=True, metavar="F1,F2", help="Fields that samples have, and no others."
+        "Samples", "--require", default=(), metavar="F1,F2", help="Fields that samples have, and no others."
     )
     on_missing: OnMissing = row(
         "Samples",
@@ -139,7 +139,7 @@ class ShardOptions(Options):
     label_from_dir: Sequence[str] = row(
         "Samples",
         "--label-from-dir",
-        many=True,
+        default=(),
         metavar="FIELD",
         help="Add FIELD: the number of the directory.",
         more="It is the first directory below DIR. FIELD:2 is the one below that, FIELD:-1 the innermost one. With "

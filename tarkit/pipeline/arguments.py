@@ -13,7 +13,7 @@ from math import isfinite
 from typing import ParamSpec, TypeVar, get_args
 
 from tarkit.errors import Usage, warn
-from tarkit.sizes import LARGEST
+from tarkit.sizes import LARGEST, LONGEST
 from tarkit.tar.block import EARLIEST, LATEST
 
 Given = ParamSpec("Given")
@@ -55,6 +55,16 @@ def check_at_least(least: int, **arguments: int | None) -> None:
                 raise Usage(f"{name}={value}: it is at least {least}")
             if value > LARGEST:
                 raise Usage(f"{name}={value}: it is at most {LARGEST}")
+
+
+def check_duration(**arguments: float) -> None:
+    """Raise TypeError for seconds that are not a number, and Usage for none, or more than LONGEST."""
+    check_number(**arguments)
+    for name, value in arguments.items():
+        if not value > 0:
+            raise Usage(f"{name}={value}: it is more than 0 seconds, or None")
+        if value > LONGEST:
+            raise Usage(f"{name}={value}: it is at most {LONGEST} seconds, or None")
 
 
 def check_seconds(**arguments: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, dataclass_transform, get_args
 
 from tarkit.errors import Usage
-from tarkit.pipeline.arguments import check_at_least, list_words
+from tarkit.pipeline.arguments import check_at_least, check_duration, list_words
 
 
 class OptionRow:
@@ -26,10 +26,13 @@ class OptionRow:
         detail: whether only these list it.
         default: that of its value; False for a flag.
         required: whether the command line must have it.
-        many: it may be given several times.
+        type: that of its value on the command line, if it is neither text nor follows from the other arguments.
+        complete: returns what a shell may complete a word to.
+        many: it may be given several times; so it is with the default ().
         words: with `many`, whether values are words; Python may give something else otherwise.
         at_least: it is a whole number, and not less.
-        choices: a Literal: it is one of these words.
+        seconds: it is a time, more than 0.
+        choices: a Literal, or words: it is one of these words.
         aliases: words that the command line takes too, and what they stand for.
         parse: called with a value that is not None; returns the attribute, or raises Usage.
     """
@@ -46,8 +49,11 @@ class OptionRow:
         many: bool = False,
         words: bool = True,
         required: bool = False,
+        type: type[Any] | None = None,
+        complete: Callable[..., Any] | None = None,
         at_least: int | None = None,
-        choices: object = None,
+        seconds: bool = False,
+        choices: Any = (),
         aliases: Mapping[str, str] = {},
         parse: Callable[[Any], Any] | None = None,
     ) -> None:
@@ -57,23 +63,28 @@ class OptionRow:
         self.more = more
         self.metavar = metavar
         self.detail = detail
-        self.default = () if many and default is None else default
-        self.many = many
+        self.default = default
+        self.many = many or default == ()
         self.words = words
         self.required = required
+        self.type = type
+        self.complete = complete
         self.at_least = at_least
-        self.choices: tuple[str, ...] = get_args(choices)
+        self.seconds = seconds
+        self.choices: tuple[str, ...] = choices if isinstance(choices, tuple) else get_args(choices)
         self.aliases = aliases
         self.parse = parse
 
     def accept(self, name: str, value: Any) -> Any:
         """Return the value of the option `name`; raise Usage or TypeError for one that it does not take."""
-        if self.many and self.words:
-            value = list_words(value, name)
         if value is None:
             return None
+        if self.many and self.words:
+            value = list_words(value, name)
         if self.at_least is not None:
             check_at_least(self.at_least, **{name: value})
+        if self.seconds:
+            check_duration(**{name: value})
         if self.choices and value not in self.choices and not isinstance(self.default, bool):
             raise Usage(f"{name}={value!r}: it is one of {', '.join(self.choices)}")
         return value if self.parse is None else self.parse(value)
@@ -86,7 +97,8 @@ def row(section: str, *names: str, **settings: Any) -> Any:
 
 @dataclass_transform(kw_only_default=True)
 class Options:
-    """The options of a verb. A subclass has a row for each, or a plain default for what only Python callers give.
+    """The options of a verb. A subclass has a row for each, or a plain default for what only Python callers give. Its
+    rows come before those of its base.
 
     Raises:
         Usage: a value is invalid, or some do not go together.
@@ -98,7 +110,7 @@ class Options:
 
     def __init_subclass__(cls) -> None:
         own = {name: vars(cls)[name] for name in cls.__annotations__ if name in vars(cls)}
-        cls.rows = cls.rows | {name: value for name, value in own.items() if isinstance(value, OptionRow)}
+        cls.rows = {name: value for name, value in own.items() if isinstance(value, OptionRow)} | cls.rows
         defaults = {name: value.default if isinstance(value, OptionRow) else value for name, value in own.items()}
         cls.defaults = cls.defaults | defaults
 

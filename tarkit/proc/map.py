@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
 from tarkit.errors import Usage, spell
 from tarkit.pipeline.arguments import (
-    check_at_least,
-    check_choice,
     check_function,
-    check_number,
     check_whole,
     parse_processes,
 )
+from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import Output, total_size
+from tarkit.pipeline.rows import MTIME
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import WHOLE, Sample
 from tarkit.pipeline.steps import Flow, Step, digest
@@ -26,7 +25,6 @@ from tarkit.proc.job import Runner, RunOptions
 from tarkit.proc.policy import FailurePolicy, OnError, parse_limit
 from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.samples.sample import SampleBatch, TarSample, singly
-from tarkit.sizes import LONGEST
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.tar.writer import EntryWriter
 
@@ -94,38 +92,53 @@ def parse_work_options(method: str, options: WorkOptions, storage: StoreOptions 
     return arguments
 
 
-@dataclass(kw_only=True)
-class SampleWork(Step):
+class SampleWork(Options, Step):
     """A step that processes each sample; the base class of those that say by what. Arguments are as in `WorkOptions`.
 
     Attributes:
         rejects: takes the samples that fail, each with a record.
-
-    Raises:
-        Usage: an argument is out of range, or excludes another.
     """
 
-    processes: int = 1
-    ordered: bool = True
-    retries: int = 0
-    timeout: float | None = None
-    mtime: int | None = 0
-    on_error: OnError | None = None
-    max_errors: int | str | None = None
-    rejects: Output | None = None
+    mtime: int | None = MTIME
+    processes: int = row(
+        "Command", "-p", "--parallel", default=1, at_least=0, metavar="N", help="N samples at a time; 0: one per CPU."
+    )
+    ordered: bool = row("Command", "--unordered", default=True, help="Write results as soon as they are ready.")
+    timeout: float | None = row(
+        "Command", "--timeout", seconds=True, metavar="S", help="A sample fails after S seconds."
+    )
+    on_error: OnError | None = row(
+        "Failures",
+        "--on-error",
+        choices=OnError,
+        aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},  # tarproc's words
+        help="If a sample fails.  [default: error]",
+        more="error: end the run. skip: leave it out. keep: write it as it was.",
+    )
+    max_errors: int | str | None = row(
+        "Failures", "--max-errors", metavar="N|P%", help="End after more failures than this; skip others."
+    )
+    rejects: Output | None = row(
+        "Failures",
+        "--rejects",
+        metavar="OUT",
+        help="Write failed samples to this archive; skip them.",
+        more="Each gets a field __error__.json.",
+    )
+    retries: int = row(
+        "Failures",
+        "--retries",
+        default=0,
+        at_least=0,
+        metavar="N",
+        help="Try a sample that failed again, up to N times.",
+    )
     name = "map"
     opaque = True
 
-    def __post_init__(self) -> None:
-        check_at_least(0, processes=self.processes, retries=self.retries)
+    def check(self) -> None:
+        """Raise Usage for options that do not go together."""
         check_whole(mtime=0 if self.mtime is None else self.mtime)
-        check_choice("on_error", self.on_error, OnError)
-        if self.timeout is not None:
-            check_number(timeout=self.timeout)
-        if self.timeout is not None and not self.timeout > 0:
-            raise Usage(f"timeout={self.timeout}: it is more than 0 seconds, or None")
-        if self.timeout is not None and self.timeout > LONGEST:
-            raise Usage(f"timeout={self.timeout}: it is at most {LONGEST} seconds, or None")
         self._limit = None if self.max_errors is None else parse_limit(str(self.max_errors))
         goes_on = self._limit is not None or self.rejects is not None
         if self.on_error == "error" and goes_on:
@@ -199,7 +212,6 @@ class SampleWork(Step):
             run.tell(f"{failed} samples failed and {'were left out' if skipped else 'were kept as they came in'}")
 
 
-@dataclass(kw_only=True)
 class CallFunction(SampleWork):
     """Call a Python function for each sample, or for lists of `batch` samples.
 
@@ -208,19 +220,25 @@ class CallFunction(SampleWork):
     `exact` a value is refused that its field would hold with a loss, such as a picture for jpg.
     """
 
-    function: str | Callable[..., Any]
-    batch: int | None = None
-    init: str | Callable[[], Any] | None = None
-    decode: bool = False
-    allow_pickle: bool = False
+    decode: bool = row(
+        "With --map", "--decode", default=False, help="Pass values, not bytes: text, numbers, JSON, arrays."
+    )
+    allow_pickle: bool = row(
+        "With --map", "--allow-pickle", default=False, help="Decode pickles too, which can run any code."
+    )
+    init: str | Callable[[], Any] | None = row(
+        "With --map", "--init", metavar="MODULE:FUNC", help="Call this first, once in each process."
+    )
+    batch: int | None = row("With --map", "--batch", at_least=1, metavar="N", help="Pass lists of N samples.")
+    function: str | Callable[..., Any] = ""
     view: Callable[[TarSample, bytes | None], Sample] = Sample
     exact: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Raise TypeError for what is no function, and Usage for options that do not go together."""
+        super().check()
         if not isinstance(self.function, str):
             check_function(function=self.function)
-        check_at_least(1, batch=self.batch)
         if not isinstance(self.decode, bool):
             hint = f"for other forms: tarkit.open(..., decode={self.decode!r}).map(...), whose function gets a sample"
             raise Usage(f"decode={self.decode!r}: map takes True, which gives the function a dict of values", hint)
@@ -244,7 +262,9 @@ class CallFunction(SampleWork):
 
     def apart(self) -> CallFunction:
         """Return the step in front of a loader, where values come out as the function returned them, or not at all."""
-        return replace(self, exact=True)
+        step = copy(self)
+        step.exact = True
+        return step
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that calls the function."""
@@ -268,16 +288,15 @@ class CallFunction(SampleWork):
         return function_runner(options, self.batch, how)
 
 
-@dataclass(kw_only=True)
 class RunCommand(SampleWork):
     """Run a shell command for each sample, in a directory that has its fields as files `sample.FIELD`.
 
     With `multi` it makes many samples; with `keep_dir` its directories are kept.
     """
 
-    command: str
+    keep_dir: bool = row("With -c or -m", "--keep-dir", default=False, help="Keep all directories, and print where.")
+    command: str = ""
     multi: bool = False
-    keep_dir: bool = False
     name = "proc"
 
     @property
@@ -299,11 +318,10 @@ class RunCommand(SampleWork):
         )
 
 
-@dataclass(kw_only=True)
 class RunProgram(SampleWork):
     """Send samples to long-lived programs that read and write tar streams."""
 
-    command: str
+    command: str = ""
     name = "worker"
 
     @property

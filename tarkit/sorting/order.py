@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tarkit.errors import Usage
-from tarkit.pipeline.arguments import check_choice, list_words
+from tarkit.errors import Usage, spell
 from tarkit.pipeline.chain import Chain
+from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import total_size
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import neighbours
@@ -115,23 +115,54 @@ class Random:
         return lambda sample, ordinal: next(keys), lambda batch: list(islice(keys, len(batch.keys)))
 
 
-def order_key(
-    by: str | Sequence[str],
-    type: SortType,
-    reverse: bool,
-    order_file: str | os.PathLike[str] | None,
-    storage: StoreOptions | None,
-) -> SortKey | OrderFile:
-    """Return the key for the arguments of `Dataset.sort`; `storage` says how the URL of a file is reached."""
-    check_choice("type", type, SortType)
-    fields = list_words(by, "by")
-    if not fields:
-        raise Usage("by names no field")
-    if order_file is None:
-        return SortKey(fields, type, reverse)
-    if fields != ("__key__",) or type != "auto" or reverse:
-        raise Usage("order_file cannot be used with by, type or reverse")
-    return OrderFile(os.fsdecode(order_file), options=storage)
+class SortOptions(Options):
+    """The options of `Dataset.sort`, `Dataset.find_disorder` and the command `sort`."""
+
+    by: str | Sequence[str] = row(
+        "Order",
+        "-s",
+        "--sort-field",
+        "--sortfield",
+        "--by",
+        many=True,
+        default="__key__",
+        metavar="FIELDS",
+        help="Sort by contents of fields.  [default: __key__]",
+        more="Also by size, size.FIELD, width.FIELD, json.a.b, or __random__.",
+    )
+    type: SortType = row(
+        "Order",
+        "-t",
+        "--type",
+        choices=SortType,
+        default="auto",
+        metavar="TYPE",
+        help="As auto, str, int, float, natural.",
+        more="auto puts numbers, by value, before text.",
+    )
+    reverse: bool = row("Order", "-r", "--reverse", default=False, help="Descending; equal samples keep their order.")
+    order_file: str | os.PathLike[str] | None = row(
+        "Order",
+        "--order-file",
+        metavar="FILE",
+        help="Sort as the keys in FILE; others are an error.",
+        more="FILE has one key a line. --keys-from FILE leaves out samples that it does not list.",
+    )
+    check_only: bool = row("Order", "--check-only", default=False, help="Write nothing; fail if not in order.")
+
+    def check(self) -> None:
+        """Raise Usage for options that do not go together."""
+        if not self.by:
+            raise Usage(f"{spell('by')} names no field")
+        if self.order_file is not None and (self.by != ("__key__",) or self.type != "auto" or self.reverse):
+            what = f"{spell('order_file')} cannot be used with {spell('by')}, {spell('type')} or {spell('reverse')}"
+            raise Usage(what)
+
+    def key(self, storage: StoreOptions | None = None) -> SortKey | OrderFile:
+        """Return what ranks samples; `storage` says how the URL of a file is reached."""
+        if self.order_file is not None:
+            return OrderFile(os.fsdecode(self.order_file), options=storage)
+        return SortKey(self.by, self.type, self.reverse)
 
 
 def find_disorder(data: Chain, key: SortKey | OrderFile, run: Run) -> Disorder | None:
