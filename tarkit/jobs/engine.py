@@ -121,25 +121,19 @@ def run_jobs(
         executor.cancel()
 
 
+@dataclass
 class _JobRun:
-    def __init__(
-        self,
-        jobs: Iterator[ValueJob],
-        executor: JobExecutor,
-        retries: int,
-        halt: Halt,
-        journal: JobJournal | None,
-        write_stdout: WriteStdout,
-    ) -> None:
+    jobs: Iterator[ValueJob]
+    executor: JobExecutor
+    retries: int
+    halt: Halt
+    journal: JobJournal | None
+    write_stdout: WriteStdout
+
+    def __post_init__(self) -> None:
         self.summary = JobSummary()
         self.running = 0
         self._begun = time.monotonic()
-        self._jobs = jobs
-        self._executor = executor
-        self._retries = retries
-        self._halt = halt
-        self._journal = journal
-        self._write_stdout = write_stdout
         # jobs that printed something which is not passed on, by number in order; None for jobs that run
         self._printed: dict[int, tuple[ValueJob, JobOutcome] | None] = {}
         self._held = 0
@@ -150,16 +144,16 @@ class _JobRun:
         That is so if one was submitted, or if many were left out as done, and progress is to be shown.
         """
         submitted = False
-        while self.running < self._executor.slots and self._held < HELD and not self.summary.halted:
-            job = next(self._jobs, None)
+        while self.running < self.executor.slots and self._held < HELD and not self.summary.halted:
+            job = next(self.jobs, None)
             if job is None:
                 break
-            if self._journal is not None and self._journal.has_done(job):
+            if self.journal is not None and self.journal.has_done(job):
                 self.summary.kept += 1
                 if self.summary.kept % HELD == 0:
                     return True
                 continue
-            self.summary.unknown = 0 if self._journal is None else self._journal.unknown
+            self.summary.unknown = 0 if self.journal is None else self.journal.unknown
             submitted = True
             self._printed[job.value.index] = None
             self._submit(job, 1)
@@ -167,9 +161,9 @@ class _JobRun:
 
     def _submit(self, job: ValueJob, attempt: int) -> None:
         again = attempt > 1
-        if self._journal is not None:
-            again = self._journal.begin(job) or again
-        self._executor.submit(replace(job, replaces=again and bool(job.series)), attempt)
+        if self.journal is not None:
+            again = self.journal.begin(job) or again
+        self.executor.submit(replace(job, replaces=again and bool(job.series)), attempt)
         self.running += 1
 
     def take(self, job: ValueJob, outcome: JobOutcome) -> None:
@@ -183,7 +177,7 @@ class _JobRun:
             summary.done += 1
             summary.samples += outcome.samples or 0
             summary.bytes += outcome.bytes or 0
-        elif outcome.attempt <= self._retries and not summary.halted:
+        elif outcome.attempt <= self.retries and not summary.halted:
             summary.retried += 1
             self._submit(job, outcome.attempt + 1)
             return
@@ -197,19 +191,19 @@ class _JobRun:
         self._pass_on()
 
     def _record(self, job: ValueJob, outcome: JobOutcome) -> None:
-        if self._journal is not None:
-            self._journal.end(job, outcome)
+        if self.journal is not None:
+            self.journal.end(job, outcome)
 
     def _fail(self, job: ValueJob, outcome: JobOutcome) -> None:
         summary = self.summary
         summary.failed += 1
         if len(summary.failures) < SHOWN:
             summary.failures.append(JobFailure(job, outcome))
-        summary.halted = self._halt != "never"
+        summary.halted = self.halt != "never"
 
     def cancel(self) -> None:
         """Cancel the jobs that run; what jobs after them have printed waits no longer, and is passed on."""
-        self._executor.cancel()
+        self.executor.cancel()
         self.summary.cancelled, self.running = self.running, 0
         self._printed = {number: ended for number, ended in self._printed.items() if ended is not None}
         self._pass_on()
@@ -224,5 +218,5 @@ class _JobRun:
             del self._printed[number]
             self._held -= 1
             if outcome.output is not None:
-                self._write_stdout(outcome.output)
+                self.write_stdout(outcome.output)
             self._record(job, outcome)

@@ -76,6 +76,7 @@ class RunningJob:
     Attributes:
         mark: what the environments of its processes have.
         programs: the processes of its steps.
+        limit: the time of `time.monotonic` at which it is ended.
     """
 
     def __init__(
@@ -103,15 +104,17 @@ class RunningJob:
         self._tail = self._line = self._counts = b""
         self._status: int | None = None  # if it is not that of a step
         self._begun, self._start = time.monotonic(), utc_now()
-        self._limit = None if timeout is None else self._begun + timeout
+        self.limit = None if timeout is None else self._begun + timeout
         try:
             make_directories(job, directory)
             self._output = TemporaryFile(tmpdir)
             self._start_steps(tmpdir, directory, began)
         except TarkitError as error:
-            self._fail(NOT_STARTED, message_text(str(error), error.hint))
+            self.fail(NOT_STARTED, message_text(str(error), error.hint))
+            end_jobs([self])
         except OSError as error:
-            self._fail(1, message_text(f"{error.filename}: {error.strerror}", system_hint(error)))
+            self.fail(1, message_text(f"{error.filename}: {error.strerror}", system_hint(error)))
+            end_jobs([self])
         except BaseException:
             end_jobs([self])
             raise
@@ -179,11 +182,10 @@ class RunningJob:
     def _copy_for(self, work: Callable[[], int], close: list[int]) -> Callable[..., ForkedChild]:
         return partial(ForkedChild, partial(work_apart, work, self.mark), close)
 
-    def _fail(self, status: int, message: str) -> None:
-        """Note a status that is not that of a step, with its message, and end the steps."""
+    def fail(self, status: int, message: str) -> None:
+        """Note a status that is not that of a step, with its message."""
         self._status = status
         self._take(message.encode())
-        end_jobs([self])
 
     def has_ended(self) -> bool:
         """Whether all steps have ended."""
@@ -198,20 +200,11 @@ class RunningJob:
                 self._watched.remove(program)
                 program.unwatch(self._poll)
 
-    def is_late(self) -> bool:
-        """Whether its time is over before it has ended."""
-        return self._limit is not None and time.monotonic() >= self._limit and not self.has_ended()
-
-    def time_out(self) -> None:
-        """Note that its time is over."""
-        self._status = TIMED_OUT
-        self._take(b"tarkit: timed out\n")
-
     def patience(self, seconds: float) -> float:
         """Return how long `poll` may wait, at most `seconds`."""
         if not all(each.wakes for each in self._watched):
             seconds = min(seconds, INTERVAL)
-        return seconds if self._limit is None else max(0.0, min(seconds, self._limit - time.monotonic()))
+        return seconds if self.limit is None else max(0.0, min(seconds, self.limit - time.monotonic()))
 
     def advance(self) -> JobOutcome | None:
         """Pass on what it has written to stderr; return how it ended, once it has."""
@@ -331,9 +324,10 @@ def end_jobs(jobs: Sequence[RunningJob]) -> None:
 
 def end_late(jobs: Sequence[RunningJob]) -> None:
     """End those of the jobs whose time is over."""
-    if late := [job for job in jobs if job.is_late()]:
+    now = time.monotonic()
+    if late := [job for job in jobs if job.limit is not None and now >= job.limit and not job.has_ended()]:
         for job in late:
-            job.time_out()
+            job.fail(TIMED_OUT, "tarkit: timed out\n")
         end_jobs(late)
 
 

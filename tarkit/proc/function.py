@@ -72,50 +72,20 @@ def function_runner(options: FunctionOptions, batch: int | None, run: RunOptions
     if not options.named and run.parallel == 1 and options.timeout is None:
         yield partial(_call_here, options, batch, run.retries)
         return
-    workers = FunctionWorkers(options)
-    workers.prepare(1 if options.named else run.parallel)
+    prepared: list[FunctionWorker] = []
     try:
+        for _ in range(1 if options.named else run.parallel):  # all copies, before there are threads
+            prepared.append(FunctionWorker(options))
+        prepared[0].load()
         # a batch is N samples, whatever their size, so that the output is the same for any number of processes
         size = (TOGETHER, TOGETHER_BYTES, False) if batch is None else (batch, EVERY_SIZE, True)
-        with Pool(workers, run, *size) as pool:
+        with Pool(lambda: prepared.pop(0) if prepared else FunctionWorker(options), run, *size) as pool:
             yield pool
     finally:
-        workers.close()
-
-
-class FunctionWorkers:
-    """Makes executors that call one function. `prepare` starts some, so that errors come before any output."""
-
-    def __init__(self, options: FunctionOptions) -> None:
-        self.options = options
-        self._prepared: list[FunctionWorker] = []
-
-    def prepare(self, count: int = 1) -> None:
-        """Start processes and wait until the first has loaded the function.
-
-        Copies of this process are all made here, before there are threads.
-
-        Raises:
-            TarkitError: the function cannot be loaded.
-        """
-        try:
-            for _ in range(count):
-                self._prepared.append(FunctionWorker(self.options))
-            self._prepared[0].load()
-        except BaseException:
-            self.close()
-            raise
-
-    def __call__(self) -> FunctionWorker:
-        """Return the next executor."""
-        return self._prepared.pop(0) if self._prepared else FunctionWorker(self.options)
-
-    def close(self) -> None:
-        """End those that were prepared and not used."""
-        for each in self._prepared:
-            each.end("terminate")
-        while self._prepared:
-            self._prepared.pop().close()
+        for worker in prepared:  # which were not needed
+            worker.end("terminate")
+        for worker in prepared:
+            worker.close()
 
 
 class FunctionWorker(BatchWorker):

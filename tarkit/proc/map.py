@@ -168,7 +168,8 @@ class SampleWork(Options, Step):
         """Return the results; leaving the `with` block of the flow ends the processes."""
         run = flow.run
         flow.is_repeated = None  # keys change, and samples are read ahead
-        self._reserve_rejects(run)
+        if self.rejects is not None and self.rejects.location.kind in ("path", "url"):
+            run.reserve(self.rejects.location.text, "the rejects")
         processes = parse_processes(self.processes)
         how = RunOptions(processes, self.retries, self.ordered, self._on_error == "error")
         runner = flow.stack.enter_context(self.runner(how, run, flow.inputs.tmpdir))  # errors come before any output
@@ -180,11 +181,6 @@ class SampleWork(Options, Step):
             number_jobs(singly(batches), run.policy, flow.inputs.tmpdir),
             lambda jobs: run.draw(jobs, lambda: results.position, lambda: failures.done, total),
         )
-
-    def _reserve_rejects(self, run: Run) -> None:
-        """Register the file of rejects; raise Usage when it has a second role."""
-        if self.rejects is not None and self.rejects.location.kind in ("path", "url"):
-            run.reserve(self.rejects.location.text, "the rejects")
 
     def _open_rejects(self, flow: Flow) -> EntryWriter | None:
         """Open the archive of rejects, which the flow completes."""

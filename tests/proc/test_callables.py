@@ -19,7 +19,7 @@ import pytest
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.proc.calls import FunctionOptions
-from tarkit.proc.function import FunctionWorker, FunctionWorkers, function_runner
+from tarkit.proc.function import FunctionWorker, function_runner
 from tarkit.proc.job import Runner, RunOptions
 from tarkit.proc.policy import ErrorLimit, FailurePolicy
 from tarkit.proc.pool import Pool
@@ -233,21 +233,22 @@ def together(
     function: Callable[[Sample], Any], processes: int, size: int, killed: int = 0, retries: int = 0, **settings: Any
 ) -> list[tuple[str, str]]:
     """Return keys and reasons of failures if `size` samples are sent at a time; some processes are killed first."""
-    workers = FunctionWorkers(FunctionOptions(function, **settings))
-    workers.prepare(processes)
-    for executor in workers._prepared[:killed]:
+    workers = [FunctionWorker(FunctionOptions(function, **settings)) for _ in range(processes)]
+    for executor in workers[:killed]:
         executor.load()
         assert executor._process is not None
         os.kill(executor._process.program.pid, signal.SIGKILL)
         executor._process.program.wait()
     jobs = number_jobs(iter(SampleReader(on_disk(DATA), Policy())), Policy())
     try:
-        with Pool(workers, RunOptions(processes, retries), size, exact=True) as pool:
+        with Pool(lambda: workers.pop(0), RunOptions(processes, retries), size, exact=True) as pool:
             return [
                 (job.key.decode(), outcome.failure.reason if outcome.failure else "") for job, outcome in pool(jobs)
             ]
     finally:
-        workers.close()
+        for worker in workers:
+            worker.end("terminate")
+            worker.close()
         with pytest.raises(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)
 

@@ -20,10 +20,11 @@ from tarkit.problems import Policy
 from tarkit.proc import function as executors
 from tarkit.proc import function_process, result
 from tarkit.proc.calls import FunctionOptions
-from tarkit.proc.function import FunctionWorker, FunctionWorkers
-from tarkit.proc.job import BatchFailed, Job, Outcome
+from tarkit.proc.function import FunctionWorker, function_runner
+from tarkit.proc.job import BatchFailed, Job, Outcome, RunOptions
 from tarkit.proc.result import SampleBuilder
 from tarkit.samples.reader import SampleReader
+from tarkit.streams import command
 from tarkit.tar.writer import EntryWriter
 from tests._copies import Copied, Popen
 from tests._tools import PATIENT, archive, contents, each_row, member, on_disk
@@ -458,8 +459,8 @@ def test_import_errors(spec: str, said: str, start: Start, tmp_path: Path) -> No
     (tmp_path / "needs.py").write_text("import nope\n")
     (tmp_path / "exits.py").write_text("import sys; sys.exit(3)\n")
     (tmp_path / "dies.py").write_text("import os; print('so long', flush=True); os._exit(4)\n")
-    with pytest.raises(TarkitError) as raised:
-        FunctionWorkers(FunctionOptions(spec)).prepare()
+    with pytest.raises(TarkitError) as raised, function_runner(FunctionOptions(spec), None, RunOptions()):
+        pass
     assert re.fullmatch(said, str(raised.value)), raised.value
     assert "\n" not in str(raised.value)
 
@@ -475,9 +476,10 @@ def test_invalid_names_of_functions(spec: str) -> None:
 
 def test_init_that_fails(start: Start) -> None:
     """A failure of --init is an error, as a failed import is."""
-    workers = FunctionWorkers(FunctionOptions("fun.py:same", init="fun.py:fails"))
-    with pytest.raises(TarkitError, match=r"--map: fun.py:fails raised TypeError: fails\(\) missing 1 required"):
-        workers.prepare()
+    said = r"--map: fun.py:fails raised TypeError: fails\(\) missing 1 required"
+    options = FunctionOptions("fun.py:same", init="fun.py:fails")
+    with pytest.raises(TarkitError, match=said), function_runner(options, None, RunOptions()):
+        pass
 
 
 def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> None:
@@ -486,22 +488,15 @@ def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> 
     there.mkdir()
     (there / "helper.py").write_text("word = 'helped'\n")
     (there / "json.py").write_text("import helper\ndef f(s): return {'txt': helper.word}\n")
-    workers = FunctionWorkers(FunctionOptions("there/json.py:f"))
-    workers.prepare()
-    executor = workers()
-    assert written(executor.run(jobs(archive(ABC))))[0] == ("a.txt", b"helped")
-    executor.close()
+    assert written(start("there/json.py:f").run(jobs(archive(ABC))))[0] == ("a.txt", b"helped")
     assert not list(tmp_path.rglob("__pycache__"))
 
 
 def test_prepared_and_not_needed(start: Start) -> None:
     """A prepared process that is not used ends."""
-    workers = FunctionWorkers(FunctionOptions("fun.py:pid"))
-    workers.prepare()
-    [first] = workers._prepared
-    assert first._process is not None
-    workers.close()
-    assert first._process is None
+    with function_runner(FunctionOptions("fun.py:pid"), None, RunOptions()):
+        assert len(command._running) == 1
+    assert not command._running
 
 
 def test_a_process_that_ends_between_samples(start: Start) -> None:
