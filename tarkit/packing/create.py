@@ -209,7 +209,6 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions) ->
 
 
 def _refuse_directory(recipe: str) -> None:
-    """Raise an error for a directory in place of a recipe."""
     if os.path.isdir(recipe):
         hint = f"tarkit shard packs the files below it: tarkit shard {quote(recipe)}"
         raise TarkitError(f"{recipe}: Is a directory", hint)

@@ -207,7 +207,6 @@ class ObjectFiles:
         self._versions = VersionTable(versions, self._tmpdir)
 
     def _pages(self) -> Iterator[Listed]:
-        """Yield the objects of the list."""
         assert self._list is not None
         end = os.lseek(self._list.fd, 0, os.SEEK_END)
         os.lseek(self._list.fd, 0, os.SEEK_SET)

@@ -121,7 +121,6 @@ class ShardFiller:
                 yield self.content
 
     def _add(self, file: File) -> None:
-        """Write one file of any kind and size."""
         name, size, source = file
         kind, value = sources.parse(source)
         if kind == "data":
@@ -163,7 +162,6 @@ class ShardFiller:
         return size
 
     def _request(self) -> ThreadCall[Fetched]:
-        """Return the request of the next object."""
         if self._drawn:
             return self._drawn.popleft()
         request = next(self._requests)[1]
@@ -221,7 +219,6 @@ class ShardFiller:
             raise self._error(str(error), error.hint) from error
 
     def _add_whole_samples(self, batch: Batch) -> Iterator[int]:
-        """Write the samples of which all files exist."""
         due = self.content + STEP
         files: list[File] = list(zip(batch.names, batch.sizes, self._plan.sources(batch), strict=True))
         for start, stop in pairwise([0, *batch.stops]):
@@ -276,7 +273,6 @@ class ShardFiller:
         return self._error(f"{show(path)}: {error.strerror}", system_hint(error, path))
 
     def _differs(self, path: bytes, planned: int) -> TarkitError:
-        """Return the error for a file that is not as planned."""
         try:
             status = os.stat(path)
         except OSError as error:

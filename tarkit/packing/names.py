@@ -60,7 +60,6 @@ class ShardNames(NamedTuple):
         return [category.template for category in category_map.categories], category_map
 
     def _template(self) -> ShardTemplate:
-        """Return the template where there is one for all shards."""
         text = self.text
         if text.endswith("/") or os.path.isdir(text.removeprefix("file:")):
             text = text.rstrip("/") + "/" + DEFAULT_NAME

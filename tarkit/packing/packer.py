@@ -163,7 +163,6 @@ class Packer:
                 self._journal.close(False)
 
     def _complete(self, packed: Packed) -> None:
-        """Take the result of a shard, in order."""
         post, shard = self._options.post, packed.shard
         self._run.samples += packed.planned
         self.files += packed.files
@@ -195,7 +194,6 @@ class Packer:
     # ---- In a process that writes shards
 
     def _pack_share(self, numbers: Iterable[int]) -> Generator[Packed]:
-        """Write the shards of a worker process; yield the results."""
         ready: list[Packed] = []
         with closing(self._pack(numbers, ready.append)) as steps:
             try:
@@ -259,7 +257,6 @@ class Packer:
         return there != GONE or (posted and (bool(shard.sha256) or not self._digest))
 
     def _known(self, number: int, entry: JournalEntry) -> Packed:
-        """Return the result of a shard from the journal."""
         packed = entry.packed
         self._count(number, packed.content)
         shard = packed.shard

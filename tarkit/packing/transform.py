@@ -219,7 +219,6 @@ class SampleTransform:
                 )
 
     def _renamed(self, key: bytes, files: list[File]) -> list[File]:
-        """Return the files under the names of their entries."""
         if self.rename == "none":
             return files
         return [(self._new_name(key, name), size, source or self.source(name)) for name, size, source in files]
@@ -252,7 +251,6 @@ class SampleTransform:
         return True
 
     def _with_more(self, old: list[File], files: list[File], added: list[File]) -> list[File]:
-        """Return the files with fields from the table and the class."""
         key = cut_first(next(name for name, _, _ in files if has_key(name)))[0]
         more = [(key + b"." + name, size, source) for name, size, source in added]
         if self.classes is not None:

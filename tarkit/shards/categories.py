@@ -200,7 +200,6 @@ def _template(directory: str, text: str, extension: str) -> ShardTemplate:
 
 
 def _check(where: str, pattern: str) -> None:
-    """Raise TarkitError for a pattern that is not valid."""
     try:
         if pattern in ("", GLOB):
             raise re.error("it is empty")

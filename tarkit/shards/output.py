@@ -73,7 +73,6 @@ class ShardsOutput:
             spec.template.name(start)  # raises if there is no such name
 
     def _first(self, existing: list[tuple[int, str]]) -> int:
-        """Return the number of the first shard of a series."""
         if existing and self.append:
             return existing[-1][0] + 1
         if not self.force:
@@ -102,19 +101,14 @@ class ShardsOutput:
             if replaced:
                 raise Usage(f"{location.name} is an input, and has a name that the shards may get")
 
-    def open(self, run: Run, limits: Limits | None = None, sizes: Iterator[int] | None = None) -> ShardsWriter:
-        """Return the writer of all series.
-
-        Args:
-            limits: in place of those of the output.
-            sizes: the number of samples of each shard, in place of a size or count in the limits.
-        """
+    def open(self, run: Run, sizes: Iterator[int] | None = None) -> ShardsWriter:
+        """Return the writer of all series; `sizes` are the numbers of samples of the shards, in place of a limit."""
         return ShardsWriter(
             run,
             self.output,
             self.series,
             self.starts,
-            limits or self.limits,
+            self.limits,
             sizes=sizes,
             assign=self.assign,
             force=self.force,
@@ -130,19 +124,15 @@ class ShardsOutput:
         return self.write_samples(without_strays(check_keys(batches, flow), run.policy), flow)
 
     def write_samples(
-        self,
-        batches: Iterator[SampleBatch],
-        flow: Flow,
-        limits: Limits | None = None,
-        sizes: Iterator[int] | None = None,
+        self, batches: Iterator[SampleBatch], flow: Flow, sizes: Iterator[int] | None = None
     ) -> ShardsWriter:
-        """Write samples of a run, all of which have keys; return the writer. `limits` and `sizes` are as in `open`."""
+        """Write samples of a run, all of which have keys; return the writer. `sizes` are as for `open`."""
         run, total = flow.run, total_size(flow.inputs.locations)
         before = run.samples
         unwritten = 0  # samples for which there are no more shards
         with flow:
             self.refuse_places(run)
-            writer = self.open(run, limits, sizes)
+            writer = self.open(run, sizes)
             try:
                 try:
                     for batch in run.watch(batches, lambda: writer.position, total):
@@ -238,10 +228,10 @@ def write_equal(
         batches = without_strays(check_keys(batches, flow), run.policy)
         if even == "count":
             batches, sizes = _divide(batches, flow, shards, remainder)
-            return output.write_samples(batches, flow, sizes=sizes)
-        limits = replace(output.limits, size=_closing_size(flow, shards), rule="content")
-        writer = output.write_samples(batches, flow, limits)
-    if 0 < len(writer.done) < shards and len(writer.done) != limits.shards:
+            return output.write_samples(batches, flow, sizes)
+        output.limits = replace(output.limits, size=_closing_size(flow, shards), rule="content")
+        writer = output.write_samples(batches, flow)
+    if 0 < len(writer.done) < shards and len(writer.done) != output.limits.shards:
         run.tell(f"{len(writer.done)} shards and no more: so large are some samples")
     return writer
 

@@ -237,7 +237,6 @@ class SplitOptions(Options):
         return output
 
     def _plan(self, run: Run) -> Plan:
-        """Return the plan for one series, or one for each part or category."""
         if self.map is not None:
             return self._plan_categories(run)
         default = f"{PART}-%06d.tar" if self.shares else SPLIT_NAME
@@ -285,7 +284,6 @@ class SplitOptions(Options):
         return output, series, ByMap(found)
 
     def _output(self, template: str) -> Output:
-        """Return where shards are written and how. Raises Usage for stdout."""
         if template == "-":
             hint = f"name them with {spell('template', 'out-%06d.tar')}"
             raise Usage("split writes numbered files, not stdout", hint)

@@ -395,7 +395,6 @@ class _Series:
         self._settle(wait=not self._writer.overlaps)
 
     def _report(self, shard: _OpenShard) -> None:
-        """Report a shard that is complete."""
         digest, stored = shard.writer.sink.digest() or ("", shard.size)
         path = self._writer.place(shard.name)
         if self._writer.digest and not digest and os.path.isfile(path):

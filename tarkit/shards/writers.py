@@ -84,11 +84,9 @@ class _SampleWriter:
         raise NotImplementedError
 
     def _complete(self) -> None:
-        """Complete the output."""
         raise NotImplementedError
 
     def _fail(self) -> None:
-        """Abort the incomplete output."""
         self._failed = True
         self._give_up()
 
