@@ -155,8 +155,8 @@ class AisStore(Store):
                 refused.append(name)
             elif name.startswith(prefix):
                 # those of other clouds have other versions in lists until they are in the cluster
-                known = self._with_checksum(url, version, checksum) if _is_local(query) else None
-                yield Info(root + name, size, known)
+                sure = self._with_checksum(url, version, checksum) if _is_local(query) else None
+                yield Info(root + name, size, sure)
         if refused:
             some = f"{len(refused)} names in this list, such as {show(refused[0])}"
             self.options.warn(f"{public_name(url)}: left out {some}: servers take them for other names")

@@ -238,8 +238,8 @@ def login_hint(scheme: str, options: StoreOptions, sent: bool = True) -> str:
     """Return where credentials come from; if they were `sent`, those that are given are to be checked."""
     names = _CREDENTIALS[scheme].split()
     if sent and not options.anonymous:
-        given = {name: label for label, name, _ in _given(scheme, options)}
-        labels = [given[name] for name in names if name in given]
+        label_of = {name: label for label, name, _ in _given(scheme, options)}
+        labels = [label_of[name] for name in names if name in label_of]
         if labels:
             return f"check {' and '.join(labels)}"
         if scheme == "s3" and os.environ.get("AWS_PROFILE"):

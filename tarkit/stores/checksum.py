@@ -51,13 +51,13 @@ def named_by(headers: Mapping[str, str], whole: bool) -> Checksum | None:
     for name in ("Content-Encoding", "x-goog-stored-content-encoding"):  # perhaps the checksum of other bytes
         if headers.get(name, "identity").lower() != "identity":
             return None
-    texts = [found.groups() for name in _LISTS for found in _ITEM.finditer(headers.get(name, ""))]
+    texts = [match.groups() for name in _LISTS for match in _ITEM.finditer(headers.get(name, ""))]
     single = {**_ALWAYS, **_WHOLE} if whole else _ALWAYS
     texts += [(algorithm, headers[name]) for name, algorithm in single.items() if name in headers]
     for algorithm, text in texts:
-        found = _checksum(_NAMES.get(algorithm.lower()), text)
-        if found is not None:
-            return found
+        checksum = _checksum(_NAMES.get(algorithm.lower()), text)
+        if checksum is not None:
+            return checksum
     return None
 
 

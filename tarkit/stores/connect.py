@@ -45,12 +45,12 @@ def check_settings(url: str, options: StoreOptions) -> None:
     scheme = find_scheme(url)
     if scheme is None or scheme.settings is None:
         return
-    known = scheme.settings.split()
-    unknown = [name for name in options.storage if name not in known]
+    settings = scheme.settings.split()
+    unknown = [name for name in options.storage if name not in settings]
     if unknown:
         from difflib import get_close_matches
 
-        keys = [*OPTION_KEYS, *sorted(known)]
+        keys = [*OPTION_KEYS, *sorted(settings)]
         near = get_close_matches(unknown[0].removeprefix("aws_").lower(), keys, 1)
         hint = f"{f'did you mean {near[0]!r}? ' if near else ''}there are {', '.join(keys)}"
         raise Usage(f"storage_options: {scheme_of(url)}:// has no option {unknown[0]!r}", hint)

@@ -104,13 +104,13 @@ class HubStore(Store):
 
     def get(self, url: str, start: int, stop: int | None) -> HttpReply:
         located = self._located.get(url)
-        known = located is not None
+        cached = located is not None
         located = located or self._locate(url)
         reply = self._send("GET", located.address, url, range_header(start, stop))
         if not sent_range(reply):
             self._located.pop(url, None)
             reply.close()
-            if known and 400 <= reply.status < 500:  # addresses are valid for an hour or so
+            if cached and 400 <= reply.status < 500:  # addresses are valid for an hour or so
                 raise TryAgain(f"the server answers {reply.status} at the address that the Hub gave")
             raise self._error_for(url, reply)
         with closed_on_error(reply):

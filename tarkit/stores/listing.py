@@ -39,14 +39,14 @@ def matching(pattern: str, options: StoreOptions | None = None) -> Iterator[str]
     matches = re.compile(_translate(pattern), re.DOTALL).fullmatch
     rest = pattern[special.start() :] if special else ""
     depth = None if "**" in rest else rest.count("/")
-    known: set[str] = set()
+    seen: set[str] = set()
     for info in list_objects(pattern[: special.start()] if special else pattern, options, depth):
         if matches(info.url):
-            if info.url in known:
+            if info.url in seen:
                 if info.size == 0:  # what consoles make for a directory
                     continue
                 raise slash_error(info.url)
-            known.add(info.url)
+            seen.add(info.url)
             yield info.url
 
 

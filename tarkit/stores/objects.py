@@ -266,8 +266,8 @@ def _creates(bucket: str, key: str, options: StoreOptions) -> bool:
 
     The library has no conditions for parts, so it is a header of all requests.
     """
-    known = _creating.get((bucket, options))
-    if known is None:
+    takes = _creating.get((bucket, options))
+    if takes is None:
         store = open_bucket("s3", bucket, options, creates=True)
         writer = obstore.open_writer(store, key, buffer_size=1, max_concurrency=1)
         try:
@@ -276,15 +276,15 @@ def _creates(bucket: str, key: str, options: StoreOptions) -> bool:
                     writer.write(b"x")
             finally:
                 _abort(writer)
-            known = True
+            takes = True
         except PreconditionError:  # there is an object, which the server says before it takes parts
-            known = True
+            takes = True
         except Exception as error:
             if (status_of(str(error)) or 500) in PASSING:
                 return False
-            known = False
-        _creating[bucket, options] = known
-    return known
+            takes = False
+        _creating[bucket, options] = takes
+    return takes
 
 
 def _before(name: str) -> str | None:

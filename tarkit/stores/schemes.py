@@ -96,14 +96,14 @@ def is_listed(url: str) -> bool:
 def unknown_scheme_error(url: str, writing: bool = False) -> Usage:
     """Return the error for a URL with an unknown scheme; its hint is a `pipe:` to use instead."""
     name = scheme_of(url) or ""
-    known = ", ".join(f"{scheme}://" for scheme in sorted(SCHEMES))
+    names = ", ".join(f"{scheme}://" for scheme in sorted(SCHEMES))
     command = _COMMANDS.get(name, ("COMMAND", "COMMAND"))[writing]
     hint = f"use a command: 'pipe:{command} {public_name(url)}'"
     if name.startswith("z"):
         hint += "; ZeroMQ is zpush://, zpull://, zpub:// and zsub://"
     if find_spec("fsspec") is None:
         hint += "; fsspec may know it: pip install 'tarkit[fsspec]'"
-    return Usage(f"{public_name(url)}: unknown scheme {name}:// (known: {known})", hint)
+    return Usage(f"{public_name(url)}: unknown scheme {name}:// (known: {names})", hint)
 
 
 def refuse_url(word: str | None, argument: str) -> None:

@@ -206,13 +206,13 @@ class Program:
         poll = select.poll()
         self.watch(poll)
         while not self.ended():
-            left = limit - time.monotonic()
-            if left <= 0:
+            rest = limit - time.monotonic()
+            if rest <= 0:
                 return False
             if self.wakes:
-                poll.poll(left * 1000)
+                poll.poll(rest * 1000)
             else:
-                time.sleep(min(left, _POLL_INTERVAL))
+                time.sleep(min(rest, _POLL_INTERVAL))
         return True
 
     def _reap(self) -> int:

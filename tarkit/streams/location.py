@@ -328,13 +328,13 @@ def _numbered(word: str, others: bool = True) -> str | None:
     parts = re.split(_NUMBERS, name)
     pattern = re.compile("".join("([0-9]+)" if at % 2 else re.escape(part) for at, part in enumerate(parts)))
     try:
-        found = sorted(filter(pattern.fullmatch, os.listdir(directory or ".")), key=natural_key)
+        names = sorted(filter(pattern.fullmatch, os.listdir(directory or ".")), key=natural_key)
     except OSError:
         return None
-    match = pattern.fullmatch(found[0]) if found else None
+    match = pattern.fullmatch(names[0]) if names else None
     if match is None or len(parts) == 1:
         return None
-    there = show(os.path.join(directory, found[0])) + (f" and {len(found) - 1} more" if len(found) > 1 else "")
+    there = show(os.path.join(directory, names[0])) + (f" and {len(names) - 1} more" if len(names) > 1 else "")
     if "%" in "".join(parts[1::2]):
         glob = os.path.join(directory, "".join("*" if at % 2 else part for at, part in enumerate(parts)))
         return f"there are {there}: inputs are named with a glob or braces, {show(glob)}"
@@ -364,10 +364,10 @@ def _near(path: str) -> str | None:
 
     directory, name = os.path.split(path)
     try:
-        found = get_close_matches(name, os.listdir(directory or "."), 1, 0.85)
+        matches = get_close_matches(name, os.listdir(directory or "."), 1, 0.85)
     except OSError:
         return None
-    return f"did you mean {show(os.path.join(directory, found[0]))}?" if found else None
+    return f"did you mean {show(os.path.join(directory, matches[0]))}?" if matches else None
 
 
 def _path(text: str) -> Location:

@@ -239,17 +239,19 @@ def gather(files: Sequence[FileSource], starts: Sequence[int], sizes: Sequence[i
         data = one.read(first, stop)
         return b"".join([data[start - first : start - first + size] for start, size in zip(starts, sizes, strict=True)])
     if len(different) <= most_files() // 4:  # so many can be kept open
-        positions = tuple(map(add, starts, [each.offset for each in files]))
+        positions = tuple(map(add, starts, [source.offset for source in files]))
         try:
-            held = [each.file.opened or each.file.open() for each in files]
-            fds = [each.fd for each in held]
-            found = quick(fds, positions, sizes)
-            found = b"".join(map(os.pread, fds, sizes, positions)) if found is None else found
+            held = [source.file.opened or source.file.open() for source in files]
+            fds = [descriptor.fd for descriptor in held]
+            joined = quick(fds, positions, sizes)
+            joined = b"".join(map(os.pread, fds, sizes, positions)) if joined is None else joined
         except OSError:
-            found = b""
-        if len(found) == sum(sizes):
-            return found
-    return b"".join([each.read(start, start + size) for each, start, size in zip(files, starts, sizes, strict=True)])
+            joined = b""
+        if len(joined) == sum(sizes):
+            return joined
+    return b"".join(
+        [source.read(start, start + size) for source, start, size in zip(files, starts, sizes, strict=True)]
+    )
 
 
 class StreamSource(Source):

@@ -160,8 +160,8 @@ def _refuse_part(file: io.BufferedReader, name: str, options: StoreOptions) -> N
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the object of JSON that has these pairs. Raises ValueError for a key that occurs twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         keys = [key for key, _ in pairs]
         raise ValueError(f"{show(max(keys, key=keys.count))} occurs twice")
-    return found
+    return mapping

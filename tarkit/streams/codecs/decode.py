@@ -128,11 +128,11 @@ class CompressedInput:
         if self._again is None:
             yield from self._kept or ()
             return
-        reader, left = self._again(), self._marked
+        reader, rest = self._again(), self._marked
         while data := reader.read(CHUNK):
-            if len(data) > left:
-                yield data[left:]
-            left = max(left - len(data), 0)
+            if len(data) > rest:
+                yield data[rest:]
+            rest = max(rest - len(data), 0)
 
     def cut(self, where: str | None = None) -> Problem:
         """Return the error of a stream that ends early."""
@@ -241,21 +241,21 @@ class _Bounded:
 
         From the data on that were given last, the library gets one byte at a time.
         """
-        library, position, skip, found = self._new(), 0, self._count, bytearray()
+        library, position, skip, plain_bytes = self._new(), 0, self._count, bytearray()
         try:
             for data in self._input.replay():
                 whole = min(max(self._given - position, 0), len(data))
                 position += len(data)
                 for piece in (data[:whole], *(data[at : at + 1] for at in range(whole, len(data)))):
-                    while (piece or not library.needs_input) and not library.eof and len(found) <= _MOST:
+                    while (piece or not library.needs_input) and not library.eof and len(plain_bytes) <= _MOST:
                         plain, piece = library.decompress(piece, _MOST), b""
-                        found += plain[skip:]
+                        plain_bytes += plain[skip:]
                         skip = max(skip - len(plain), 0)
                         if not plain:
                             break
         except self._errors:
             pass
-        return bytes(found)
+        return bytes(plain_bytes)
 
 
 class _Inflate:

@@ -134,7 +134,7 @@ MESSAGE_SUFFIXES: dict[str, str] = {
     for suffix in form.suffixes
     for compressed in (
         "",
-        *(each for codec in (*CODECS.values(), LZMA) for each in codec.suffixes if not each.startswith(".t")),
+        *(suffix for codec in (*CODECS.values(), LZMA) for suffix in codec.suffixes if not suffix.startswith(".t")),
     )
 }
 """The formats of messages by the suffixes of files, compressed ones too: `.cbors`, `.mp.zst` .."""
