@@ -128,11 +128,12 @@ def test_a_proxy_that_does_not_connect(status: int, proxy: type[Proxy], monkeypa
     assert "the proxy does not connect to the server" in failure(URLS["s3"])
 
 
-def test_a_proxy_without_a_host(proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://me:s3/cr#et@[::")
-    with pytest.raises(Usage, match="cannot be used") as raised:
-        connect.head_object(URLS["http"], OPTIONS)
-    assert "cr#et" not in str(raised.value)
+def test_a_proxy_that_cannot_be_used(proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("http://me:s3/cr#et@[::", "socks5://127.0.0.1:1", "http://127.0.0.1:bad", "http://me:cr#et@[::1"):
+        monkeypatch.setenv("http_proxy", value)
+        with pytest.raises(Usage, match="cannot be used") as raised:
+            connect.head_object(URLS["http"], OPTIONS)
+        assert "cr#et" not in str(raised.value)
 
 
 def test_hosts_without_a_proxy(proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,12 +16,11 @@ import pytest
 pytest.importorskip("obstore")
 
 from tarkit.errors import TarkitError
-from tarkit.stores import connect, objects, retry
+from tarkit.stores import connect, objects
 from tarkit.stores import upload as upload_module
 from tarkit.stores.store import StoreOptions, Unconfirmed
 from tests._tools import TARKIT, archive, each_row
-from tests.stores._s3 import Request, S3Server, s3_server
-from tests.stores._servers import KEYS
+from tests.stores._s3 import Request, S3Server
 
 ROUNDS = int(os.environ.get("TARKIT_ROUNDS", "1"))
 """How many times as many rows are drawn."""
@@ -33,13 +32,9 @@ FAULTS = ("503", "500", "close", "error", "403", "404", "501", "done 503", "done
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    monkeypatch.setattr(retry, "_PAUSE", 0.01)
+def server(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     monkeypatch.setattr(objects, "PART", 5 << 20)
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    with s3_server() as found:
-        yield found
+    return s3
 
 
 class Faults:

@@ -252,16 +252,6 @@ def test_a_signal_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     sink.abort()
 
 
-def test_two_outputs_of_one_path() -> None:
-    """Each has a file of its own, and both are removed after a signal."""
-    one, other = open_sink("path", "out"), open_sink("path", "out")
-    assert len(listing()) == 2
-    discard_unfinished()
-    assert listing() == []
-    one.abort()
-    other.abort()
-
-
 def test_a_mode_that_cannot_be_set(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a file cannot get the mode of the one that it replaces, nothing is left open, nor on the disk."""
     Path("out").write_text("before")

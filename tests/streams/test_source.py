@@ -604,14 +604,6 @@ def test_temporary_file(tmp_path: Path) -> None:
         os.close(fd)
 
 
-def test_temporary_file_without_o_tmpfile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without O_TMPFILE a temporary file is unlinked at once."""
-    monkeypatch.delattr(os, "O_TMPFILE")
-    scratch = TemporaryFile(str(tmp_path))
-    scratch.write(b"abc")
-    assert (scratch.read(0, 9), os.listdir(tmp_path)) == (b"abc", [])
-
-
 def drained(reader: ByteReader, step: int = 1000) -> bytes:
     """Return all bytes of a reader."""
     view, data = memoryview(bytearray(step)), b""
