@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tarkit.errors import Problem, Unsupported, show
 from tarkit.indexing.files import IndexFile
-from tarkit.indexing.formats import LAYOUTS, IndexedField, IndexRow, Layout
+from tarkit.indexing.formats import LAYOUTS, IndexedField, Layout
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import SampleReader
@@ -106,8 +106,8 @@ def fill_indexes(
     return indexes, Scanned(count, size, samples.dropped)
 
 
-def _rows(samples: SampleReader, policy: Policy, look: Look | None) -> Iterator[IndexRow]:
-    """Yield the row of each sample in an index; `look` is called also with samples without a key.
+def _rows(samples: SampleReader, policy: Policy, look: Look | None) -> Iterator[tuple[bytes, list[IndexedField]]]:
+    """Yield the key and the fields of each sample in an index; `look` is called also with samples without a key.
 
     Raises:
         Problem: `sparse-entry`; problems of `samples`.
@@ -130,4 +130,4 @@ def _rows(samples: SampleReader, policy: Policy, look: Look | None) -> Iterator[
                 continue
             fields.append(IndexedField(name, data, size, start))
         if good and fields:
-            yield IndexRow(sample.key, fields)
+            yield sample.key, fields

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from html import escape
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from tarkit.samples.items_text import about_words, escaped, indented, label_of, 
 from tarkit.views.census import round_bins
 from tarkit.views.classes import class_order
 from tarkit.views.labels import Label, captions_of
-from tarkit.views.markup import Markup, joined, part
+from tarkit.views.markup import part
 from tarkit.views.report import number, range_words
 
 SHORT = 60  # characters of a text that stands beside its field
@@ -75,37 +76,36 @@ def class_bars(counts: Counter[str]) -> list[tuple[str, int]]:
     return bars + [(f"{len(rest)} others", sum(count for _, count in rest))] if rest else bars
 
 
-def class_options(classes: dict[Label, PageClass]) -> Markup:
+def class_options(classes: dict[Label, PageClass]) -> str:
     """Return the options of a menu of classes, by fields."""
-    groups: dict[str, list[Markup]] = {}
+    groups: dict[str, list[str]] = {}
     for label, place in classes.items():
         option = part("option", number=place.number, name=label.name, samples=number(place.samples))
         groups.setdefault(label.field, []).append(option)
-    return joined((part("options", field=field, options=joined(rows)) for field, rows in groups.items()), "\n")
+    return "\n".join(part("options", field=field, options="".join(rows)) for field, rows in groups.items())
 
 
-def aside(charts: Sequence[Chart], samples: int) -> Markup:
+def aside(charts: Sequence[Chart], samples: int) -> str:
     """Return the histograms of so many samples."""
     if not charts:
-        return Markup()
+        return ""
     title = f"Counts of these {number(samples)} samples" if samples > 1 else "Counts of this sample"
-    return part("aside", title=title, charts=joined(map(_chart, charts), "\n"))
+    return part("aside", title=title, charts="\n".join(map(_chart, charts)))
 
 
-def _chart(chart: Chart) -> Markup:
+def _chart(chart: Chart) -> str:
     most = max(count for _, count, _ in chart.bars) or 1
     rows = []
     for label, count, place in chart.bars:
-        words: str = label
-        hue = Markup()
+        words, hue = escape(label), ""
         if place is not None:
             words = part("pick", number=place.number, label=label)
             hue = part("class", name=place.hue.strip()) if place.hue else hue
         rows.append(part("bar-row", hue=hue, label=words, bar=bar(count / most), count=number(count)))
-    return part("chart", title=chart.title, rows=joined(rows, "\n"))
+    return part("chart", title=chart.title, rows="\n".join(rows))
 
 
-def bar(share: float) -> Markup:
+def bar(share: float) -> str:
     """Return a bar of a share of the width."""
     return part("bar", percent=f"{100 * share:.1f}")
 
@@ -115,62 +115,57 @@ def bar(share: float) -> Markup:
 
 def card(
     place: int, seen: SampleItems, media: Sequence[Medium], labels: Sequence[tuple[PageClass, Label]], fit: Fit
-) -> Markup:
+) -> str:
     """Return the card of the sample with this number on the page."""
     key = escaped(seen.key) if seen.key is not None else "no sample"
-    figures = joined(_figure(medium, key, len(media) > 1) for medium in media)
-    captions = joined(
+    figures = "".join([_figure(medium, key, len(media) > 1) for medium in media])
+    captions = [
         part("caption", text=_safe_lines(fit(_beginning(caption.text)))) for caption in captions_of(seen)[:CAPTIONS]
-    )
-    chips = joined(
-        part("chip", hue=of.hue, number=of.number, field=label.field, value=label.value, name=label.name)
-        for of, label in labels
-    )
-    fields = ", ".join(f"{label_of(item)} {size_words(item.size)}" for item in seen.items)
+    ]
+    fields = ", ".join([f"{label_of(item)} {size_words(item.size)}" for item in seen.items])
     return part(
         "card",
         number=place,
         key=key,
-        media=part("media", count=min(len(media), 3), figures=figures) if figures else figures,
-        captions=captions,
-        chips=part("chips", chips=chips) if chips else chips,
+        media=part("media", count=min(len(media), 3), figures=figures) if figures else "",
+        captions="".join(captions),
+        chips=part("chips", chips="".join([_chip(*pair) for pair in labels])) if labels else "",
         fields=shortened(fields, 2 * SHORT),
-        rows=joined(map(_row, seen.items), "\n"),
-        texts=joined((_text(item, fit) for item in seen.items if _is_long(item)), "\n"),
+        rows="\n".join(map(_row, seen.items)),
+        texts="\n".join([_text(item, fit) for item in seen.items if _is_long(item)]),
         archive=safe(seen.archive),
         offset=seen.offset,
     )
 
 
-def _figure(medium: Medium, key: str, several: bool) -> Markup:
+@lru_cache(maxsize=1024)
+def _chip(of: PageClass, label: Label) -> str:
+    return part("chip", hue=of.hue, number=of.number, field=label.field, value=label.value, name=label.name)
+
+
+def _figure(medium: Medium, key: str, several: bool) -> str:
     label = label_of(medium.item)
     words = " \u00b7 ".join(([label] if several else []) + ([medium.note] if medium.note else []))
-    below = part("figcaption", words=words) if words else Markup()
-    alt, address, kind = f"{label} of {key}", Markup(medium.address), Markup()
+    below = part("figcaption", words=words) if words else ""
+    alt, address = f"{label} of {key}", medium.address
     if not address:
-        inside = part("none", why=medium.why if several else f"{label}: {medium.why}")
-    elif medium.element == "img":
-        pixels = part("class", name="pixels") if medium.pixels else Markup()
-        inside = part("picture", pixels=pixels, address=address, alt=alt)
-    else:
-        sound = medium.element == "audio"
-        kind = part("class", name="sound") if sound else kind
-        load = "none" if sound else "metadata"
-        inside = part("player", element=medium.element, load=load, address=address, alt=alt)
-    return part("figure", kind=kind, inside=inside, below=below)
+        return part("none", why=medium.why if several else f"{label}: {medium.why}", below=below)
+    if medium.element == "img":
+        pixels = ' class="pixels"' if medium.pixels else ""
+        return part("picture", pixels=pixels, address=address, alt=alt, below=below)
+    kind, load = (' class="sound"', "none") if medium.element == "audio" else ("", "metadata")
+    return part("player", kind=kind, element=medium.element, load=load, address=address, alt=alt, below=below)
 
 
 def _beginning(text: str) -> str:
     return text if len(text) <= CAPTION else text[:CAPTION] + "\u2026"
 
 
-def _row(item: Item) -> Markup:
-    about = Markup(escape(about_words(item)))
-    if "named" in item.about:
-        about = part("warn", about=about)
+def _row(item: Item) -> str:
+    about = part("warn", about=about_words(item)) if "named" in item.about else escape(about_words(item))
     if item.text is not None and not _is_long(item):
         text = escape(safe(one_line(item.text)))
-        about = Markup(f"{text} ({about})" if about else text)
+        about = f"{text} ({about})" if about else text
     size = size_words(item.size)
     return part("row", label=label_of(item), bytes=item.size, size=size, kind=item.kind, says=about)
 
@@ -179,7 +174,7 @@ def _is_long(item: Item) -> bool:
     return item.text is not None and (item.cut or len(item.text) > SHORT)
 
 
-def _text(item: Item, fit: Fit) -> Markup:
+def _text(item: Item, fit: Fit) -> str:
     assert item.text is not None
     text = _safe_lines(fit(indented(item.text) if item.kind == "json" else item.text))
     more = "\n(only the beginning)" if item.cut else ""

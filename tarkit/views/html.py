@@ -19,7 +19,7 @@ from tarkit.views.arrays import sketch
 from tarkit.views.cards import SHORT, Chart, Medium, PageClass, aside, bar, card, class_bars, class_options, size_charts
 from tarkit.views.classes import value_rank
 from tarkit.views.labels import CAPTION_FIELDS, Label, class_values, is_class, labels_of
-from tarkit.views.markup import Markup, joined, page, part
+from tarkit.views.markup import page, part
 from tarkit.views.report import Bar, Cell, Section, Spark, number
 
 SIDES = (720, 480, 320, 200)  # pixels of a picture: the first of these with which all have room
@@ -86,12 +86,12 @@ class Gallery:
         text = page(
             "gallery.html",
             safe(title),
+            safe(summary),
             "gallery.js",
-            summary=safe(summary),
             found=plural(len(self.samples), "sample"),
             options=class_options(classes),
             charts=aside(charts + size_charts(self.samples), len(self.samples)),
-            cards=joined((card(place, *parts, fit) for place, parts in rows), "\n"),
+            cards="\n".join([card(place, *parts, fit) for place, parts in rows]),
             shape=self._shape(),
         )
         return text.encode("utf-8", "backslashreplace")
@@ -234,33 +234,32 @@ def _data(type_: str, data: bytes) -> str:
 
 def report_page(title: str, summary: str, sections: Sequence[Section]) -> str:
     """Return a report as a page without a script."""
-    body = joined(map(_section, sections), "\n")
-    return page("report.html", safe(title), summary=safe(summary), sections=body)
+    return page("report.html", safe(title), safe(summary), sections="\n".join(map(_section, sections)))
 
 
-def _section(section: Section) -> Markup:
+def _section(section: Section) -> str:
     title = safe(section.title)
-    note = part("note", text=safe(section.note)) if section.note else Markup()
+    note = part("note", text=safe(section.note)) if section.note else ""
     if not any(section.heads) and section.rows:
-        tiles = joined(
+        tiles = "".join(
             part("tile", name=safe(str(name)), value=safe(str(value)), more=safe(" ".join(map(str, more))))
             for name, value, *more in section.rows
         )
         return part("tiles", title=title, tiles=tiles, note=note)
     right = section.numeric()
-    kinds = [part("class", name="n") if place in right else Markup() for place in range(len(section.heads))]
-    heads = joined(part("head", kind=kind, text=safe(head)) for kind, head in zip(kinds, section.heads, strict=True))
-    rows = joined(part("report-row", cells=joined(map(_cell, row, kinds))) for row in section.rows)
-    wide = part("class", name="wide") if len(section.heads) > 4 else Markup()
+    kinds = [part("class", name="n") if place in right else "" for place in range(len(section.heads))]
+    heads = "".join(part("head", kind=kind, text=safe(head)) for kind, head in zip(kinds, section.heads, strict=True))
+    rows = "".join(part("report-row", cells="".join(map(_cell, row, kinds))) for row in section.rows)
+    wide = part("class", name="wide") if len(section.heads) > 4 else ""
     return part("section", wide=wide, title=title, heads=heads, rows=rows, note=note)
 
 
-def _cell(cell: Cell, kind: Markup) -> Markup:
+def _cell(cell: Cell, kind: str) -> str:
     if isinstance(cell, Bar):
         return part("long", hue="" if cell.rank is None else f" hue{cell.rank % HUES}", bar=bar(cell.share))
     if isinstance(cell, Spark):
         step = 100 / max(len(cell.shares), 1)
-        bars = joined(
+        bars = "".join(
             part("spark-bar", x=f"{step * place:.2f}", y=f"{20 - 20 * share:.1f}", width=f"{0.8 * step:.2f}",
                  height=f"{20 * share:.1f}")
             for place, share in enumerate(cell.shares)
