@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shutil
@@ -116,17 +115,19 @@ TABLES = ("test_layers", "test_problems", "cli/test_app", "streams/test_codecs")
 
 @cache
 def _defined() -> frozenset[str]:
-    """Return the names of modules, classes, functions and constants, in the package and in tests with tables."""
+    """Return the names of modules, classes, functions and variables, in the package and in tests with tables."""
     names = set()
     for path in (*(ROOT / "tarkit").rglob("*.py"), *(ROOT / f"tests/{name}.py" for name in TABLES)):
-        names |= {path.stem, path.parent.name}
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-                names.add(node.name)
-            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                names |= {each.id for each in targets if isinstance(each, ast.Name)}
+        text = path.read_text(encoding="utf-8")
+        names |= {path.stem, path.parent.name, *re.findall(r"^ *(?:class|def) (\w+)", text, re.MULTILINE)}
+        names.update(re.findall(r"^ *(\w+)(?:: [^=\n]+)? = ", text, re.MULTILINE))
     return frozenset(names)
+
+
+@cache
+def _options() -> frozenset[str]:
+    """Return the options of all commands."""
+    return frozenset(each for command in COMMANDS for param in _command(command).params for each in param.opts)
 
 
 def _exists(name: str) -> bool:
@@ -134,8 +135,7 @@ def _exists(name: str) -> bool:
     if " " in name:
         return all(map(_exists, name.removeprefix("import ").split()))
     if name.startswith("-"):
-        options = {each for command in COMMANDS for param in _command(command).params for each in param.opts}
-        return name in options or name == "--help"
+        return name in _options() or name == "--help"
     if "/" in name or name.endswith((".py", ".md", ".toml")):
         return any((above / name).exists() for above in (ROOT, ROOT / "tarkit"))
     if "." in name:

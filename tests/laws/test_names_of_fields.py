@@ -57,7 +57,7 @@ def table(ran: Ran) -> dict[str, str]:
     return {row[0]: row[1] for row in rows}
 
 
-@each_row("seed", range(6))
+@each_row("seed", range(3))
 def test_commands(seed: int, run: Run, archive: Archive, here: Path) -> None:
     """-f, --require, --where, sort -s, tsv -f, get, stats, show, proc and check take the same field."""
     samples = drawn(seed)
@@ -100,7 +100,7 @@ def test_commands(seed: int, run: Run, archive: Archive, here: Path) -> None:
         assert keys == samples.keys() - found.keys()
 
 
-@each_row("seed", range(20))
+@each_row("seed", range(8))
 def test_python(seed: int, archive: Archive) -> None:
     """`sample[...]`, `in`, select, where, require, sort, decode, map and the loader take the same field."""
     samples = drawn(seed)
@@ -144,7 +144,7 @@ def removed(sample):
 """
 
 
-@each_row("seed", range(3))
+@each_row("seed", range(2))
 def test_functions(seed: int, run: Run, archive: Archive, here: Path) -> None:
     """The dict that `proc --map` gives to a function takes the same field, where it is set and removed too."""
     samples, wanted = drawn(seed), ["n.txt", "N.TXT", "É.txt", "x"]

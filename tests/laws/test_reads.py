@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import shlex
 import shutil
@@ -174,9 +175,15 @@ def test_small_samples_behind_a_large_one(words: str, run: Run, server: HttpServ
     assert served.sent < 2 * len(data)
 
 
+@functools.cache
+def laid_out(layout: str) -> bytes:
+    """Return the archive of a layout."""
+    return tar(LAYOUTS[layout])
+
+
 def remote_reads(command: str, layout: str, run: Run, server: HttpServer) -> Reads:  # noqa: F811
     """Run a command over an object and return what it reads."""
-    data = tar(LAYOUTS[layout])
+    data = laid_out(layout)
     served = [server.serve(f"/{name}.tar", data) for name in ("a", "b")]
     _run(command, *served, run)
     objects = [server.objects[f"/{name}.tar"] for name in ("a", "b")]
@@ -185,7 +192,7 @@ def remote_reads(command: str, layout: str, run: Run, server: HttpServer) -> Rea
 
 def local_reads(command: str, layout: str, run: Run, archive: Archive) -> Reads:
     """Run a command over a file and return what it reads, without outputs and modules that it loads."""
-    data = tar(LAYOUTS[layout])
+    data = laid_out(layout)
     names = [archive(data, f"{name}.tar") for name in ("a", "b")]
     if command not in _loaded:
         _run(command, *names, run)

@@ -7,8 +7,10 @@ import shlex
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests._tools import each_row
-from tests.conftest import Archive, Run
+from tests.conftest import Run, tar, tarkit
 
 COMMANDS = [
     "cat -",
@@ -38,15 +40,23 @@ COMMANDS = [
 FORMATS = ["in.tar", "in.tar.gz", "in.tar.zst", "in.zip", "in.cbors"]
 
 
-@each_row("command", COMMANDS)
-def test_stdin(command: str, run: Run, archive: Archive) -> None:
-    """The output and the files are those of a pipe."""
+@pytest.fixture(scope="module")
+def formats(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write seven samples in each format."""
+    folder = tmp_path_factory.mktemp("formats")
     members = {f"{n}.{field}": b"%d" % (n * 3 % 7) for n in range(7) for field in ("cls", "txt")}
-    plain = archive(members)
+    (folder / "in.tar").write_bytes(tar(members))
+    for name in FORMATS[1:]:
+        tarkit("cat", folder / "in.tar", "-o", folder / name)
+    return folder
+
+
+@each_row("command", COMMANDS)
+def test_stdin(command: str, run: Run, formats: Path) -> None:
+    """The output and the files are those of a pipe."""
     for name in FORMATS:
-        if name != plain:
-            run("cat", plain, "-o", name)
-        data = Path(name).read_bytes()
+        data = (formats / name).read_bytes()
+        Path(name).write_bytes(data)
         Path("before").write_bytes(bytes(range(256)) * 4 + data)
         wanted = _run(command, run, data)
         for file, offset in ((name, 0), ("before", 1024)):
