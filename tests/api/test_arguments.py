@@ -29,6 +29,9 @@ def write_inputs() -> None:
     Path("cut.tar").write_bytes(whole[:1500])
     Path("keys").write_text("00\n")
     Path("recipe").write_text("a.txt\ttext:1\nb.txt\ttext:2\na.cls\ttext:3\n")
+    for name, text in {"piped": "a.x text:1\nb.x pipe:touch ran\n", "failing": "a.x text:1\nb.x pipe:false\n"}.items():
+        Path(name).write_text(text)
+    Path("piped.tsv").write_text("__key__\t@x\nk\tpipe:touch ran\n")
     for name in ("one/a.jpg", "one/a.txt", "two/b.jpg", "out/00.txt", "s-0.tar"):
         Path("tree", name).parent.mkdir(parents=True, exist_ok=True)
         Path("tree", name).write_text("x")
@@ -312,6 +315,13 @@ shard('tree', 'a-{0..1}.tar', count=1) -> TarkitError: too few names
 shard('tree', 'a-%d.tar', processes=-1) -> Usage: processes=-1: it is at least 0
 shard('tree', 't-%d.tar', update=True, force=True) -> Usage: update adds to existing shards: it cannot be used with forc
 create('nix', 'out.tar') -> FileNotFoundError: nix
+make('piped') -> TarkitError: piped:2: pipe: is not allowed here
+make('piped.tsv', format='tsv') -> TarkitError: piped.tsv:2: ...pipe: is not allowed here
+make('failing', pipes=True) -> TarkitError: failing:2:
+mix([], 1) -> Usage: a mix is of at least one dataset
+mix([(data, 0)], 1) -> Usage: `weight` is more than 0
+mix([data], 1, repeat=True) -> Usage: repeat
+list(mix([data.match('nix')], 1)) -> TarkitError: no sample to draw
 make(output='nix/out.tar') -> FileNotFoundError: nix/out.tar
 data.map('functions.py:same') -> TypeError: a function is needed, not str
 data.write('out.tar', progress=3) -> TypeError: progress=3: a function is needed, not int

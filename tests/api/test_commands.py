@@ -32,6 +32,12 @@ ODD = [(f"{key}.{field}", b"1") for key in ("b", "a-1", "a", "B", "a1") for fiel
 NINETY = {f"{number % 7}/{number:03d}.cls": b"%d" % (number % 3) for number in range(90)}
 SIXTY = {f"d/{i:03}.{field}": f"{i} {field}".encode() * i for i in range(60) for field in ("cls", "txt", "JPG")}
 TEN = {f"{index}.{field}": f"{index} {field}".encode() for index in range(10) for field in ("x", "y")}
+BAD_RECIPES = {
+    "word": "a.x text:1\nword\n",
+    "odd": "a.x text:1\nb.x hex:0\n",
+    "unsafe": "a.x text:1\n../b.x text:2\n",
+    "scattered": "a.x text:1\nb.x text:2\na.y text:3\n",
+}
 MIXED = {f"a{n}.{field}": f"A{n}{field}".encode() for n in range(9) for field in ("cls", "jpg")}
 RECIPE = (
     "a.jpg photos/1.jpg\na.txt text:one two\n# comment\n\nb.bin hex:00ff\nb.txt base64:aGk=\nc.jpg file:photos/2.jpg\n"
@@ -95,6 +101,7 @@ TEXTS = {
     "missing": RECIPE + "d.x nix.jpg\n",
     "apart": RECIPE + "a.cls text:1\n",
     "inside": RECIPE.replace("photos/", ""),
+    **BAD_RECIPES,
     "piped": RECIPE + "d.txt pipe:echo hello\n",
     "r.tsv": "__key__\ttxt\t@jpg\nx\tone\tphotos/1.jpg\ny\ttwo\tphotos/2.jpg\n",
     "r.csv": "id,txt,@jpg\n7,one,photos/1.jpg\n8,two,photos/2.jpg\n",
@@ -433,6 +440,7 @@ OTHERS = [
     create("-p 3", parallel=3),
     create("--on-missing skip", "missing", skip_missing=True),
     create("", "missing"),
+    *(create("", name) for name in BAD_RECIPES),
     create("--group", "apart", group=True),
     create("", "apart"),
     create("-C photos", "inside", directory="photos"),
@@ -492,6 +500,10 @@ WORKED = [
     )),
     ("proc -m 'for i in 0 1; do cp sample.x sample-00000$i.x; done'", "ten.tar", "proc",
      "for i in 0 1; do cp sample.x sample-00000$i.x; done", {"multi": True}),
+    ("proc --retries 1 --on-error skip -c '[ $TARKIT_KEY != 3 ]'", "ten.tar", "proc", "[ $TARKIT_KEY != 3 ]",
+     {"retries": 1, "on_error": "skip"}),
+    ("proc --timeout 0.3 --on-error keep -c '[ $TARKIT_KEY != 3 ] || sleep 9'", "ten.tar", "proc",
+     "[ $TARKIT_KEY != 3 ] || sleep 9", {"timeout": 0.3, "on_error": "keep"}),
     ("proc --mtime @7 -c 'echo > sample.new'", "ten.tar", "proc", "echo > sample.new", {"mtime": 7}),
     ("proc --mtime source -c 'touch -d @99 sample.new'", "ten.tar", "proc", "touch -d @99 sample.new", {"mtime": None}),
     *((f"proc --worker {shlex.quote(line)}", "ten.tar", "worker", line, {}) for line in (

@@ -369,22 +369,3 @@ def test_steps_before_and_behind(archive: Archive) -> None:
     assert [part.samples for part in parts] == [4, 2]
     assert data.stats().fields == {"n": tarkit.FieldStats(6, 11, 1, 2, 2)}
     assert len(list(tarkit.open("in.tar").map(lambda sample: sample, processes=2).shuffle(1))) == 60
-
-
-@pytest.mark.forks
-def test_proc_fails(archive: Archive) -> None:
-    """A status other than 0 and a timeout are failures, as those of a function."""
-    source = archive({f"{key}.x": b"" for key in "abc"})
-    with pytest.raises(tarkit.TarkitError, match=r"(?m)^in\.tar: 'b' ended with status 3: words$"):
-        tarkit.open(source).proc("[ $TARKIT_KEY != b ] || { echo words >&2; exit 3; }").write("out.tar")
-    assert not os.path.exists("out.tar")
-    messages: list[str] = []
-    data = tarkit.open(source, on_problem=messages.append)
-    slow = data.proc("[ $TARKIT_KEY != b ] || sleep 20", timeout=0.5, on_error="keep")
-    assert [each.key for each in slow] == ["a", "b", "c"]
-    assert messages == ["in.tar: 'b' took longer than 0.5 s and was ended"]
-    calls = Path("calls").absolute()
-    again = data.proc(f"echo $TARKIT_KEY >> {calls}; [ $TARKIT_KEY != b ]", retries=1, on_error="skip")
-    assert [each.key for each in again] == ["a", "c"]
-    assert sorted(calls.read_text().split()) == ["a", "b", "b", "c"]
-    assert "(2 attempts)" in messages[-1]

@@ -15,16 +15,6 @@ from tests.conftest import Archive, Content, Run, tar
 A: dict[str, Content] = {f"a{n}.{field}": f"A{n}{field}".encode() for n in range(9) for field in ("cls", "jpg")}
 
 
-def test_a_mix_that_cannot_be(archive: Archive) -> None:
-    """No dataset, a weight of 0, no end, a dataset without samples."""
-    data = tarkit.open(archive(A))
-    for sources, options in (([], {}), ([(data, 0)], {}), ([data], {"repeat": True})):
-        with pytest.raises(tarkit.Usage):
-            tarkit.mix(sources, seed=1, **options)
-    with pytest.raises(tarkit.TarkitError, match="no sample to draw"):
-        list(tarkit.mix([data.match("nix")], seed=1))
-
-
 class Once(io.RawIOBase):
     """A stream that cannot seek."""
 

@@ -105,22 +105,6 @@ def test_rejects_of_a_loop_and_of_shards(archive: Archive) -> None:
     assert not os.path.exists("bad.tar")
 
 
-def test_messages_name_arguments(archive: Archive) -> None:
-    """Errors and hints are in the words of Python."""
-    messages: list[str] = []
-    data = tarkit.open(archive(TEN), on_problem=messages.append)
-    hint = "on_error='skip' leaves such samples out, rejects='OUT.tar' collects them"
-    assert outcome(lambda: list(data.proc("exit 3"))) == ("in.tar: '0' ended with status 3", hint)
-    assert outcome(lambda: list(data.proc("/no/such")))[1] == (
-        "commands run in the directory of the sample: give programs by their absolute paths"
-    )
-    few = outcome(lambda: list(data.proc("exit 3", max_errors=2)))
-    assert few == ("3 of 3 samples failed, more than max_errors allows", None)
-    messages.clear()
-    list(data.proc("exit 3", on_error="skip"))
-    assert messages[3].endswith("in the same way: 'ended with status 3'; they are counted")
-
-
 # ---- text
 
 

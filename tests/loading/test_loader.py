@@ -33,11 +33,11 @@ def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "s-*"
 
 
-def write_shards() -> None:
-    """Write the shards."""
+def write_shards(count: int = EACH) -> None:
+    """Write the shards, with so many samples in each."""
     for shard in range(SHARDS):
         with tarkit.TarWriter(f"s-{shard:02d}.tar{'.gz' * (shard == 3)}") as out:
-            for number in range(shard * EACH, (shard + 1) * EACH):
+            for number in range(shard * count, (shard + 1) * count):
                 out.write(f"{number:05d}", {"cls": number, "txt": f"text {number}"})
 
 
@@ -273,7 +273,7 @@ WAYS: list[dict[str, Any]] = [
 @each_row("options", WAYS)
 def test_a_position_continues_at_the_very_sample(options: dict[str, Any], here: Path) -> None:
     """At many positions, at the start and at the end too; the state is small and consists of values of JSON."""
-    write_shards()
+    write_shards(10)
     name = "s-*.tar"
     whole = keys(tarkit.loader(name, **options))
     steps = len(list(tarkit.loader(name, **options)))
@@ -304,9 +304,9 @@ def until_error(loader: tarkit.Loader, message: str) -> list[str]:
 @each_row("options", [{key: value for key, value in way.items() if key != "select"} for way in WAYS])
 def test_a_position_after_an_error(options: dict[str, Any], here: Path) -> None:
     """Samples that were taken and not given, since one could not be decoded or put in a batch, come again, in order."""
-    write_shards()
+    write_shards(10)
     whole = keys(tarkit.loader("s-*.tar", **options))
-    for number in (0, 1, 40, len(whole) - 1):
+    for number in (0, 1, len(whole) // 3, len(whole) - 1):
         bad = f"text {int(whole[number])}"
 
         def decode(data: bytes, bad: str = bad) -> str:

@@ -19,7 +19,7 @@ import pytest
 
 import tarkit
 
-ROUNDS = int(os.environ.get("TARKIT_ROUNDS", "40"))
+ROUNDS = int(os.environ.get("TARKIT_ROUNDS", "20"))
 MOST = 400  # samples or batches of an iteration without end
 
 

@@ -381,21 +381,15 @@ def test_dialects(header: bytes, new: bytes, kinds: bytes) -> None:
     [
         ({b"path": b"a" * 101}, b"\xe9" * 101, {b"hdrcharset": b"BINARY", b"path": b"\xe9" * 101}),
         ({b"hdrcharset": b"BINARY", b"path": b"\xe9" * 101}, b"b" * 101, {b"path": b"b" * 101}),
-        (
-            {b"hdrcharset": b"BINARY", b"path": b"\xe9", b"uname": b"\xe9"},
-            b"b",
-            {b"hdrcharset": b"BINARY", b"uname": b"\xe9"},
-        ),
+        ({b"hdrcharset": b"BINARY", b"path": b"\xe9", b"uname": b"\xe9"}, b"b", {b"hdrcharset": b"BINARY",
+            b"uname": b"\xe9"}),
         ({b"mtime": b"1.5", b"path": b"z"}, b"b", {b"mtime": b"1.5"}),
         ({b"size": b"9663676416", b"path": b"z"}, b"b", {b"size": b"9663676416"}),
-        (
-            {b"GNU.sparse.name": b"z", b"GNU.sparse.map": b"0,1"},
-            b"b",
-            {b"GNU.sparse.name": b"b", b"GNU.sparse.map": b"0,1"},
-        ),
+        ({b"GNU.sparse.name": b"z", b"GNU.sparse.map": b"0,1"}, b"b", {b"GNU.sparse.name": b"b",
+            b"GNU.sparse.map": b"0,1"}),
         ({b"GNU.sparse.name": b"z", b"path": b"x"}, b"\xe9", {b"hdrcharset": b"BINARY", b"GNU.sparse.name": b"\xe9"}),
     ],
-)
+)  # fmt: skip
 def test_records_of_the_renamed(records: dict[bytes, bytes], new: bytes, after: dict[bytes, bytes]) -> None:
     assert records_of(h.rename(X(b"a", records) + PLAIN, new)) == after
 

@@ -15,23 +15,17 @@ from tests._tools import each_row
 from tests.conftest import Run
 
 TEXTS = {
-    "an HTML page": [
-        b"<!DOCTYPE html>\n<html><body>Sign in</body></html>\n",
-        b"<!doctype HTML PUBLIC '-//W3C//DTD HTML 4.01//EN'>",
-        b"\xef\xbb\xbf\r\n <html lang=en>",
+    "an HTML page": [b"<!DOCTYPE html>\n<html><body>Sign in</body></html>\n",
+        b"<!doctype HTML PUBLIC '-//W3C//DTD HTML 4.01//EN'>", b"\xef\xbb\xbf\r\n <html lang=en>",
         b"<HTML><HEAD><TITLE>404</TITLE></HEAD></HTML>",
         b"<?xml version='1.0'?>\n<!DOCTYPE html><html xmlns='http://www.w3.org/1999/xhtml'>",
-        b"<!-- saved --><html>",
-    ],
-    "XML": [
-        b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>AccessDenied</Code></Error>',
-        b"<Error><Code>NoSuchKey</Code></Error>",
-        b"<!DOCTYPE svg><svg/>",
-    ],
+        b"<!-- saved --><html>"],
+    "XML": [b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>AccessDenied</Code></Error>',
+        b"<Error><Code>NoSuchKey</Code></Error>", b"<!DOCTYPE svg><svg/>"],
     "JSON": [b'{"error": "denied"}', b'[{"a": 1}]', b"{}", b'\n{\n  "message": "Not found"\n}', b"[1, 2]"],
     "a Git LFS pointer": [b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"],
     "a git-annex pointer": [b"/annex/objects/SHA256E-s1048576--4d7a.tar\n"],
-}
+}  # fmt: skip
 
 
 @each_row("seed", range(40))

@@ -292,23 +292,18 @@ def test_no_byte_is_read_twice(tmp_path: Path) -> None:
     [
         (pax_member({b"comment": b"x"}, kind=b"g") + member("a", b"12"), [b"a"], [2]),
         (pax_member({b"path": b"all"}, kind=b"g") + member("a", b"12") + member("b"), [b"all", b"all"], [2, 0]),
-        (
-            pax_member({b"path": b"all"}, kind=b"g") + pax_member({b"path": b"one"}) + member("b"),
-            [b"one", b"all"],
-            [0, 0],
-        ),
+        (pax_member({b"path": b"all"}, kind=b"g") + pax_member({b"path": b"one"}) + member("b"), [b"one", b"all"], [0,
+            0]),
         (pax_member({b"path": b"all"}, kind=b"g") + pax_member({b"path": b""}, "a"), [b"a"], [0]),
-        (
-            pax_member({b"path": b"1"}, kind=b"g") + member("a") + pax_member({b"path": b"2"}, kind=b"g") + member("b"),
-            [b"1", b"2"],
-            [0, 0],
-        ),
+        (pax_member({b"path": b"1"}, kind=b"g") + member("a") + pax_member({b"path": b"2"}, kind=b"g") + member("b"),
+            [b"1", b"2"], [0, 0]),
         (member("a") + pax_member({b"size": b"5"}, kind=b"g") + member("b") + bytes(512), [b"a", b"b"], [0, 5]),
-        (member("a") + pax_member({b"size": b"5"}, kind=b"g") + pax_member({b"size": b"0"}, "b"), [b"a", b"b"], [0, 0]),
+        (member("a") + pax_member({b"size": b"5"}, kind=b"g") + pax_member({b"size": b"0"}, "b"), [b"a", b"b"], [0,
+            0]),
         (pax_member({b"linkpath": b"t"}, kind=b"g") + member("a", typeflag=b"2", linkname=b"u"), [b"a"], [0]),
         (pax_member({b"size": b"", b"GNU.sparse.size": b""}, kind=b"g") + member("a", b"12"), [b"a"], [2]),
     ],
-)
+)  # fmt: skip
 def test_global(archive: bytes, names: list[bytes], sizes: list[int]) -> None:
     """A global header is an entry, and applies to all later entries whose own records do not override it."""
     for ahead in (0, 1 << 20):
