@@ -33,9 +33,11 @@ FOR_EACH = "tarkit each INPUT... -- COMMAND {} -o TEMPLATE fills it in, and make
 
 Notation = Literal["printf", "bash", "at"]
 
-_BASH = r"\{([0-9]{1,18})\.\.([0-9]{1,18})(?:\.\.([0-9]{1,18}))?\}"
-_PRINTF = r"%%|%(?:0([0-9]{1,2}))?d|%"
-_AT = r"@([0-9]*)"
+_PATTERNS: dict[Notation, str] = {
+    "bash": r"\{([0-9]{1,18})\.\.([0-9]{1,18})(?:\.\.([0-9]{1,18}))?\}",
+    "printf": r"%%|%(?:0([0-9]{1,2}))?d|%",
+    "at": r"@([0-9]*)",
+}
 _OF_EACH = r"\{(?:stem|name|dir|index)(?::[^{}]*)?\}"
 _SIGNS: dict[Notation, str] = {"bash": r"\{[^{}]*\}|[{}]", "printf": r"%(?:0[0-9]*)?d", "at": r"@[0-9]+"}
 
@@ -105,14 +107,14 @@ class ShardTemplate:
         """Return the index of `path`; None if it is not a name of the series. Paths are compared literally."""
         if not path.startswith(self.directory):
             return None
-        found = self._pattern.fullmatch(path, len(self.directory))
+        match = self._pattern.fullmatch(path, len(self.directory))
         index = 0
-        for span, number in zip(self._spans, found.groups() if found else (), strict=False):
+        for span, number in zip(self._spans, match.groups() if match else (), strict=False):
             position = span.position(number)
             if position is None:
                 return None
             index = index * (span.total or 1) + position
-        return index if found else None
+        return index if match else None
 
     def existing(self, options: StoreOptions | None = None) -> list[tuple[int, str]]:
         """Return index and path of each file or object that has a name of this template, in order of index.
@@ -190,7 +192,7 @@ def parse_template(text: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
     if is_socket(text):
         raise Usage(f"{_shown(text)}: shards are files or objects", "tarkit cat -o URL sends all samples")
     if text.startswith("pipe:"):
-        literals, spans = _printf(text, text)
+        literals, spans = _divided(text, "printf", text)
         if not spans:
             raise Usage(f"{_shown(text)}: a command for shards needs a number: %06d")
         return ShardTemplate(text, "", literals, spans, local=False)
@@ -200,8 +202,7 @@ def parse_template(text: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
         head, slash, last = path, "/", ""
     last = last or SPLIT_NAME
     notation = _notation(last)
-    parse = {"bash": _bash, "printf": _printf, "at": _at}[notation]
-    literals, spans = parse(last, text)
+    literals, spans = _divided(last, notation, text)
     if not text.startswith("file:"):
         for literal in literals:
             # in printf a `%d` that is left was `%%d`
@@ -216,8 +217,8 @@ def parse_template(text: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
 
 def template_sign(name: str, ignored: Notation | None = None) -> str | None:
     """Return a part of a name that looks like a template, in any notation but the one `ignored`; None without one."""
-    found = (re.search(sign, name) for notation, sign in _SIGNS.items() if notation != ignored)
-    return next((each[0] for each in found if each), None)
+    matches = (re.search(sign, name) for notation, sign in _SIGNS.items() if notation != ignored)
+    return next((match[0] for match in matches if match), None)
 
 
 def refuse_template(word: str | None, series: str | None = None) -> None:
@@ -241,9 +242,8 @@ def refuse_template(word: str | None, series: str | None = None) -> None:
 
 def refuse_braces(word: str, hint: str) -> None:
     """Raise Usage when the last component of a path has braces, which would be taken literally."""
-    found = re.search(_SIGNS["bash"], split_last(word.rstrip("/"))[1])
-    if found:
-        raise _wrong_braces(found[0], word, hint)
+    if braces := re.search(_SIGNS["bash"], split_last(word.rstrip("/"))[1]):
+        raise _wrong_braces(braces[0], word, hint)
 
 
 def split_last(words: str) -> tuple[str, str]:
@@ -300,45 +300,36 @@ def _completed(name: str) -> list[str]:
     return [name + "-", ".tar"]
 
 
-def _printf(name: str, text: str) -> tuple[list[str], list[Span]]:
+def _divided(name: str, notation: Notation, text: str) -> tuple[list[str], list[Span]]:
+    """Return the texts around and between the numbers of a name, and the numbers. Raises Usage for an invalid one."""
     literals, spans, position = [""], list[Span](), 0
-    for found in re.finditer(_PRINTF, name):
-        literals[-1] += name[position : found.start()]
-        position = found.end()
-        if found[0] == "%%":
+    for match in re.finditer(_PATTERNS[notation], name):
+        literals[-1] += name[position : match.start()]
+        position = match.end()
+        if match[0] == "%%":
             literals[-1] += "%"
-        elif found[0] == "%":
+            continue
+        if match[0] == "%":
             raise Usage(f"{_shown(text)}: numbers are %d or %06d, a percent sign is %%")
-        elif spans:
+        if notation == "printf" and spans:
             raise Usage(f"{_shown(text)}: more than one number")
-        else:
-            spans.append(Span(0, 1, None, int(found[1] or 0)))
-            literals.append("")
+        spans.append(_span(match, notation, text))
+        literals.append("")
     literals[-1] += name[position:]
     return literals, spans
 
 
-def _bash(name: str, text: str) -> tuple[list[str], list[Span]]:
-    literals, spans, position = list[str](), list[Span](), 0
-    for found in re.finditer(_BASH, name):
-        first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
-        if first > last or not step:
-            raise Usage(f"{_shown(text)}: the range {found[0]} has no numbers")
-        literals.append(name[position : found.start()])
-        spans.append(Span(first, step, (last - first) // step + 1, min(len(found[1]), len(found[2]))))
-        position = found.end()
-    return [*literals, name[position:]], spans
-
-
-def _at(name: str, text: str) -> tuple[list[str], list[Span]]:
-    literals, spans, position = list[str](), list[Span](), 0
-    for found in re.finditer(_AT, name):
-        if not 1 <= len(found[1]) <= 18:
+def _span(match: re.Match[str], notation: Notation, text: str) -> Span:
+    if notation == "printf":
+        return Span(0, 1, None, int(match[1] or 0))
+    if notation == "at":
+        if not 1 <= len(match[1]) <= 18:
             raise Usage(f"{_shown(text)}: @ is followed by the last number, of at most 18 digits")
-        literals.append(name[position : found.start()])
-        spans.append(Span(0, 1, int(found[1]) + 1, len(found[1])))
-        position = found.end()
-    return [*literals, name[position:]], spans
+        return Span(0, 1, int(match[1]) + 1, len(match[1]))
+    first, last, step = int(match[1]), int(match[2]), int(match[3] or 1)
+    if first > last or not step:
+        raise Usage(f"{_shown(text)}: the range {match[0]} has no numbers")
+    return Span(first, step, (last - first) // step + 1, min(len(match[1]), len(match[2])))
 
 
 def _check_distinct(literals: list[str], spans: list[Span], text: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tarkit.tar import fast, reader
 from tests._chains import Chain, outputs
 
-CHAINS = int(os.environ.get("TARKIT_TESTS_CHAINS", "300"))
+CHAINS = int(os.environ.get("TARKIT_TESTS_CHAINS", "100"))
 FIRST = int(os.environ.get("TARKIT_TESTS_FIRST_CHAIN", "0"))
 
 
