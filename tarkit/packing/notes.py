@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from tarkit.errors import show, spell
 from tarkit.packing.plan import Plan
-from tarkit.packing.planner import OddNames
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import CountedNames
 from tarkit.pipeline.run import Run
 
 
-def report(run: Run, plan: Plan, transform: SampleTransform, odd: OddNames) -> None:
+def report(run: Run, plan: Plan, transform: SampleTransform) -> None:
     """Report the numbers of files and samples, and what readers of shards may not expect."""
     tree, rule, required = plan.tree, transform.rule, transform.required
     for what, count in sorted(tree.skipped.items()):
@@ -38,10 +37,10 @@ def report(run: Run, plan: Plan, transform: SampleTransform, odd: OddNames) -> N
         run.warn(what + more)
     if transform.keyless_out.count:
         run.warn(f"files without a key, left out since no sample goes with them: {_shown(transform.keyless_out)}")
-    if odd.keyless.count:
-        what = f"names without a key, with no dot or a leading one: {_shown(odd.keyless)}"
+    if plan.keyless.count:
+        what = f"names without a key, with no dot or a leading one: {_shown(plan.keyless)}"
         run.warn(f"{what}; they are no samples, and go with the sample that follows")
-    if (parts := odd.dotted.parts_of_names) is not None:
+    if (parts := plan.dotted.parts_of_names) is not None:
         fields, example = parts
         what = f"fields with a dot, each in one sample only: {fields}, as in {show(example)}"
         way = f"{spell('last_dot')} {spell('rename', 'key')}"

@@ -12,7 +12,8 @@ from tarkit.errors import TarkitError, show
 from tarkit.packing import batch as batches
 from tarkit.packing import sources
 from tarkit.packing.batch import Batch, together
-from tarkit.packing.tree import UNSIZED, Tree
+from tarkit.packing.samples import DottedFields
+from tarkit.packing.tree import UNSIZED, CountedNames, Tree
 from tarkit.pipeline.template import ShardTemplate
 from tarkit.samples.validate import NameChecks
 from tarkit.streams.tempfile import TemporaryFile
@@ -58,6 +59,7 @@ class Plan:
         open_samples, open_content, open_entries: samples, and bytes of contents and of entries in a tar, of the shard
             that takes samples.
         error: the first name that no archive can have, or that readers would find twice in a shard.
+        keyless, dotted: names that readers of shards do not see as the user may expect.
         class_list: the content of the file of `classes_out`.
     """
 
@@ -73,7 +75,9 @@ class Plan:
         self.shards: list[PlannedShard] = []
         self.samples = self.content = 0
         self.error: TarkitError | None = None
+        self.keyless, self.dotted = CountedNames(), DottedFields()
         self.class_list = b""
+        self.tmpdir = tmpdir
         self._file = TemporaryFile(tmpdir)
         self.templates = templates
         self._numbers = list(numbers)

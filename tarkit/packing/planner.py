@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from tarkit.errors import TarkitError, show
 from tarkit.packing.batch import Batch, Group, batched
@@ -15,20 +14,12 @@ from tarkit.packing.divide import collapse, equal, level, pack, weigh
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.order import SampleOrder, in_order
 from tarkit.packing.plan import Plan
-from tarkit.packing.samples import DottedFields, attach, by_key, in_directories, ranked
+from tarkit.packing.samples import attach, by_key, in_directories, ranked
 from tarkit.packing.transform import SampleTransform
-from tarkit.packing.tree import CountedNames
 from tarkit.shards.limits import Limits
 from tarkit.spill.records import SpilledList
 
 Watch = Callable[[Iterator[Batch]], Iterator[Batch]]
-
-
-class OddNames(NamedTuple):
-    """Names of files that readers of shards do not see as the user may expect."""
-
-    keyless: CountedNames
-    dotted: DottedFields
 
 
 def fill_plan(
@@ -37,22 +28,19 @@ def fill_plan(
     shards: int | None,
     order: SampleOrder,
     transform: SampleTransform,
-    tmpdir: str | None,
     watch: Watch,
-) -> OddNames:
+) -> None:
     """Fill a plan with all samples of its tree, and divide them into shards.
 
-    `shards` is the number of equal shards, None where limits divide; `watch` wraps the batches of the tree. Return what
-    is odd about the names of files.
+    `shards` is the number of equal shards, None where limits divide; `watch` wraps the batches of the tree.
     """
-    tree, rule, dirs = plan.tree, options.rule, options.dirs
-    keyless, dotted = CountedNames(), DottedFields()
+    tree, tmpdir, rule, dirs, keyless = plan.tree, plan.tmpdir, options.rule, options.dirs, plan.keyless
     if rule.streams:
         tree.together, tree.scattered = rule.stem, rule.last_dot
         batches = in_directories(tree, keyless, rule.last_dot)
     else:
         batches = batched(by_key(tree, rule, keyless, tmpdir))
-    batches = watch(batches if rule.may_have_dots else dotted.watch(batches))
+    batches = watch(batches if rule.may_have_dots else plan.dotted.watch(batches))
     sorts = order.by != "none" or dirs != "pack" or transform.map is not None
     if transform.needed or sorts:
         groups: Iterator[Group] = (group for batch in batches for group in batch.groups())
@@ -61,7 +49,7 @@ def fill_plan(
     renames = transform.rename != "none"
     batches = attach(batches, lambda: renames or keyless.count > 0, transform.keyless_out)
     if shards is not None:
-        _divide(batches, shards, options.even, plan, tmpdir)
+        _divide(batches, shards, options.even, plan)
     elif dirs == "collapse":
         collapse(batches, options.limits, plan)
     else:
@@ -70,7 +58,6 @@ def fill_plan(
     if tree.files and keyless.count == tree.files and not plan.samples:
         what = f"no file has a key, {show(keyless.first)} is the first of {tree.files}: there is no sample"
         raise TarkitError(what, "a key ends at the first dot of a file name, which is not its first character: rename")
-    return OddNames(keyless, dotted)
 
 
 def _transformed(groups: Iterator[Group], transform: SampleTransform, tmpdir: str | None) -> Iterator[Group]:
@@ -86,10 +73,10 @@ def _transformed(groups: Iterator[Group], transform: SampleTransform, tmpdir: st
     return classes.filled(groups)
 
 
-def _divide(batches: Iterator[Batch], shards: int, even: bool, plan: Plan, tmpdir: str | None) -> None:
+def _divide(batches: Iterator[Batch], shards: int, even: bool, plan: Plan) -> None:
     """Divide samples into shards of equal numbers, and with `even` of nearly equal sizes."""
     sizes = array("Q")
-    records: SpilledList[Group] = SpilledList(tmpdir)
+    records: SpilledList[Group] = SpilledList(plan.tmpdir)
     for batch in batches:
         if even:
             sizes.extend(weigh(batch)[1])
@@ -101,6 +88,6 @@ def _divide(batches: Iterator[Batch], shards: int, even: bool, plan: Plan, tmpdi
     if even and total:
         chosen = level(sizes, shards)
         groups = ranked(
-            ((number.to_bytes(4, "big"), group) for number, group in zip(chosen, records, strict=True)), tmpdir
+            ((number.to_bytes(4, "big"), group) for number, group in zip(chosen, records, strict=True)), plan.tmpdir
         )
     pack(batched(groups), Limits(), False, plan, filter(None, equal(total, shards)))

@@ -242,8 +242,8 @@ def plan_tree(run: Run, options: ShardOptions, *, writes: bool = False, recipe: 
         numbers, packed = next_shards(templates, tmpdir, options.storage)
     transform = _transform(run, options, categories, tree, packed, tmpdir)
     plan = Plan(tree, templates, numbers, tmpdir, transform.gathers)
-    odd = fill_plan(plan, options, shards, order, transform, tmpdir, partial(_watch, run, tree))
-    report(run, plan, transform, odd)
+    fill_plan(plan, options, shards, order, transform, partial(_watch, run, tree))
+    report(run, plan, transform)
     if not (options.limited or recipe):
         run.tell(no_limit())
     if options.classes_out is not None and transform.classes is not None:
