@@ -192,7 +192,7 @@ class CheckOptions(Options):
             problems = ", ".join([*PROBLEMS, *FINDINGS])
             raise Usage(f"{spell('allow', name)}: unknown problem; the problems are: {problems}")
         if self.json and self.list_bad:
-            raise Usage("--json and --list-bad: choose one")
+            raise Usage(f"{spell('json')} and {spell('list_bad')}: choose one")
         if self.rejects is not None and self.fix is None:
             raise Usage(f"{spell('rejects')} requires {spell('fix')}")
         if self.fix is not None and self.processes > 1:

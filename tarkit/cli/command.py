@@ -79,13 +79,6 @@ class Option(click.Option):
 
     def __init__(self, *args: Any, section: str, more: str = "", detail: bool = False, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        kind = self.type
-        if isinstance(kind, click.IntRange):
-            self.type = WholeNumber(kind.min, kind.max)
-        elif isinstance(kind, click.FloatRange):
-            self.type = RealNumber(kind.min, kind.max, kind.min_open, kind.max_open)
-        elif kind is click.FLOAT:
-            self.type = RealNumber()
         self.section = section
         self.more = more
         self.detail = detail
@@ -166,21 +159,23 @@ def settings_of(row: OptionRow) -> dict[str, Any]:
     settings = {name: getattr(row, name) for name in ("help", "more", "metavar", "detail", "required")}
     if row.complete is not None:
         settings["shell_complete"] = row.complete
+    if row.many:
+        return {**settings, "multiple": True}
     if row.choices:
         default = row.choices[0] if isinstance(row.default, bool) else row.default
         settings["metavar"] = row.metavar or "|".join(row.choices)
-        settings |= {"type": AliasedChoice(row.choices, row.aliases), "default": default}
         settings["help"] += f"  [default: {default}]" if default else ""
-    elif isinstance(row.default, bool):
-        settings |= {"is_flag": True, "flag_value": not row.default, "default": row.default}
-    elif row.many:
-        settings["multiple"] = True
-    elif row.seconds:
-        settings["type"] = click.FloatRange(0, LONGEST, min_open=True)
+        return {**settings, "type": AliasedChoice(row.choices, row.aliases), "default": default}
+    if isinstance(row.default, bool):
+        return {**settings, "is_flag": True, "flag_value": not row.default, "default": row.default}
+    if isinstance(row.default, str):
+        settings["default"] = row.default
+    if row.seconds:
+        settings["type"] = RealNumber(0, LONGEST, min_open=True)
     elif row.at_least is not None:
-        settings |= {"type": click.IntRange(row.at_least), "default": row.default}
-    else:
-        settings |= {"type": row.type, "default": row.default if isinstance(row.default, str) else None}
+        settings |= {"type": WholeNumber(row.at_least), "default": row.default}
+    elif row.type is not None:
+        settings["type"] = RealNumber() if row.type is float else row.type
     return settings
 
 
@@ -263,14 +258,14 @@ def url_options() -> list[Option]:
         option("--anonymous", is_flag=True, help="Send no credentials, for public data."),
         option(
             "--net-retries",
-            type=click.IntRange(0),
+            type=WholeNumber(0),
             metavar="N",
             help="Give up after N failures in a row.  [default: 5]",
             more="A transfer goes on at the byte where its connection broke; any progress starts the count anew.",
         ),
         option(
             "--net-timeout",
-            type=click.FloatRange(0, LONGEST, min_open=True),
+            type=RealNumber(0, LONGEST, min_open=True),
             metavar="S",
             help="A connection is broken after S seconds without a byte.  [default: 60]",
         ),
@@ -404,22 +399,6 @@ class Command(click.Command):
     def run(self, ctx: click.Context) -> Any:
         """Call the function of the command."""
         return super().invoke(ctx)
-
-    def make_parser(self, ctx: click.Context) -> Any:
-        """Return click's parser. It tries each word as a long option first; for a short one, such as -o, that would
-        search for names like it, which takes 3 % of a start."""
-        parser: Any = super().make_parser(ctx)
-        match_long = getattr(parser, "_match_long_opt", None)
-        if match_long is None:  # another version of click, which may be slower
-            return parser
-
-        def match(name: str, *rest: Any) -> None:
-            if not name.startswith("--"):
-                raise click.NoSuchOption(name, "")  # so that click goes on with the short ones
-            match_long(name, *rest)
-
-        parser._match_long_opt = match
-        return parser
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words; errors get the context of this command."""

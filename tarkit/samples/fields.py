@@ -125,8 +125,7 @@ class Fields:
     @property
     def numbers_keys(self) -> bool:
         """Whether a new key depends on the index of its sample."""
-        rekey = self._rekey
-        return rekey is not None and rekey(b"key", 0, "shard") != rekey(b"key", 1, "shard")
+        return self.rekey is not None and ("{index" in self.rekey or "#" in self.rekey)
 
     def __call__(self, samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
         """Yield the samples with the selected fields."""

@@ -27,8 +27,8 @@ TEMPLATE_MORE = (
 
 def _parse_post(command: str) -> str:
     if re.fullmatch("[0-9]+", command.strip()):
-        what = "did you mean parallel work? --post is for a command that runs after each shard"
-        raise Usage(f"--post {command}: a number is not a command", what)
+        hint = f"did you mean parallel work? {spell('post')} is for a command that runs after each shard"
+        raise Usage(f"{spell('post', command)}: a number is not a command", hint)
     return command
 
 

@@ -165,9 +165,12 @@ class StatsOptions(Options):
     def check(self) -> None:
         """Raise Usage for options that do not go together."""
         if sum((self.total, self.json, self.html is not None)) > 1:
-            raise Usage("--total, --json and --html exclude each other", "choose one output")
+            raise Usage(
+                f"{spell('total')}, {spell('json')} and {spell('html')} exclude each other", "choose one output"
+            )
         if self.total and (self.world or self.workers or self.by):
-            raise Usage("--total cannot be used with --world, --workers or --by: it prints one number")
+            others = f"{spell('world')}, {spell('workers')} or {spell('by')}"
+            raise Usage(f"{spell('total')} cannot be used with {others}: it prints one number")
         if self.by is not None:
             check_text(by=self.by)
         elif self.classes is not None:
