@@ -121,11 +121,12 @@ CONTENTS: dict[str, Callable[[random.Random], bytes]] = {
 }
 
 
-def build(draw: random.Random, items: Iterable[Item], odd: bool) -> bytes:
+def build(draw: random.Random, items: list[Item], odd: bool) -> bytes:
     """Return an archive; an odd one has directories, entries without a key, extension headers and long names."""
     buffer, number = io.BytesIO(), itertools.count()
     form = draw.choice((tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)) if odd else tarfile.GNU_FORMAT
-    comment = {"comment": "of git archive"} if draw.random() < 0.2 else {}
+    # not without an entry behind it, which tarfile cannot read
+    comment = {"comment": "of git archive"} if draw.random() < 0.2 and items else {}
     with tarfile.open(fileobj=buffer, mode="w", format=form, encoding="utf-8", pax_headers=comment) as out:
 
         def add(name: str, content: bytes | None, key: str = "") -> None:
@@ -753,9 +754,9 @@ def outputs(one: Chain) -> Iterator[tuple[str, Any, Any]]:
     elif which == "head":
         yield which, told(one.dataset().head(4)), seen(items[:4])
     elif which == "get":
-        item = draw.choice(items) if items else None
-        if item is not None:
-            yield which, told([one.dataset().get(item.key)]), seen([item])
+        if items:
+            key = draw.choice(items).key
+            yield which, told([one.dataset().get(key)]), seen([next(item for item in items if item.key == key)])
     elif which == "entries":
         found = [(entry.key, entry.field, entry.size) for entry in one.dataset().entries() if entry.field is not None]
         rows = [(item.key, name, data) for item in items for key, fields in written([item]) for name, data in fields]
