@@ -102,10 +102,10 @@ def joined(shards: Sequence[ShardReport]) -> Iterator[Finding]:
 def mixed(shards: Sequence[ShardReport]) -> Iterator[Finding]:
     """Yield shards whose most frequent set of fields differs from that of most shards."""
     main = [next(iter(shard.fields), None) for shard in shards]
-    counts = Counter(each for each in main if each is not None)
+    counts = Counter(fields for fields in main if fields is not None)
     if len(counts) < 2:
         return
-    most = max(counts, key=lambda each: counts[each])
+    most = max(counts, key=lambda fields: counts[fields])
     others = [(shard, own) for shard, own in zip(shards, main, strict=True) if own is not None and own != most]
     for shard, own in others[:LISTED]:
         what = f"its samples have {listed(own)}, those of most shards {listed(most)}"
@@ -161,17 +161,17 @@ def places(rows: Sequence[ManifestRow], manifest: str) -> list[str]:
     kind, place = parse_file(manifest)
     directory = "" if kind == "pipe" else os.path.dirname(place)
     names = Counter(os.path.basename(row.shard) for row in rows)
-    found = []
+    located = []
     for row in rows:
         name = os.path.basename(row.shard)
         if kind == "url":
             listed = schemes.scheme_of(row.shard) is not None
-            found.append(row.shard if listed else f"{directory}/{name if names[name] == 1 else row.shard}")
+            located.append(row.shard if listed else f"{directory}/{name if names[name] == 1 else row.shard}")
             continue
         near = [] if os.path.isabs(row.shard) else [os.path.join(directory, row.shard)]
         near += [os.path.join(directory, name)] if names[name] == 1 else []
-        found.append(next(filter(os.path.exists, near), row.shard))
-    return found
+        located.append(next(filter(os.path.exists, near), row.shard))
+    return located
 
 
 class Manifest:
@@ -205,7 +205,7 @@ class Manifest:
                 what = f"{label} cannot be compared: it is neither a file nor an object"
                 yield Finding("changed-shard", report.shard, None, None, what)
             elif expected != actual:
-                words = [show(each) if isinstance(each, bytes) else str(each) for each in (expected, actual)]
+                words = [show(value) if isinstance(value, bytes) else str(value) for value in (expected, actual)]
                 what = f"{label}: {words[0]} in {self.path}, {words[1]} in the shard"
                 yield Finding("changed-shard", report.shard, None, None, what)
 

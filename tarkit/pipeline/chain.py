@@ -1,6 +1,6 @@
 """Chains: an origin of samples, and the steps that are applied to them. `dataset.Dataset` adds the public methods.
 
-A chain can be run any number of times. `Chain.samples` begins a run: the origin opens its inputs, and each step gets an
+A chain can be run any number of times. `Chain.batches` begins a run: the origin opens its inputs, and each step gets an
 iterator of the samples in front of it and returns one of those behind it. What the steps of a run share is in its
 `Flow`.
 """
@@ -97,7 +97,7 @@ class Archives:
             if location.kind in ("object", "stdin"):
                 what = "a file object" if location.kind == "object" else "stdin"
                 raise TypeError(f"cannot pickle a dataset of {what} ({location.name}): name a file or a URL")
-        return Archives, tuple(getattr(self, each.name) for each in fields(self))
+        return Archives, tuple(getattr(self, field.name) for field in fields(self))
 
     @property
     def whole(self) -> bool:
@@ -231,10 +231,10 @@ class Chain:
     @property
     def choice(self) -> str:
         """What decides which samples come, as text; empty where it is all, or those without problems."""
-        found = [step.choice for step in self._steps if step.choice]
+        choices = [step.choice for step in self._steps if step.choice]
         if isinstance(self._origin, Archives) and self._origin.shard_slice is not None:
-            found.insert(0, f"shard_slice={self._origin.shard_slice!r}")
-        return ", ".join(found)
+            choices.insert(0, f"shard_slice={self._origin.shard_slice!r}")
+        return ", ".join(choices)
 
     @property
     def permutes(self) -> bool:
@@ -323,7 +323,7 @@ class Chain:
     def change(self, fields: Fields) -> Self:
         """Add a choice of fields and names."""
         if fields.rekey is not None and "{dir}" in fields.rekey:
-            fields = replace(fields, base=common_directory(each.name for each in self.locations))
+            fields = replace(fields, base=common_directory(location.name for location in self.locations))
         return self if fields.all else self.then(Change(fields))
 
     def then(self, step: Step) -> Self:
@@ -385,20 +385,20 @@ def locate(inputs: Input | Iterable[Input], options: StoreOptions | None = None)
         return (Location("object", "", source.name, source),)
     if not isinstance(inputs, Iterable) or isinstance(inputs, (bytes, bytearray, memoryview)):
         raise TypeError(f"an input is a path, a file object or a list of these, not {type(inputs).__name__}")
-    found = tuple(location for each in inputs for location in locate(each, options))
-    if not found:
+    locations = tuple(location for item in inputs for location in locate(item, options))
+    if not locations:
         raise Usage("the list of inputs is empty", "did a pattern match nothing?")
-    refuse_twice(found)
-    return found
+    refuse_twice(locations)
+    return locations
 
 
 def refuse_twice(locations: Iterable[Location]) -> None:
     """Raise Usage when stdin or a file object is given twice: its bytes can be read only once."""
-    known: set[int | str] = set()
+    seen: set[int | str] = set()
     for location in locations:
         if location.kind in ("stdin", "object"):
             file = None if location.file is None else reader_of(location.file).source.file
             which = location.kind if file is None else id(file)
-            if which in known:
+            if which in seen:
                 raise Usage(f"{location.name} is named more than once")
-            known.add(which)
+            seen.add(which)
