@@ -27,7 +27,7 @@ from tarkit.streams.sink import Sink
 
 DIGEST = 16  # bytes of SHA-256 that are kept
 KEY_SIZE = Struct("<I")  # before each sample in a data file
-_SECTION = Struct("<QQQI")  # offset, length, count and CRC-32 of a section
+_SECTION = Struct("<QQI")  # offset, length and CRC-32 of a section
 _LISTED = Struct("<IIIQQQQ16s")  # lengths of rank and key; input, start, offset, size, weight, digest
 _KEYED = Struct("<IIQ")  # length of the key; input, start
 _ORDERED = Struct("<?IIQQ16s")
@@ -141,7 +141,7 @@ class SectionWriter:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._table: list[bytes] = []
-        self._start = self.length = self._count = self._checksum = 0
+        self._start = self.length = self._checksum = 0
         self._pieces: list[bytes] = []
         self._waiting = 0
 
@@ -150,7 +150,6 @@ class SectionWriter:
         self.complete(section)
         self._pieces.append(record)
         self._waiting += len(record)
-        self._count += 1
         if self._waiting > 1 << 20:
             self._flush()
 
@@ -158,9 +157,9 @@ class SectionWriter:
         """Complete all sections before this one."""
         while len(self._table) < section:
             self._flush()
-            entry = _SECTION.pack(self._start, self.length - self._start, self._count, self._checksum)
+            entry = _SECTION.pack(self._start, self.length - self._start, self._checksum)
             self._table.append(entry + _CHECK.pack(crc32(entry)))
-            self._start, self._count, self._checksum = self.length, 0, 0
+            self._start, self._checksum = self.length, 0
 
     def finish(self, sections: int) -> None:
         """Write the table of this many sections."""
@@ -182,7 +181,7 @@ def read_section(spill: Spill, group: int, sections_at: int, section: int) -> by
     entry = spill.read(name, at, at + SECTION_SIZE)
     if crc32(entry[: _SECTION.size]) != _CHECK.unpack_from(entry, _SECTION.size)[0]:
         raise spill.changed(name, at)
-    start, length, _, checksum = _SECTION.unpack_from(entry)
+    start, length, checksum = _SECTION.unpack_from(entry)
     data = spill.read(name, start, start + length)
     if crc32(data) != checksum:
         raise spill.changed(name, start)

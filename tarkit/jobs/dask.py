@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from tarkit import errors
 from tarkit.errors import MissingLibrary, TarkitError, Usage, printable, show, spell
@@ -205,18 +205,19 @@ class Cluster:
             self._alone = float("inf")
             self._warn(f"{self.address} has no workers: the work waits for them")
 
-    def submit(self, function: Callable[..., Any], arguments: Sequence[Any], key: str, calls: bool) -> Any:
-        """Submit one call of a function of tarkit, and return its future.
+    def submit(self, tasks: Iterable[tuple[Callable[..., Any], tuple[Any, ...]]], keys: list[str], calls: bool) -> Any:
+        """Submit calls of functions of tarkit, and return their futures.
 
         Args:
-            function: the function.
-            arguments: its arguments.
-            key: the name of the task.
-            calls: whether a function of the caller is in the arguments.
+            tasks: functions and their arguments.
+            keys: names of the tasks.
+            calls: whether functions of the caller are in the arguments.
         """
-        sent = {"data": pickled(pickle.dumps((function, tuple(arguments))), calls)}
+        data = [{"data": pickled(pickle.dumps(task), calls)} for task in tasks]
         with self.explaining_loss():
-            return self.client.submit(eval, RUN, sent, key=key, pure=False, resources=self.resources or None)
+            return self.client.map(
+                eval, [RUN] * len(data), data, key=keys, pure=False, resources=self.resources or None
+            )
 
     def in_order(self, work: Callable[[Any], Iterator[Any]], jobs: Iterable[Any], /) -> Iterator[Iterator[Any]]:
         """Yield an iterator over the results of `work` for each job, in order; see `parallel.OrderedExecutor`.
@@ -242,10 +243,7 @@ class Cluster:
                     looked, room = time.monotonic(), WINDOW * (self.slots() or FEWEST)
                 if 2 * len(pending) <= room and (batch := list(islice(todo, room - len(pending)))):
                     keys = [f"tarkit-task-{run}-{next(numbers)}" for _ in batch]
-                    data = [{"data": pickled(pickle.dumps((_call, (packed, job))))} for job in batch]
-                    how = {"pure": False, "resources": self.resources or None}
-                    with self.explaining_loss():
-                        futures = self.client.map(eval, [RUN] * len(batch), data, key=keys, **how)
+                    futures = self.submit([(_call, (packed, job)) for job in batch], keys, calls=False)
                     pending.extend(zip(map(_name_of, batch), futures, strict=True))
                 if not pending:
                     return
@@ -346,12 +344,6 @@ def _until_error(found: tuple[list[Any], TarkitError | OSError | None]) -> Itera
         raise error
 
 
-class _Submitted(NamedTuple):
-    future: Any
-    job: ValueJob
-    attempt: int
-
-
 class DaskExecutor(JobExecutor):
     """Runs jobs as futures on a cluster.
 
@@ -382,7 +374,7 @@ class DaskExecutor(JobExecutor):
         self._tmpdir = tmpdir
         self._run = uuid.uuid4().hex
         self._directory = os.getcwd()
-        self._futures: dict[Any, _Submitted] = {}
+        self._futures: dict[Any, tuple[Any, ValueJob, int]] = {}  # futures, jobs and attempts
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._numbers = count()
         try:
@@ -401,8 +393,8 @@ class DaskExecutor(JobExecutor):
         sent = replace(job, reads=dict, call=None if job.call is None else PickledCall(_packed(job.call)))
         key = f"tarkit-job-{self._run}-{next(self._numbers)}"
         arguments = (self._run, sent, self._timeout, attempt, self._directory)
-        future = self._cluster.submit(run_on_worker, arguments, key, job.call is not None)
-        self._futures[future.key] = _Submitted(future, job, attempt)
+        [future] = self._cluster.submit([(run_on_worker, arguments)], [key], job.call is not None)
+        self._futures[future.key] = future, job, attempt
         future.add_done_callback(self._done.put)
 
     def wait(self, seconds: float) -> list[tuple[ValueJob, JobOutcome]]:
@@ -444,7 +436,7 @@ class DaskExecutor(JobExecutor):
         if not futures or client.status != "running":
             return
         try:
-            client.cancel([each.future for each in futures.values()])
+            client.cancel([future for future, _, _ in futures.values()])
             client.sync(client._run, wait_for_end, self._run, on_error="ignore", callback_timeout=DRAIN)
         except (OSError, RuntimeError):  # a timeout is an OSError
             pass

@@ -93,7 +93,7 @@ def make_values(texts: Sequence[str], part: slice = slice(None)) -> Iterator[Val
     common: list[str] | None = None
     for text in texts:
         parts = directory(text)
-        common = parts if common is None else _beginning(common, parts)
+        common = parts if common is None else os.path.commonprefix([common, parts])  # noqa: RUF071 - of lists
     for index in range(len(texts))[part]:
         text = texts[index]
         name = _path(text).rpartition("/")[2]
@@ -111,13 +111,6 @@ def _directory(text: str) -> list[str]:
     if scheme_of(text):
         return _path(text).split("/")[:-1]
     return os.path.dirname(os.path.abspath(text)).split("/")
-
-
-def _beginning(left: list[str], right: list[str]) -> list[str]:
-    if left == right:
-        return left
-    same = next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
-    return left[: min(len(left), len(right)) if same is None else same]
 
 
 def parse_part(word: str) -> tuple[int, int]:

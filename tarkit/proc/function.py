@@ -32,7 +32,6 @@ from tarkit.proc.job import (
     BatchFailed,
     Failure,
     Finished,
-    HeldOutput,
     Job,
     Outcome,
     Runner,
@@ -43,6 +42,7 @@ from tarkit.proc.pool import Act, BatchWorker, Pool, grouped, retried
 from tarkit.proc.result import sample_of
 from tarkit.samples.sample import TarSample
 from tarkit.streams.command import last_line
+from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import Source
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar.reader import Raw
@@ -97,7 +97,7 @@ class FunctionWorker(BatchWorker):
         fcntl.fcntl(self._output.fd, fcntl.F_SETFL, os.O_APPEND)
         self._lock = threading.Lock()
         self._cancelled = False
-        self._unassigned: list[HeldOutput] = []  # output that belongs to no sample; the next one gets it
+        self._unassigned: list[HeldRange] = []  # output that belongs to no sample; the next one gets it
         self._process: FunctionProcess | None = FunctionProcess(options, self._output)
 
     def load(self) -> None:
@@ -199,9 +199,9 @@ class FunctionWorker(BatchWorker):
     def _keep_output(self, output: bytes) -> None:
         """Keep output that belongs to no sample."""
         if output:
-            self._unassigned.append(HeldOutput(output))
+            self._unassigned.append(HeldRange("output", 0, output))
 
-    def _with_unassigned(self, output: bytes) -> list[HeldOutput]:
+    def _with_unassigned(self, output: bytes) -> list[HeldRange]:
         """Return the output that belonged to no sample, and this."""
         self._keep_output(output)
         log, self._unassigned = self._unassigned, []

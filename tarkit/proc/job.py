@@ -48,16 +48,6 @@ class BatchFailed(Exception):
         self.failure = failure
 
 
-class HeldOutput(NamedTuple):
-    """What a command printed, in memory."""
-
-    data: bytes
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop), fewer only at the end."""
-        return self.data[start:stop]
-
-
 class Outcome(NamedTuple):
     """The result of one job: samples in order, perhaps none, or a failure.
 

@@ -17,7 +17,6 @@ from tarkit.proc.job import (
     TAIL,
     BatchFailed,
     Failure,
-    HeldOutput,
     Job,
     Outcome,
     Runner,
@@ -28,6 +27,7 @@ from tarkit.proc.pool import MIN_PENDING, Act, BatchWorker, Pool
 from tarkit.proc.result import SampleBuilder
 from tarkit.proc.workdir import WATCH, FileNames, WorkDirectories, collect_samples, write_fields
 from tarkit.streams.command import DEVNULL, Program
+from tarkit.streams.ranges import HeldRange
 from tarkit.streams.tempfile import TemporaryFile
 
 # ---- Commands that need no shell
@@ -352,7 +352,7 @@ class _Output:
         """Return the output, in memory or in a file."""
         log: list[CommandOutput] = [] if self._file is None else [self._file]
         if self._pieces:
-            log.append(HeldOutput(b"".join(self._pieces)))
+            log.append(HeldRange("output", 0, b"".join(self._pieces)))
         return log
 
 
