@@ -90,7 +90,7 @@ def make_values(texts: Sequence[str], part: slice = slice(None)) -> Iterator[Val
             known[start] = _directory(text)
         return known[start]
 
-    common: list[str] | None = None
+    common: Sequence[str] | None = None
     for text in texts:
         parts = directory(text)
         common = parts if common is None else os.path.commonprefix([common, parts])  # noqa: RUF071 - of lists
