@@ -90,10 +90,10 @@ def make_values(texts: Sequence[str], part: slice = slice(None)) -> Iterator[Val
             known[start] = _directory(text)
         return known[start]
 
-    common: Sequence[str] | None = None
+    common: list[str] | None = None
     for text in texts:
         parts = directory(text)
-        common = parts if common is None else os.path.commonprefix([common, parts])  # noqa: RUF071 - of lists
+        common = parts if common is None else list(os.path.commonprefix([common, parts]))  # noqa: RUF071 - of lists
     for index in range(len(texts))[part]:
         text = texts[index]
         name = _path(text).rpartition("/")[2]
