@@ -162,17 +162,17 @@ def _entry(sample: TarSample, fields: Sequence[bytes]) -> Entry | None:
     for number, field in enumerate(fields):
         ranks.setdefault(field, 2 * number)
         folded.setdefault(fold(field), 2 * number + 1)
-    cut, known, best, found = len(sample.key) + 1, 0, 2 * len(fields), None
+    cut, known, best, chosen = len(sample.key) + 1, 0, 2 * len(fields), None
     while True:
         for entry in sample.entries[known:]:
             field = entry.name[cut:]
             rank = min(ranks.get(field, best), folded.get(fold(field), best))
             if rank < best and key_of(entry) is not None:
-                best, found = rank, entry
+                best, chosen = rank, entry
         known = len(sample.entries)
         if best == 0 or sample.more is None:
-            return found
-        sample.source.release(sample.stop if found is None else found.start)
+            return chosen
+        sample.source.release(sample.stop if chosen is None else chosen.start)
         sample.more()
 
 

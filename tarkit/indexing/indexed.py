@@ -158,18 +158,20 @@ class IndexedDataset(Sequence[Sample]):
             data = bytes(source.peek(begin, stop + behind - begin)[start - begin : stop - begin])
         if begin < start:
             other = _entry_at(source, before)
-        found = next(iter(SampleReader(source, Policy(allow=["all"]), moves=False, pos=start)), None)
-        good = found is not None and (found.start, found.stop) == (start, stop)
-        if found is None or not good or (before < start and not _ends(other, start, found.key)):
+        sample = next(iter(SampleReader(source, Policy(allow=["all"]), moves=False, pos=start)), None)
+        good = sample is not None and (sample.start, sample.stop) == (start, stop)
+        if sample is None or not good or (before < start and not _ends(other, start, sample.key)):
             what = "does not match the index beside it" if by_index else "has changed since its headers were read"
             raise Unsupported(f"{source.name}: the archive {what}", RENEW if by_index else None)
-        if by_index and not self._lists(found.key, number):
-            what = f"{source.name}: the index beside it does not match: it has another key for {show(found.key or b'')}"
+        if by_index and not self._lists(sample.key, number):
+            what = (
+                f"{source.name}: the index beside it does not match: it has another key for {show(sample.key or b'')}"
+            )
             raise Unsupported(what, RENEW)
         self._confirmed = number
         source.close()
         shard.unchanged()
-        return self._view(found, data)
+        return self._view(sample, data)
 
     def _entry_before(self, number: int) -> int:
         """Return where the entry before a sample begins, which is to be compared; where the sample begins for none."""

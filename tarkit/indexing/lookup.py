@@ -139,18 +139,18 @@ def _rows_for(format: str, data: bytes, key: bytes, remote: bool) -> list[IndexR
     return [rows[0], rows[-1]] if remote and rows and _lists_all(rows) else [None, None]
 
 
-def sample_of(found: Lookup, source: WindowSource, policy: Policy, moves: bool) -> TarSample:
+def sample_of(answer: Lookup, source: WindowSource, policy: Policy, moves: bool) -> TarSample:
     """Return the sample that an index lists.
 
     Raises:
         Stale: the shard has another one there, or a problem that `policy` does not let pass.
     """
-    assert found.row is not None
+    assert answer.row is not None
     try:
-        for sample in SampleReader(source, policy, moves=moves, pos=found.before.stop if found.before else 0):
-            if found.before is not None and sample.key == found.before.key:
+        for sample in SampleReader(source, policy, moves=moves, pos=answer.before.stop if answer.before else 0):
+            if answer.before is not None and sample.key == answer.before.key:
                 continue  # its remaining entries: links, which no index lists
-            if not _agrees(sample, found.row):
+            if not _agrees(sample, answer.row):
                 break
             return sample
     except (Problem, OSError) as error:

@@ -52,13 +52,13 @@ _PLAIN = (str, bytes, bytearray, int, float, type(None))
 def _check_kept(value: Any, cbor2: Any) -> None:
     """Raise TarkitError for a value in this one that comes back as another: NaN as Decimal, flags of a pattern."""
     if isinstance(value, dict):
-        for key, each in value.items():
+        for key, item in value.items():
             if not isinstance(key, _PLAIN) and not equal(next(iter(cbor2.loads(cbor2.dumps({key: None})))), key):
                 raise _not_kept("the key", key)
-            _check_kept(each, cbor2)
+            _check_kept(item, cbor2)
     elif isinstance(value, (list, tuple)):
-        for each in value:
-            _check_kept(each, cbor2)
+        for item in value:
+            _check_kept(item, cbor2)
     elif not isinstance(value, _PLAIN):
         found = cbor2.loads(cbor2.dumps(value))
         if isinstance(value, cbor2.CBORTag) and type(found) is type(value):

@@ -55,14 +55,14 @@ def _equal_tensors(a: Any, b: Any) -> bool:
     """Whether two tensors have the same type, shape and bits; False for those that are not plain and on the CPU."""
     import torch
 
-    for each in (a, b):
-        if not isinstance(each, torch.Tensor) or each.layout != torch.strided or each.device.type != "cpu":
+    for tensor in (a, b):
+        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.device.type != "cpu":
             return False
-        if each.is_quantized or each.requires_grad:
+        if tensor.is_quantized or tensor.requires_grad:
             return False
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
-    return bool(torch.equal(*(each.contiguous().reshape(-1).view(torch.uint8) for each in (a, b))))
+    return bool(torch.equal(*(tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (a, b))))
 
 
 def _equal_pictures(a: Any, b: Any) -> bool:

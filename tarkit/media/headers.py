@@ -111,16 +111,16 @@ def _tiff(read: Read) -> tuple[int, int] | None:
     order = "<" if head[:2] == b"II" else ">"
     first = unpack_from(order + "I", head, 4)[0]
     count = min(unpack_from(order + "H", read(first, 2))[0], _TAGS)
-    found: dict[int, int] = {}
+    tags: dict[int, int] = {}
     for tag, type_, _, value in _ENTRY[order].iter_unpack(_whole(read(first + 2, 12 * count), 12)):
         if tag in (256, 257) and type_ in (3, 4):  # width and height, SHORT or LONG
-            found[tag] = unpack_from(order + ("H" if type_ == 3 else "I"), value)[0]
-    return (found[256], found[257]) if len(found) == 2 else None
+            tags[tag] = unpack_from(order + ("H" if type_ == 3 else "I"), value)[0]
+    return (tags[256], tags[257]) if len(tags) == 2 else None
 
 
 def _netpbm(read: Read) -> tuple[int, int] | None:
-    found = NETPBM.match(read(0, 512))
-    return (int(found[1]), int(found[2])) if found else None
+    match = NETPBM.match(read(0, 512))
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _whole(data: bytes, step: int) -> bytes:
@@ -217,9 +217,9 @@ def _parse(data: bytes) -> Array | None:
         return None
     numbers = shape[1].replace(b"L", b"").split()  # as Python 2 wrote them
     numbers = b"".join(numbers).split(b",")
-    if len(numbers) > DIMENSIONS or any(len(each) > 18 for each in numbers):
+    if len(numbers) > DIMENSIONS or any(len(number) > 18 for number in numbers):
         return None
-    sizes = tuple(int(each) for each in numbers if each)
+    sizes = tuple(int(number) for number in numbers if number)
     if descr[2]:
         return Array("structured", sizes, pickled=b"|O" in header)
     code = descr[1].decode()
@@ -243,24 +243,24 @@ def _dtype(code: str) -> tuple[str, int | None]:
 
 def members(read: Read) -> tuple[list[NpzMember], bool]:
     """Return at most MEMBERS members of a ZIP file, by their local headers, and whether these are all."""
-    found: list[NpzMember] = []
+    entries: list[NpzMember] = []
     pos = 0
-    while len(found) < MEMBERS:
+    while len(entries) < MEMBERS:
         head = read(pos, 30)
         if len(head) < 30 or head[:4] != ZIP:
-            return found, head[:4] == _DIRECTORY
+            return entries, head[:4] == _DIRECTORY
         flags, method = unpack_from("<HH", head, 6)
         packed, _, length, extra = unpack_from("<IIHH", head, 18)
         tail = read(pos + 30, length + extra)
         name = tail[:length].decode("utf-8" if flags & 0x800 else "cp437", "replace")
         data = pos + 30 + length + extra
-        found.append(NpzMember(name, _member_array(read, data, method) if name.endswith(".npy") else None))
+        entries.append(NpzMember(name, _member_array(read, data, method) if name.endswith(".npy") else None))
         if packed == 0xFFFFFFFF:
             packed = _zip64(tail[length:])
         if flags & 8 or packed < 0:  # its size is after its content
             break
         pos = data + packed
-    return found, False
+    return entries, False
 
 
 def _member_array(read: Read, data: int, method: int) -> Array | None:
@@ -291,8 +291,8 @@ def safetensors(read: Read, size: int) -> list[NpzMember] | None:
             return None
         header = json.loads(read(8, length))
         return [
-            NpzMember(str(name), Array(str(each["dtype"]), tuple(map(int, each["shape"]))))
-            for name, each in header.items()
+            NpzMember(str(name), Array(str(tensor["dtype"]), tuple(map(int, tensor["shape"]))))
+            for name, tensor in header.items()
             if name != "__metadata__"
         ]
     except (error, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -301,9 +301,9 @@ def safetensors(read: Read, size: int) -> list[NpzMember] | None:
 
 def tenbin(read: Read, size: int) -> list[NpzMember] | None:
     """Return the arrays of a tenbin file, with their labels, or else numbers, as names; None if it is malformed."""
-    found: list[NpzMember] = []
+    arrays: list[NpzMember] = []
     at = 0
-    while at < size and len(found) < MEMBERS:
+    while at < size and len(arrays) < MEMBERS:
         head = read(at, 40 + 8 * DIMENSIONS)
         try:
             magic, length, code, label, count = unpack_from("<8sQ8s8sQ", head)
@@ -317,7 +317,7 @@ def tenbin(read: Read, size: int) -> list[NpzMember] | None:
         if magic != b"~TenBin~":
             return None
         dtype, _ = _dtype(code.rstrip(b"\0").decode("latin-1"))
-        name = label.rstrip(b"\0").decode("latin-1") or str(len(found))
-        found.append(NpzMember(name, Array(dtype, shape)))
+        name = label.rstrip(b"\0").decode("latin-1") or str(len(arrays))
+        arrays.append(NpzMember(name, Array(dtype, shape)))
         at = start + 16 + length + -length % 64
-    return found
+    return arrays

@@ -62,10 +62,10 @@ def kind_of(head: bytes, field: bytes, size: int) -> str:
         return "pickle"
     if last in _MESSAGES:
         return _MESSAGES[last]
-    found = _by_magic(head)
-    if found is None and last == b"safetensors" and head[8:9] == b"{":
-        found = "safetensors"
-    return found or _text(head, last, size) or _by_library(head) or ("latin text" if _is_latin(head) else "data")
+    kind = _by_magic(head)
+    if kind is None and last == b"safetensors" and head[8:9] == b"{":
+        kind = "safetensors"
+    return kind or _text(head, last, size) or _by_library(head) or ("latin text" if _is_latin(head) else "data")
 
 
 def is_text(kind: str) -> bool:
@@ -102,8 +102,8 @@ def _by_magic(head: bytes) -> str | None:
 def _by_library(head: bytes) -> str | None:
     import filetype
 
-    found = filetype.guess(head)
-    return None if found is None else str(found.extension)
+    guess = filetype.guess(head)
+    return None if guess is None else str(guess.extension)
 
 
 def decode(head: bytes, whole: bool) -> str | None:

@@ -87,16 +87,16 @@ def mix(
     spec, given = _described(sources, Run(on_problem=reading.get("on_problem")).warn, options)
     if reading and None not in given:
         raise Usage(f"{next(iter(reading))}: it is for sources that are names", "give it to tarkit.open")
-    found = open_sources(
+    opened = open_sources(
         spec, lambda locations, interleave: open(locations, interleave=interleave, **reading), given, options=options
     )
     if each is not None:
         check_function(each=each)
-        for source in found:
+        for source in opened:
             source.data = each(source.data)
             if not isinstance(source.data, Dataset):
                 raise TypeError(f"each returns a dataset, not {type(source.data).__name__}")
-    return Mixture(found, seed, total, "never" if repeat and until == "first" else until, repeat).dataset(spec.shuffle)
+    return Mixture(opened, seed, total, "never" if repeat and until == "first" else until, repeat).dataset(spec.shuffle)
 
 
 def _described(
@@ -195,12 +195,12 @@ def open_sources(
         tell: called with the number of missing files, where they are allowed.
         options: those of URLs.
     """
-    found = []
+    sources = []
     for source, data in zip(spec.sources, given or [None] * len(spec.sources), strict=True):
         opened = open_shards(locate(source, tell, options), source.nstreams) if data is None else data
-        found.append(MixSource(source, opened.then(_LeaveOutStrays())))
-    refuse_twice(location for each in found for location in each.data.locations)
-    return found
+        sources.append(MixSource(source, opened.then(_LeaveOutStrays())))
+    refuse_twice(location for source in sources for location in source.data.locations)
+    return sources
 
 
 # ---- The mix

@@ -140,7 +140,7 @@ class Mix(Generic[Item]):
 
     def _over(self, stock: Stock[Item]) -> bool:
         """Return whether the mix ends now that `stock` is exhausted."""
-        if self.until == "first" or (self.until == "all" and all(each.exhausted for each in self.stocks)):
+        if self.until == "first" or (self.until == "all" and all(other.exhausted for other in self.stocks)):
             self.ended = stock
             return True
         return False
@@ -167,18 +167,18 @@ def locate(spec: SourceSpec, tell: Callable[[str], None], options: StoreOptions 
     """
     if not spec.allow_missing:
         try:
-            found = expand_inputs(spec.words, options=options)
+            locations = expand_inputs(spec.words, options=options)
         except TarkitError as error:
             error.hint = _weight_hint(spec.words) or error.hint
             raise
     else:
         named = expand_inputs(spec.words, options=options, missing=True)
-        found = [location for location in named if location.kind != "path" or os.path.lexists(location.text)]
-        if not found:
+        locations = [location for location in named if location.kind != "path" or os.path.lexists(location.text)]
+        if not locations:
             raise TarkitError(f"{spec.name}: none of its files exists")
-        if len(found) < len(named):
-            tell(f"{spec.name}: {len(named) - len(found)} of {len(named)} are missing, and left out")
-    return found
+        if len(locations) < len(named):
+            tell(f"{spec.name}: {len(named) - len(locations)} of {len(named)} are missing, and left out")
+    return locations
 
 
 def _weight_hint(words: Sequence[str]) -> str | None:

@@ -110,13 +110,13 @@ def _sampled(grid: _Grid, channels: int, channel: int = 0) -> list[Sequence[floa
     if grid.columns * struct.calcsize(grid.code) > ROW:
         return []
     step = max(1, -(-max(grid.rows, grid.columns // channels) // SIDE))
-    found: list[Sequence[float]] = []
+    rows: list[Sequence[float]] = []
     for row in range(0, grid.rows, step):
         values = grid.read(row, 0, grid.columns)
         if len(values) < grid.columns:  # after what may be looked at
             break
-        found.append(values[channel :: channels * step])
-    return found
+        rows.append(values[channel :: channels * step])
+    return rows
 
 
 def _curves(grid: _Grid) -> Sketch | None:

@@ -106,12 +106,12 @@ def round_bins(counts: Mapping[int, int]) -> list[tuple[int, int, int]]:
         edges = list(range(low // step * step, high + step + 1, step))
     else:
         edges = [0, *_ROUND]
-    found: Counter[int] = Counter()
+    bins: Counter[int] = Counter()
     for size, count in counts.items():
-        found[bisect_right(edges, size) - 1] += count
-    if not found:
+        bins[bisect_right(edges, size) - 1] += count
+    if not bins:
         return []
-    return [(edges[place], edges[place + 1] - 1, found[place]) for place in range(min(found), max(found) + 1)]
+    return [(edges[place], edges[place + 1] - 1, bins[place]) for place in range(min(bins), max(bins) + 1)]
 
 
 def _class(size: int) -> int:
@@ -157,8 +157,8 @@ class Census:
         """Add all counts of `other`."""
         for name in ("samples", "dropped", "entries", "strays", "content", "headers", "extensions", "padding", "end"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for each, sizes in other.fields.items():
-            self.sizes(each).merge(sizes)
+        for field_name, sizes in other.fields.items():
+            self.sizes(field_name).merge(sizes)
         for names, count in other.sets.items():
             self.add_set(names, count)
 

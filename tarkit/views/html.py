@@ -57,19 +57,19 @@ class Gallery:
         """Add the picture, sound or video of an item, if it has one."""
         if pictures.is_picture(item):
             try:
-                found = self._picture(item)
+                medium = self._picture(item)
             except pictures.Undrawn as error:
-                found = Medium(item, "img", "", str(error))
+                medium = Medium(item, "img", "", str(error))
         elif item.kind in _SOUNDS or item.kind in _VIDEOS:
-            found = self._played_item(item)
+            medium = self._played_item(item)
         elif (drawing := sketch(item)) is not None:
             address = _data(drawing.type, drawing.data)
-            found = Medium(item, "img", address, note=drawing.range, pixels=drawing.type == "image/png")
+            medium = Medium(item, "img", address, note=drawing.range, pixels=drawing.type == "image/png")
         else:
             return
-        if found.element == "img":
-            found = self._fitted(found)
-        self._new.append(found)
+        if medium.element == "img":
+            medium = self._fitted(medium)
+        self._new.append(medium)
 
     def add(self, seen: SampleItems, by: tuple[str, str] | None = None) -> None:
         """Add a sample, whose pictures were taken in; `by` is the field that says its class, and the value there."""
@@ -115,11 +115,11 @@ class Gallery:
         self._used += len(medium.address)
         while self._used > ROOM and self._drawing and self._level + 1 < len(SIDES):
             self._level += 1
-            self._media = [[self._smaller(each) for each in row] for row in self._media]
-            self._new = [self._smaller(each) for each in self._new]
+            self._media = [[self._smaller(medium) for medium in row] for row in self._media]
+            self._new = [self._smaller(medium) for medium in self._new]
             medium = self._smaller(medium)
-            images = [each for row in (*self._media, self._new) for each in row if each.element == "img"]
-            self._used = sum(len(each.address) for each in images) + len(medium.address)
+            images = [image for row in (*self._media, self._new) for image in row if image.element == "img"]
+            self._used = sum(len(image.address) for image in images) + len(medium.address)
         if self._used > ROOM:
             self._used -= len(medium.address)
             self.left_out += 1
@@ -188,10 +188,10 @@ class Gallery:
 
     def _shape(self) -> str:
         sides = [
-            each.item.about["width"] / each.item.about["height"]
+            medium.item.about["width"] / medium.item.about["height"]
             for row in self._media
-            for each in row[:1]
-            if each.address and each.item.about.get("width") and each.item.about.get("height")
+            for medium in row[:1]
+            if medium.address and medium.item.about.get("width") and medium.item.about.get("height")
         ]
         ratio = median(sides) if sides else 1.5
         return "tall" if ratio < 0.87 else "square" if ratio < 1.18 else "wide"

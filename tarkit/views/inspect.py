@@ -194,7 +194,7 @@ def count_dataset(data: Chain, run: Run, options: StatsOptions) -> Stats:
         shards = _count_samples(data, run, balance)
     shares: list[Share] = []
     if world is not None or workers is not None:
-        shares = shares_of([each.samples for each in shards], world or 1, workers or 1)
+        shares = shares_of([shard.samples for shard in shards], world or 1, workers or 1)
     stats = Stats(shards, balance, shares, data.selected)
     run.samples, run.shards, run.bytes, run.dropped = stats.samples, len(shards), stats.bytes, stats.dropped
     if balance is not None and run.samples and not balance.classes.counts:
@@ -240,7 +240,7 @@ def _count_samples(data: Chain, run: Run, balance: Balance | None) -> list[Censu
     count_class = None if balance is None else balance.classes.counter(balance.field, run.policy)
     keyed: Iterator[TarSample] = (sample for sample in singly(batches) if sample.key is not None)
     with flow:
-        for sample in run.watch(keyed, lambda: sum(each.size for each in shards), total_size(data.locations)):
+        for sample in run.watch(keyed, lambda: sum(census.size for census in shards), total_size(data.locations)):
             if count_class is not None:
                 count_class(sample)
             if sample.source.name not in named:
@@ -298,12 +298,12 @@ def with_classes(
     from tarkit.samples.values import Name
     from tarkit.views.classes import class_of
 
-    name, found = Name(by), False
+    name, seen = Name(by), False
     for sample in samples:
         value = class_of(name, sample, run.policy) if sample.key is not None else None
-        found = found or value is not None
+        seen = seen or value is not None
         yield sample, (by, value or "")
-    if run.samples and not found:
+    if run.samples and not seen:
         run.warn(f"no sample has {by!r}")
 
 

@@ -47,16 +47,16 @@ def labels_of(seen: SampleItems, names: Sequence[str] = (), by: tuple[str, str] 
         if not by[1]:
             return []
         return [Label(by[0], by[1], safe(shortened(class_name(by[1], names), LONGEST)))]
-    found = []
+    labels = []
     for item in seen.items:
         for field, value in () if item.field is None else class_values(escaped(item.field).lower(), item):
             if field.removesuffix(".txt").rpartition(".")[2] in CLASS_FIELDS:
-                found.append(Label(field, value, class_name(value, names)))
+                labels.append(Label(field, value, class_name(value, names)))
         for name, value in members(item).items():
             if name.lower() in CLASS_LISTS and isinstance(value, list):
-                words = [safe(one_line(each)) for each in value[:TAGS] if isinstance(each, str)]
-                found += [Label(f"{_field(item)}.{name}", word, word) for word in words if 0 < len(word) <= LONGEST]
-    return list(dict.fromkeys(found))
+                words = [safe(one_line(word)) for word in value[:TAGS] if isinstance(word, str)]
+                labels += [Label(f"{_field(item)}.{name}", word, word) for word in words if 0 < len(word) <= LONGEST]
+    return list(dict.fromkeys(labels))
 
 
 def captions_of(seen: SampleItems) -> list[Caption]:
@@ -80,8 +80,10 @@ def captions_of(seen: SampleItems) -> list[Caption]:
             named.append(Caption(field, text))
         elif " " in text and not _is_markup(text):
             others.append(Caption(field, text))
-    found = named or others
-    return [each for at, each in enumerate(found) if each.text not in [before.text for before in found[:at]]]
+    captions = named or others
+    return [
+        caption for at, caption in enumerate(captions) if caption.text not in [before.text for before in captions[:at]]
+    ]
 
 
 def _is_markup(text: str) -> bool:
@@ -122,10 +124,10 @@ def members(item: Item) -> dict[str, Any]:
 @lru_cache(maxsize=4)
 def _parsed(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _field(item: Item) -> str:

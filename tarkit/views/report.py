@@ -104,15 +104,15 @@ def sections(
     total: Census, shards: Sequence[Census], shares: Sequence[Share], balance: Balance | None = None
 ) -> list[Section]:
     """Return the report: what there is in all, fields, classes, sets of fields, sizes, shards, shares."""
-    found = [_summary(total, shards), _fields(total)]
+    report = [_summary(total, shards), _fields(total)]
     if balance is not None:
-        found.append(_classes(balance))
-    found += [_sets(total), *_histograms(total)]
+        report.append(_classes(balance))
+    report += [_sets(total), *_histograms(total)]
     if len(shards) > 1:
-        found.append(_spread(shards))
+        report.append(_spread(shards))
     if shares:
-        found.append(_shares(shares))
-    return found
+        report.append(_shares(shares))
+    return report
 
 
 def _summary(total: Census, shards: Sequence[Census]) -> Section:
@@ -221,27 +221,27 @@ def _histograms(total: Census) -> Iterator[Section]:
 def _spread(shards: Sequence[Census]) -> Section:
     rows: list[Sequence[Cell]] = []
     for what in ("samples", "entries", "size", "content"):
-        ordered = sorted(shards, key=lambda each: getattr(each, what))
-        values = [getattr(each, what) for each in ordered]
+        ordered = sorted(shards, key=lambda shard: getattr(shard, what))
+        values = [getattr(shard, what) for shard in ordered]
         shown = [amount(value) if what in ("size", "content") else number(value) for value in values]
         middle = (len(values) - 1) // 2
         rows.append(
             ("bytes" if what == "size" else what, shown[0], shown[middle], shown[-1], ordered[0].name, ordered[-1].name)
         )
     heads = ("per shard", "min", "median", "max", "shard with min", "shard with max")
-    even = len({each.samples for each in shards}) == 1
+    even = len({shard.samples for shard in shards}) == 1
     return Section("Shards", heads, rows, "all shards have the same number of samples" if even else "")
 
 
 def _shares(shares: Sequence[Share]) -> Section:
     rows: list[Sequence[Cell]] = []
-    finest = [each for each in shares if each.worker is not None] or list(shares)
-    most = max((each.samples for each in shares), default=0)
-    for each in shares:
-        who = f"node {each.node}" if each.worker is None else f"node {each.node} worker {each.worker}"
-        rows.append((who, each.shards, each.samples, Bar(each.samples / most if most else 0)))
-    low, high = min(each.samples for each in finest), max(each.samples for each in finest)
-    empty = sum(each.shards == 0 for each in finest)
+    finest = [row for row in shares if row.worker is not None] or list(shares)
+    most = max((row.samples for row in shares), default=0)
+    for row in shares:
+        who = f"node {row.node}" if row.worker is None else f"node {row.node} worker {row.worker}"
+        rows.append((who, row.shards, row.samples, Bar(row.samples / most if most else 0)))
+    low, high = min(row.samples for row in finest), max(row.samples for row in finest)
+    empty = sum(row.shards == 0 for row in finest)
     note = f"{number(low)} to {number(high)} samples each"
     if empty:
         note += f"; {empty} of {len(finest)} get no shard"
@@ -254,7 +254,7 @@ def as_json(
     """Return the full report as JSON values. Names that are not UTF-8 have surrogates, as Python writes them."""
     return {
         **_counts(total),
-        "shards": [{"name": each.name, **_counts(each)} for each in shards],
+        "shards": [{"name": shard.name, **_counts(shard)} for shard in shards],
         "fields": {_text(name): _sizes(sizes) for name, sizes in _by_size(total) if name != OTHERS},
         **({"other_fields": _sizes(total.fields[OTHERS])} if OTHERS in total.fields else {}),
         "sets": [
@@ -264,7 +264,7 @@ def as_json(
         ],
         **({"other_sets": total.sets[(OTHERS,)]} if (OTHERS,) in total.sets else {}),
         **({} if balance is None else {"by": _balance(balance)}),
-        **({"shares": [each._asdict() for each in shares]} if shares else {}),
+        **({"shares": [row._asdict() for row in shares]} if shares else {}),
     }
 
 

@@ -226,8 +226,11 @@ class PictureRows:
     def row(self, pictures: Sequence[Drawn]) -> str:
         """Return pictures side by side, and below them their lines."""
         lines = self._blocks(pictures) if self.how == "blocks" else self._strip(pictures)
-        for place in range(max(len(each.below) for each in pictures)):
-            columns = (self._line(*each.below[place]) if place < len(each.below) else self._line() for each in pictures)
+        for place in range(max(len(picture.below) for picture in pictures)):
+            columns = (
+                self._line(*picture.below[place]) if place < len(picture.below) else self._line()
+                for picture in pictures
+            )
             lines += (" " * GAP).join(columns).rstrip() + "\n"
         return lines + "\n"
 
@@ -252,15 +255,15 @@ class PictureRows:
         from PIL import Image
 
         cell = self.cell
-        height = max((each.image.height for each in pictures if each.image is not None), default=0)
+        height = max((picture.image.height for picture in pictures if picture.image is not None), default=0)
         if height == 0:
             return ""
         lines = -(-height // cell.height)
         columns = len(pictures) * (self.columns + GAP) - GAP
         strip = Image.new("RGBA", (columns * cell.width, lines * cell.height))
-        for place, each in enumerate(pictures):
-            if each.image is not None:
-                strip.paste(each.image, (place * (self.columns + GAP) * cell.width, 0))
+        for place, picture in enumerate(pictures):
+            if picture.image is not None:
+                strip.paste(picture.image, (place * (self.columns + GAP) * cell.width, 0))
         if self.how == "sixel":
             return sixel(strip) + "\n"
         data = b64encode(encoded(strip, "PNG")).decode()
@@ -268,10 +271,10 @@ class PictureRows:
 
     def _blocks(self, pictures: Sequence[Drawn]) -> str:
         """Return lines whose characters are two pixels: an upper half block in one colour on the other."""
-        height = max((each.image.height for each in pictures if each.image is not None), default=0)
+        height = max((picture.image.height for picture in pictures if picture.image is not None), default=0)
         out = []
         for y in range(0, height, 2):
-            line = (_cells(each.image, y, self.colors, self.columns) for each in pictures)
+            line = (_cells(picture.image, y, self.colors, self.columns) for picture in pictures)
             out.append((" " * GAP).join(line).rstrip() + "\n")
         return "".join(out)
 

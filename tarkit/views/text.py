@@ -30,7 +30,7 @@ def human_size(size: int) -> str:
 
 def bare_name(name: str) -> str:
     """Return the name of a shard without its suffix."""
-    suffix = next((each for each in _SUFFIXES if name.lower().endswith(each)), "")
+    suffix = next((suffix for suffix in _SUFFIXES if name.lower().endswith(suffix)), "")
     return name[: len(name) - len(suffix)]
 
 
@@ -90,5 +90,5 @@ def cell_text(cell: Cell) -> str:
         eighths = max(round(cell.share * BAR * 8), cell.share > 0)
         return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
     if isinstance(cell, Spark):
-        return "".join(_LEVELS[max(round(each * 8), each > 0)] for each in cell.shares)
+        return "".join(_LEVELS[max(round(share * 8), share > 0)] for share in cell.shares)
     return number(cell) if isinstance(cell, int) else printable(cell)

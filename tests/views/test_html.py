@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import re
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
@@ -21,7 +20,7 @@ from tarkit.views import html as pages
 from tarkit.views import pictures
 from tarkit.views.cards import class_bars, size_charts
 from tests import _browser
-from tests._tools import program
+from tests._tools import happens, program
 
 VOID = {"meta", "input", "img", "link", "br"}  # elements without an end
 ATTACK = (
@@ -522,12 +521,8 @@ def test_classes_and_pictures_in_a_browser(chromium: _browser.Browser, tmp_path:
     assert shown() == ["png of k3", "Caption 3", "2 of 3"]
     press("Escape")
     assert shown() is False
-    for _ in range(100):  # the dialog sends its close event after it has closed
-        focused = chromium.run("document.activeElement.closest('article').dataset.key")
-        if focused == "k3":
-            break
-        time.sleep(0.05)
-    assert focused == "k3"
+    focused = "document.activeElement.closest('article').dataset.key"
+    assert happens(lambda: chromium.run(focused) == "k3")  # the dialog sends its close event after it has closed
     press("/")
     assert chromium.run("document.activeElement.id") == "search"
     chromium.run("search.value = ''; search.dispatchEvent(new Event('input'))")
