@@ -218,11 +218,9 @@ STEPS: list[tuple[str, Change]] = [
     ("--drop j*n --drop cl?", lambda data: data.drop("j*n", "cl?")),
     ("--require cls,png|jpg", lambda data: data.require("cls", "png|jpg")),
     ("--rekey {stem}/{index:03d}", lambda data: data.rekey("{stem}/{index:03d}")),
-    (
-        "--match a/ --where 'cls != 0' -f json --slice 1:3 --rekey n{index}",
-        lambda data: data.match("a/").where("cls != 0").select("json").slice(1, 3).rekey("n{index}"),
-    ),
-]
+    ("--match a/ --where 'cls != 0' -f json --slice 1:3 --rekey n{index}",
+        lambda data: data.match("a/").where("cls != 0").select("json").slice(1, 3).rekey("n{index}")),
+]  # fmt: skip
 ORDERS: list[tuple[str, Change]] = [
     ("sort", lambda data: data.sort()),
     ("sort -s cls", lambda data: data.sort(by="cls")),

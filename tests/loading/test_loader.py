@@ -530,13 +530,13 @@ for number, sample in enumerate(loader, 1):
 """
 
 
-@pytest.mark.parametrize("options", [{}, {"shuffle": 200, "interleave": 4}])
-def test_a_run_that_is_killed(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_a_run_that_is_killed(tmp_path: Path) -> None:
     """After a thousand samples; the rest with another number of shards in parallel: each sample comes once."""
     for shard in range(10):
         with tarkit.TarWriter(tmp_path / f"s-{shard}.tar") as out:
             for number in range(200):
                 out.write(f"{shard}-{number}", {"txt": "x"})
+    options = {"shuffle": 200, "interleave": 4}
     for changed, stop in ((options, 1000), ({**options, "interleave": 7}, 0)):
         command = [sys.executable, "-c", KILLED, json.dumps(changed), str(stop)]
         done = subprocess.run(command, cwd=tmp_path, check=False)

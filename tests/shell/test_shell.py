@@ -764,16 +764,3 @@ def test_a_pending_signal_before_an_error_of_the_input() -> None:
         raise TarkitError("in.tar: truncated")
 
     assert tarkit("cat", "a.tar", exit=-TERM, first=lambda: setattr(app.Commands, "invoke", ended)).stderr == b""
-
-
-# ---- limits
-
-
-def test_few_descriptors() -> None:
-    """Dozens of inputs and shards do not stay open."""
-    for number in range(30):
-        Path(f"n-{number:02}.tar").write_bytes(archive({f"k{number:02}.txt": b"x"}))
-    few = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (20, 20))
-    alone("tarkit cat 'n-*.tar' -o all.tar", first=few)
-    alone("tarkit split all.tar -c 1 -o 'o-%02d.tar'", first=few)
-    assert [names(name) for name in left() if name.startswith("o-")] == [[f"k{number:02}.txt"] for number in range(30)]
