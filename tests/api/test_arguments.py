@@ -288,6 +288,7 @@ list(data.map(fails)) -> TarkitError: raised ValueError | on_error='skip' leaves
 list(data.map(fails, max_errors=3)) -> TarkitError: failed, more than max_errors allows
 data.map(fails, max_errors='x') -> TarkitError: max_errors 'x': expected
 list(data.proc('nix-program')) -> TarkitError:  | by their absolute paths
+list(data.proc('/no/such')) -> TarkitError:  | by their absolute paths
 list(data.worker('exit 3')) -> TarkitError: worker exit 3:
 data.extract('tree/out') -> TarkitError: there are files of these names | force replaces them, directory names another d
 open('a.tar', allow='unsafe-name').extract('d') -> TarkitError: allow='unsafe-name': what is unsafe | skip='unsafe-name'
