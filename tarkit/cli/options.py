@@ -290,7 +290,6 @@ OUT, COMPRESS = declare(shared.OUT, "output"), declare(shared.COMPRESS, "compres
 FSYNC = declare(shared.FSYNC, "fsync")
 output = group("output", _archive, ARCHIVE_OUT, COMPRESS, FSYNC, TO)
 text_output = group("output", partial(_reserved, open_text), OUT, COMPRESS, FSYNC)
-mtime = group("mtime", parse_mtime, declare(shared.MTIME, "mtime"))
 
 
 shard_slice = group(

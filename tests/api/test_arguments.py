@@ -111,6 +111,7 @@ data.write('x.tar', compress='nix') -> Usage: unknown codec 'nix': one of gz, zs
 data.require('x', on_missing='nix') -> Usage: on_missing='nix': it is one of error, warn, skip, keep
 data.table('t', on_missing='nix') -> Usage: on_missing='nix': it is one of error, warn, skip, keep
 data.table('t', format='nix') -> Usage: format='nix': it is one of tsv, csv, jsonl, json, yaml, parquet
+data.table('t.xlsx') -> Usage: t.xlsx: tables of this format are not written
 data.split('x-%d.tar', size_rule='nix') -> Usage: size_rule='nix': it is one of tar, content
 mix([data], seed=1, until='nix') -> Usage: until='nix': it is one of first, all
 data.split('x-%d-%d.tar', count=1) -> Usage: 'x-%d-%d.tar': more than one number

@@ -16,6 +16,7 @@ from tarkit.indexing.index import IndexOptions
 from tarkit.packing.create import CreateOptions
 from tarkit.packing.options import ShardOptions
 from tarkit.pipeline.options import Options
+from tarkit.proc.map import CallFunction, RunCommand, SampleWork, WorkOptions
 from tarkit.shards.split import SplitOptions
 from tarkit.sorting.order import SortOptions
 from tarkit.views.inspect import StatsOptions
@@ -53,6 +54,14 @@ def test_arguments(function: Callable[..., Any], kind: type[Options]) -> None:
     for name, default in options.items():
         if parameters[name].default is not inspect.Parameter.empty:
             assert parameters[name].default == default, name
+
+
+def test_work_options() -> None:
+    """Arguments of a step that processes samples are keywords of `map`, `proc` and `worker`."""
+    assert WorkOptions.__annotations__.keys() == {*SampleWork.defaults, "storage_options"}
+    for function, kind in ((tarkit.Dataset.map, CallFunction), (tarkit.Dataset.proc, RunCommand)):
+        own = kind.rows.keys() - SampleWork.rows.keys()
+        assert own <= inspect.signature(function).parameters.keys()
 
 
 def test_an_unknown_option() -> None:
