@@ -40,7 +40,6 @@ from tarkit.stores.schemes import SCHEMES
 from tarkit.streams.codecs.registry import CODECS
 from tests._served import served
 from tests._tools import PATIENT, TARKIT, archive, at_terminal, each_row, program, tarkit
-from tests.conftest import Run
 
 
 @pytest.fixture(autouse=True)
@@ -579,16 +578,3 @@ def test_shells(shell: list[str], start: str, path: dict[str, str]) -> None:
             terminal.type("\x15", "")
     finally:
         terminal.close()
-
-
-def test_short_options_without_a_search(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A short option is found without a search for names like it, and also by a parser of another click."""
-    Path("a.tar").write_bytes(archive({"a.x": b"1"}))
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "difflib", None)  # click imports it for the search
-        run("cat", "a.tar", "-q", "-o", "b.tar", "-p1")
-    assert "Did you mean" in run("cat", "a.tar", "--fieldz", "x", exit=2).stderr
-    monkeypatch.delattr("click.parser._OptionParser._match_long_opt")
-    command = group.get_command(click.Context(group), "cat")
-    assert command is not None
-    assert "_match_long_opt" not in vars(command.make_parser(click.Context(command)))
