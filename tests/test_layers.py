@@ -235,7 +235,7 @@ EDGE = {
     "urllib3": lambda name: name in ("tarkit.stores.http", "tarkit.stores.hub", "tarkit.stores.ais"),
     "soundfile": lambda name: name == "tarkit.media.coding_sound",
     "fsspec": lambda name: name == "tarkit.stores.other",
-    "obstore": lambda name: name in ("tarkit.stores.objects", "tarkit.stores.buckets"),
+    "obstore": lambda name: name in ("tarkit.stores.objects", "tarkit.stores.buckets", "tarkit.stores.bucket_lists"),
     "torch": lambda name: name.startswith("tarkit.media.") or name == "tarkit.torch",
     "distributed": lambda name: name in ("tarkit.jobs.dask", "tarkit.jobs.dask_worker"),
     "dask": lambda name: name == "tarkit.jobs.dask",

@@ -20,7 +20,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import quote, urlencode
 
-from tarkit.errors import TarkitError, Usage, printable, show
+from tarkit.errors import TarkitError, Usage, printable
 from tarkit.stores.http import (
     HttpReply,
     closed_on_error,
@@ -38,7 +38,7 @@ from tarkit.stores.http import (
     succeeded,
     token_hint,
 )
-from tarkit.stores.names import check_name, name_fault
+from tarkit.stores.names import check_name, name_fault, warn_of_names
 from tarkit.stores.retry import RetryPolicy, list_pages
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import (
@@ -157,9 +157,7 @@ class AisStore(Store):
                 # those of other clouds have other versions in lists until they are in the cluster
                 sure = self._with_checksum(url, version, checksum) if _is_local(query) else None
                 yield Info(root + name, size, sure)
-        if refused:
-            some = f"{len(refused)} names in this list, such as {show(refused[0])}"
-            self.options.warn(f"{public_name(url)}: left out {some}: servers take them for other names")
+        warn_of_names(url, refused, self.options)
 
     def server(self, url: str) -> tuple[str, ...]:
         return ("ais", self.endpoint)

@@ -129,6 +129,20 @@ def endpoint_of(scheme: str, options: StoreOptions) -> str | None:
     return endpoint
 
 
+def bucket_address(bucket: str, options: StoreOptions) -> str:
+    """Return the URL of a bucket of s3:// at its server."""
+    values = {name: str(value) for _, name, value in _given("s3", options)}
+    region = values.get("region") or profile_of(options).get("region") or "us-east-1"
+    endpoint = (endpoint_of("s3", options) or f"https://s3.{region}.amazonaws.com").rstrip("/")
+    own = values.get("virtual_hosted_style_request", "").lower() in ("1", "true", "on", "yes", "y")
+    return endpoint if own and endpoint_of("s3", options) else f"{endpoint}/{bucket}"
+
+
+def open_at(bucket: str, options: StoreOptions, address: str) -> Any:
+    """Return a bucket of s3:// at this address."""
+    return _open.__wrapped__("s3", bucket, options, address, 0)
+
+
 def server_of(scheme: str, options: StoreOptions) -> list[str]:
     """Return what tells the servers and accounts apart that may have objects of equal URLs."""
     values = {name: str(value) for _, name, value in _given(scheme, options)}

@@ -1,11 +1,13 @@
-"""Names of objects that libraries and servers take for another name: they are refused."""
+"""Names of objects that libraries and servers take for another name: they are refused, and left out of lists."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from tarkit.errors import Usage
+from tarkit.errors import Usage, show
 from tarkit.stores.schemes import public_name
+from tarkit.stores.store import StoreOptions
 
 _DOTS = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)  # the parts of a name that RFC 3986 6.2.2 removes
 
@@ -34,3 +36,11 @@ def name_fault(name: str, whole: bool = True) -> str | None:
 def unnamed_error(url: str, fault: str) -> Usage:
     """Return the error for a name that is refused, and why."""
     return Usage(f"{public_name(url)}: the library cannot name this object: {fault}", "give it another name")
+
+
+def warn_of_names(url: str, names: Sequence[str], options: StoreOptions) -> None:
+    """Warn of objects that are left out of a list, since their names are refused."""
+    if names:
+        many, them = ("1 object is", "it") if len(names) == 1 else (f"{len(names)} objects are", "them")
+        what = f"such as {show(names[0])}: the library cannot name {them}"
+        options.warn(f"{public_name(url)}: {many} left out of the list, {what}")

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from tarkit.errors import MissingLibrary, TarkitError, Unsupported
+from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
 from tarkit.stores.bucket_errors import aborting, first_line, is_lost, raise_for, status_of
 from tarkit.stores.buckets import open_bucket, server_of, split_named, split_url
+from tarkit.stores.names import warn_of_names
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import (
     PASSING,
@@ -31,6 +32,8 @@ from tarkit.threads import call_interruptibly
 try:
     import obstore
     from obstore.exceptions import InvalidPathError, PreconditionError
+
+    from tarkit.stores.bucket_lists import listed_by_name
 except ImportError:
     raise MissingLibrary("reading and writing s3://, gs:// and az://", "obstore", "s3") from None
 
@@ -97,20 +100,38 @@ class ObjectStore(Store):
         # obstore lists directories only; the names before the prefix are skipped, and the rest after it is not read
         directory = prefix.rpartition("/")[0] or None
         offset = _before(prefix) if len(prefix) > len(directory or "") + 1 else None
+        last = ""
         try:
             for page in obstore.list(store, prefix=directory, offset=offset):
                 for meta in page:
                     name = meta["path"]
                     if name.startswith(prefix):
+                        last = name
                         etag = unquote_etag(meta.get("e_tag"))  # a time is not as precise as in a reply
                         yield _info(f"{scheme}://{bucket}/{name}", meta)._replace(version=etag)
                     elif name > prefix:
                         return
         except InvalidPathError as error:  # of a name that obstore refuses, in place of the page
-            what = f"{public_name(url)}: the library cannot name an object in this list: {first_line(error)}"
-            raise TarkitError(what, "remove or rename it, or name each object") from error
+            if scheme != "s3":
+                what = f"{public_name(url)}: the library cannot name an object in this list: {first_line(error)}"
+                raise TarkitError(what, "remove or rename it") from error
+            yield from self._list_by_name(url, bucket, prefix, last)
         except BaseException as error:
             raise_for(url, error, self.options)
+
+    def _list_by_name(self, url: str, bucket: str, prefix: str, last: str) -> Iterator[Info]:
+        """Yield the objects of a list; a warning says how many there are that cannot be named."""
+        refused: list[str] = []
+        for name, size, etag, modified in listed_by_name(bucket, prefix, last, self.options):
+            named = f"s3://{bucket}/{name.removesuffix('/')}"  # as obstore has them
+            try:
+                split_named(named)
+            except Usage:
+                refused.append(name)
+                continue
+            meta = {"size": size, "e_tag": etag, "last_modified": modified}
+            yield _info(named, meta)._replace(version=etag)
+        warn_of_names(url, refused, self.options)
 
     def server(self, url: str) -> tuple[str, ...]:
         """Return the endpoint and the account."""

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("urllib3")
 
-from tarkit.errors import TarkitError, TarkitWarning, Usage
+from tarkit.errors import TarkitError, Usage
 from tarkit.stores import ais, connect, reading, retry
 from tarkit.stores.ais import AisStore, split_url
 from tarkit.stores.schemes import public_name
@@ -226,11 +226,3 @@ def test_an_object_that_is_deleted_and_written_again(
     store._checksums.clear()
     cluster.change = lambda: None
     cluster.log.clear()
-
-
-def test_names_that_servers_take_for_others(cluster: AisCluster, store: AisStore) -> None:
-    """They are left out of lists, with a warning."""
-    for name in ("a.tar", "b//c.tar", "d/../e.tar", "f.tar"):
-        cluster.objects["ais", "", "b", name] = (b"x", 1)
-    with pytest.warns(TarkitWarning, match="left out 2 names in this list, such as 'b//c.tar'"):
-        assert [info.url for info in store.list("ais://b/")] == ["ais://b/a.tar", "ais://b/f.tar"]

@@ -15,9 +15,8 @@ pytest.importorskip("obstore")
 
 import tarkit
 from tarkit.errors import TarkitError
-from tarkit.stores import connect, listing
+from tarkit.stores import connect
 from tarkit.stores.store import StoreOptions
-from tarkit.streams.location import expand_inputs
 from tests._tools import each_row
 from tests.conftest import tar
 from tests.stores._http import HttpServer
@@ -114,24 +113,3 @@ def test_credentials_that_may_write_and_not_read(bucket: Bucket) -> None:
     upload.write(b"x")
     upload.close()
     assert bucket.get("a") == b"x"
-
-
-def test_an_object_of_the_name_of_a_pattern(bucket: Bucket) -> None:
-    """It is that object, as a file is; in arguments and Python."""
-    for name in ("p/[x].tar", "p/x.tar", "p/*.tar", "p/?", "p/y.tar"):
-        bucket.put(name, tar({"a.txt": b"1"}))
-    for name in ("p/[x].tar", "p/*.tar", "p/?"):
-        assert list(listing.named(bucket.url + name)) == [bucket.url + name]
-        assert [found.text for found in expand_inputs([bucket.url + name])] == [bucket.url + name]
-        assert [sample.key for sample in tarkit.open(bucket.url + name)] == ["a"]
-    assert sorted(listing.named(f"{bucket.url}p/[xy].tar")) == [f"{bucket.url}p/x.tar", f"{bucket.url}p/y.tar"]
-
-
-@each_row("name", ["a//b", "d/../e.tar", "d/./e.tar"])
-def test_a_list_with_a_name_that_the_library_refuses(name: str, bucket: Bucket) -> None:
-    bucket.put("a.tar", b"x")
-    bucket.put(name, b"x")
-    with pytest.raises(TarkitError, match="cannot name an object in this list: ") as raised:
-        list(connect.list_objects(bucket.url))
-    assert "\n" not in str(raised.value)
-    bucket.delete(name)

@@ -1,0 +1,78 @@
+"""Lists of s3:// that obstore cannot read, since an object has a name that it refuses: pages requested without it.
+
+One such name makes an error of the whole page. obstore signs the request, whose URL stands in place of the address of a
+bucket that has a host of its own (`virtual_hosted_style_request`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import NamedTuple
+from urllib.parse import unquote_plus, urlencode
+from xml.etree import ElementTree
+
+import obstore
+
+from tarkit.stores.buckets import bucket_address, open_at
+from tarkit.stores.http import content, error_for_reply, send, succeeded
+from tarkit.stores.retry import list_pages
+from tarkit.stores.store import StoreOptions, TryAgain, unquote_etag
+
+_VALID = timedelta(hours=1)
+
+
+class Listed(NamedTuple):
+    """An object of a list, by its name as it is stored."""
+
+    name: str
+    size: int
+    etag: str | None
+    modified: datetime | None
+
+
+def listed_by_name(bucket: str, prefix: str, after: str, options: StoreOptions) -> Iterator[Listed]:
+    """Yield the objects whose names begin with `prefix`, those behind the name `after`, in the order of the server."""
+    query = {"list-type": "2", "prefix": prefix, "encoding-type": "url"} | ({"start-after": after} if after else {})
+    return list_pages(f"s3://{bucket}/{prefix}", options, partial(_page, bucket, query, options), "")
+
+
+def _page(bucket: str, query: dict[str, str], options: StoreOptions, token: str) -> tuple[list[Listed], str | None]:
+    """Return the objects of a page of a list, and the token of the next one."""
+    name = f"s3://{bucket}/{query['prefix']}"
+    parameters = urlencode(query | ({"continuation-token": token} if token else {}))
+    address = f"{bucket_address(bucket, options)}?{parameters}"
+    if not options.anonymous:
+        # the slash between the address and the name of an object, here "", ends a parameter that nobody reads
+        signing = replace(options, storage={**options.storage, "virtual_hosted_style_request": "true"})
+        address = obstore.sign(open_at(bucket, signing, f"{address}&x-id="), "GET", "", _VALID)
+    reply = send(options, "GET", address, {}, name=name)
+    if not succeeded(reply):
+        reply.close()
+        raise error_for_reply(name, reply, True)
+    try:
+        page = ElementTree.fromstring(content(reply, name))
+    except ElementTree.ParseError:
+        page = ElementTree.Element("")
+    for element in page.iter():
+        element.tag = element.tag.rpartition("}")[2]  # without its name space
+    following = _text(page, "NextContinuationToken")
+    if page.tag != "ListBucketResult" or (_text(page, "IsTruncated") == "true" and not following):
+        raise TryAgain("the server sends something else than a list of objects")
+    return [_listed(entry) for entry in page.iter("Contents")], following or None
+
+
+def _listed(entry: ElementTree.Element) -> Listed:
+    modified = _text(entry, "LastModified")
+    return Listed(
+        unquote_plus(_text(entry, "Key")),
+        int(_text(entry, "Size")),
+        unquote_etag(_text(entry, "ETag")),
+        datetime.fromisoformat(modified) if modified else None,
+    )
+
+
+def _text(element: ElementTree.Element, tag: str) -> str:
+    return element.findtext(tag) or ""
