@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from tarkit.stores.cache import PART, CachedFile, _file_name
 from tarkit.stores.store import Info, StoreOptions, silent
 from tarkit.streams.location import expand_inputs
 from tarkit.streams.source import FileSource
-from tests._tools import TARKIT, archive, each_row
+from tests._tools import TARKIT, archive, each_row, program
 from tests.conftest import tarkit as tarkit_command
 from tests.stores._http import HttpServer, Served
 
@@ -586,3 +587,60 @@ def test_commands(words: list[str], server: HttpServer, tmp_path: Path, monkeypa
 
 
 # ---- S3
+
+
+def test_a_disk_that_another_process_fills(server: HttpServer, tmp_path: Path) -> None:
+    """A file system of 8 MB, in a name space of its own, is filled while an object is fetched to it."""
+    data = shard(size=6 * MB)
+    url = server.serve("/a.tar", data, change=lambda served, number: time.sleep(0.2))
+    script = """
+        mount -t tmpfs -o size=8m none "$1" || exit 77
+        (until [ -s "$1"/tarkit/*.part ]; do sleep 0.01; done; cat /dev/zero > "$1/fill") > "$1.log" 2>&1 &
+        cache=$1; shift
+        "$@"; status=$?
+        wait; ls "$cache/tarkit" > "$cache.files"
+        exit $status
+    """
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    words = [*TARKIT, "cat", url, url, "--rekey", "{index}/{key}", "--cache", str(cache), "-o", "-"]
+    done = subprocess.run(
+        [program("unshare"), "-rm", "sh", "-c", script, "-", str(cache), *words], capture_output=True, check=False
+    )
+    if done.returncode == 77 or done.stderr.startswith(b"unshare"):
+        pytest.skip("no file systems may be mounted here")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.decode() == f"tarkit: cache {cache}: No space left on device: objects are read without it\n"
+    assert len(done.stdout) > 2 * len(data) - 4096
+    assert Path(f"{cache}.files").read_text() == "lock\n"
+
+
+def test_a_disk_that_is_too_small(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    """Nothing is fetched that does not fit; the limit of the length of files stands for the end of the disk."""
+    data = shard()
+    url = server.serve("/a.tar", data)
+    words = ["bash", "-c", 'ulimit -f 1000; exec "$@"', "-", *TARKIT, "cat", url, url, "--rekey", "{index}/{key}"]
+    done = subprocess.run([*words, "--cache", str(tmp_path / "c"), "-o", "-"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.decode().count("\n") == 1
+    assert b"File too large: objects are read without it" in done.stderr
+    assert len(done.stdout) > 2 * len(data) - 4096
+    assert files(tmp_path / "c") == []
+
+
+def test_nothing_is_left_after_a_kill_at_any_time(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    """A file with the name of an object is complete, whenever the process is killed that fetches it."""
+    data = shard(size=6 * MB)
+    url = server.serve("/a.tar", data, change=lambda served, number: time.sleep(0.1))
+    for n in range(8):
+        process = started("cat", url, "--cache", str(tmp_path), "-o", "-")
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=0.2 + 0.1 * n)
+        process.kill()
+        process.communicate()
+        for path in (tmp_path / "tarkit").glob("*.tar"):
+            assert path.read_bytes() == data
+            path.unlink()
+    configure(tmp_path)
+    assert content(url) == data
+    assert files(tmp_path) == ["a.tar"]
