@@ -101,12 +101,12 @@ def run_on_worker(
     worker = get_worker()
     key = worker.get_current_task()
     said = _Said()
-    pids: list[int] = []
+    processes: list[int | bytes] = []
     guard = _guard()
 
-    def began(pid: int) -> None:
-        pids.append(pid)
-        guard.began(pid)
+    def began(process: int | bytes) -> None:
+        processes.append(process)
+        guard.began(process)
 
     def watch() -> None:
         task = worker.state.tasks.get(key)
@@ -119,7 +119,7 @@ def run_on_worker(
         place = {"tmpdir": worker.local_directory, "directory": directory}
         outcome = run_job(job, timeout, attempt, said.take, **place, watch=watch, began=began)
     finally:
-        guard.ended(pids)
+        guard.ended(processes)
         with _lock:
             _running[run] -= 1
             if not _running[run]:

@@ -14,7 +14,7 @@ from tarkit.streams.command import Program
 class ProcessGuard:
     """A process that ends the steps of jobs when this process has been killed and cannot do so itself.
 
-    It reads from a pipe which processes run, and sees that the pipe is closed.
+    It reads from a pipe the marks of jobs, before they begin, and their processes, and sees that the pipe is closed.
 
     Attributes:
         fd: the end of the pipe that is written; a copy of this process closes it.
@@ -25,13 +25,13 @@ class ProcessGuard:
         self._program = Program(python_words("tarkit.jobs.guard", "guard_input"), stdin=read)
         os.close(read)
 
-    def began(self, pid: int) -> None:
-        """Take note of a process, which leads its group."""
-        self._tell(b"+%d\n" % pid)
+    def began(self, process: int | bytes) -> None:
+        """Take note of a process, which leads its group; or of the mark of a job that is about to begin."""
+        self._tell(b"+%b\n" % _word(process))
 
-    def ended(self, pids: Iterable[int]) -> None:
-        """Take note that the processes of a job have ended, and their groups with them."""
-        self._tell(b"-%s\n" % " ".join(map(str, pids)).encode())
+    def ended(self, processes: Iterable[int | bytes]) -> None:
+        """Take note that a job has ended: its processes, and their groups with them, and its mark."""
+        self._tell(b"-%b\n" % b" ".join(map(_word, processes)))
 
     def _tell(self, line: bytes) -> None:
         try:
@@ -45,16 +45,21 @@ class ProcessGuard:
         self._program.wait()
 
 
+def _word(process: int | bytes) -> bytes:
+    return process if isinstance(process, bytes) else b"%d" % process
+
+
 def guard_input() -> None:
     """Guard the processes that stdin tells, in a process of its own."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
-    running: set[int] = set()
+    running: set[bytes] = set()
     with open(0, "rb") as lines:
         for line in lines:
             if line.startswith(b"+"):
-                running.add(int(line[1:]))
+                running.add(line[1:].strip())
             else:
-                running.difference_update(map(int, line[1:].split()))
+                running.difference_update(line[1:].split())
     if running:
-        end_processes(sorted(running))
+        leaders = {word for word in running if word.isdigit()}
+        end_processes(sorted(map(int, leaders)), running - leaders)

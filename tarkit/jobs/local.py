@@ -69,7 +69,7 @@ class LocalExecutor(JobExecutor):
     def _forget(self, running: RunningJob) -> None:
         self._running.remove(running)
         if self._guard is not None:
-            self._guard.ended([program.pid for program in running.programs])
+            self._guard.ended([running.mark, *(program.pid for program in running.programs)])
 
     def cancel(self) -> None:
         end_jobs(self._running)

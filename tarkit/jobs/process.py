@@ -70,7 +70,8 @@ class RunningJob:
         relay: called with each line of its stderr.
         tmpdir: directory of temporary files.
         directory: its working directory; None is that of this process.
-        began: called with each process as soon as it has started.
+        began: called with the mark before processes start, and with each process as soon as it has started, in a copy
+            of this process as well.
         copies: how copies of this process are made, if they can be.
 
     Attributes:
@@ -89,7 +90,7 @@ class RunningJob:
         relay: Relay = lambda job, line: None,
         tmpdir: str | None = None,
         directory: str | None = None,
-        began: Callable[[int], object] = lambda pid: None,
+        began: Callable[[int | bytes], object] = lambda process: None,
         copies: Copies | None = None,
     ) -> None:
         self.job = job
@@ -97,6 +98,7 @@ class RunningJob:
         self.programs: list[Program] = []
         self._attempt = attempt
         self._relay = relay
+        self._began = began
         self._copies = copies
         self._poll = poll
         self._watched: list[Program] = []
@@ -108,7 +110,8 @@ class RunningJob:
         try:
             make_directories(job, directory)
             self._output = TemporaryFile(tmpdir)
-            self._start_steps(tmpdir, directory, began)
+            began(self.mark)
+            self._start_steps(tmpdir, directory)
         except TarkitError as error:
             self.fail(NOT_STARTED, message_text(str(error), error.hint))
             end_jobs([self])
@@ -124,7 +127,7 @@ class RunningJob:
         """The ends of pipes that are read."""
         return [self._stderr.fd, self._report.fd]
 
-    def _start_steps(self, tmpdir: str | None, directory: str | None, began: Callable[[int], object]) -> None:
+    def _start_steps(self, tmpdir: str | None, directory: str | None) -> None:
         """Start all steps. Raises TarkitError for a program that cannot be started."""
         steps = self.job.steps or (("tarkit",),)
         apart = self.job.call is not None and self._copies is None
@@ -147,7 +150,7 @@ class RunningJob:
                 self.programs.append(program)
                 program.watch(self._poll)
                 self._watched.append(program)
-                began(program.pid)
+                self._began(program.pid)
             except BaseException:
                 _close(following)
                 raise
@@ -180,7 +183,7 @@ class RunningJob:
         return step, self._copy_for(partial(copies.run, words), close)
 
     def _copy_for(self, work: Callable[[], int], close: list[int]) -> Callable[..., ForkedChild]:
-        return partial(ForkedChild, partial(work_apart, work, self.mark), close)
+        return partial(ForkedChild, partial(work_apart, work, self.mark), close, began=self._began)
 
     def fail(self, status: int, message: str) -> None:
         """Note a status that is not that of a step, with its message."""

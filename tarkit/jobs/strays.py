@@ -80,10 +80,13 @@ def end_strays(strays: Strays, marks: Sequence[bytes], limit: float) -> None:
         time.sleep(PAUSE)
 
 
-def end_processes(leaders: Sequence[int]) -> None:
-    """End steps that belong to another process, which was killed: SIGTERM to all that they started, then SIGKILL."""
+def end_processes(leaders: Sequence[int], jobs: Iterable[bytes]) -> None:
+    """End steps that belong to another process, which was killed: SIGTERM to all that they started, then SIGKILL.
+
+    `jobs` are marks of jobs, of which a step may have started that is not among the `leaders`.
+    """
     own = os.environb.get(VARIABLE, b"")
-    marks = {mark_of(pid) for leader in leaders for pid in family(leader)} - {b"", own}
+    marks = {*jobs, *(mark_of(pid) for leader in leaders for pid in family(leader))} - {b"", own}
     strays = find_strays(leaders, marks)
     groups = [-pid for pid in leaders]
     send([*groups, *strays], signal.SIGTERM)

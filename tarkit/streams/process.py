@@ -17,6 +17,7 @@ class ForkedChild:
     Args:
         work: called in the copy, which leads its process group; returns the exit status.
         close: descriptors that the copy closes.
+        began: called in the copy with its process id, before it closes them.
         words: not used, as all that `Popen` takes besides.
         stdin, stdout, stderr: descriptors of the copy; negative ones are /dev/null.
     """
@@ -30,12 +31,13 @@ class ForkedChild:
         stdin: int,
         stdout: int,
         stderr: int,
+        began: Callable[[int], object] = lambda pid: None,
         **ignored: object,
     ) -> None:
         self.returncode: int | None = None
         self.pid = os.fork()
         if self.pid == 0:
-            _work_in_copy(work, (stdin, stdout, stderr), close)
+            _work_in_copy(work, (stdin, stdout, stderr), close, began)
         try:
             os.setpgid(self.pid, self.pid)  # the copy does that too, perhaps later
         except OSError:
@@ -56,7 +58,9 @@ class ForkedChild:
         return self.returncode
 
 
-def _work_in_copy(work: Callable[[], int], fds: Sequence[int], close: Iterable[int]) -> NoReturn:
+def _work_in_copy(
+    work: Callable[[], int], fds: Sequence[int], close: Iterable[int], began: Callable[[int], object]
+) -> NoReturn:
     import gc
 
     from tarkit.streams.sink import unfinished
@@ -64,6 +68,7 @@ def _work_in_copy(work: Callable[[], int], fds: Sequence[int], close: Iterable[i
     status = 1
     try:
         os.setpgid(0, 0)
+        began(os.getpid())
         for place, fd in enumerate(fds):
             os.dup2(fd if fd >= 0 else os.open(os.devnull, os.O_RDWR), place)
         for fd in close:
