@@ -128,6 +128,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         files = {f"photos/{number}.jpg": b"picture" * number for number in (1, 2)}
         for number, name in enumerate((*TREE, *(f"cat/9{i}.jpg" for i in range(9)))):
             files[f"tree/{name}"] = name.encode() * (number * 30 + 1)
+        files |= {f"mixed/{name}": b"x" for name in ("README", "a.jpg", "cat/b.jpg", "cat/b.txt", "cat/LICENSE")}
         for number, (name, data) in enumerate(files.items()):
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_bytes(data)
@@ -171,7 +172,7 @@ def compare(line: str, inputs: Path, *calls: Callable[[], Any]) -> None:
                 with pytest.raises(tarkit.TarkitError) as error:
                     _written(call())
                 said, _, _ = str(error.value).partition("; pending samples: ")  # as many as the pipe took
-                assert said in ran.stderr.replace("--", "")
+                assert said in re.sub("--([a-z-]+)", lambda option: option[1].replace("-", "_"), ran.stderr)
             else:
                 _check_result(_written(call()), json.loads(Path("../report").read_text()))
         told = {str(each.message) for each in warned if each.category is tarkit.TarkitWarning}
@@ -343,19 +344,19 @@ def test_outputs(line: str, call: Callable[[], Any], inputs: Path, here: Path) -
 # ---- Files, recipes, mixes
 
 
-def shard(words: str, **options: Any) -> tuple[str, Callable[[], Any]]:
+def shard(words: str, tree: str = "tree", **options: Any) -> tuple[str, Callable[[], Any]]:
     """Return a row: the shards of the tree, which are those of a dry run."""
     given = {"template": "%02d.tar"} if "map" not in options and "-o" not in words else {}
 
     def call() -> Any:
         before = made(Path())
-        planned = [] if "recipe" in options else tarkit.shard("tree", dry_run=True, **given, **options)
+        planned = [] if "recipe" in options else tarkit.shard(tree, dry_run=True, **given, **options)
         assert made(Path()) == before
-        shards = tarkit.shard("tree", **given, **options)
+        shards = tarkit.shard(tree, **given, **options)
         assert [shard[:3] for shard in shards] == [shard[:3] for shard in planned]
         return shards
 
-    return f"shard tree {'-o %02d.tar' if given else ''} {words}", call
+    return f"shard {tree} {'-o %02d.tar' if given else ''} {words}", call
 
 
 SHARDS = [
@@ -397,6 +398,10 @@ SHARDS = [
     shard("--map dirs --map-sep ';' --sort -key", map=Path("dirs"), map_sep=";", sort="-key"),
     shard("-o x@12.tgz -c 3 --manifest m --depfile d", template="x@12.tgz", count=3, manifest=Path("m"), depfile="d"),
     shard("-o sub -n 2", template="sub", shards=2),
+    shard("", "mixed"),
+    shard("--label-from-dir cls", "mixed", label_from_dir="cls"),
+    shard("""--map '{"c":["cat"]}'""", "mixed", map={"c": ["cat"]}),
+    shard("--require jpg --on-missing-field exclude", "mixed", require="jpg", on_missing="exclude"),
     shard("--recipe recipe.txt", recipe=Path("recipe.txt")),
 ]
 
