@@ -32,7 +32,7 @@ NAMES = ("a-1.tar", "a-10.tar", "a-2.tar", "a0.tar", "b.tar", "d/a-1.tar", "d/e/
 SECRETS = ("s3cret", "wr0ng", "d3Jvbmc", "t0ken", "SECRET")
 
 
-@pytest.fixture(scope="module", params=[*LOOPBACK, *(pytest.param(name, marks=pytest.mark.stores) for name in SERVERS)])
+@pytest.fixture(scope="module", params=[*LOOPBACK, *SERVERS])
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
     with {**LOOPBACK, **SERVERS}[request.param](tmp_path_factory.mktemp("store")) as found:
         yield found

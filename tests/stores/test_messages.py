@@ -101,7 +101,6 @@ def test_servers_that_cannot_be_reached(silent: str, closed: str, untrusted: str
                 assert f"({address})" in messages[0]
 
 
-@pytest.mark.stores
 def test_credentials(tmp_path: Path, here: Path) -> None:
     """None are set, wrong ones are, or --anonymous is given: the message says which, and how to give them."""
     with rclone(tmp_path) as endpoint:
@@ -125,7 +124,6 @@ def write(url: str, options: StoreOptions | None) -> object:
     return connect.create_object(url, options=options).close()
 
 
-@pytest.mark.stores
 def test_credentials_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of `storage_options` are named as such, and their values are not shown; without any, both ways are."""
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -101,7 +101,6 @@ def test_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         whole(store, "ftp://127.0.0.1:1/a.tar")
 
 
-@pytest.mark.stores
 def test_a_connection_that_ends_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that closes idle connections, or restarts."""
     monkeypatch.setattr(retry, "_PAUSE", 0.01)
