@@ -16,21 +16,22 @@ Unicode text and has no encoding: `bad-field`.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import Problem, show
-from tarkit.media.headers import Read, picture_size
-from tarkit.media.kinds import HEAD, kind_of
 from tarkit.samples.fields import missing_field
 from tarkit.samples.names import spelled
 from tarkit.samples.sample import KEYLESS, TarSample
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block
 from tarkit.tar.reader import Raw
+
+if TYPE_CHECKING:
+    from tarkit.media.headers import Read
 
 SMALL = 1 << 20  # bytes of a field that is decoded
 MISFITS = frozenset(("missing-field", "bad-field", "sparse-entry"))  # problems of a sample without the requested value
@@ -162,10 +163,12 @@ class View:
         return float(text) if any(char in ".eE" for char in text) else int(text)
 
     def _json(self, field: bytes, raw: Raw) -> Any:
+        import json  # not loaded where a field is found by its name
+
         content = self.content(field, raw, SMALL)
         try:
             text = content.decode(json.detect_encoding(content))
-            value = (_EXACT if self.exact else _ROUNDED).decode(text)
+            value = _json_decoder(self.exact).decode(text)
         except RecursionError:
             raise self.bad(field, "is JSON that is nested too deeply") from None
         except ValueError as error:
@@ -338,6 +341,8 @@ def _follow(view: View, field: bytes, value: Any, path: list[Step]) -> Any:
 
 def is_unicode(value: Any) -> bool:
     """Return whether all text in a value of JSON can be encoded as UTF-8."""
+    import json
+
     try:
         (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)).encode()
     except UnicodeEncodeError:
@@ -364,8 +369,14 @@ def _verbatim(number: str) -> Number:
     return Number(number.encode())
 
 
-_ROUNDED = json.JSONDecoder()
-_EXACT = json.JSONDecoder(parse_int=_verbatim, parse_float=_verbatim, parse_constant=_verbatim)
+@cache
+def _json_decoder(exact: bool) -> Any:
+    import json
+
+    how: dict[str, Any] = (
+        {"parse_int": _verbatim, "parse_float": _verbatim, "parse_constant": _verbatim} if exact else {}
+    )
+    return json.JSONDecoder(**how)
 
 
 def _of_field(word: str, field: str) -> Callable[[View], Any] | None:
@@ -413,4 +424,7 @@ def picture_of(read: Read, field: bytes, size: int) -> tuple[int, int] | None:
         field: the field, for formats without a magic number.
         size: the size of the content in bytes.
     """
+    from tarkit.media.headers import picture_size
+    from tarkit.media.kinds import HEAD, kind_of
+
     return picture_size(kind_of(read(0, HEAD), field, size), read)

@@ -149,15 +149,17 @@ def test_run_job(here: Path) -> None:
 
 def test_run_job_is_ended_by_an_exception(here: Path) -> None:
     """When `run_job` is interrupted, what it started ends."""
-    started: list[int] = []
+    started: list[int | bytes] = []
 
     def interrupt() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run_job(ValueJob(Value("v", 0, "v", "v", "."), (("sleep", "600"),)), began=started.append, watch=interrupt)
+    [_, pid] = started  # after the mark of the job
+    assert isinstance(pid, int)
     with pytest.raises(ProcessLookupError):
-        os.kill(started[0], 0)
+        os.kill(pid, 0)
 
 
 @pytest.mark.forks
