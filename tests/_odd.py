@@ -111,4 +111,6 @@ def odd_archive(draw: random.Random, oddness: float = 0.15) -> bytes:
                 before += header(b"././@LongLink", len(name) + 1, b"L") + padded(name + b"\0")
         times = draw.random() < oddness / 4
         data += [before, header(own, size, kind, names[0], times), padded(content[:size])]
+    if draw.random() < oddness / 3:  # as in an archive of `git archive` of no files
+        data += [header(b"pax_global_header", 13, b"g") + padded(record(b"comment", b"g"))]
     return b"".join(data) + bytes(1024)

@@ -4,7 +4,8 @@ The rules, each with its source (code that was read, or run):
 
 all         Only regular files are read; links and devices are skipped. Readers in Python use its tarfile, which
             combines several extension headers of an entry, where GNU tar and tarkit take the last of a kind, and takes
-            times in headers of GNU tar --incremental for directories (Python 3.11 to 3.14). `_NAME_RULE`
+            times in headers of GNU tar --incremental for directories, and fails at a global PAX header that no entry
+            follows (Python 3.11 to 3.14). `_NAME_RULE`
             splits names into key and field: it makes a file such as `a/.hidden` a sample `a/`, and does not match a
             name with a line break in a directory with a dot. (webdataset 1.0.2 `tariterators.base_plus_ext`, run; the
             same in Hugging Face datasets `packaged_modules/webdataset`, Ray Data `webdataset_datasource`, Energon.)
@@ -101,6 +102,7 @@ class ReaderRules:
         self.shard = shard
         self.index = index
         self._seen = 0
+        self._global_header: int | None = None  # the offset of one that no entry has followed
         self._keyless_sample = False  # the reader makes a sample of an entry without a key
         self._columns: frozenset[bytes] = frozenset()
         self._contents = HfContents(shard, index) if reader == "hf" else None
@@ -121,6 +123,7 @@ class ReaderRules:
     def entry(self, entry: Raw, source: Source) -> Iterator[Finding]:
         """Yield findings about an entry, whose content can be read."""
         name, start, kind = entry[0], entry[1], entry[5]
+        self._global_header = start if kind == block.PAX_GLOBAL else None
         if kind in KEYLESS:
             return
         key = key_of(Entry._make(entry))
@@ -175,6 +178,9 @@ class ReaderRules:
 
     def closed(self, samples: int) -> Iterator[Finding]:
         """Yield findings about the whole shard."""
+        if self._global_header is not None and self.reader != "dali":
+            what = f"Python's tarfile, which {self.reader} uses, fails at a global header that no entry follows"
+            yield self._finding("refuses", self._global_header, None, what, "tarkit check SHARD --fix COPY")
         if self._contents is not None:
             yield from self._contents.closed()
         if self._decoded:
