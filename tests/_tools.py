@@ -33,6 +33,7 @@ from tarkit.bytereader import ByteReader
 from tarkit.cli import app
 from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.streams import files
+from tarkit.streams.command import disown_commands
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar.block import BLOCK, padding, seal
 from tarkit.tar.header import encode
@@ -275,6 +276,7 @@ def process(
             os.environ.update(env or {})
             for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # the state that Python sets at its start
                 signal.signal(signum, signal.SIG_IGN)
+            disown_commands()  # of this process, which a test may have left
             first()
             sys.stdin, sys.stdout, sys.stderr = _standard(0), _standard(1), _standard(2)  # type: ignore[assignment]
             sys.argv = ["tarkit", *map(str, words)]

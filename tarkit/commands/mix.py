@@ -108,11 +108,12 @@ def mix(
         chosen = replace(select, seed=derived(derived(seed, number), "sample"))
         source.data = source.data.then(SampleFilter(chosen, shared=True))
     until = until or ("never" if repeat else "first")
-    mixture = Mixture(sources, seed, drawn, until, repeat, replace(fields, rekey=None))
+    mixture = Mixture(sources, seed, drawn, until, repeat, replace(fields, rekey=None), kept=True)
     data = mixture.dataset(spec.shuffle).change(Fields(rekey=fields.rekey)).then(ReportKeys(select))
     write_archive(data, output, run)
     assert mixture.reader is not None
     _report_end(run, mixture.reader.drawn)
+    mixture.reader.drawn.close()
     if mixture.reader.repeated:
         run.tell("samples that were drawn again have ~2, ~3, ... after their keys")
     run.finish(_shares(run, mixture.reader.drawn))

@@ -217,6 +217,7 @@ class Mixture:
         until: when the mix ends.
         repeat: whether a source that has no more samples begins again.
         fields: changes the samples of all sources.
+        kept: whether the stocks stay open after a run, to look at what is left in them; the caller closes them.
         reader: the reader of the latest run, which has its counts.
     """
 
@@ -226,6 +227,7 @@ class Mixture:
     until: Until
     repeat: bool
     fields: Fields = field(default_factory=Fields)
+    kept: bool = False
     reader: MixReader | None = None
     whole = False
     keys_may_repeat = True
@@ -274,7 +276,11 @@ class MixReader(InputReader):
             for number, source in enumerate(mixture.sources)
         ]
         self.drawn = Mix(stocks, mixture.seed, total=mixture.total, until=mixture.until, repeat=mixture.repeat)
-        return iter(self.drawn)
+        try:
+            yield from self.drawn
+        finally:
+            if not mixture.kept:
+                self.drawn.close()
 
     def _stock(self, laps: Laps) -> Stock[TarSample]:
         """Return a source to draw from: its samples, with the fields of its own and the common ones."""

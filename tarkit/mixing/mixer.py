@@ -84,6 +84,10 @@ class Stock(Generic[Item]):
         head, self._head = self._head, []
         return head
 
+    def close(self) -> None:
+        """End the iteration, and with it what the inputs hold: commands, connections, files."""
+        self._items = iter(())
+
     def _all(self, repeat: bool) -> Iterator[Item]:
         while True:
             before = self._looked
@@ -137,6 +141,11 @@ class Mix(Generic[Item]):
                 stock.given += 1
                 self.given += 1
                 yield drawn[0]
+
+    def close(self) -> None:
+        """End the iterations of all stocks."""
+        for stock in self.stocks:
+            stock.close()
 
     def _over(self, stock: Stock[Item]) -> bool:
         """Return whether the mix ends now that `stock` is exhausted."""

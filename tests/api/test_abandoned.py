@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import tarkit
-from tests._tools import descriptors
+from tests._tools import descriptors, gone, pid_in
 from tests.conftest import Archive, tar
 
 SAMPLES = {f"{i}.x": str(i).encode() * 2000 for i in range(400)}
@@ -79,6 +79,14 @@ def test_a_command_that_is_left_ends(archive: Archive) -> None:
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < limit:
         time.sleep(0.01)
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_a_command_ends_with_a_mix_that_has_enough(archive: Archive) -> None:
+    """A mix that stops before its sources are read ends their commands, while the dataset lives."""
+    name = archive(SAMPLES)
+    mixed = tarkit.mix([tarkit.open(f"pipe:echo $$ > pid; cat {name}"), tarkit.open(name)], seed=1, total=5)
+    assert len(list(mixed)) == 5
+    assert gone(pid_in("pid"))
 
 
 def test_an_exception_in_the_loop(archive: Archive) -> None:
