@@ -9,24 +9,23 @@ from itertools import islice
 from shlex import quote
 from typing import Any, BinaryIO, Literal
 
-from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.errors import TarkitError, Usage, spell
+from tarkit.packing.table import Rows, TableOrigin
+from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.arguments import check_seconds, list_words
+from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import Output, status_of
 from tarkit.pipeline.rows import DEPFILE, MTIME
 from tarkit.pipeline.run import Run
 from tarkit.samples.sample import split_name
-from tarkit.samples.validate import NameChecks
 from tarkit.stores.schemes import refuse_url
 from tarkit.stores.store import parse_options
-from tarkit.streams.copy import Short
 from tarkit.streams.location import file_location
 from tarkit.streams.text import create_file, open_file_or_stdin
-from tarkit.tables.content import ContentLoader, EntryContent, loaded
+from tarkit.tables.content import ContentLoader, loaded
 from tarkit.tables.depfile import make_rule
-from tarkit.tables.recipe import MalformedRow, Row, read_recipe
-from tarkit.tar.header import encode
-from tarkit.tar.writer import EntryWriter
+from tarkit.tables.recipe import Row, read_recipe
 
 RecipeFormat = Literal["tsv", "csv", "jsonl"]
 
@@ -180,32 +179,27 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions) ->
         run.warn(f"{what}; its entry is left out")
 
     written = [path for path in (run.report, chosen.depfile) if path is not None]
-    taken = filter(None, [output.status(), *map(status_of, written)])
+    taken = list(filter(None, [output.status(), *map(status_of, written)]))
     skipped = missing if chosen.skip_missing else None
-    tmpdir, times = run.scratch(output.directory), chosen.mtime is None
-    load = ContentLoader(chosen.directory, taken, tmpdir, skipped, chosen.storage, times)
-    names = NameChecks(f"{spell('group')} gathers the entries of each sample")
     sources: list[bytes] = [os.fsencode(location.text)] if location.kind == "path" else []
-    with (
-        open_file_or_stdin(recipe, chosen.storage) as lines,
-        EntryWriter(output.open([location])) as writer,
-    ):
-        contents = loaded(_rows(lines, location.name, chosen, run.warn), load, chosen.parallel)
-        for row, content in run.draw(contents, lambda: writer.position, lambda: names.samples):
-            if content is None:
-                continue
-            try:
-                names.check(row.name)
-            except MalformedRow as error:
-                raise TarkitError(f"{row.where}: {error}", error.hint) from None
-            _add(writer, row, content, chosen.mtime)
-            if chosen.depfile is not None and row.kind == "path":
-                sources.append(os.path.join(os.fsencode(chosen.directory or ""), row.value))
-        writer.finish()
-        if chosen.depfile is not None:
-            with create_file(chosen.depfile, options=chosen.storage) as sink:
-                sink.write(make_rule(output.location.text, sources))
-    run.samples, run.bytes = names.samples, writer.position
+
+    def rows(tmpdir: str | None) -> Rows:
+        load = ContentLoader(chosen.directory, taken, tmpdir, skipped, chosen.storage, times=chosen.mtime is None)
+        with open_file_or_stdin(recipe, chosen.storage) as lines:
+            contents = loaded(_rows(lines, location.name, chosen, run.warn), load, chosen.parallel)
+            yield from contents if chosen.depfile is None else noted(contents)
+
+    def noted(contents: Rows) -> Rows:
+        for entry, content in contents:
+            if content is not None and entry.kind == "path":
+                sources.append(os.path.join(os.fsencode(chosen.directory or ""), entry.value))
+            yield entry, content
+
+    repair = f"{spell('group')} gathers the entries of each sample"
+    write_archive(Chain(TableOrigin(location, rows, repair, chosen.mtime, chosen.storage), lambda: run), output, run)
+    if chosen.depfile is not None:
+        with create_file(chosen.depfile, options=chosen.storage) as sink:
+            sink.write(make_rule(output.location.text, sources))
 
 
 def _refuse_directory(recipe: str) -> None:
@@ -244,23 +238,3 @@ def _grouped(rows: Iterable[Row]) -> Iterator[Row]:
         parts = split_name(entry.name)
         groups.setdefault((True, parts[0]) if parts else (False, entry.name), []).append(entry)
     return (entry for group in groups.values() for entry in group)
-
-
-def _add(writer: EntryWriter, row: Row, content: EntryContent, mtime: int | None) -> None:
-    """Write an entry with the time `mtime`, or that of its content."""
-    try:
-        header = encode(row.name, content.size, mtime=content.mtime if mtime is None else mtime)
-    except ValueError as error:
-        raise TarkitError(f"{row.where}: {error}") from None
-    if content.fd < 0:  # in memory
-        writer.add(header, content.data)
-        return
-    try:
-        writer.add_file(header, content.fd, content.size)
-        after = os.fstat(content.fd)
-        if content.written >= 0 and (after.st_size, after.st_mtime_ns) != (content.size, content.written):
-            raise TarkitError(f"{row.where}: {show(row.value)} was changed while it was read")
-    except Short:
-        raise TarkitError(f"{row.where}: {show(row.value)} became shorter while it was read") from None
-    finally:
-        os.close(content.fd)

@@ -55,6 +55,7 @@ def without_strays(batches: Iterator[SampleBatch], policy: Policy) -> Iterator[S
             yield batch
         else:
             for sample in batch:
+                sample.complete()
                 what = f"no sample found; {len(sample.entries)} entries without a key are left out"
                 policy.warn(f"{sample.source.name}: {what}")
 

@@ -279,6 +279,8 @@ class Sorter:
             stray, place = places.absorb(sample)
             if stray is not None:
                 self._strays.add(b"", self._strays.count, stray)
+            if key is None:
+                return False
             sample = places.sample(place)
         else:
             strays, spans = split_off_strays(sample)

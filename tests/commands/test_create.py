@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from tarkit.packing.table import OpenedContent
 from tarkit.streams import copy
 from tarkit.tables import content as contents
 from tarkit.tar.block import EARLIEST, LATEST
-from tarkit.tar.writer import EntryWriter
 from tests._tools import each_row, program
 from tests.conftest import Content, Run, entries, keys
 
@@ -530,7 +530,7 @@ def test_a_file_that_changes_while_it_is_read(size: int, mode: str, run: Run, mo
     """A process still writes to the file: what was read could be a file that never was."""
     Path("a").write_bytes(b"1" * size)
     Path("recipe").write_text("a.x\tfile:a\n")
-    for place, name in (contents, "read_small"), (EntryWriter, "add_file"):
+    for place, name in (contents, "read_small"), (OpenedContent, "send"):
         before = getattr(place, name)
 
         def grow(*arguments: Any, before: Callable[..., Any] = before) -> Any:

@@ -1,0 +1,100 @@
+"""A recipe as an origin: steps and outputs take its samples as those of archives."""
+
+from __future__ import annotations
+
+import os
+import random
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+import tarkit
+from tarkit.dataset import Dataset
+from tarkit.packing.table import HELD, Rows, TableOrigin
+from tarkit.pipeline.run import Run
+from tarkit.streams.location import file_location
+from tarkit.tables.content import ContentLoader, loaded
+from tarkit.tables.recipe import read_recipe
+
+Sample = tuple[str, dict[str, bytes]]
+
+
+def dataset(lines: Iterable[bytes]) -> Dataset:
+    """Return the samples of a recipe as a dataset."""
+    load = ContentLoader()
+
+    def rows(tmpdir: str | None) -> Rows:
+        return loaded(read_recipe(lines, "recipe", pipes_allowed=False), load)
+
+    return Dataset(TableOrigin(file_location("recipe"), rows, "gather them"), Run)
+
+
+def samples(data: Iterable[tarkit.Sample]) -> list[Sample]:
+    """Return the keys and fields of all samples."""
+    return [(sample.key, {field: bytes(sample[field]) for field in sample}) for sample in data]
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[bytes], list[Sample]]:
+    """A recipe whose samples and fields have sizes around all limits, and these samples."""
+    monkeypatch.chdir(tmp_path)
+    draw = random.Random(3)
+    lines, want = [b"README\ttext:before the first\n"], []
+    for number in range(60):
+        fields = {}
+        for field in ("jpg", "cls", "json")[: draw.randint(1, 3)]:
+            size = draw.choice([0, 1, 511, 512, 513, 70_000, 300_000, HELD, HELD + 1, 2 * HELD])
+            fields[field] = draw.randbytes(size)
+            Path(f"{number}.{field}").write_bytes(fields[field])
+            lines.append(f"k{number}.{field}\tfile:{number}.{field}\n".encode())
+        if draw.random() < 0.2:
+            lines.append(b"d%d/LICENSE\ttext:no key\n" % number)
+        want.append((f"k{number}", fields))
+    return lines, want
+
+
+CHAINS: tuple[Callable[[Dataset], Dataset], ...] = (
+    lambda data: data.select("picture:jpg"),
+    lambda data: data.sort(reverse=True),
+    lambda data: data.shuffle(seed=5).rekey("x/{key}"),
+    lambda data: data.map(lambda sample: {**sample, "n": b"1"}).drop("jpg"),
+)
+
+
+def test_steps(recipe: tuple[list[bytes], list[Sample]]) -> None:
+    """What comes out of steps and outputs is what comes of an archive with the same entries."""
+    lines, want = recipe
+    Path("recipe").write_bytes(b"".join(lines))
+    tarkit.create("recipe", "a.tar")
+    archive = tarkit.open("a.tar")
+    assert samples(archive) == samples(dataset(lines)) == want
+    for chain in CHAINS:
+        assert samples(chain(dataset(lines))) == samples(chain(archive))
+        chain(dataset(lines)).write("one.tar")
+        chain(archive).write("two.tar")
+        assert samples(tarkit.open("one.tar")) == samples(tarkit.open("two.tar")) == samples(chain(archive))
+        os.unlink("one.tar")
+        os.unlink("two.tar")
+    with pytest.warns(tarkit.TarkitWarning, match="1 entries without a key are left out"):
+        shards = dataset(lines).split("s-%d.tar", count=25)
+    assert [shard.samples for shard in shards] == [25, 25, 10]
+
+
+def test_one_long_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample of many large fields is written while it is read: few files are open at a time."""
+    monkeypatch.chdir(tmp_path)
+    Path("big").write_bytes(bytes(300_000))
+    fields, most, before = 100, 0, len(os.listdir("/dev/fd"))
+
+    def lines() -> Iterator[bytes]:
+        nonlocal most
+        for number in range(fields):
+            most = max(most, len(os.listdir("/dev/fd")))
+            yield b"k.f%d\tbig\n" % number
+
+    dataset(lines()).write("a.tar")
+    assert most - before < 12
+    with tarfile.open("a.tar") as archive:
+        assert [member.size for member in archive] == [300_000] * fields
