@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
-from tarkit.errors import Usage, spell
+from tarkit.errors import Usage, show, spell
 from tarkit.pipeline.arguments import (
     check_function,
     check_whole,
@@ -312,6 +313,14 @@ class RunCommand(SampleWork):
             memory=None if run.tmpdir or os.environ.get("TMPDIR") else MEMORY,
             keep=(lambda path: run.tell(f"the directories of the samples are in {path}")) if self.keep_dir else None,
         )
+
+
+def logged(command: str, field: str, multi: bool = False) -> str:
+    """Return a command whose stdout and stderr are a field of the sample. Raises Usage."""
+    if multi or not field or "/" in field or "\0" in field:
+        reason = "not with multi" if multi else "expected the name of a field"
+        raise Usage(f"{spell('add_log')} {show(field)}: {reason}", "for example log")
+    return f"{{\n{command}\n}} > {quote(f'sample.{field}')} 2>&1"
 
 
 class RunProgram(SampleWork):
