@@ -269,7 +269,7 @@ def _write_shards(
     _claim(item, item.output, context.spill)
     # a task that runs again replaces its own shards; those of others are refused by its claim
     sizes = iter(item.shards)
-    writer = ShardsWriter(run, item.output, [item.series], [item.first], Limits(), sizes=sizes, force=True)
+    writer = ShardsWriter(run, item.output, [iter(item.names)], Limits(), sizes=sizes, force=True)
     complete = set(accumulate(item.shards))
     try:
         for number, sample in enumerate(samples, 1):

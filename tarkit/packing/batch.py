@@ -52,6 +52,17 @@ class Batch(NamedTuple):
             self.category,
         )
 
+    def parts(self, size: int) -> Iterator[Batch]:
+        """Yield the samples in parts, each of which ends where its files have reached `size` bytes."""
+        totals = list(accumulate(self.sizes, initial=0))
+        start = before = 0
+        for number, stop in enumerate(self.stops, 1) if totals[-1] > size else ():
+            if totals[stop] - before >= size:
+                yield self.part(start, number)
+                start, before = number, totals[stop]
+        if start < len(self.keys):
+            yield self.part(start, len(self.keys))
+
     def groups(self) -> Iterator[Group]:
         """Yield the samples one by one."""
         files = list(zip(self.names, self.sizes, self.sources or repeat(b"", len(self.names)), strict=True))

@@ -6,31 +6,28 @@ Each shard is written by itself, so that processes can share the work.
 from __future__ import annotations
 
 import os
-import struct
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from mmap import mmap
+from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
-from tarkit.packing.filler import ShardFiller
 from tarkit.packing.options import ShardOptions
+from tarkit.packing.origin import FileBatch, PlannedFiles
 from tarkit.packing.plan import Plan, PlannedShard
-from tarkit.packing.resume import GONE, Differs, Existing, Journal, JournalEntry, Packed, fingerprint, identity
+from tarkit.packing.resume import GONE, Differs, Existing, Journal, JournalEntry, fingerprint, identity
 from tarkit.parallel import PATIENCE, in_order
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import existing_among, refuse_existing
-from tarkit.shards.writer import Shard, run_post
-from tarkit.signals import uninterrupted
+from tarkit.shards.limits import Limits
+from tarkit.shards.writer import Shard, ShardsWriter, run_post
 from tarkit.stores.schemes import scheme_of
 from tarkit.streams.location import parse_output
-from tarkit.streams.sink import Sink, short_name
-from tarkit.streams.tempfile import TemporaryFile
+from tarkit.streams.sink import short_name
 from tarkit.streams.text import sum_file
 from tarkit.tar.writer import EntryWriter
-
-if TYPE_CHECKING:
-    from tarkit.streams.background_uploads import BackgroundUploads
 
 FEW = 20_000  # files from which on several processes write shards, MOST unless a number is given
 MOST = 4
@@ -40,8 +37,28 @@ ROUNDS = 2
 UPLOADS = 60.0
 """Seconds that a process has, after a signal, until its requests have ended and its uploads are removed."""
 
-_COUNTER = struct.Struct("=q")
-_PULSE: Any = object()
+_PULSE: Any = ()
+"""What a process yields from time to time, beside results."""
+
+
+class Packed(NamedTuple):
+    """The result of a planned shard.
+
+    Attributes:
+        planned: the planned shard, without the samples that were left out.
+        skipped: a message for each of these.
+        shard: the shard; None when all its samples were left out.
+        fingerprint: that of `fingerprint`, or empty.
+        kept: it existed before the run.
+        known: the journal has it as complete.
+    """
+
+    planned: PlannedShard
+    skipped: Sequence[str] = ()
+    shard: Shard | None = None
+    fingerprint: str = ""
+    kept: bool = False
+    known: bool = False
 
 
 class Packer:
@@ -52,27 +69,23 @@ class Packer:
         plan: the plan.
         options: how shards are written.
         digest: whether checksums are computed.
-        tmpdir: the directory of temporary files.
 
     Attributes:
         done: the shards that are complete.
-        files, missing, kept: the files in them, samples that were left out, shards that existed.
+        facts: the number of entries in them, of samples that are missing, and of shards that were kept.
 
     Raises:
         TarkitError: two names of one file.
         Usage: a shard that is neither a file nor a URL.
     """
 
-    def __init__(self, run: Run, plan: Plan, options: ShardOptions, digest: bool, tmpdir: str | None) -> None:
+    def __init__(self, run: Run, plan: Plan, options: ShardOptions, digest: bool) -> None:
         self.done: list[Shard] = []
-        self.files = self.missing = self.kept = 0
+        self.facts: Counter[str] = Counter()
         self._run = run
         self._plan = plan
         self._options = options
-        self._output = options.names.output
-        self._settings = f"{options.mtime} {self._output.codec}"  # a shard of other ones is not kept by `resume`
         self._digest = digest
-        self._tmpdir = tmpdir
         self._names = [shard.name for shard in plan.shards]
         self._check_names()
         # existing shards: files with a name of the template; with several, or `update`, those with a name of the plan
@@ -81,13 +94,14 @@ class Packer:
         others = [name for name in self._names if template is None or template.matches(name) is None]
         existing += existing_among(others, options.storage)
         self._existing = dict.fromkeys(existing)
+        self._remote = any(map(scheme_of, self._names))
         self._journal: Journal | None = None
-        self._entries: dict[str, JournalEntry] = {}
-        if options.resume and self._names and not scheme_of(self._names[0]):
+        if options.resume and self._names and not self._remote:
             directory, base = os.path.split(self._names[0])
             self._journal = Journal(os.path.join(directory, f".{short_name(base)}.0.part"))
-        self._counters = TemporaryFile(tmpdir) if run.shows_progress else None  # eight bytes per shard: content so far
-        self._remote = any(map(scheme_of, self._names))
+        self._entries: dict[str, JournalEntry] = {}
+        # of each shard the bytes of content that are written by now; all processes write to this memory
+        self._contents = memoryview(mmap(-1, 8 * max(1, len(self._names)))).cast("q")
 
     def _check_names(self) -> None:
         seen: dict[str, str] = {}
@@ -119,66 +133,45 @@ class Packer:
         self._plan.refuse(sizes, frozenset(os.fsencode(name) for name in self._names if scheme_of(name)))
 
     def write(self) -> None:
-        """Write the shards."""
-        with closing(self._write_all()) as steps:
-            for _ in self._run.draw(steps, self._position, lambda: self._run.samples, self._plan.content):
-                pass
-
-    def _position(self) -> int:
-        """Return the bytes of content that are written by now, in all shards."""
-        if self._counters is None:
-            return 0
-        return sum(memoryview(self._counters.read(0, _COUNTER.size * len(self._names))).cast("q"))
-
-    def _count(self, number: int, content: int) -> None:
-        if self._counters is not None:
-            os.pwrite(self._counters.fd, _COUNTER.pack(content), _COUNTER.size * number)
-
-    def _write_all(self) -> Generator[None]:
-        """Write the shards, several at a time; yields from time to time.
-
-        The error of a shard is raised when those before it are reported.
-        """
-        self._entries = self._journal.read() if self._journal else {}
-        numbers = iter(range(len(self._plan.shards)))
-        if self._counters:
-            self._counters.write(bytes(_COUNTER.size * len(self._names)))
-        processes, share = workers(self._options, self._plan.shards)
+        """Write the shards, several at a time. The error of a shard is raised when those before it are reported."""
+        run = self._run
+        if self._journal:
+            self._entries = self._journal.read()
         try:
-            if processes <= 1:
-                yield from self._pack(numbers, self._complete)
-            else:
-                shares = iter(lambda: tuple(islice(numbers, share)), ())
-                patience = UPLOADS if self._remote else PATIENCE
-                how: Any = {"share": 1, "pulse": _PULSE, "patience": patience}
-                with closing(in_order(shares, self._pack_share, processes, self._tmpdir, **how)) as results:
-                    for some in results:
-                        for packed in some:
-                            if packed is not _PULSE:
-                                self._complete(packed)
-                            yield
-            yield
+            with closing(self._results()) as results:
+                for packed in run.draw(results, lambda: sum(self._contents), lambda: run.samples, self._plan.content):
+                    if packed is not _PULSE:
+                        self._complete(packed)
         finally:
             if self._journal:
                 self._journal.close(False)
 
+    def _results(self) -> Generator[Packed]:
+        """Yield the results of the shards in order, and _PULSE from time to time."""
+        processes, share = workers(self._options, self._plan.shards)
+        numbers = iter(range(len(self._names)))
+        shares = iter(lambda: tuple(islice(numbers, share)), ())
+        patience = UPLOADS if self._remote else PATIENCE
+        how: Any = {"share": 1, "pulse": _PULSE, "patience": patience}
+        with closing(in_order(shares, self._pack, processes, self._plan.tmpdir, **how)) as results_of_shares:
+            for results in results_of_shares:
+                yield from results
+
     def _complete(self, packed: Packed) -> None:
-        post, shard = self._options.post, packed.shard
-        self._run.samples += packed.planned
-        self.files += packed.files
-        self.missing += len(packed.skipped)
+        post, planned, shard = self._options.post, packed.planned, packed.shard
+        self._run.samples += planned.planned
+        self.facts.update(entries=planned.files, missing=len(packed.skipped), kept=packed.kept)
         for what in packed.skipped:
             self._run.warn(what)
         if shard is None:
             return
         self.done.append(shard)
-        self.kept += packed.kept
-        words = "kept, it is as planned" if packed.kept else f"{packed.planned} samples, {shard.size} bytes"
+        words = "kept, it is as planned" if packed.kept else f"{planned.planned} samples, {shard.size} bytes"
         self._run.note(f"{shard.name}: {words}")
         if post is not None and not packed.known:
             run_post(post, shard.name)
         if self._journal and packed.fingerprint and not packed.known and not packed.skipped:
-            self._journal.add(packed, post is not None)
+            self._journal.add(shard, packed.fingerprint, post is not None)
 
     @property
     def stale(self) -> list[str]:
@@ -193,126 +186,97 @@ class Packer:
 
     # ---- In a process that writes shards
 
-    def _pack_share(self, numbers: Iterable[int]) -> Generator[Packed]:
+    def _pack(self, numbers: Iterable[int]) -> Generator[Packed]:
+        """Write shards, one after the other; yield each once it is complete, in order, and _PULSE from time to time."""
+        options, samples, name = self._options, 0, ""
+        ended: deque[Packed] = deque()  # shards that are being completed
         ready: list[Packed] = []
-        with closing(self._pack(numbers, ready.append)) as steps:
-            try:
-                for _ in steps:
-                    yield from ready
-                    ready.clear()
-            except (TarkitError, OSError):
-                yield from ready
-                raise
-        yield from ready
 
-    def _pack(self, numbers: Iterable[int], report: Callable[[Packed], None]) -> Generator[None]:
-        """Write shards, one after the other; report each once it is complete, in order.
+        def complete(shard: Shard, _: str) -> None:
+            packed = ended.popleft()
+            ready.append(packed._replace(shard=packed.planned.written(shard.size, shard.stored, shard.sha256)))
 
-        Those in stores are completed in the background, while the next ones are written.
-        """
-        from tarkit.streams.background_uploads import BackgroundUploads
-
-        uploads = BackgroundUploads(self._options.force, self._run.warn)
+        names: Iterator[str] = iter(lambda: name, None)
+        how: Any = {"force": options.force, "digest": self._digest, "complete": complete}
+        writer = ShardsWriter(self._run, options.names.output, [names], Limits(), **how)
         try:
             for number in numbers:
-                yield from self._pack_one(number, uploads, report)
-                uploads.report()
-                yield
-            uploads.finish()
-        except BaseException:
-            uploads.abort()
+                name = self._names[number]
+                mark = self._fingerprint(number)
+                packed = yield from self._keep(number, mark)
+                if packed is None:
+                    packed = yield from self._feed(number, writer.add)
+                    samples += packed.planned.planned
+                packed = packed._replace(fingerprint=mark)
+                if packed.shard is None and packed.planned.files:
+                    ended.append(packed)
+                    writer.end()
+                else:
+                    writer.settle()
+                    ready.append(packed)
+                yield from ready
+                ready.clear()
+            writer.close(samples)
+        except BaseException as error:
+            writer.abort()
+            if isinstance(error, Exception):
+                yield from ready
             raise
+        yield from ready
 
-    def _pack_one(self, number: int, uploads: BackgroundUploads, report: Callable[[Packed], None]) -> Iterator[None]:
-        """Write a shard, or find it as planned; yields from time to time."""
-        shard, options, mark = self._plan.shards[number], self._options, ""
-        name = shard.name
-        if options.resume:
-            mark = "" if scheme_of(name) else fingerprint(self._plan, shard, self._settings)
-            entry = self._entries.get(name)
-            if entry and mark and self._is_as_planned(entry, mark, identity(name)):
-                uploads.finish()
-                report(self._known(number, entry))
-                return
-            if name in self._existing:
-                try:
-                    existing = Existing(name, self._tmpdir, options.storage)
-                    yield from self._write(number, mark, existing, uploads, report)
-                    return
-                except Differs as error:
-                    if not options.force:
-                        hint = f"{spell('resume')} with {spell('force')} writes it again"
-                        raise TarkitError(f"{name}: exists, but is not as planned: {error}", hint) from None
-        location = parse_output(name, options.storage)
-        sink = self._output._replace(location=location).open_named(location.text, fresh=not options.force)
-        yield from self._write(number, mark, sink, uploads, report)
+    def _feed(self, number: int, add: Callable[[FileBatch], object]) -> Generator[Packed, None, Packed]:
+        """Pass the samples of a shard to `add`; return what was passed, without a shard."""
+        options = self._options
+        files = PlannedFiles(self._plan, self._plan.shards[number], options.mtime, options.skip_missing)
+        self._contents[number] = 0
+        for batch in files:
+            add(batch)
+            self._contents[number] += batch.content
+            yield _PULSE
+        return Packed(files.shard, files.skipped)
+
+    def _fingerprint(self, number: int) -> str:
+        if not self._options.resume or self._remote:
+            return ""
+        settings = f"{self._options.mtime} {self._options.names.output.codec}"
+        return fingerprint(self._plan, self._plan.shards[number], settings)
+
+    def _keep(self, number: int, mark: str) -> Generator[Packed, None, Packed | None]:
+        """Return an existing shard that is as planned, by the journal or by comparison."""
+        options, planned = self._options, self._plan.shards[number]
+        if not options.resume:
+            return None
+        entry = self._entries.get(planned.name)
+        if entry and mark and self._is_as_planned(entry, mark, identity(planned.name)):
+            self._contents[number] = planned.content
+            shard = self._described(planned.written(entry.size, entry.stored, entry.sha256))
+            return Packed(planned, shard=shard, kept=True, known=entry.posted or options.post is None)
+        if planned.name not in self._existing:
+            return None
+        try:
+            with EntryWriter(Existing(planned.name, self._plan.tmpdir, options.storage)) as writer:
+                packed = yield from self._feed(number, lambda batch: batch.write(writer))
+        except Differs as error:
+            if options.force:
+                return None
+            hint = f"{spell('resume')} with {spell('force')} writes it again"
+            raise TarkitError(f"{planned.name}: exists, but is not as planned: {error}", hint) from None
+        return packed._replace(shard=self._described(packed.planned.written(writer.position)), kept=True)
 
     def _is_as_planned(self, entry: JournalEntry, mark: str, there: str) -> bool:
         """Return whether a shard is that of the journal, or --post has moved that, and nothing is missing in the
         journal."""
-        shard = entry.packed.shard
-        if (entry.packed.fingerprint, entry.identity) != (mark, there) or shard is None:
+        if (entry.fingerprint, entry.identity) != (mark, there):
             return False
         posted = self._options.post is not None and entry.posted
-        return there != GONE or (posted and (bool(shard.sha256) or not self._digest))
+        return there != GONE or (posted and (bool(entry.sha256) or not self._digest))
 
-    def _known(self, number: int, entry: JournalEntry) -> Packed:
-        packed = entry.packed
-        self._count(number, packed.content)
-        shard = packed.shard
-        if shard is not None and not shard.sha256:
-            shard = self._described(shard, None)
-        return packed._replace(shard=shard, kept=True, known=entry.posted or self._options.post is None)
-
-    def _write(
-        self, number: int, mark: str, sink: Sink, uploads: BackgroundUploads, report: Callable[[Packed], None]
-    ) -> Iterator[None]:
-        """Write a shard, and report it when it is complete; yields from time to time."""
-        options, writer, planned = self._options, EntryWriter(sink), self._plan.shards[number]
-        filler = ShardFiller(self._plan, planned, writer, options.mtime, options.skip_missing)
-        try:
-            for content in filler.fill():
-                self._count(number, content)
-                yield
-            writer.finish()
-        except BaseException:
-            writer.abort()
-            raise
-        self._count(number, filler.content)
-        counts = filler.planned, filler.files, filler.content, filler.skipped
-        if not filler.files:
-            writer.abort()
-            uploads.finish()
-            report(Packed(None, 0, 0, 0, filler.skipped))
-            return
-
-        def complete() -> None:
-            samples, first, last = filler.keys
-            shard = Shard(planned.name, samples, writer.position, 0, first, last, "")
-            report(Packed(self._described(shard, sink.digest()), *counts, mark, isinstance(sink, Existing)))
-
-        if not sink.remote:
-            writer.close()
-            uploads.finish()
-            complete()
-            return
-        added = False
-        try:
-            uploads.make_room(writer.position)
-            with uninterrupted():
-                added = True
-                uploads.add(sink, writer.close, writer.position, complete)
-        except BaseException:
-            if not added:
-                writer.abort()
-            raise
-
-    def _described(self, shard: Shard, known: tuple[str, int] | None) -> Shard:
-        """Return the shard with the checksum and the length of its file, if requested; they may be `known`."""
-        if not self._digest:
+    def _described(self, shard: Shard) -> Shard:
+        """Return an existing shard with the checksum and the length of its file, if requested."""
+        if shard.sha256 or not self._digest:
             return shard
         kind = "url" if scheme_of(shard.name) else "path"
-        sha256, stored = known or sum_file(kind, shard.name, self._options.storage)
+        sha256, stored = sum_file(kind, shard.name, self._options.storage)
         return shard._replace(sha256=sha256, stored=stored)
 
 
@@ -323,6 +287,8 @@ def workers(options: ShardOptions, shards: Sequence[PlannedShard]) -> tuple[int,
     if processes is None:
         processes = min(os.cpu_count() or 1, MOST) if files >= FEW and options.post is None else 1
     processes = max(1, min(processes, count))
+    if processes == 1:
+        return 1, count
     if options.resume or options.post is not None:
         return processes, 1  # a complete shard is reported at once
     return processes, max(1, min(-(-count // (ROUNDS * processes)), SHARE * count // max(1, files)))

@@ -16,6 +16,7 @@ from tarkit.packing.samples import DottedFields
 from tarkit.packing.tree import UNSIZED, CountedNames, Tree
 from tarkit.pipeline.template import ShardTemplate
 from tarkit.samples.validate import NameChecks
+from tarkit.shards.writer import Shard
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tables.recipe import MalformedRow
 from tarkit.tar.header import end_of_archive
@@ -44,6 +45,10 @@ class PlannedShard(NamedTuple):
     samples: int
     first: bytes
     last: bytes
+
+    def written(self, size: int, stored: int = 0, sha256: str = "") -> Shard:
+        """Return the shard of a tar of `size` bytes, in a file of `stored` bytes, as readers see it."""
+        return Shard(self.name, self.samples, size, stored, self.first, self.last, sha256)
 
 
 class Plan:
@@ -121,16 +126,11 @@ class Plan:
         self._file.write(data)
         self._ends.append(self._ends[-1] + len(data))
         self._files += len(batch.names)
-        if self.error is None and not self._names.accept(batch.names):
-            self._check(batch)
-
-    def _check(self, batch: Batch) -> None:
-        """Check the names one by one; the first bad one is the `error`."""
-        try:
-            for name in batch.names:
-                self._names.check(name)
-        except MalformedRow as error:
-            self.error = TarkitError(f"{self._name()}: {error}", error.hint)
+        if self.error is None:
+            try:
+                self._names.extend(batch.names)
+            except MalformedRow as error:
+                self.error = TarkitError(f"{self._name()}: {error}", error.hint)
 
     def _name(self) -> str:
         return self.templates[self._category].name(self._numbers[self._category])

@@ -30,32 +30,14 @@ class Differs(Exception):
     """A shard is not as planned; str(error) says why."""
 
 
-class Packed(NamedTuple):
-    """The result of a planned shard.
-
-    Attributes:
-        shard: None when all its samples were left out.
-        planned, files, content: the samples, files and bytes in it.
-        skipped: a message for each sample that was left out.
-        fingerprint: that of `fingerprint`, or empty.
-        kept: it existed before the run.
-        known: the journal has it as complete.
-    """
-
-    shard: Shard | None
-    planned: int
-    files: int
-    content: int
-    skipped: list[str]
-    fingerprint: str = ""
-    kept: bool = False
-    known: bool = False
-
-
 class JournalEntry(NamedTuple):
-    """A complete shard, what `identity` returned for it, and whether a command was run for it."""
+    """A complete shard: lengths of its tar and of its file, checksum, `fingerprint` and `identity`, and whether a
+    command was run for it."""
 
-    packed: Packed
+    size: int
+    stored: int
+    sha256: str
+    fingerprint: str
     identity: str
     posted: bool
 
@@ -116,27 +98,22 @@ class Journal:
             with open(self.path, "rb") as file:
                 for line in file:
                     try:
-                        (name, samples, size, stored, *keys, sha256), *packed, identity, posted = json.loads(line)
-                        first, last = map(bytes.fromhex, keys)
-                        shard = Shard(name, samples, size, stored, first, last, sha256)
-                        entries[name] = JournalEntry(Packed(shard, *packed), identity, posted)
+                        name, *entry = json.loads(line)
+                        entries[name] = JournalEntry(*entry)
                     except (ValueError, TypeError):
                         continue
         except FileNotFoundError:
             pass
         return entries
 
-    def add(self, packed: Packed, posted: bool) -> None:
+    def add(self, shard: Shard, fingerprint: str, posted: bool) -> None:
         """Append a complete shard, for which a command was run or not."""
         import json
 
         if self._fd < 0:
             self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        shard = packed.shard
-        assert shard is not None
-        keys = shard.first.hex(), shard.last.hex()
-        line = ((*shard[:4], *keys, shard.sha256), *packed[1:6], identity(shard.name), posted)
-        write_all(self._fd, json.dumps(line).encode() + b"\n")
+        entry = JournalEntry(shard.size, shard.stored, shard.sha256, fingerprint, identity(shard.name), posted)
+        write_all(self._fd, json.dumps((shard.name, *entry)).encode() + b"\n")
 
     def close(self, complete: bool) -> None:
         """Close the file; remove it when all is complete."""
@@ -157,7 +134,6 @@ class Existing(WriteOnlySink):
         self.name = name
         self._position = 0
         self._source = open_source(parse_output(name, storage), tmpdir=tmpdir)
-        self.codec: str | None = getattr(self._source, "codec", None)
 
     def write(self, data: bytes | memoryview) -> None:
         """Compare the next bytes."""

@@ -152,7 +152,7 @@ def write_shards(run: Run, options: ShardOptions, digest: bool = True) -> list[S
     run.reserve(options.depfile, "the depfile")
     for path in (options.manifest, options.depfile):
         check_created(path, options.storage)
-    packer = Packer(run, plan, options, digest, run.scratch(output.directory))
+    packer = Packer(run, plan, options, digest)
     for shard in plan.shards:
         location = parse_output(shard.name)
         place = run.places.get(location.text if location.kind == "url" else os.path.realpath(location.text))
@@ -172,8 +172,7 @@ def _finish(run: Run, plan: Plan, options: ShardOptions, packer: Packer) -> None
     """Count what was written; write depfile and manifest, after the last shard."""
     if not packer.done:
         run.tell(NO_SAMPLE)
-    facts = {"entries": packer.files, "missing": packer.missing, "kept": packer.kept}
-    run.facts.update({name: count for name, count in facts.items() if count})
+    run.facts.update(+packer.facts)
     run.shards = len(packer.done)
     run.bytes = sum(shard.size for shard in packer.done)
     if options.depfile is not None:

@@ -58,6 +58,12 @@ class NameChecks:
         self.samples += len(samples)
         return True
 
+    def extend(self, names: list[bytes]) -> None:
+        """Check the next names. Raises MalformedRow for the first that is bad."""
+        if not self.accept(names):
+            for name in names:
+                self.check(name)
+
     def check(self, name: bytes) -> None:
         """Check the next name.
 

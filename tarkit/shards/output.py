@@ -103,11 +103,12 @@ class ShardsOutput:
 
     def open(self, run: Run, sizes: Iterator[int] | None = None) -> ShardsWriter:
         """Return the writer of all series; `sizes` are the numbers of samples of the shards, in place of a limit."""
+        starts = zip(self.series, self.starts, strict=True)
+        names = [islice(map(spec.template.name, counting(start)), self.limits.shards) for spec, start in starts]
         return ShardsWriter(
             run,
             self.output,
-            self.series,
-            self.starts,
+            names,
             self.limits,
             sizes=sizes,
             assign=self.assign,

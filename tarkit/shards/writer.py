@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import proxy
 
 from tarkit.errors import CommandFailed, TarkitError, show
 from tarkit.pipeline.stages import stays_apart
-from tarkit.pipeline.template import ShardTemplate
 from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.shards.limits import Limits
 from tarkit.signals import uninterrupted
@@ -28,7 +28,7 @@ from tarkit.threads import codec_threads
 if TYPE_CHECKING:
     from tarkit.pipeline.output import Output
     from tarkit.pipeline.run import Run
-    from tarkit.shards.series import Assign, SeriesSpec
+    from tarkit.shards.series import Assign
     from tarkit.streams.background_uploads import BackgroundUploads
 
 MEMORY = 64 << 20  # buffered bytes of all shards of several series together
@@ -78,15 +78,15 @@ class ShardsWriter:
         run: gets a note for each complete shard; its policy decides, as for `joined-sample`, about samples of one key
             that become neighbours in a series.
         output: how each shard is written.
-        series: the series.
-        starts: of each series, the number of its first shard.
-        limits: when a shard closes, and how many there may be.
+        names: of each series, the names of its shards; there may be no more than these.
+        limits: when a shard closes.
         sizes: the number of samples of each shard of one series, in place of a count in the limits.
         assign: the number of the series that a sample goes to, None for none; without it there is one series.
         force: whether existing shards are replaced.
         post: a command that runs for each complete shard, and may move it.
         digest: whether checksums are made.
         place: where a shard is, by its name.
+        complete: called with each complete shard and the reason why it closed, in place of a note.
 
     Attributes:
         series: the writer of each series.
@@ -97,8 +97,7 @@ class ShardsWriter:
         self,
         run: Run,
         output: Output,
-        series: Sequence[SeriesSpec],
-        starts: Sequence[int],
+        names: Sequence[Iterator[str]],
         limits: Limits,
         *,
         sizes: Iterator[int] | None = None,
@@ -107,8 +106,9 @@ class ShardsWriter:
         post: str | None = None,
         digest: bool = False,
         place: Callable[[str], str] = str,
+        complete: Callable[[Shard, str], None] | None = None,
     ) -> None:
-        alone = len(series) == 1
+        alone = len(names) == 1
         self.limits, self.sizes, self.post, self.digest, self.place = limits, sizes, post, digest, place
         self.overlaps = alone and post is None  # several series have a thread each; a command may make room for a shard
         self.uploads: BackgroundUploads | None = None
@@ -117,13 +117,15 @@ class ShardsWriter:
 
             self.uploads = BackgroundUploads(force, run.warn)
         self.left_out = 0
+        self._complete = complete
         self._run = run
         # several series have an open shard each, with a codec each
         self._output = output._replace(threads=codec_threads() if alone else 1)
         self._force = force
         self._assign = assign
         self._names: set[str] = set()
-        self.series = [_Series(self, spec.template, start) for spec, start in zip(series, starts, strict=True)]
+        # in no cycle with it, so that what `complete` refers to is freed with it
+        self.series = [_Series(proxy(self), names_of_one) for names_of_one in names]
 
     @property
     def samples(self) -> list[int]:
@@ -183,7 +185,10 @@ class ShardsWriter:
 
     def announce(self, shard: Shard, why: str) -> None:
         """Report a complete shard, and the reason why it closed."""
-        self._run.note(f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}")
+        if self._complete is not None:
+            self._complete(shard, why)
+        else:
+            self._run.note(f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}")
 
     def wait(self) -> None:
         """Wait until all that was added is copied from its sources."""
@@ -196,15 +201,25 @@ class ShardsWriter:
             for series in reversed(self.series):
                 all_of_them.callback(series.stop)
 
+    def end(self) -> None:
+        """End the shards that take samples: the next samples go to others."""
+        for series in self.series:
+            series.end()
+
+    def settle(self) -> None:
+        """Complete the shards that have ended."""
+        for series in self.series:
+            series.settle()
+        if self.uploads is not None:
+            self.uploads.finish()
+
     def close(self, samples: int) -> None:
         """Complete the last shards. Raises AssertionError unless all `samples` were written or left out."""
         written = sum(self.samples)
         if written + self.left_out != samples:
             raise AssertionError(f"of {samples} samples {written} were written and {self.left_out} left out")
-        for series in self.series:
-            series.close()
-        if self.uploads is not None:
-            self.uploads.finish()
+        self.end()
+        self.settle()
 
     def abort(self) -> None:
         """Discard the shards that are not complete, and those in stores that are not reported."""
@@ -224,15 +239,13 @@ class _Series:
         last: the key of the last one.
     """
 
-    def __init__(self, writer: ShardsWriter, template: ShardTemplate, start: int) -> None:
+    def __init__(self, writer: ShardsWriter, names: Iterator[str]) -> None:
         self.done: list[Shard] = []
         self.samples = 0
         self.last: bytes | None = None
         self._writer = writer
-        self._template = template
+        self._names = names
         self._content = writer.limits.rule == "content" and writer.limits.size is not None
-        self._next = start
-        self._end = None if writer.limits.shards is None else start + writer.limits.shards
         self._open: _OpenShard | None = None  # takes samples
         self._copying: _OpenShard | None = None  # the one before, which has all its samples
         self._closed_size = 0  # bytes of the shards that are closed
@@ -245,7 +258,7 @@ class _Series:
     def add(self, batch: SampleBatch) -> int:
         """Write samples to the current shard and the next ones; return how many are left when all shards are full."""
         if self._copying is not None:
-            self._settle(wait=False)
+            self.settle(wait=False)
         begin, stop = 0, len(batch.stops)
         contents: Sequence[int] = ()
         if self._content:
@@ -288,11 +301,10 @@ class _Series:
         if self._open is not None and self._open.writer.waiting > most:
             self._open.writer.flush()
 
-    def close(self) -> None:
-        """Complete the last shards."""
+    def end(self) -> None:
+        """End the shard that takes samples."""
         if self._open is not None:
             self._finish("end")
-        self._settle()
 
     def wait(self) -> None:
         """Wait until all that was added is copied from its sources."""
@@ -303,7 +315,7 @@ class _Series:
     def stop(self) -> None:
         """Discard the shard that takes samples, and complete the one before it: the input has failed, not that one."""
         self._discard_open()
-        self._settle()
+        self.settle()
 
     def abort(self) -> None:
         """Discard the shards that are not complete."""
@@ -319,7 +331,7 @@ class _Series:
         if shard is not None:
             shard.writer.abort()
 
-    def _settle(self, wait: bool = True) -> None:
+    def settle(self, wait: bool = True) -> None:
         """Complete the shard that has all its samples, when its copies are made; without `wait`, if they are."""
         shard = self._copying
         if shard is None or (shard.writer.sink.busy and not wait):
@@ -333,16 +345,13 @@ class _Series:
     def _begin(self) -> _OpenShard | None:
         """Open the next shard; return None when there may be no more."""
         limits, sizes = self._writer.limits, self._writer.sizes
-        if self._next == self._end:
-            return None
         if sizes is not None:
             count = next(sizes, None)
             if count is None:
                 return None
             limits = replace(limits, count=count)
-        name = self._template.name(self._next)
-        self._next += 1
-        return _OpenShard(name, self._writer.open(name), limits)
+        name = next(self._names, None)
+        return None if name is None else _OpenShard(name, self._writer.open(name), limits)
 
     def _takes_unfinished(self, shard: _OpenShard) -> bool:
         """Return whether a sample may be written before its end is known: if it is too long it has to be moved."""
@@ -384,7 +393,7 @@ class _Series:
             uploads.make_room(shard.size)
         else:
             writer.flush()
-            self._settle()  # the one before
+            self.settle()  # the one before
         with uninterrupted():
             self._open = None
             self._closed_size += shard.size
@@ -392,7 +401,7 @@ class _Series:
                 uploads.add(writer.sink, writer.close, shard.size, partial(self._report, shard))
             else:
                 self._copying = shard
-        self._settle(wait=not self._writer.overlaps)
+        self.settle(wait=not self._writer.overlaps)
 
     def _report(self, shard: _OpenShard) -> None:
         digest, stored = shard.writer.sink.digest() or ("", shard.size)

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from tarkit.packing import filler, packer, resume
+from tarkit.packing import origin, packer, resume
 from tarkit.packing.files import LocalFiles
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.packer import Packer
@@ -74,7 +74,7 @@ def test_odd_names(run: Run, tree: Tree) -> None:
 @each_row("mtime", ["@0", "@1234567890", "source"])
 def test_entries_are_those_of_create(mtime: str, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small, large and empty files and unusual names have the same bytes as by create."""
-    monkeypatch.setattr(filler, "SMALL", 2000)
+    monkeypatch.setattr(origin, "SMALL", 2000)
     files = {f"{'d' * 60}/{'e' * 60}/{'n' * 90}.txt": b"l", "x" * 120 + ".y": b"2", "e.x": b"", "l.x": b"L" * 70_000}
     tree({**files, "é.x": b"5", "2000.x": b"s" * 2000, "2001.x": b"s" * 2001, "512.x": b"s" * 512})
     for number, path in enumerate(sorted(Path("t").rglob("*.?"))):
@@ -612,14 +612,14 @@ def test_a_full_disk(here: Path, tree: Tree) -> None:
     ("shards", "rows", "options", "processes", "share"),
     [
         (100, 2000, {}, 4, 13),
-        (100, 199, {}, 1, 50),
-        (100, 2000, {"post": "true"}, 1, 1),
+        (100, 199, {}, 1, 100),
+        (100, 2000, {"post": "true"}, 1, 100),
         (100, 2000, {"processes": 2}, 2, 25),
         (100, 2000, {"processes": 2, "resume": True}, 2, 1),
         (100, 16_000, {"processes": 2}, 2, 3),
         (3, 1, {"processes": 8}, 3, 1),
         (2, 100_000, {}, 2, 1),
-        (0, 0, {}, 1, 1),
+        (0, 0, {}, 1, 0),
     ],
 )
 def test_workers(

@@ -10,6 +10,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import count as numbers
 from itertools import islice
 from pathlib import Path
 
@@ -23,7 +24,6 @@ from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.shards.limits import Limits
-from tarkit.shards.series import SeriesSpec
 from tarkit.shards.writer import ShardsWriter
 from tarkit.streams import sink
 from tarkit.streams.copy import Copier
@@ -216,10 +216,10 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def shards(count: int, *more: str) -> tuple[ShardsWriter, Iterator[TarSample]]:
     """Return a writer of shards of `count` samples, and the samples; sample 3 goes to the last series."""
     texts = ["s-%d.tar", *more]
-    series = [SeriesSpec("", parse_template(text)) for text in texts]
+    series = [map(parse_template(text).name, numbers()) for text in texts]
     assign = (lambda sample: len(more) if sample.key == b"3" else 0) if more else None
     output = archives_output(texts[0], None, False)
-    writer = ShardsWriter(Run(), output, series, [0] * len(series), Limits(count), assign=assign)
+    writer = ShardsWriter(Run(), output, series, Limits(count), assign=assign)
     return writer, iter(SampleReader(on_disk(Path("in.tar").read_bytes()), Policy()))
 
 

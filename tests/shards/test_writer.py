@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+from itertools import count as numbers
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,6 @@ from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.shards.limits import Limits
-from tarkit.shards.series import SeriesSpec
 from tarkit.shards.writer import Shard, ShardsWriter, run_post, write_manifest
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.sink import open_sink
@@ -34,8 +35,8 @@ def writer(limits: Limits, notes: list[str] | None = None, **more: Any) -> Shard
     """Return the writer of a series; `notes` gets what it reports."""
     run = Run()
     run.note = (lambda text: None) if notes is None else notes.append  # type: ignore[method-assign]
-    output, series = archives_output("x-%d.tar", None, False), SeriesSpec("", parse_template("x-%d.tar"))
-    return ShardsWriter(run, output, [series], [0], limits, **more)
+    output, template = archives_output("x-%d.tar", None, False), parse_template("x-%d.tar")
+    return ShardsWriter(run, output, [islice(map(template.name, numbers()), limits.shards)], limits, **more)
 
 
 def test_shards_are_opened_when_they_get_a_sample(here: Path) -> None:
@@ -84,6 +85,27 @@ def test_sizes(here: Path) -> None:
     shards = writer(Limits(), sizes=iter([1, 3, 2]))
     assert [shards.add(sample) for sample in samples(7)] == [0] * 6 + [1]
     assert [shard.samples for shard in shards.done] == [1, 3, 2]
+
+
+def test_ends_that_the_caller_decides(here: Path) -> None:
+    """A shard ends before its limits, and the next sample opens the next one; no shard is empty."""
+    ended: list[tuple[Shard, str]] = []
+    shards = writer(Limits(count=3), complete=lambda shard, why: ended.append((shard, why)))
+    several = samples(5)
+    shards.end()
+    for number, sample in enumerate(several):
+        shards.add(sample)
+        if number in (1, 2):
+            shards.end()
+            shards.settle()
+            assert ended[-1][0].last == sample.key
+    shards.close(5)
+    assert [(shard.name, shard.samples, why) for shard, why in ended] == [
+        ("x-0.tar", 2, "end"),
+        ("x-1.tar", 1, "end"),
+        ("x-2.tar", 2, "end"),
+    ]
+    assert [shard for shard, _ in ended] == shards.done
 
 
 def test_ends() -> None:
