@@ -9,7 +9,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from itertools import islice
+from itertools import chain
 from mmap import mmap
 from typing import Any, NamedTuple
 
@@ -37,8 +37,7 @@ ROUNDS = 2
 UPLOADS = 60.0
 """Seconds that a process has, after a signal, until its requests have ended and its uploads are removed."""
 
-_PULSE: Any = ()
-"""What a process yields from time to time, beside results."""
+_PULSE: Any = object()
 
 
 class Packed(NamedTuple):
@@ -138,24 +137,28 @@ class Packer:
         if self._journal:
             self._entries = self._journal.read()
         try:
-            with closing(self._results()) as results:
-                for packed in run.draw(results, lambda: sum(self._contents), lambda: run.samples, self._plan.content):
-                    if packed is not _PULSE:
-                        self._complete(packed)
+            with closing(self._write_all()) as steps:
+                for _ in run.draw(steps, lambda: sum(self._contents), lambda: run.samples, self._plan.content):
+                    pass
         finally:
             if self._journal:
                 self._journal.close(False)
 
-    def _results(self) -> Generator[Packed]:
-        """Yield the results of the shards in order, and _PULSE from time to time."""
+    def _write_all(self) -> Generator[None]:
+        """Write the shards; yields from time to time."""
         processes, share = workers(self._options, self._plan.shards)
-        numbers = iter(range(len(self._names)))
-        shares = iter(lambda: tuple(islice(numbers, share)), ())
+        numbers = range(len(self._names))
+        if processes == 1:
+            yield from self._pack(numbers, self._complete)
+            return
+        shares = (numbers[start : start + share] for start in numbers[::share])
         patience = UPLOADS if self._remote else PATIENCE
         how: Any = {"share": 1, "pulse": _PULSE, "patience": patience}
-        with closing(in_order(shares, self._pack, processes, self._plan.tmpdir, **how)) as results_of_shares:
-            for results in results_of_shares:
-                yield from results
+        with closing(in_order(shares, self._pack_share, processes, self._plan.tmpdir, **how)) as results:
+            for packed in chain.from_iterable(results):
+                if packed is not _PULSE:
+                    self._complete(packed)
+                yield
 
     def _complete(self, packed: Packed) -> None:
         post, planned, shard = self._options.post, packed.planned, packed.shard
@@ -186,15 +189,26 @@ class Packer:
 
     # ---- In a process that writes shards
 
-    def _pack(self, numbers: Iterable[int]) -> Generator[Packed]:
-        """Write shards, one after the other; yield each once it is complete, in order, and _PULSE from time to time."""
+    def _pack_share(self, numbers: Iterable[int]) -> Generator[Packed]:
+        ready: list[Packed] = []
+        with closing(self._pack(numbers, ready.append)) as steps:
+            try:
+                for _ in steps:
+                    yield from ready
+                    ready.clear()
+            except (TarkitError, OSError):
+                yield from ready
+                raise
+        yield from ready
+
+    def _pack(self, numbers: Iterable[int], report: Callable[[Packed], None]) -> Generator[None]:
+        """Write shards, one after the other; report each once it is complete, in order. Yields from time to time."""
         options, samples, name = self._options, 0, ""
         ended: deque[Packed] = deque()  # shards that are being completed
-        ready: list[Packed] = []
 
         def complete(shard: Shard, _: str) -> None:
             packed = ended.popleft()
-            ready.append(packed._replace(shard=packed.planned.written(shard.size, shard.stored, shard.sha256)))
+            report(packed._replace(shard=packed.planned.written(shard.size, shard.stored, shard.sha256)))
 
         names: Iterator[str] = iter(lambda: name, None)
         how: Any = {"force": options.force, "digest": self._digest, "complete": complete}
@@ -213,18 +227,15 @@ class Packer:
                     writer.end()
                 else:
                     writer.settle()
-                    ready.append(packed)
-                yield from ready
-                ready.clear()
+                    report(packed)
+                yield
             writer.close(samples)
-        except BaseException as error:
+        except BaseException:
             writer.abort()
-            if isinstance(error, Exception):
-                yield from ready
             raise
-        yield from ready
+        yield
 
-    def _feed(self, number: int, add: Callable[[FileBatch], object]) -> Generator[Packed, None, Packed]:
+    def _feed(self, number: int, add: Callable[[FileBatch], object]) -> Generator[None, None, Packed]:
         """Pass the samples of a shard to `add`; return what was passed, without a shard."""
         options = self._options
         files = PlannedFiles(self._plan, self._plan.shards[number], options.mtime, options.skip_missing)
@@ -232,7 +243,7 @@ class Packer:
         for batch in files:
             add(batch)
             self._contents[number] += batch.content
-            yield _PULSE
+            yield
         return Packed(files.shard, files.skipped)
 
     def _fingerprint(self, number: int) -> str:
@@ -241,7 +252,7 @@ class Packer:
         settings = f"{self._options.mtime} {self._options.names.output.codec}"
         return fingerprint(self._plan, self._plan.shards[number], settings)
 
-    def _keep(self, number: int, mark: str) -> Generator[Packed, None, Packed | None]:
+    def _keep(self, number: int, mark: str) -> Generator[None, None, Packed | None]:
         """Return an existing shard that is as planned, by the journal or by comparison."""
         options, planned = self._options, self._plan.shards[number]
         if not options.resume:
@@ -287,8 +298,6 @@ def workers(options: ShardOptions, shards: Sequence[PlannedShard]) -> tuple[int,
     if processes is None:
         processes = min(os.cpu_count() or 1, MOST) if files >= FEW and options.post is None else 1
     processes = max(1, min(processes, count))
-    if processes == 1:
-        return 1, count
     if options.resume or options.post is not None:
         return processes, 1  # a complete shard is reported at once
     return processes, max(1, min(-(-count // (ROUNDS * processes)), SHARE * count // max(1, files)))

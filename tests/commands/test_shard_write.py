@@ -612,14 +612,14 @@ def test_a_full_disk(here: Path, tree: Tree) -> None:
     ("shards", "rows", "options", "processes", "share"),
     [
         (100, 2000, {}, 4, 13),
-        (100, 199, {}, 1, 100),
-        (100, 2000, {"post": "true"}, 1, 100),
+        (100, 199, {}, 1, 50),
+        (100, 2000, {"post": "true"}, 1, 1),
         (100, 2000, {"processes": 2}, 2, 25),
         (100, 2000, {"processes": 2, "resume": True}, 2, 1),
         (100, 16_000, {"processes": 2}, 2, 3),
         (3, 1, {"processes": 8}, 3, 1),
         (2, 100_000, {}, 2, 1),
-        (0, 0, {}, 1, 0),
+        (0, 0, {}, 1, 1),
     ],
 )
 def test_workers(
