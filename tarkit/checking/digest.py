@@ -59,7 +59,7 @@ class ContentHash:
             entries: the entries of the sample.
             length: the number of bytes of a name before the field.
         """
-        return marshal.dumps(sorted((entry[0][length:], self._digests.pop(entry[1])) for entry in entries))
+        return marshal.dumps(sorted((name[length:], self._digests.pop(start)) for name, start, *_ in entries))
 
     def take_keyless(self, entry: Entry) -> bytes:
         """Return the same for an entry without a key."""

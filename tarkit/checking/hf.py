@@ -17,7 +17,7 @@ from tarkit.checking.fieldsets import listed
 from tarkit.checking.findings import Finding
 from tarkit.errors import show
 from tarkit.streams.source import Source
-from tarkit.tar.reader import Raw
+from tarkit.tar.reader import Entry
 
 FIRST = 5  # samples from which columns and types are inferred
 SMALL = 1 << 20  # bytes of a field that is read
@@ -64,22 +64,22 @@ class HfContents:
         self._unread: set[bytes] = set()
         self._untyped: set[bytes] = set()
 
-    def entry(self, key: bytes, entry: Raw, source: Source) -> Iterator[Finding]:
+    def entry(self, key: bytes, entry: Entry, source: Source) -> Iterator[Finding]:
         """Yield findings about the content of a regular file."""
         if key != self._key:
             self._key = key
             self._seen += 1
-        field = entry[0][len(key) + 1 :]
+        field = entry.name[len(key) + 1 :]
         last = field.lower().rpartition(b".")[2]
         known = last in _TEXTS or last in _NUMBERS or last in _JSON
-        if last in _UNREAD or (known and entry[3] > SMALL):
+        if last in _UNREAD or (known and entry.size > SMALL):
             self._unread.add(field)
         elif known:
             try:
-                self._check(field, last, source.read(entry[2], entry[2] + entry[3]))
+                self._check(field, last, source.read(entry.data, entry.data + entry.size))
             except Misfit as misfit:
                 what = f"the field {show(field)} of {show(key)} {misfit}"
-                yield Finding(misfit.name, self.shard, entry[1], key, what, "error")
+                yield Finding(misfit.name, self.shard, entry.start, key, what, "error")
 
     def closed(self) -> Iterator[Finding]:
         """Yield notes on what was not checked."""

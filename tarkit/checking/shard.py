@@ -156,7 +156,7 @@ class ShardCheck:
             if self.asked.require:
                 self._check_required(key, start, fields)
             if self._target is not None:
-                self._found += self._target.sample(key, start, entries)
+                self._found += self._target.sample(key, start, map(Entry._make, entries))
         if (not plain or self._survey.special) and self._contents is None:
             self._check_special(everything)
 
@@ -174,9 +174,10 @@ class ShardCheck:
 
     def _report_duplicates(self, key: bytes, entries: list[Raw]) -> None:
         first: dict[bytes, int] = {}
-        for raw in entries:
-            first.setdefault(raw[0], raw[1])
-        for entry in duplicate_entries(map(Entry._make, entries), set()):
+        named = list(map(Entry._make, entries))
+        for entry in named:
+            first.setdefault(entry.name, entry.start)
+        for entry in duplicate_entries(named, set()):
             what = f"{describe_duplicate(entry.name)}, first at {first[entry.name]}"
             self._error("duplicate-entry", entry.start, key, what)
 

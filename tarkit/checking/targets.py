@@ -45,7 +45,7 @@ from tarkit.errors import show
 from tarkit.samples.sample import KEYLESS, key_of, split_name
 from tarkit.streams.source import Source
 from tarkit.tar import block
-from tarkit.tar.reader import Entry, Raw
+from tarkit.tar.reader import Entry
 
 Target = Literal["webdataset", "hf", "dali", "energon", "ray"]
 TARGETS: tuple[Target, ...] = get_args(Target)
@@ -120,13 +120,13 @@ class ReaderRules:
                     "refuses", 0, None, f"{self.reader} needs offsets in a plain archive, not {codec}", repair
                 )
 
-    def entry(self, entry: Raw, source: Source) -> Iterator[Finding]:
+    def entry(self, entry: Entry, source: Source) -> Iterator[Finding]:
         """Yield findings about an entry, whose content can be read."""
-        name, start, kind = entry[0], entry[1], entry[5]
+        name, start, kind = entry.name, entry.start, entry.type
         self._global_header = start if kind == block.PAX_GLOBAL else None
         if kind in KEYLESS:
             return
-        key = key_of(Entry._make(entry))
+        key = key_of(entry)
         if kind not in _READ:
             if key is not None:
                 yield self._finding("misreads", start, key, f"{show(name)} is a link or device: {self.reader} skips it")
@@ -144,14 +144,14 @@ class ReaderRules:
             yield self._finding("misreads", start, key, f"{self.reader} {what} {show(name)}")
         elif self.reader in ("hf", "ray") and not _is_utf8(name):
             yield self._finding("refuses", start, key, f"{self.reader} requires UTF-8, not {show(name)}")
-        elif self._contents is not None and key is not None and entry[7] < 0:
+        elif self._contents is not None and key is not None and not entry.sparse:
             yield from self._contents.entry(key, entry, source)
 
-    def sample(self, key: bytes, start: int, entries: Iterable[Raw]) -> Iterator[Finding]:
+    def sample(self, key: bytes, start: int, entries: Iterable[Entry]) -> Iterator[Finding]:
         """Yield findings about the fields of a sample: regular files that the reader does not skip."""
         cut = len(key) + 1
-        read = [each for each in entries if each[5] in _READ and not self._hidden(each[0])]
-        names = [each[0][cut:] for each in read]
+        read = [entry for entry in entries if entry.type in _READ and not self._hidden(entry.name)]
+        names = [entry.name[cut:] for entry in read]
         own = [name.lower() for name in names] if self.reader == "webdataset" else names
         reserved = _RESERVED.get(self.reader, frozenset()) & set(own)
         if reserved:
@@ -163,7 +163,7 @@ class ReaderRules:
             )
             yield self._finding("misreads" if replaced else "refuses", start, key, what)
         if self.reader in ("webdataset", "ray") and any(
-            each[3] for each, name in zip(read, own, strict=True) if name == b"__bad__"
+            entry.size for entry, name in zip(read, own, strict=True) if name == b"__bad__"
         ):
             what = f"{self.reader} drops {show(key)}, which has the field '__bad__'"
             yield self._finding("misreads", start, key, what)
@@ -225,8 +225,8 @@ class ReaderRules:
             elif more:
                 yield self._finding("misreads", start, key, f"{what}: hf has no column for it")
 
-    def _dali(self, entry: Raw, key: bytes | None) -> Iterator[Finding]:
-        name, start = entry[0], entry[1]
+    def _dali(self, entry: Entry, key: bytes | None) -> Iterator[Finding]:
+        name, start = entry.name, entry.start
         if not name.isascii():
             yield self._finding("refuses", start, key, f"wds2idx requires ASCII, not {show(name)}")
         elif b"\\" in name or any(byte < 32 or byte == 127 for byte in name):
@@ -238,10 +238,10 @@ class ReaderRules:
         if key is None and not name.rpartition(b"/")[2].startswith(b"."):
             self._keyless_sample = True
             yield self._finding("misreads", start, key, f"wds2idx makes a sample of {show(name)}, which has no dot")
-        if entry[7] >= 0:
+        if entry.sparse:
             yield self._finding("misreads", start, key, f"wds2idx gives a wrong offset to {show(name)}, a sparse file")
 
-    def extended(self, entry: Raw, before: Raw | None, headers: bytes) -> Iterator[Finding]:
+    def extended(self, entry: Entry, before: Entry | None, headers: bytes) -> Iterator[Finding]:
         """Yield findings about an entry with extension headers, or times; `headers` are these and its own header.
 
         The entry before it is also given.
@@ -250,26 +250,26 @@ class ReaderRules:
             yield from self._by_tarfile(entry, headers)
             return
         kinds, header = _extensions(headers), headers[-block.BLOCK :]
-        wrong: list[tuple[Raw, str]] = []
+        wrong: list[tuple[Entry, str]] = []
         if kinds & {block.GNU_LONG_NAME, block.GNU_LONG_LINK}:
             wrong.append((entry, "the GNU header before it makes wds2idx compute a wrong offset for"))
         if kinds & {block.PAX, block.SOLARIS_X}:
             if before is not None:
                 wrong.append((before, "the PAX header after it makes older versions of wds2idx misplace"))
-            parts = split_name(entry[0])
+            parts = split_name(entry.name)
             if parts is not None and not header[:100].partition(b"\0")[0].endswith(b"." + parts[1]):
                 wrong.append((entry, "without an index DALI does not find the field, named in a PAX header, of"))
-        for each, what in wrong:
-            if each[5] in _READ:
-                key, repair = key_of(Entry._make(each)), "tarkit index --format dali"
-                yield self._finding("misreads", each[1], key, f"{what} {show(each[0])}", repair)
+        for misplaced, what in wrong:
+            if misplaced.type in _READ:
+                key, repair = key_of(misplaced), "tarkit index --format dali"
+                yield self._finding("misreads", misplaced.start, key, f"{what} {show(misplaced.name)}", repair)
 
-    def _by_tarfile(self, entry: Raw, headers: bytes) -> Iterator[Finding]:
+    def _by_tarfile(self, entry: Entry, headers: bytes) -> Iterator[Finding]:
         """Yield a finding if Python's tarfile, which the reader uses, has another name for an entry."""
         import tarfile
         from io import BytesIO
 
-        if entry[5] not in _READ:
+        if entry.type not in _READ:
             return
         try:
             with tarfile.open(fileobj=BytesIO(headers), encoding="utf-8") as file:
@@ -277,12 +277,12 @@ class ReaderRules:
         except (tarfile.TarError, ValueError):
             found = None
         name = b"" if found is None else found.name.encode("utf-8", "surrogateescape")
-        if name != entry[0].rstrip(b"/") and self._taken(name) != self._taken(entry[0]):
-            what = f"Python's tarfile, which {self.reader} uses, reads {show(name)}, not {show(entry[0])}"
+        if name != entry.name.rstrip(b"/") and self._taken(name) != self._taken(entry.name):
+            what = f"Python's tarfile, which {self.reader} uses, reads {show(name)}, not {show(entry.name)}"
             yield self._finding(
                 "misreads",
-                entry[1],
-                key_of(Entry._make(entry)),
+                entry.start,
+                key_of(entry),
                 what,
                 "pack the files again: tarkit extract, then tarkit shard",
             )

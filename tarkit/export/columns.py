@@ -17,7 +17,7 @@ from tarkit.samples.fields import OnMissing, parse_choices, pass_missing
 from tarkit.samples.names import spelled
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import Name, View
-from tarkit.tar.reader import Raw
+from tarkit.tar.reader import Entry
 
 CELL = 16 << 20  # maximum size of a field in a cell, in bytes
 SHORT = 1 << 16  # maximum size of a field that is a column by default
@@ -99,14 +99,14 @@ def usual(view: View | None) -> list[Column]:
     for name, raw in view.fields.items() if view is not None else ():
         text = os.fsdecode(name)
         if view is not None and name not in (b"", KEY.encode()) and not text.startswith("@"):
-            exact = Name(text, exact=True) if _is_text(view, name, raw) else Name(f"size.{text}")
+            exact = Name(text, exact=True) if _is_text(view, name, Entry._make(raw)) else Name(f"size.{text}")
             columns.append(Column(exact.text, (exact,)))
     return columns
 
 
-def _is_text(view: View, name: bytes, raw: Raw) -> bool:
+def _is_text(view: View, name: bytes, entry: Entry) -> bool:
     try:
-        content = view.content(name, raw, SHORT)
+        content = view.content(name, entry, SHORT)
         content.decode("utf-8")
     except (Problem, ValueError):
         return False

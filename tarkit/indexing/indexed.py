@@ -253,9 +253,9 @@ def _ends(entry: Entry | None, start: int, key: bytes | None) -> bool:
 
 def _refuse_globals(sample: TarSample) -> None:
     """Raise Unsupported for a global PAX header that changes the entries after it: a lookup does not see it."""
-    for raw in sample.raw:
-        if raw[5] == block.PAX_GLOBAL:
-            payload = sample.source.read(raw[2], raw[2] + raw[3])
+    for entry in sample.entries:
+        if entry.type == block.PAX_GLOBAL:
+            payload = sample.source.read(entry.data, entry.data + entry.size)
             if pax.Overrides.of(pax.parse_decisive(payload)).any:
-                what = f"{sample.source.name}: at {raw[1]}: a global PAX header changes the entries that follow it"
+                what = f"{sample.source.name}: at {entry.start}: a global PAX header changes the entries that follow it"
                 raise Unsupported(what, "iterate over the dataset")

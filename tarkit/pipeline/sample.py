@@ -11,7 +11,7 @@ from tarkit.samples.sample import TarSample
 from tarkit.streams.ranges import Held, HeldRange
 from tarkit.streams.source import Source, WindowSource
 from tarkit.tar import block
-from tarkit.tar.reader import Raw
+from tarkit.tar.reader import Entry
 
 if TYPE_CHECKING:
     from tarkit.media.decoder import DecodeSpec, FieldDecoder
@@ -67,7 +67,7 @@ class Sample(Mapping[str, bytes]):
         """`data` is the range of the sample in its source, where that was read as a whole."""
         self._sample = sample
         self._data = data
-        self._entries: dict[str, Raw] | None = None
+        self._entries: dict[str, Entry] | None = None
         self._contents: dict[str, bytes] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -221,36 +221,36 @@ class Sample(Mapping[str, bytes]):
                     contents[names[name[cut:]]] = data[start : start + size]
         return contents
 
-    def _index(self) -> dict[str, Raw]:
+    def _index(self) -> dict[str, Entry]:
         """Return the entry of each field, by name; of two with one name it is the first."""
         if self._entries is None:
             from tarkit.samples.values import View
 
             fields = View(self._sample).fields
-            self._entries = {name.decode("utf-8", "surrogateescape"): raw for name, raw in fields.items()}
+            self._entries = {name.decode("utf-8", "surrogateescape"): Entry._make(raw) for name, raw in fields.items()}
         return self._entries
 
-    def _located(self, raw: Raw) -> Raw:
+    def _located(self, entry: Entry) -> Entry:
         """Return the entry that has the content of a field; raise Problem when there is none."""
-        if raw[5] in _REGULAR and raw[7] < 0:
-            return raw
+        if entry.type in _REGULAR and not entry.sparse:
+            return entry
         from tarkit.samples.values import View
 
-        return View(self._sample).located(raw[0][len(self._sample.key or b"") + 1 :], raw)
+        return View(self._sample).located(entry.name[len(self._sample.key or b"") + 1 :], entry)
 
-    def _size(self, raw: Raw) -> int:
+    def _size(self, entry: Entry) -> int:
         try:
-            return raw[7] if raw[7] >= 0 else self._located(raw)[3]
+            return entry.real if entry.sparse else self._located(entry).size
         except Problem:
             return 0
 
-    def _read(self, raw: Raw) -> bytes:
-        sample = self._sample
-        raw = self._located(raw)
+    def _read(self, entry: Entry) -> bytes:
+        sample, located = self._sample, self._located(entry)
+        start, stop = located.data, located.data + located.size
         if self._data is not None:
-            return self._data[raw[2] - sample.start : raw[2] - sample.start + raw[3]]
+            return self._data[start - sample.start : stop - sample.start]
         source = sample.source
-        content = source.read(raw[2], raw[2] + raw[3])
+        content = source.read(start, stop)
         source.unchanged()
         return content
 

@@ -258,7 +258,7 @@ class TarSample(SampleBatch):
     @property
     def content(self) -> int:
         """The size of the payloads in bytes."""
-        return sum(entry[3] for entry in self.raw)
+        return sum(size for _, _, _, size, *_ in self.raw)
 
     @property
     def size(self) -> int:

@@ -28,7 +28,7 @@ from tarkit.samples.names import spelled
 from tarkit.samples.sample import KEYLESS, TarSample
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block
-from tarkit.tar.reader import Raw
+from tarkit.tar.reader import Entry, Raw
 
 if TYPE_CHECKING:
     from tarkit.media.headers import Read
@@ -76,7 +76,7 @@ class View:
         self.fields = fields
         prefix = (sample.key or b"") + b"."
         length, size = len(prefix), 0
-        for raw in sample.raw:
+        for raw in sample.raw:  # numbers in place of names: 3 % of `cat --where`
             name = raw[0]
             if name.startswith(prefix) and name.find(b"/", length) < 0 and raw[5] not in KEYLESS:
                 fields.setdefault(name[length:], raw)
@@ -96,9 +96,10 @@ class View:
         Raises:
             Problem: `bad-field` for more than `limit` bytes, or an entry without content; `sparse-entry`.
         """
-        if raw[5] != block.REGULAR or raw[7] >= 0:
-            raw = self.located(field, raw)
-        start, size = raw[2], raw[3]
+        _, _, start, size, _, kind, _, real = raw
+        if kind != block.REGULAR or real >= 0:
+            located = self.located(field, raw)
+            start, size = located.data, located.size
         if size > limit:
             raise self.bad(field, f"has {size} bytes, the limit is {limit}")
         source = self.sample.source
@@ -108,23 +109,24 @@ class View:
             return source.recent(start, start + size)
         return source.read(start, start + size)
 
-    def located(self, field: bytes, raw: Raw) -> Raw:
+    def located(self, field: bytes, raw: Raw) -> Entry:
         """Return the entry that has the content of a field; for a hard link, its target.
 
         Raises:
             Problem: `bad-field` for an entry without content, `sparse-entry`.
         """
-        if raw[5] == block.HARD_LINK:
-            target = next((each for each in self.sample.raw if each[0] == raw[6]), raw)
-            if target[5] == block.HARD_LINK:
-                raise self.bad(field, f"is a hard link to {show(raw[6])}, which is not a file of the sample")
-            raw = target
-        if raw[7] >= 0:
-            what = f"{show(raw[0])} is a sparse file, whose content cannot be read"
-            raise Problem("sparse-entry", self.sample.source.name, raw[1], what)
-        if raw[5] in _EMPTY:
+        entry = Entry._make(raw)
+        if entry.type == block.HARD_LINK:
+            target = next((other for other in self.sample.entries if other.name == entry.link), entry)
+            if target.type == block.HARD_LINK:
+                raise self.bad(field, f"is a hard link to {show(entry.link)}, which is not a file of the sample")
+            entry = target
+        if entry.sparse:
+            what = f"{show(entry.name)} is a sparse file, whose content cannot be read"
+            raise Problem("sparse-entry", self.sample.source.name, entry.start, what)
+        if entry.type in _EMPTY:
             raise self.bad(field, "is not a regular file")
-        return raw
+        return entry
 
     def decoded(self, field: bytes, raw: Raw, as_json: bool = False) -> Any:
         """Return the value of a field: of JSON, text, or a number if the whole text is one.
@@ -352,9 +354,10 @@ def is_unicode(value: Any) -> bool:
     return True
 
 
-def length(raw: Raw) -> int:
-    """Return the size of an entry's content in bytes; of a sparse file, the size once unpacked."""
-    return raw[7] if raw[7] >= 0 else raw[3]
+def _size(view: View, field: bytes, raw: Raw) -> int:
+    """Return the size of the content of a field in bytes; of a sparse file, the size once unpacked."""
+    entry = Entry._make(raw)
+    return entry.real if entry.sparse else view.located(field, raw).size
 
 
 _WORDS: dict[str, Callable[[View], Any]] = {
@@ -382,9 +385,9 @@ def _json_decoder(exact: bool) -> Any:
 def _of_field(word: str, field: str) -> Callable[[View], Any] | None:
     """Return the function for the value of `word` for the field; None for an unknown word."""
     functions: dict[str, Callable[[View, bytes, Raw], Any]] = {
-        "size": lambda view, name, raw: length(raw if raw[7] >= 0 else view.located(name, raw)),
-        "offset": lambda view, name, raw: view.located(name, raw)[2],
-        "header": lambda view, name, raw: raw[1],
+        "size": _size,
+        "offset": lambda view, name, raw: view.located(name, raw).data,
+        "header": lambda view, name, raw: Entry._make(raw).start,
         "width": lambda view, name, raw: _pixels(view, name, raw)[0],
         "height": lambda view, name, raw: _pixels(view, name, raw)[1],
     }
@@ -403,7 +406,8 @@ def _of_field(word: str, field: str) -> Callable[[View], Any] | None:
 
 def _pixels(view: View, field: bytes, raw: Raw) -> tuple[int, int]:
     """Return width and height of a picture."""
-    start, size = view.located(field, raw)[2:4]
+    located = view.located(field, raw)
+    start, size = located.data, located.size
     source = view.sample.source
 
     def read(pos: int, count: int) -> bytes:

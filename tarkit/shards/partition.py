@@ -28,7 +28,7 @@ from typing import NamedTuple
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.pipeline.template import ShardTemplate, split_last
 from tarkit.problems import Policy
-from tarkit.samples.sample import KEYLESS, TarSample, split_name
+from tarkit.samples.sample import TarSample, key_of
 from tarkit.samples.values import Name, View
 from tarkit.shards.categories import Map, check_apart
 from tarkit.shards.patterns import compile_regex
@@ -188,7 +188,7 @@ class ByMap:
     def __call__(self, sample: TarSample) -> int | None:
         """Return the number of the category, None without one. Raises TarkitError when there are two."""
         sample.complete()
-        names = (raw[0] for raw in sample.raw if raw[5] not in KEYLESS and split_name(raw[0]) is not None)
+        names = (entry.name for entry in sample.entries if key_of(entry) is not None)
         category = self.map.category(names, sample.key)
         if category is not None:
             return category.place

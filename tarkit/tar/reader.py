@@ -62,7 +62,10 @@ class Entry(NamedTuple):
         return self.real >= 0
 
 
-Raw = tuple[bytes, int, int, int, int, bytes, bytes, int]  # the fields of an Entry
+Raw = tuple[bytes, int, int, int, int, bytes, bytes, int]
+"""The fields of an Entry as a plain tuple, which the garbage collector does not track: with entries in its place `cat`
+without the accelerator takes 10 % more time, `stats` 12 to 20 %. What is no loop over all entries makes an Entry.
+"""
 ReadPlaces = Callable[[Iterable[tuple[int, int]]], list[bytes]]  # of places and sizes, as the accelerator returns them
 
 

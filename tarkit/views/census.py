@@ -182,12 +182,13 @@ class Census:
         names = []
         for raw in entries:
             self._add_entry(raw)
-            parts = None if raw[5] in KEYLESS else split_name(raw[0])
+            name, _, _, size, _, kind, _, real = raw
+            parts = None if kind in KEYLESS else split_name(name)
             if parts is None or parts[0] != key:
-                self.strays += raw[5] != PAX_GLOBAL
+                self.strays += kind != PAX_GLOBAL
             else:
                 names.append(parts[1])
-                self.sizes(parts[1]).add([raw[7] if raw[7] >= 0 else raw[3]])
+                self.sizes(parts[1]).add([real if real >= 0 else size])
         if key is not None:
             self.samples += 1
             self.add_set(_set(names))
@@ -260,7 +261,7 @@ class _HeaderCount:
             else:
                 repeated = is_repeated(key)
                 if repeated or SLASH in key:
-                    self._check_start(key, entries[0], repeated)
+                    self._check_start(key, Entry._make(entries[0]), repeated)
                 length = len(key) + 1
                 fields = tuple([entry[0][length:] for entry in entries])
                 sizes = [entry[3] for entry in entries]
@@ -278,18 +279,19 @@ class _HeaderCount:
         self._add(last, entries)
 
     def _add(self, key: bytes | None, entries: list[Raw]) -> None:
+        named = list(map(Entry._make, entries))
         if key is not None:
-            first = next(entry for entry in entries if key_of(Entry._make(entry)) == key)
+            first = next(entry for entry in named if key_of(entry) == key)
             self._check_start(key, first, self.recent.add(key))
-        self.checks.entries(list(map(Entry._make, entries)))
+        self.checks.entries(named)
         self._flush()  # keeps the order in which fields occur
         self.census.add_entries(key, entries)
 
-    def _check_start(self, key: bytes, first: Raw, repeated: bool) -> None:
+    def _check_start(self, key: bytes, first: Entry, repeated: bool) -> None:
         if repeated:
-            self.checks.scattered(key, first[1])
+            self.checks.scattered(key, first.start)
         if SLASH in key:
-            self.checks.name(Entry._make(first))
+            self.checks.name(first)
 
     def _flush(self) -> None:
         census = self.census
