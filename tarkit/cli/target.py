@@ -55,7 +55,7 @@ class OutputOptions(Options):
             raise Usage("-c and --size cut shards, which are files", "name them with -o 'out-%06d.tar'")
         output = archives_output(name, self.compress, self.fsync)
         limits = Limits(self.count, None if self.size is None else parse_size(self.size, "-c"), self.size_rule)
-        shards = ShardsOutput(output, [SeriesSpec("", parse_template(name))], limits, force=self.force)
+        shards = ShardsOutput(output, limits, series=[SeriesSpec("", parse_template(name))], force=self.force)
         shards.refuse_places(run)
         return shards
 

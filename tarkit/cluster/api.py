@@ -119,7 +119,7 @@ def write_on_cluster(
     else:
         limits = Limits(count, None if size is None else parse_size(str(size)), size_rule)
         target = archives_output(name, compress, fsync, options=options)
-        opened = ShardsOutput(target, [SeriesSpec("", parse_template(name))], limits, force=force)
+        opened = ShardsOutput(target, limits, series=[SeriesSpec("", parse_template(name))], force=force)
     with connect_cluster(dask, resources) as run.executor:
         found = write_ordered(
             data,

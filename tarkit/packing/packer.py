@@ -22,6 +22,7 @@ from tarkit.parallel import PATIENCE, in_order
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import existing_among, refuse_existing
 from tarkit.shards.limits import Limits
+from tarkit.shards.series import ShardsPlan
 from tarkit.shards.writer import Shard, ShardsWriter, run_post
 from tarkit.stores.schemes import scheme_of
 from tarkit.streams.location import parse_output
@@ -211,8 +212,8 @@ class Packer:
             report(packed._replace(shard=packed.planned.written(shard.size, shard.stored, shard.sha256)))
 
         names: Iterator[str] = iter(lambda: name, None)
-        how: Any = {"force": options.force, "digest": self._digest, "complete": complete}
-        writer = ShardsWriter(self._run, options.names.output, [names], Limits(), **how)
+        plan = ShardsPlan(options.names.output, Limits(), force=options.force, digest=self._digest)
+        writer = ShardsWriter(self._run, plan, [names], complete=complete)
         try:
             for number in numbers:
                 name = self._names[number]

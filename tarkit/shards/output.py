@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.pipeline.archive import check_keys
-from tarkit.pipeline.output import Output, status_of, total_size
+from tarkit.pipeline.output import status_of, total_size
 from tarkit.pipeline.stages import neighbours, without_strays
 from tarkit.pipeline.template import refuse_existing
 from tarkit.problems import usual_hint
 from tarkit.samples.sample import SampleBatch, singly
+from tarkit.shards.series import ShardsPlan
 from tarkit.shards.writer import Shard, ShardsWriter
 from tarkit.streams.location import Location, anchored
 
@@ -26,23 +27,18 @@ if TYPE_CHECKING:
     from tarkit.pipeline.chain import Chain
     from tarkit.pipeline.run import Run
     from tarkit.pipeline.steps import Flow
-    from tarkit.shards.limits import Even, Limits, Remainder
-    from tarkit.shards.series import Assign, SeriesSpec
+    from tarkit.shards.limits import Even, Remainder
+    from tarkit.shards.series import SeriesSpec
 
 
 @dataclass(eq=False, repr=False)
-class ShardsOutput:
+class ShardsOutput(ShardsPlan):
     """Series of shards to write; existing files of their names are looked up first.
 
     Attributes:
-        output: how each shard is written.
         series: the series: one, or one for each part or category.
-        limits: when a shard is full.
-        assign: the number of the series that a sample goes to; without it there is one series.
-        start: the number of the first shard of each; with `append` it follows the existing shards.
-        force: whether existing shards are replaced.
-        post: a command that runs after each shard.
-        digest: whether checksums are made.
+        start: the number of the first shard of each series.
+        append: the first shard follows the existing ones.
         hint: what to do about existing shards that are neither continued nor replaced.
         existing: of each series, the existing shards, by number.
         starts: of each series, the number of its first shard.
@@ -52,15 +48,9 @@ class ShardsOutput:
         TarkitError: there are shards of these names, and neither `append` nor `force`.
     """
 
-    output: Output
-    series: Sequence[SeriesSpec]
-    limits: Limits
-    assign: Assign | None = None
+    series: Sequence[SeriesSpec] = ()
     start: int | None = None
     append: bool = False
-    force: bool = False
-    post: str | None = None
-    digest: bool = False
     hint: str | None = None
     existing: list[list[tuple[int, str]]] = field(init=False)
     starts: list[int] = field(init=False)
@@ -105,18 +95,7 @@ class ShardsOutput:
         """Return the writer of all series; `sizes` are the numbers of samples of the shards, in place of a limit."""
         starts = zip(self.series, self.starts, strict=True)
         names = [islice(map(spec.template.name, counting(start)), self.limits.shards) for spec, start in starts]
-        return ShardsWriter(
-            run,
-            self.output,
-            names,
-            self.limits,
-            sizes=sizes,
-            assign=self.assign,
-            force=self.force,
-            post=self.post,
-            digest=self.digest,
-            place=self.place,
-        )
+        return ShardsWriter(run, self, names, sizes, self.place)
 
     def write(self, data: Chain, run: Run) -> ShardsWriter:
         """Write all samples of a dataset; return the writer, which has the shards."""

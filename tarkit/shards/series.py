@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from tarkit.pipeline.output import Output
     from tarkit.pipeline.run import Run
+    from tarkit.shards.limits import Limits
 
 PART = "{part}"  # in a template, the name of the part
 OPEN_EACH = 18  # files that one series may have open: a shard, an input, and those that a copying thread has queued
@@ -32,6 +34,27 @@ class SeriesSpec(NamedTuple):
     name: str
     template: ShardTemplate
     share: Fraction | None = None
+
+
+@dataclass(eq=False, repr=False)
+class ShardsPlan:
+    """How shards are written.
+
+    Attributes:
+        output: how each shard is written.
+        limits: when a shard is full, and how many there may be.
+        assign: the number of the series that a sample goes to, None for none; without it there is one series.
+        force: whether existing shards are replaced.
+        post: a command that runs for each complete shard, and may move it.
+        digest: whether checksums are made.
+    """
+
+    output: Output
+    limits: Limits
+    assign: Assign | None = None
+    force: bool = False
+    post: str | None = None
+    digest: bool = False
 
 
 def check_series(run: Run, output: Output, series: Sequence[SeriesSpec], inputs: int, option: str) -> None:

@@ -221,9 +221,9 @@ class SplitOptions(Options):
         check_created(self.manifest, self.storage)
         output = ShardsOutput(
             target,
-            series,
             self.limits,
             assign,
+            series=series,
             start=self.start,
             append=self.append,
             force=self.force,

@@ -15,7 +15,6 @@ from weakref import proxy
 from tarkit.errors import CommandFailed, TarkitError, show
 from tarkit.pipeline.stages import stays_apart
 from tarkit.samples.sample import SampleBatch, TarSample
-from tarkit.shards.limits import Limits
 from tarkit.signals import uninterrupted
 from tarkit.streams.command import call
 from tarkit.streams.location import parse_output
@@ -26,9 +25,9 @@ from tarkit.tar.writer import EntryWriter
 from tarkit.threads import codec_threads
 
 if TYPE_CHECKING:
-    from tarkit.pipeline.output import Output
     from tarkit.pipeline.run import Run
-    from tarkit.shards.series import Assign
+    from tarkit.shards.limits import Limits
+    from tarkit.shards.series import ShardsPlan
     from tarkit.streams.background_uploads import BackgroundUploads
 
 MEMORY = 64 << 20  # buffered bytes of all shards of several series together
@@ -77,14 +76,9 @@ class ShardsWriter:
     Args:
         run: gets a note for each complete shard; its policy decides, as for `joined-sample`, about samples of one key
             that become neighbours in a series.
-        output: how each shard is written.
+        plan: how shards are written.
         names: of each series, the names of its shards; there may be no more than these.
-        limits: when a shard closes.
         sizes: the number of samples of each shard of one series, in place of a count in the limits.
-        assign: the number of the series that a sample goes to, None for none; without it there is one series.
-        force: whether existing shards are replaced.
-        post: a command that runs for each complete shard, and may move it.
-        digest: whether checksums are made.
         place: where a shard is, by its name.
         complete: called with each complete shard and the reason why it closed, in place of a note.
 
@@ -96,33 +90,27 @@ class ShardsWriter:
     def __init__(
         self,
         run: Run,
-        output: Output,
+        plan: ShardsPlan,
         names: Sequence[Iterator[str]],
-        limits: Limits,
-        *,
         sizes: Iterator[int] | None = None,
-        assign: Assign | None = None,
-        force: bool = False,
-        post: str | None = None,
-        digest: bool = False,
         place: Callable[[str], str] = str,
         complete: Callable[[Shard, str], None] | None = None,
     ) -> None:
         alone = len(names) == 1
-        self.limits, self.sizes, self.post, self.digest, self.place = limits, sizes, post, digest, place
-        self.overlaps = alone and post is None  # several series have a thread each; a command may make room for a shard
+        self.plan, self.sizes, self.place = plan, sizes, place
+        self.overlaps = (
+            alone and plan.post is None
+        )  # several series have a thread each; a command may make room for a shard
         self.uploads: BackgroundUploads | None = None
-        if output.location.kind == "url":
+        if plan.output.location.kind == "url":
             from tarkit.streams.background_uploads import BackgroundUploads
 
-            self.uploads = BackgroundUploads(force, run.warn)
+            self.uploads = BackgroundUploads(plan.force, run.warn)
         self.left_out = 0
         self._complete = complete
         self._run = run
         # several series have an open shard each, with a codec each
-        self._output = output._replace(threads=codec_threads() if alone else 1)
-        self._force = force
-        self._assign = assign
+        self._output = plan.output._replace(threads=codec_threads() if alone else 1)
         self._names: set[str] = set()
         # in no cycle with it, so that what `complete` refers to is freed with it
         self.series = [_Series(proxy(self), names_of_one) for names_of_one in names]
@@ -146,15 +134,15 @@ class ShardsWriter:
         """Write samples to their series; return how many are left when all shards that there may be are full."""
         if self.uploads is not None:
             self.uploads.report()
-        if self._assign is None:
+        if self.plan.assign is None:
             return self.series[0].add(batch)
         samples = list(batch)
         return next((len(samples) - number for number, sample in enumerate(samples) if self._place(sample)), 0)
 
     def _place(self, sample: TarSample) -> int:
         """Write a sample to the series that `assign` names; return 1 when all shards that there may be are full."""
-        assert self._assign is not None
-        number = self._assign(sample)
+        assert self.plan.assign is not None
+        number = self.plan.assign(sample)
         if number is None or (sample.key == self.series[number].last and not self._meets(sample)):
             self.left_out += 1
             return 0
@@ -181,7 +169,7 @@ class ShardsWriter:
             raise TarkitError(f"{show(name)} would be written twice: two templates have this name")
         self._names.add(name)
         path = parse_output(self.place(name)).text
-        return EntryWriter(self._output.open_named(path, fresh=not self._force))
+        return EntryWriter(self._output.open_named(path, fresh=not self.plan.force))
 
     def announce(self, shard: Shard, why: str) -> None:
         """Report a complete shard, and the reason why it closed."""
@@ -245,7 +233,7 @@ class _Series:
         self.last: bytes | None = None
         self._writer = writer
         self._names = names
-        self._content = writer.limits.rule == "content" and writer.limits.size is not None
+        self._content = writer.plan.limits.rule == "content" and writer.plan.limits.size is not None
         self._open: _OpenShard | None = None  # takes samples
         self._copying: _OpenShard | None = None  # the one before, which has all its samples
         self._closed_size = 0  # bytes of the shards that are closed
@@ -344,7 +332,7 @@ class _Series:
 
     def _begin(self) -> _OpenShard | None:
         """Open the next shard; return None when there may be no more."""
-        limits, sizes = self._writer.limits, self._writer.sizes
+        limits, sizes = self._writer.plan.limits, self._writer.sizes
         if sizes is not None:
             count = next(sizes, None)
             if count is None:
@@ -406,7 +394,7 @@ class _Series:
     def _report(self, shard: _OpenShard) -> None:
         digest, stored = shard.writer.sink.digest() or ("", shard.size)
         path = self._writer.place(shard.name)
-        if self._writer.digest and not digest and os.path.isfile(path):
+        if self._writer.plan.digest and not digest and os.path.isfile(path):
             import hashlib
 
             with open(path, "rb") as file:
@@ -415,8 +403,8 @@ class _Series:
         done = Shard(shard.name, shard.samples, shard.size, stored, shard.first or b"", shard.last or b"", digest)
         self._writer.announce(done, shard.why)
         self.done.append(done)
-        if self._writer.post is not None:
-            run_post(self._writer.post, path)
+        if self._writer.plan.post is not None:
+            run_post(self._writer.plan.post, path)
 
 
 def run_post(command: str, name: str) -> None:

@@ -78,7 +78,7 @@ def write_by_tasks(
         target = archive_output(output, None, False)
     else:
         series = [SeriesSpec("", parse_template(output))]
-        target = ShardsOutput(archives_output(output, None, False), series, limits, force=force)
+        target = ShardsOutput(archives_output(output, None, False), limits, series=series, force=force)
     try:
         run = run or data.new_run()
         run.executor = tasks or Between()

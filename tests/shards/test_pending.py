@@ -24,6 +24,7 @@ from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.shards.limits import Limits
+from tarkit.shards.series import ShardsPlan
 from tarkit.shards.writer import ShardsWriter
 from tarkit.streams import sink
 from tarkit.streams.copy import Copier
@@ -219,7 +220,7 @@ def shards(count: int, *more: str) -> tuple[ShardsWriter, Iterator[TarSample]]:
     series = [map(parse_template(text).name, numbers()) for text in texts]
     assign = (lambda sample: len(more) if sample.key == b"3" else 0) if more else None
     output = archives_output(texts[0], None, False)
-    writer = ShardsWriter(Run(), output, series, Limits(count), assign=assign)
+    writer = ShardsWriter(Run(), ShardsPlan(output, Limits(count), assign), series)
     return writer, iter(SampleReader(on_disk(Path("in.tar").read_bytes()), Policy()))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 from itertools import count as numbers
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,7 @@ from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.shards.limits import Limits
+from tarkit.shards.series import ShardsPlan
 from tarkit.shards.writer import Shard, ShardsWriter, run_post, write_manifest
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.sink import open_sink
@@ -31,12 +33,16 @@ def samples(count: int) -> list[TarSample]:
     return list(SampleReader(HeldRange("in.tar", 0, data), Policy()))
 
 
-def writer(limits: Limits, notes: list[str] | None = None, **more: Any) -> ShardsWriter:
+def writer(
+    limits: Limits, notes: list[str] | None = None, sizes: Iterator[int] | None = None, **more: Any
+) -> ShardsWriter:
     """Return the writer of a series; `notes` gets what it reports."""
     run = Run()
     run.note = (lambda text: None) if notes is None else notes.append  # type: ignore[method-assign]
     output, template = archives_output("x-%d.tar", None, False), parse_template("x-%d.tar")
-    return ShardsWriter(run, output, [islice(map(template.name, numbers()), limits.shards)], limits, **more)
+    return ShardsWriter(
+        run, ShardsPlan(output, limits, **more), [islice(map(template.name, numbers()), limits.shards)], sizes
+    )
 
 
 def test_shards_are_opened_when_they_get_a_sample(here: Path) -> None:
