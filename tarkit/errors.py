@@ -17,6 +17,7 @@ import errno
 import os
 import re
 import signal
+from collections.abc import Mapping
 from typing import Any
 
 from tarkit.redaction import hide_secrets
@@ -245,33 +246,20 @@ class Interrupted(BaseException):
 
 # ---- How messages name options
 
-command_line = False
-"""Whether this process is the command line, whose messages name options, and not a Python program."""
+command_line: Mapping[str, str] | None = None
+"""The options of the command whose names are not those of the arguments, by argument; None in a Python program, whose
+messages name arguments."""
 
-_OPTIONS = {
-    "columns": "-f",
-    "count": "-c",
-    "directory": "-C",
-    "keys": "--keys-from",
-    "multi": "-m",
-    "on_missing": "--on-missing-field",
-    "output": "-o",
-    "processes": "-p",
-    "shards": "-n",
-    "size": "-s",
-    "subdirs": "-S",
-    "template": "-o",
-    "type": "-t",
-}
-"""The options that do not have the name of the argument."""
+_ARGUMENTS = {"--keys-from": "keys", "--on-missing-field": "on_missing"}
+"""Arguments that do not have the name of the option, in texts of tables."""
 _PLAIN = r"[\w./-]+"  # needs no quotes in a shell
 
 
 def spell(name: str, value: object = True) -> str:
     """Return an argument, perhaps with a value, as the caller writes it: `on_error='skip'`, `--on-error skip`."""
-    if not command_line:
+    if command_line is None:
         return name if value is True else f"{name}={value!r}"
-    option = _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
+    option = command_line.get(name) or f"--{name.replace('_', '-')}"
     if value is True:
         return option
     return f"{option} {value}" if re.fullmatch(_PLAIN, str(value)) else f"{option} '{value}'"
@@ -279,20 +267,19 @@ def spell(name: str, value: object = True) -> str:
 
 def spell_open(name: str, value: object) -> str:
     """Return an argument of `tarkit.open`, which commands have as an option, as the caller writes it."""
-    return spell(name, value) if command_line else f"tarkit.open(..., {spell(name, value)})"
+    return f"tarkit.open(..., {spell(name, value)})" if command_line is None else spell(name, value)
 
 
 def respell(text: str | None) -> str | None:
     """Return a text of a table, which names options, as a hint for the caller. Command lines in it stay."""
-    if text is None or command_line:
+    if text is None or command_line is not None:
         return text
-    arguments = {option: name for name, option in _OPTIONS.items()}
 
     def spelled(found: re.Match[str]) -> str:
         option, value = found.groups()
         if option is None:
             return found[0]
-        name, given = arguments.get(option) or option[2:].replace("-", "_"), value.strip("'") if value else True
+        name, given = _ARGUMENTS.get(option) or option[2:].replace("-", "_"), value.strip("'") if value else True
         return spell_open(name, given) if name in ("allow", "skip") and value else spell(name, given)
 
     values = "'[^']*'|truncated|skip|[a-z]+-[a-z-]+"  # most names of problems have a hyphen

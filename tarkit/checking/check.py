@@ -128,12 +128,13 @@ class CheckOptions(Options):
         "Output",
         "--fix",
         metavar="OUT",
+        role="output",
         help="Write a clean copy.",
         more="OUT is a file, a directory/ that exists or, for one copy of each input, a template such as "
         "'out-%06d.tar'. No file is replaced.",
     )
     rejects: str | None = row(
-        "Output", "--rejects", metavar="FILE", help="Write what --fix leaves out to this archive."
+        "Output", "--rejects", metavar="FILE", role="output", help="Write what --fix leaves out to this archive."
     )
     unique: bool = row("Checks", "--unique", default=False, help="Require that no key is in two shards.")
     require: str | Iterable[str] = row(
@@ -147,6 +148,7 @@ class CheckOptions(Options):
         "Checks",
         "--against",
         metavar="TABLE",
+        role="column",
         help="Compare keys with those of a table.",
         more="TABLE has one key per line, or a column __key__, or is FILE:COLUMN.",
     )
@@ -154,6 +156,7 @@ class CheckOptions(Options):
         "Checks",
         "--manifest",
         metavar="FILE",
+        role="file",
         help="Compare with what --manifest of split or shard wrote.",
         more="The default INPUT is the shards that it lists.",
     )
@@ -170,6 +173,7 @@ class CheckOptions(Options):
         "--same-as",
         many=True,
         metavar="OTHER...",
+        role="inputs",
         help="Compare with the samples of OTHER, in any order.",
         words=False,
     )

@@ -98,7 +98,7 @@ class Commands(click.Group):
 
     def _run(self, name: str, args: list[str]) -> int:
         """Parse and run a command line; return its exit status, 2 after a message on what cannot be parsed."""
-        before, errors.command_line = errors.command_line, True
+        before, errors.command_line = errors.command_line, {}
         try:
             with self.make_context(name, args) as ctx:
                 self.invoke(ctx)

@@ -10,7 +10,7 @@ import click
 
 from tarkit.cli import options
 from tarkit.cli.console import ConsoleRun
-from tarkit.cli.jobs import JobOptions
+from tarkit.cli.jobs import given_options
 from tarkit.errors import Usage
 from tarkit.pipeline.options import Options, row
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 @contextmanager
 def on_cluster(run: ConsoleRun) -> Iterator[None]:
     """Have the jobs of a run done by the cluster of --dask, if it is given."""
-    given = JobOptions.given(click.get_current_context())
-    if given.dask is None:
+    options = given_options(click.get_current_context())
+    if options.dask is None:
         yield
         return
-    from tarkit.jobs.dask import connect_cluster, parse_resources
+    from tarkit.jobs.dask import connect_cluster
 
-    with connect_cluster(given.dask, parse_resources(given.dask_resources)) as run.executor:
+    with connect_cluster(options.dask, options.dask_resources) as run.executor:
         try:
             yield
         finally:
@@ -51,7 +51,7 @@ class SpillOptions(Options):
 
     def check(self) -> None:
         """Raise Usage for options that do not go together."""
-        on_cluster = JobOptions.given(click.get_current_context()).dask is not None
+        on_cluster = given_options(click.get_current_context()).dask is not None
         if on_cluster and self.spill is None:
             hint = "--spill DIR, which all workers share, or --spill s3://BUCKET/tmp"
             raise Usage("--dask requires --spill: tasks write there what others read", hint)

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tarkit import errors
 from tarkit.cli.messages import say
 from tarkit.errors import Usage
 from tarkit.sizes import LARGEST, LONGEST
 
 if TYPE_CHECKING:
-    from tarkit.pipeline.options import OptionRow
+    from tarkit.pipeline.options import OptionRow, Role
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -75,10 +76,25 @@ class Option(click.Option):
         section: what it is listed under
         more: what --help-all and the man page say after `help`, which is one line
         detail: whether only these list it
+        role: what its value names, as of an `OptionRow`
+
+    Attributes:
+        spelled: the name in messages, the first
     """
 
-    def __init__(self, *args: Any, section: str, more: str = "", detail: bool = False, **settings: Any) -> None:
-        super().__init__(*args, **settings)
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        section: str,
+        more: str = "",
+        detail: bool = False,
+        role: Role = "",
+        **settings: Any,
+    ) -> None:
+        super().__init__(sorted(names, key=lambda name: name.startswith("--")), **settings)
+        self.spelled = names[0]
+        self.role = role
         self.section = section
         self.more = more
         self.detail = detail
@@ -100,9 +116,8 @@ class Option(click.Option):
 
     def spellings(self, whole: bool) -> list[str]:
         """Return the names, short ones first; of the long ones the first, or all: the others are of other tools."""
-        short = [name for name in self.opts if not name.startswith("--")]
-        long = [name for name in self.opts if name.startswith("--")]
-        return [*short, *(long if whole else long[:1]), *self.secondary_opts]
+        short = sum(not name.startswith("--") for name in self.opts)
+        return [*(self.opts if whole else self.opts[: short + 1]), *self.secondary_opts]
 
     def text(self, whole: bool) -> str:
         """Return the help, with `more` before the default."""
@@ -156,7 +171,7 @@ def declare(row: OptionRow, *name: str) -> Decorator:
 
 def settings_of(row: OptionRow) -> dict[str, Any]:
     """Return the arguments of click's option for a row, besides its names."""
-    settings = {name: getattr(row, name) for name in ("help", "more", "metavar", "detail", "required")}
+    settings = {name: getattr(row, name) for name in ("help", "more", "metavar", "detail", "required", "role")}
     if row.complete is not None:
         settings["shell_complete"] = row.complete
     if row.many:
@@ -292,7 +307,7 @@ def common_options() -> list[Option]:
         common("-v", "--verbose", is_flag=True, help="Print each shard, and a summary."),
         common("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         common("--progress/--no-progress", default=None, help="Show a progress bar.  [default: on a terminal]"),
-        common("--report", metavar="FILE", help="Write the summary to FILE as JSON."),
+        common("--report", metavar="FILE", role="side", help="Write the summary to FILE as JSON."),
         common(
             "--tmpdir",
             metavar="DIR",
@@ -401,7 +416,8 @@ class Command(click.Command):
         return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words; errors get the context of this command."""
+        """Parse the words; errors get the context of this command, and name its options as it has them."""
+        errors.command_line = {param.name or "": param.spelled for param in self.params if isinstance(param, Option)}
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:

@@ -1,164 +1,47 @@
-"""The options of commands that run jobs, and a run of jobs: its messages, its bar, the table of failures."""
+"""Commands that run jobs: their options, the job of a command line, and a run with its messages and its bar."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.cli.command import Command, Option, common, settings_of
+from tarkit.cli.command import WHOLE_RUN, Command, Option, common, common_options, given_words, settings_of
 from tarkit.cli.console import ConsoleRun, current, make_bar
+from tarkit.cli.lines import TarkitStep, known_outputs
 from tarkit.cli.messages import bars_hidden, say
-from tarkit.errors import TarkitError, Usage, printable, spell
+from tarkit.errors import TarkitError, printable
+from tarkit.jobs.options import JobOptions
 from tarkit.pipeline.arguments import parse_processes
-from tarkit.pipeline.options import Options, row
 from tarkit.stores.schemes import public_name
 from tarkit.streams.sink import Sink, open_sink
 
 if TYPE_CHECKING:
+    from tarkit.cli.emit import ValueWords
     from tarkit.jobs.engine import JobExecutor, JobFailure, JobSummary
     from tarkit.jobs.job import JobStdout, ValueJob
     from tarkit.jobs.journal import JobJournal
+    from tarkit.jobs.values import Value
 
-Halt = Literal["soon", "now", "never"]
 CLUSTER_OPTIONS = ("dask", "dask_resources")  # what a cluster can run: jobs, and tasks of other commands
 PIECE = 1 << 20  # bytes of a job's stdout that are passed on at a time
 
 
-class JobOptions(Options):
-    """The options of a run of jobs."""
-
-    jobs: int = row(
-        "Jobs",
-        "-j",
-        "--jobs",
-        default=0,
-        at_least=0,
-        metavar="N",
-        help="N jobs at a time.  [default: 0, one per CPU]",
-        more="With --dask ADDRESS: how many are handed out, by default two for each thread of a worker.",
-    )
-    job_retries: int = row(
-        "Jobs", "--job-retries", default=0, at_least=0, metavar="N", help="Try a job that failed up to N times more."
-    )
-    halt: Halt = row(
-        "Jobs",
-        "--halt",
-        default="soon",
-        choices=Halt,
-        metavar="WHEN",
-        help="After a failure: end soon, now, never.",
-        more="soon: when the jobs that run are done. now: end these. never: do all other jobs.",
-    )
-    job_timeout: float | None = row(
-        "Jobs",
-        "--job-timeout",
-        seconds=True,
-        metavar="S",
-        help="A job fails after S seconds, and all of it is ended.",
-        more="Also what it started in a session of its own, unless that has another environment and no parent.",
-    )
-    dry_run: bool = row("Jobs", "--dry-run", default=False, help="Print the command lines, and run nothing.")
-    journal: str | None = row(
-        "Jobs",
-        "--journal",
-        metavar="FILE",
-        help="Record each job in FILE, a JSON object a line.",
-        more="A file that is there is an error without --resume.",
-    )
-    resume: bool = row(
-        "Jobs",
-        "--resume",
-        default=False,
-        help="Leave out jobs that --journal has as done.",
-        more="Unless one of their inputs or outputs has changed, or the command line.",
-    )
-    shard_index: str | None = row(
-        "Jobs",
-        "--shard-index",
-        metavar="K/N",
-        help="Only the K-th of N parts of the jobs, from 0.",
-        more="For array jobs: a part has every N-th of the values.",
-    )
-    emit: str | None = row(
-        "Jobs",
-        "--emit",
-        metavar="ENGINE",
-        help="Print a script for slurm, k8s or make, and run nothing.",
-        more="An array script of Slurm, an indexed Job of Kubernetes, a Makefile. The values are those that are "
-        "found now. An array has an element for each N values, of -j N, and at most 1000; slurm:50: at most 50. "
-        "Each element has a journal of its own, which has its number after the name.",
-    )
-    dask: str | None = row(
-        "Jobs",
-        "--dask",
-        metavar="ADDRESS",
-        help="Run jobs on a Dask cluster: tcp://HOST:8786, or local.",
-        more="ADDRESS is its scheduler's; local starts workers here. A path must be the same file on all machines.",
-    )
-    dask_resources: tuple[str, ...] = row(
-        "Jobs",
-        "--dask-resources",
-        default=(),
-        detail=True,
-        metavar="NAME=N",
-        help="What a job takes of a worker of Dask: GPU=1.",
-        more="May be repeated, or be a list with commas. Workers offer it with dask worker --resources GPU=1.",
-    )
-
-    @classmethod
-    def given(cls, ctx: click.Context) -> JobOptions:
-        """Return the options that the command line has. Raises Usage for those that do not go together."""
-        return cls(**{name: ctx.meta[f"tarkit.{name}"] for name in cls.rows if f"tarkit.{name}" in ctx.meta})
-
-    def check(self) -> None:
-        """Raise Usage for options that do not go together."""
-        if self.resume and self.journal is None:
-            raise Usage("--resume requires --journal FILE")
-        if self.dask_resources and self.dask is None:
-            raise Usage("--dask-resources requires --dask ADDRESS")
-        if self.emit is not None:
-            self.check_emit()
-
-    def check_emit(self) -> None:
-        """Raise Usage for options that a script cannot have."""
-        make = (self.emit or "").startswith("make")
-        allowed = {"emit", "job_retries", "job_timeout", *(() if make else ("jobs", "halt", "journal"))}
-        hints = {"jobs": "make -j N", "halt": "make -k goes on after failures", "journal": "make compares times"}
-        for name in self.changed:
-            if name not in allowed:
-                hint = hints.get(name) if make else "what it prints has --shard-index and --resume itself"
-                raise Usage(f"{spell('emit', self.emit)} does not go with {spell(name)}", hint)
-
-    def part(self) -> slice:
-        """Return which of the values are done. Raises Usage for an invalid --shard-index."""
-        from tarkit.jobs.values import parse_part
-
-        if self.shard_index is None:
-            return slice(None)
-        return slice(*parse_part(self.shard_index)[:1], None, parse_part(self.shard_index)[1])
-
-    def open_journal(self, run: ConsoleRun) -> JobJournal | None:
-        """Open the journal; a dry run begins none."""
-        from tarkit.jobs.journal import JobJournal
-
-        if self.journal is None or (self.dry_run and not os.path.exists(self.journal)):
-            return None
-        run.reserve(self.journal, "the journal")
-        return JobJournal(self.journal, self.resume)
+def given_options(ctx: click.Context) -> JobOptions:
+    """Return the options that the command line has. Raises Usage for those that do not go together."""
+    parameters = {name: f"tarkit.{row.parameter}" for name, row in JobOptions.rows.items()}
+    return JobOptions(**{name: ctx.meta[key] for name, key in parameters.items() if key in ctx.meta})
 
 
-def job_options(detail: bool = False, names: Sequence[str] = tuple(JobOptions.rows)) -> list[Option]:
+def job_options(detail: bool = False, names: Iterable[str] = tuple(JobOptions.rows)) -> list[Option]:
     """Return the options of these names; with `detail` only --help-all and man pages list them."""
-    options = []
-    for name in names:
-        row = JobOptions.rows[name]
-        settings = settings_of(row)
-        settings["detail"] = detail or row.detail
-        options.append(common(*row.names, name, section=row.section, **settings))
-    return options
+    rows = [JobOptions.rows[name] for name in names]
+    return [
+        common(*row.names, section=row.section, **settings_of(row) | {"detail": detail or row.detail}) for row in rows
+    ]
 
 
 class TaskCommand(Command):
@@ -169,48 +52,107 @@ class TaskCommand(Command):
         self.params += job_options(True, CLUSTER_OPTIONS)
 
 
-def run_all(jobs: Iterable[ValueJob], total: int, given: JobOptions) -> None:
+def run_values(
+    ctx: click.Context,
+    options: JobOptions,
+    texts: Sequence[str],
+    job_of: Callable[[Value], ValueJob],
+    words: Callable[[], ValueWords],
+) -> None:
+    """Run the job of each value, or print a script that does.
+
+    Args:
+        ctx: the context of the command.
+        options: those of the run.
+        texts: the values.
+        job_of: returns the job of a value.
+        words: returns the words that name the values.
+    """
+    from tarkit.jobs.values import make_values
+
+    if options.emit is not None:
+        from tarkit.cli.emit import emit
+
+        own = given_words(ctx, (*common_options(), *job_options()), (*WHOLE_RUN, "emit", "journal"))
+        emit(ctx, options, words(), own, map(job_of, make_values(texts)))
+        return
+    part = options.part()
+    _run_all(map(job_of, make_values(texts, part)), len(range(len(texts))[part]), options)
+
+
+def make_job(
+    value: Value,
+    lines: Iterable[Iterable[str]],
+    steps: Sequence[TarkitStep | None],
+    others: Iterable[str] = (),
+    **facts: Any,
+) -> ValueJob:
+    """Return the job of a value.
+
+    Args:
+        value: the value.
+        lines: its command lines.
+        steps: the same as they are parsed; None for that of another program.
+        others: files that other programs may write.
+        facts: more attributes of the job.
+    """
+    from tarkit.cli.reads import states_of
+    from tarkit.jobs.job import ValueJob
+
+    ours, last = [step for step in steps if step is not None], steps[-1]
+    return ValueJob(
+        value,
+        tuple(map(tuple, lines)),
+        inputs=tuple(name for step in ours for name in step.inputs()),
+        outputs=(*known_outputs(word for step in ours for word in step.outputs()), *others),
+        reads=partial(states_of, ours),
+        storage=ours[-1].storage if ours else None,
+        series=() if last is None else last.series(),
+        **facts,
+    )
+
+
+def _run_all(jobs: Iterable[ValueJob], total: int, options: JobOptions) -> None:
     """Run jobs and say what became of them. Raises TarkitError when one failed."""
     run = current()
-    journal = given.open_journal(run)
+    journal = options.open_journal(run)
     try:
-        if given.dry_run:
+        if options.dry_run:
             for job in jobs:
                 if journal is None or not journal.has_done(job):
                     click.echo(os.fsencode(job.shown()))
             return
-        summary = _run(run, jobs, total, given, journal)
+        summary = _run(run, jobs, total, options, journal)
     finally:
         if journal is not None:
             journal.close()
     _report(run, summary, total)
     if summary.unknown:
-        what = (
-            "was done again: what it reads or writes"
-            if summary.unknown == 1
-            else "were done again: what they read or write"
-        )
-        run.tell(f"{summary.unknown} of the jobs that {given.journal} has as done {what} cannot be compared")
+        one = summary.unknown == 1
+        what = "was done again: what it reads or writes" if one else "were done again: what they read or write"
+        run.tell(f"{summary.unknown} of the jobs that {options.journal} has as done {what} cannot be compared")
     _print_failures(run, summary)
     run.finish()
     if summary.failed:
-        hint = "--resume does what is left" if given.journal else "with --journal FILE, --resume would do what is left"
-        raise TarkitError(f"{summary.failed} of {total} jobs failed{_left(summary, total)}", hint)
+        later = (
+            "--resume does what is left" if options.journal else "with --journal FILE, --resume would do what is left"
+        )
+        raise TarkitError(f"{summary.failed} of {total} jobs failed{_left(summary, total)}", later)
 
 
 def _run(
-    run: ConsoleRun, jobs: Iterable[ValueJob], total: int, given: JobOptions, journal: JobJournal | None
+    run: ConsoleRun, jobs: Iterable[ValueJob], total: int, options: JobOptions, journal: JobJournal | None
 ) -> JobSummary:
     from tarkit.jobs.engine import run_jobs
 
     output = _Stdout()
-    executor = _make_executor(run, total, given)
+    executor = _make_executor(run, total, options)
     try:
         summary = run_jobs(
             jobs,
             executor,
-            retries=given.job_retries,
-            halt=given.halt,
+            retries=options.retries,
+            halt=options.halt,
             journal=journal,
             progress=_progress(run, total),
             write_stdout=output.write,
@@ -221,18 +163,17 @@ def _run(
     return summary
 
 
-def _make_executor(run: ConsoleRun, total: int, given: JobOptions) -> JobExecutor:
-    settings: dict[str, Any] = {"timeout": given.job_timeout, "relay": _relay, "tmpdir": run.scratch(None)}
-    if given.dask is not None:
-        from tarkit.jobs.dask import DaskExecutor, connect_cluster, parse_resources
+def _make_executor(run: ConsoleRun, total: int, options: JobOptions) -> JobExecutor:
+    settings: dict[str, Any] = {"timeout": options.timeout, "relay": _relay, "tmpdir": run.scratch(None)}
+    if options.dask is not None:
+        from tarkit.jobs.dask import DaskExecutor, connect_cluster
 
-        resources = parse_resources(given.dask_resources)
-        cluster = connect_cluster(given.dask, resources, jobs=given.jobs, warn=run.warn)
-        return DaskExecutor(cluster, jobs=given.jobs, **settings)
+        cluster = connect_cluster(options.dask, options.dask_resources, jobs=options.jobs, warn=run.warn)
+        return DaskExecutor(cluster, jobs=options.jobs, **settings)
     from tarkit.cli.app import run_in_copy
     from tarkit.jobs.local import LocalExecutor
 
-    return LocalExecutor(min(parse_processes(given.jobs), max(1, total)), run=run_in_copy, **settings)
+    return LocalExecutor(min(parse_processes(options.jobs), max(1, total)), run=run_in_copy, **settings)
 
 
 def _relay(job: ValueJob, line: bytes) -> None:

@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tarkit.cli.command import long_name, store_settings
+from tarkit.cli.command import Option, long_name, store_settings
 from tarkit.errors import Usage
 from tarkit.pipeline.template import epoch_names, parse_template, split_last, template_sign
 from tarkit.streams.braces import expand_braces
 from tarkit.streams.location import parse_output
 
 if TYPE_CHECKING:
+    from tarkit.pipeline.options import Role
     from tarkit.pipeline.template import ShardTemplate
     from tarkit.stores.store import StoreOptions
 
-OUTPUTS = ("output", "template", "directory", "fix", "rejects")  # parameters that name outputs
-FILES = ("classes", "manifest", "order_file")
-"""Parameters of options that name a file that is read; `manifest` is one in `check` alone."""
-COLUMNS = ("against", "join", "keys_from")
-"""Those that name a file, or `FILE:COLUMN`."""
-INPUTS = ("same_as",)
-"""Those that name inputs."""
-FUNCTIONS = ("init", "map_")
-"""Those that name a function of Python."""
-MAPS = ("map",)
-"""Those that name a file, or are JSON."""
-READ = (*FILES, *COLUMNS, *INPUTS, *FUNCTIONS, *MAPS)
+READ: tuple[Role, ...] = ("file", "column", "inputs", "function", "map")
+"""Roles of options whose values name what is read."""
 
 
 class WrittenOption(NamedTuple):
-    """An option as it stands on a command line: its parameter, and its word, None for a flag."""
+    """An option as it stands on a command line; the word of a flag is empty."""
 
-    param: click.Option
-    word: str | None
-    flag: Any = None
+    param: Option
+    word: str = ""
 
     @property
     def name(self) -> str:
@@ -46,38 +37,50 @@ class WrittenOption(NamedTuple):
 
     def words(self) -> list[str]:
         """Return the words of the option."""
-        if self.word is None:
-            negative = self.flag is False and self.param.secondary_opts
-            return [self.param.secondary_opts[0] if negative else long_name(self.param)]
-        return [long_name(self.param), self.word]
+        return [long_name(self.param)] if self.param.is_flag else [long_name(self.param), self.word]
 
 
-class TarkitStep(NamedTuple):
-    """A command of tarkit with its options in their order, and its other words."""
+@dataclass(frozen=True)
+class TarkitStep:
+    """A command of tarkit on a command line.
+
+    Attributes:
+        command: the command.
+        options: its options in their order.
+        words: its other words.
+        alone: whether it reaches URLs by its own options; else by those of this process.
+    """
 
     command: click.Command
     options: Sequence[WrittenOption]
     words: Sequence[str]
+    alone: bool = True
 
     @property
     def name(self) -> str:
         """The name of the command."""
         return self.command.name or ""
 
+    def values(self, name: str) -> list[str]:
+        """Return the words of an option, by its parameter; there is none if it is not given."""
+        return [option.word for option in self.options if option.name == name]
+
+    def has(self, *names: str) -> bool:
+        """Return whether one of these options is given."""
+        return any(option.name in names for option in self.options)
+
+    def takes(self, name: str) -> bool:
+        """Return whether the command has a parameter."""
+        return any(param.name == name for param in self.command.params)
+
     def filled(self, fill: Callable[[str], str]) -> TarkitStep:
         """Return the step with the values in place of placeholders."""
-        options = [each._replace(word=None if each.word is None else fill(each.word)) for each in self.options]
-        return TarkitStep(self.command, options, [fill(word) for word in self.words])
-
-    def given(self) -> dict[str, str]:
-        """Return the words of its options, by parameter; "" for a flag."""
-        return {each.name: each.word or "" for each in self.options}
+        options = [option._replace(word=fill(option.word)) for option in self.options]
+        return replace(self, options=options, words=list(map(fill, self.words)))
 
     def outputs(self) -> Iterator[str]:
         """Yield the words that name outputs."""
-        for option in self.options:
-            if option.word and option.name in OUTPUTS and (option.name != "directory" or self.name == "extract"):
-                yield option.word
+        yield from (option.word for option in self.options if option.param.role == "output" and option.word)
 
     def inputs(self) -> Iterator[str]:
         """Yield the files and objects that its words name, before globs are expanded, and those that options read."""
@@ -85,29 +88,41 @@ class TarkitStep(NamedTuple):
             names = [word] if os.path.lexists(word) else expand_braces(word)
             yield from (name for name in names if name != "-" and not name.startswith("pipe:"))
         for option in self.options:
-            if option.name in READ and (word := option.word or ""):
-                file = word.rpartition(":")[0]  # of FILE:COLUMN, FILE.py:FUNCTION or MODULE:FUNCTION
-                yield from filter(os.path.isfile, (word, file, file.replace(".", "/") + ".py"))
+            if option.param.role in READ:
+                file = option.word.rpartition(":")[0]  # of FILE:COLUMN, FILE.py:FUNCTION or MODULE:FUNCTION
+                yield from filter(os.path.isfile, (option.word, file, file.replace(".", "/") + ".py"))
+
+    @property
+    def writes_shards(self) -> bool:
+        """Whether it writes shards wherever its output has a number."""
+        return self.takes("size_rule") and self.has("count", "size", "epochs")
 
     def series(self) -> tuple[ShardTemplate, ...]:
-        """Return the templates of the shards that it writes, and can replace."""
-        given = self.given()
-        params = {each.name for each in self.command.params}
-        if "append" in given or "force" not in params:
+        """Return the templates of the shards that it writes, and can replace; none if the step will fail."""
+        if self.has("append") or not self.takes("force"):
             return ()
-        counted = "size_rule" in params and not given.keys().isdisjoint(("count", "size", "epochs"))
-        words = [word for word in self.outputs() if counted or is_series(word)]
+        names = [word for word in self.outputs() if self.writes_shards or is_series(word)]
         if self.name == "shard":
             from tarkit.packing.names import with_suffix
 
-            words = [with_suffix(word) for word in words]
-        return tuple(template for word in words for template in _templates(word, given))
+            names = [with_suffix(name) for name in names]
+        templates: list[ShardTemplate] = []
+        for name in names:
+            try:
+                epochs = [epoch_names(name, int(count)) for count in self.values("epochs")[-1:]]
+                templates += map(parse_template, epochs[0] if epochs else [name])
+            except (Usage, ValueError):
+                pass
+        return tuple(templates)
 
-    def storage(self) -> StoreOptions:
-        """Return how it reaches URLs, by its options."""
+    @property
+    def storage(self) -> StoreOptions | None:
+        """How it reaches URLs."""
         from tarkit.stores.store import StoreOptions
 
-        values: dict[str, Any] = {each.name: True if each.word is None else each.word for each in self.options}
+        if not self.alone:
+            return None
+        values: dict[str, Any] = {option.name: option.param.is_flag or option.word for option in self.options}
         try:
             return StoreOptions(**store_settings(values))
         except (ValueError, Usage):  # the step fails, and says why
@@ -121,33 +136,15 @@ def parse_step(command: click.Command, ctx: click.Context, args: Sequence[str]) 
         click.UsageError: an option does not exist, or lacks its value.
     """
     values, _, order = command.make_parser(ctx).parse_args(args=list(args))
-    left = {name: list(value) if isinstance(value, (list, tuple)) else value for name, value in values.items()}
-    options = []
-    for param in order:
-        if isinstance(param, click.Option):
-            value = left[param.name or ""]
-            if param.is_flag or param.count:
-                options.append(WrittenOption(param, None, value))
-            else:
-                options.append(WrittenOption(param, value.pop(0)))
-    arguments = [values.get(each.name) for each in command.params if isinstance(each, click.Argument)]
+    words = {name: iter(value) for name, value in values.items() if isinstance(value, (list, tuple))}
+    options = [
+        WrittenOption(param) if param.is_flag else WrittenOption(param, next(words[param.name or ""]))
+        for param in order
+        if isinstance(param, Option)
+    ]
+    arguments = [values.get(param.name) for param in command.params if isinstance(param, click.Argument)]
     lists = [[each] if isinstance(each, str) else each for each in arguments if isinstance(each, (str, tuple, list))]
     return TarkitStep(command, options, [word for words in lists for word in words if isinstance(word, str)])
-
-
-class LineFiles(NamedTuple):
-    """What the steps of a job read and write: fields of its `ValueJob`."""
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    series: tuple[ShardTemplate, ...]
-
-
-def files_of(steps: Sequence[TarkitStep], last: TarkitStep | None) -> LineFiles:
-    """Return what steps read and write; `last` is the last step of the job, if it is one of tarkit."""
-    inputs = (name for step in steps for name in step.inputs())
-    outputs = (word for step in steps for word in step.outputs())
-    return LineFiles(tuple(inputs), known_outputs(outputs), () if last is None else last.series())
 
 
 def is_series(word: str) -> bool:
@@ -159,11 +156,3 @@ def known_outputs(words: Iterable[str]) -> tuple[str, ...]:
     """Return the files, directories and objects among the names of outputs; a series of shards is not known."""
     locations = (parse_output(word) for word in words if word and not is_series(word))
     return tuple(location.text for location in locations if location.kind in ("path", "url"))
-
-
-def _templates(output: str, given: Mapping[str, Any]) -> tuple[ShardTemplate, ...]:
-    try:
-        names = epoch_names(output, int(given["epochs"])) if given.get("epochs") else [output]
-        return tuple(parse_template(name) for name in names)
-    except (Usage, ValueError):
-        return ()  # the job will fail, and say why

@@ -7,14 +7,14 @@ the words that click's parser finds for each option, before anything is converte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.cli.command import WHOLE_RUN, Command, common_options, given_words, long_name
-from tarkit.cli.jobs import CLUSTER_OPTIONS, JobOptions, job_options, run_all
-from tarkit.cli.lines import TarkitStep, WrittenOption, files_of, parse_step
+from tarkit.cli.command import WHOLE_RUN, Command, Option, common_options, given_words, long_name
+from tarkit.cli.jobs import CLUSTER_OPTIONS, given_options, job_options, make_job, run_values
+from tarkit.cli.lines import TarkitStep, WrittenOption, parse_step
 from tarkit.cli.options import draw_seed, find_inputs
 from tarkit.errors import Usage, show, spell
 from tarkit.jobs import SIGNS
@@ -24,7 +24,9 @@ from tarkit.stores.schemes import public_name
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
+    from tarkit.cli.emit import ValueWords
     from tarkit.jobs.job import ValueJob
+    from tarkit.jobs.options import JobOptions
     from tarkit.jobs.values import Value
 
 INPUTS = ("words", "files_from", "null", "load")
@@ -34,18 +36,16 @@ class MappedCommand(Command):
     """A command of which each input can be a job.
 
     Args:
-        maps: the parameter of the output.
-        also: parameters of files that are written besides; they need placeholders too.
         passes: whether --dask is for all inputs together as well: for passes over them, or a task for each.
+
+    Attributes:
+        output: the option of the output that may have a placeholder; all other outputs need one too.
     """
 
-    def __init__(
-        self, *args: Any, maps: str = "output", also: Sequence[str] = (), passes: bool = False, **settings: Any
-    ) -> None:
+    def __init__(self, *args: Any, passes: bool = False, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.passes = passes
-        self.maps = maps
-        self.also = tuple(also)
+        self.output = next(param for param in self.params if isinstance(param, Option) and param.role == "output")
         self._job_options = job_options(detail=True)
         self.params += self._job_options
 
@@ -56,7 +56,7 @@ class MappedCommand(Command):
                 options = parse_step(self, ctx, args).options
             except click.UsageError:
                 options = []  # it is raised again, with its context
-            if any(option.name == self.maps and _maps(option.word or "") for option in options):
+            if any(option.param is self.output and _maps(option.word) for option in options):
                 ctx.meta["tarkit.written"] = options
         return super().parse_args(ctx, args)
 
@@ -64,15 +64,14 @@ class MappedCommand(Command):
         """Run the command, or a job for each input."""
         options = ctx.meta.pop("tarkit.written", None)
         if options is not None:
-            _Mapping(self, ctx, options).run(JobOptions.given(ctx))
+            _Mapping(self, ctx, options).run(given_options(ctx))
             return None
         others = (each for each in self._job_options if not (self.passes and each.name in CLUSTER_OPTIONS))
         given = next((each for each in others if f"tarkit.{each.name}" in ctx.meta), None)
         if given is not None:
-            option = next(each for each in self.params if each.name == self.maps)
             raise Usage(
                 f"{long_name(given)} is for jobs, one for each input",
-                f"name their outputs with a placeholder: {option.opts[0]} 'out/{{stem}}.tar'",
+                f"name their outputs with a placeholder: {self.output.spelled} 'out/{{stem}}.tar'",
             )
         return super().run(ctx)
 
@@ -87,37 +86,33 @@ class _Mapping:
     """The jobs of a command line, one for each input."""
 
     def __init__(self, command: MappedCommand, ctx: click.Context, written: Sequence[WrittenOption]) -> None:
-        self.command = command
-        self.ctx = ctx
-        self.output = next(option for option in written if option.name == command.maps)
-        self.template = self.output.word or ""
-        common = {each.name for each in (*common_options(), *job_options())}
-        self.options = [each for each in written if each.name not in {*INPUTS, *common, command.maps}]
+        self.output = next(option for option in written if option.param is command.output)
+        unlike = {*INPUTS, self.output.name, *(param.name for param in (*common_options(), *job_options()))}
+        options = [option for option in written if option.name not in unlike]
+        self.step = TarkitStep(command, [*options, self.output], [], alone=False)
         self.common = tuple(given_words(ctx, common_options(), WHOLE_RUN))
         self.seed: list[str] = []
+        self.ctx = ctx
+        self.inputs: list[Location] = []
 
     def run(self, options: JobOptions) -> None:
         from tarkit.jobs.outputs import check_outputs
         from tarkit.jobs.values import make_values
 
         self._check_template()
-        if any(option.name == "require_all" for option in self.options):
+        if self.step.has("require_all"):
             what = f"{spell('require_all')} is for all inputs together, and here each has an output of its own"
             raise Usage(what, "tarkit cat INPUT... --keys-from FILE --require-all -o /dev/null checks them first")
         self._choose_seed(options)
         words, lists, nul, load = (self.ctx.params.get(name) for name in INPUTS)
-        inputs = find_inputs(words or (), lists or (), bool(nul), None, bool(load))
-        _check_rewritten(inputs)
-        jobs = list(zip(make_values([each.text for each in inputs]), inputs, strict=True))
-        check_outputs(self.template, jobs)
-        if options.emit is not None:
-            self._emit(options, jobs)
-            return
-        some = jobs[options.part()]
-        run_all((self._job(value, location) for value, location in some), len(some), options)
+        self.inputs = find_inputs(words or (), lists or (), bool(nul), None, bool(load))
+        _check_rewritten(self.inputs)
+        texts = [location.text for location in self.inputs]
+        check_outputs(self.output.word, list(zip(make_values(texts), self.inputs, strict=True)))
+        run_values(self.ctx, options, texts, self._job, self._value_words)
 
-    def _emit(self, options: JobOptions, jobs: Sequence[tuple[Value, Location]]) -> None:
-        from tarkit.cli.emit import ValueWords, emit
+    def _value_words(self) -> ValueWords:
+        from tarkit.cli.emit import ValueWords
         from tarkit.streams.location import expand_inputs
 
         words, lists, nul, load = (self.ctx.params.get(name) for name in INPUTS)
@@ -127,26 +122,20 @@ class _Mapping:
         def expand(words: Sequence[str], lists: Sequence[str]) -> list[str]:
             return [_input_word(each) for each in expand_inputs(words, lists, bool(nul))] if words or lists else []
 
-        texts = [_input_word(location) for _, location in jobs]
-        inputs = ValueWords(words or (), lists or (), bool(nul), texts, expand)
-        before = [word for option in (*self.options, self.output) for word in option.words()]
-        emit(self.ctx, options, before, inputs, [], (self._job(*each) for each in jobs))
+        before = [word for option in self.step.options for word in option.words()]
+        return ValueWords(words or (), lists or (), bool(nul), list(map(_input_word, self.inputs)), expand, before)
 
     def _check_template(self) -> None:
         from tarkit.jobs.values import without_placeholders
 
-        name = self.output.param.opts[0]
-        sign = template_sign(without_placeholders(split_last(self.template)[1]))
-        params = {each.name for each in self.command.params}
-        series = "size_rule" in params and not {"count", "size", "epochs"}.isdisjoint(
-            each.name for each in self.options
-        )
-        if sign is not None and not series:
+        name = self.output.param.spelled
+        sign = template_sign(without_placeholders(split_last(self.output.word)[1]))
+        if sign is not None and not self.step.writes_shards:
             what = "unknown placeholder" if sign[0] in "{}" and ".." not in sign else "a job writes one file, not"
             hint = f"{name} may have {{stem}}, {{name}}, {{dir}} and {{index}}"
-            raise Usage(f"{show(self.template)}: {what} {sign}", hint)
-        for option in self.options:
-            if option.name in self.command.also and not _maps(option.word or ""):
+            raise Usage(f"{show(self.output.word)}: {what} {sign}", hint)
+        for option in self.step.options:
+            if option.param.role == "output" and not _maps(option.word):
                 raise Usage(
                     f"{' '.join(option.words())}: all jobs would write it",
                     f"give it a placeholder, such as {{stem}}, as {name} has one",
@@ -154,48 +143,35 @@ class _Mapping:
 
     def _choose_seed(self, options: JobOptions) -> None:
         """Give all jobs one seed, where a command would draw one."""
-        given = {option.name: option.word or "" for option in self.options}
-        random = self.command.name == "shuffle" or not {"sample", "shuffle"}.isdisjoint(given)
-        random = random or "__random__" in given.get("by", "")
-        if not random or "seed" in given or "seed" not in {each.name for each in self.command.params}:
+        step = self.step
+        random = step.name == "shuffle" or step.has("sample", "shuffle") or "__random__" in "".join(step.values("by"))
+        if not random or step.has("seed") or not step.takes("seed"):
             return
         for name, value in (("emit", options.emit), ("journal", options.journal)):
             if value is not None:
                 raise Usage(f"{spell(name)} requires --seed S", "a run that is resumed writes the same bytes")
         self.seed = ["--seed", str(draw_seed(None))]
 
-    def _job(self, value: Value, location: Location) -> ValueJob:
-        from tarkit.cli.reads import states_of
-        from tarkit.jobs.job import ValueJob
+    def _job(self, value: Value) -> ValueJob:
         from tarkit.jobs.outputs import parents_of
 
-        options = [self._filled(option, value) for option in (*self.options, self.output)]
-        step = TarkitStep(self.command, options, [_input_word(location)])
-        words = (*self.seed, *(word for option in options for word in option.words()), *step.words)
-        return ValueJob(
-            value,
-            (("tarkit", step.name, *words),),
-            **files_of([step], step)._asdict(),
-            reads=partial(states_of, [step], [None]),
-            directories=parents_of(option.word or "" for option in options if option.name in self._outputs),
-            common=self.common,
-        )
+        options = [_filled(option, value) for option in self.step.options]
+        step = replace(self.step, options=options, words=[_input_word(self.inputs[value.index])])
+        line = ["tarkit", step.name, *self.seed, *(word for option in options for word in option.words()), *step.words]
+        return make_job(value, [line], [step], directories=parents_of(step.outputs()), common=self.common)
 
-    @property
-    def _outputs(self) -> tuple[str, ...]:
-        return (self.command.maps, *self.command.also)
 
-    def _filled(self, option: WrittenOption, value: Value) -> WrittenOption:
-        """Return an option of the job of a value."""
-        from tarkit.jobs.values import fill_name
+def _filled(option: WrittenOption, value: Value) -> WrittenOption:
+    """Return an option of the job of a value."""
+    from tarkit.jobs.values import fill_name
 
-        word = option.word or ""
-        if option.name in self._outputs:
-            return option._replace(word=fill_name(word, value))
-        if option.name == "rekey":  # the job knows one input alone
-            below = "" if value.dir == "." else value.dir.replace("{", "{{").replace("}", "}}")
-            return option._replace(word=word.replace("{dir}/", f"{below}/" if below else "").replace("{dir}", below))
-        return option
+    word = option.word
+    if option.param.role == "output":
+        return option._replace(word=fill_name(word, value))
+    if option.name == "rekey":  # the job knows one input alone
+        below = "" if value.dir == "." else value.dir.replace("{", "{{").replace("}", "}}")
+        return option._replace(word=word.replace("{dir}/", f"{below}/" if below else "").replace("{dir}", below))
+    return option
 
 
 def _check_rewritten(inputs: Sequence[Location]) -> None:

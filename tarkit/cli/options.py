@@ -18,7 +18,7 @@ import click
 
 from tarkit.cli.command import Decorator, Function, InputArgument, declare, option
 from tarkit.cli.console import current
-from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.errors import TarkitError, Usage, show
 from tarkit.pipeline import rows as shared
 from tarkit.pipeline.options import Options
 from tarkit.pipeline.output import Output, archive_output
@@ -99,7 +99,7 @@ def _maybe_output(words: tuple[str, ...]) -> str | None:
     params = {param.name for param in click.get_current_context().command.params}
     if name is None or not params & {"template", "size_rule"}:
         return None
-    return f"shards are written with {spell('template')}: {spell('template')} {show(name)}"
+    return f"shards are written with -o: -o {show(name)}"
 
 
 def in_format(locations: list[Location], source_format: str | None) -> list[Location]:
@@ -127,18 +127,18 @@ def _reserved(open_: Callable[..., Output], output: str | None, compress: str | 
 
 def _select(
     match: str | None,
-    keys_from: str | None,
+    keys: str | None,
     require_all: bool,
     where: str | None,
     sample: float | None,
     seed: int | None,
     slice_: str | None,
 ) -> Select:
-    if require_all and keys_from is None:
+    if require_all and keys is None:
         raise Usage("--require-all requires --keys-from")
     select = Select(
         match=match,
-        keys=_keys(keys_from, require_all) if keys_from is not None else None,
+        keys=None if keys is None else _keys(keys, require_all),
         sample=sample,
         seed=seed,
         slice=parse_slice(slice_) if slice_ is not None else None,
@@ -165,7 +165,7 @@ def _fields(
     fields: tuple[str, ...],
     drop: tuple[str, ...],
     require: tuple[str, ...],
-    on_missing_field: OnMissing,
+    on_missing: OnMissing,
     rekey: str | None,
 ) -> Fields:
     needed = [word.split("|") for word in _words(require)]
@@ -173,7 +173,7 @@ def _fields(
         parse_fields(" ".join(fields)) if fields else [],
         tuple(_words(drop)),
         [tuple(os.fsencode(name) for name in names) for names in needed],
-        on_missing_field,
+        on_missing,
         rekey,
     )
 
@@ -222,14 +222,14 @@ def parse_mtime(mtime: str | None) -> int | None:
     return seconds
 
 
-def parallel(help: str) -> Decorator:
-    """Return the option for how much is done at a time."""
-    return option("Input", "-p", "--parallel", at_least=1, default=1, metavar="N", help=help)
+def parallel(help: str, name: str = "parallel") -> Decorator:
+    """Return the option for how much is done at a time; `name` is that of its parameter."""
+    return option("Input", "-p", "--parallel", name, at_least=1, default=1, metavar="N", help=help)
 
 
 INPUTS = click.argument("words", nargs=-1, cls=InputArgument, metavar="[INPUT]...")
 FILES_FROM = option(
-    "Input", "-T", "--files-from", default=(), metavar="LIST", help="Read more inputs from LIST, one a line."
+    "Input", "--files-from", "-T", default=(), metavar="LIST", help="Read more inputs from LIST, one a line."
 )
 
 
@@ -249,7 +249,7 @@ FROM = option(
 
 def null(help: str) -> Decorator:
     """Return the option for names that end with NUL."""
-    return option("Input", "-0", "--null", default=False, help=help)
+    return option("Input", "--null", "-0", default=False, help=help)
 
 
 def archives(null: Decorator) -> Decorator:
@@ -272,6 +272,7 @@ ARCHIVE_OUT = option(
     "Output",
     *("-o", "--output", "--outputs"),
     metavar="OUT",
+    role="output",
     help="File, URL, zpush://, pipe:COMMAND.  [default: -]",
     more=f"{shared.WRITABLE} zpush:// and zpub:// send samples through ZeroMQ.",
 )
@@ -301,7 +302,14 @@ select = group(
     "select",
     _select,
     option("Select", "--match", metavar="REGEX", help="Only samples whose key contains REGEX."),
-    option("Select", "--keys-from", metavar="FILE[:COLUMN]", help="Only keys listed in FILE, or in its COLUMN."),
+    option(
+        "Select",
+        "--keys-from",
+        "keys",
+        metavar="FILE[:COLUMN]",
+        role="column",
+        help="Only keys listed in FILE, or in its COLUMN.",
+    ),
     option("Select", "--require-all", default=False, help="A missing key of --keys-from is an error."),
     option(
         "Select",
@@ -327,6 +335,7 @@ _FIELDS = (
     option(
         "Fields",
         "--on-missing-field",
+        "on_missing",
         choices=OnMissing,
         default="error",
         aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},
@@ -337,8 +346,8 @@ _FIELDS = (
     ),
     option(
         "Fields",
-        "-R",
         "--rekey",
+        "-R",
         metavar="SPEC",
         help="New keys: '{stem}/{key}', '{index:06d}'.",
         more="Each # is the index with nine digits.",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from importlib.machinery import PathFinder, all_suffixes
 from typing import Any
 
-from tarkit.cli.lines import COLUMNS, FUNCTIONS, INPUTS, MAPS, READ, TarkitStep
+from tarkit.cli.lines import READ, TarkitStep, WrittenOption
 from tarkit.jobs.journal import UNKNOWN, FileStates, location_states, tree_states
 from tarkit.proc.loader import is_file, split_spec
 from tarkit.stores.store import StoreOptions
@@ -23,114 +23,101 @@ from tarkit.streams.text import split_column
 CLASSES = "classes.txt"  # beside an archive: what `--classes` is by default
 
 
-def states_of(steps: Sequence[TarkitStep], storages: Sequence[StoreOptions | None]) -> FileStates:
-    """Return the states of all that steps read.
-
-    Args:
-        steps: the steps.
-        storages: how each of them reaches URLs, None for the options of the process.
-    """
+def states_of(steps: Sequence[TarkitStep]) -> FileStates:
+    """Return the states of all that steps read."""
     states: FileStates = {}
-    for step, storage in zip(steps, storages, strict=True):
-        states |= _states(step, storage)
+    for step in steps:
+        if step.name == "each":  # its jobs are not known
+            states["each"] = UNKNOWN
+            continue
+        storage = step.storage
+        states |= _of_command(step, storage)
+        for option in step.options:
+            if option.param.role in READ:
+                states |= _of_option(option, storage)
     return states
 
 
-def _states(step: TarkitStep, storage: StoreOptions | None) -> FileStates:
-    given: dict[str, list[str]] = {}
-    for option in step.options:
-        given.setdefault(option.name, []).append(option.word or "")
-    states = _of_command(step, given, storage)
-    for option in step.options:
-        if option.word is not None and option.name in READ and (option.name != "manifest" or step.name == "check"):
-            states |= _of_option(option.name, option.word, storage)
-    return states
-
-
-def _of_option(name: str, word: str, storage: StoreOptions | None) -> FileStates:
-    if name in FUNCTIONS:
+def _of_option(option: WrittenOption, storage: StoreOptions | None) -> FileStates:
+    role, word = option.param.role, option.word
+    if role == "function":
         return _function_states(word)
-    if name in INPUTS:
+    if role == "inputs":
         return location_states(expand_inputs([word], options=storage, missing=True), storage)
-    if name in COLUMNS:
+    if role == "column":
         word = split_column(word)[0]
-    if name in MAPS and word.lstrip().startswith("{") and not os.path.lexists(word):
+    if role == "map" and word.lstrip().startswith("{") and not os.path.lexists(word):
         return {}
     return location_states([file_location(word)], storage) if word else {}
 
 
-def _of_command(step: TarkitStep, given: Mapping[str, Sequence[str]], storage: StoreOptions | None) -> FileStates:
-    words = step.words
-    if step.name == "create":
-        return _recipe_states(words, given, storage)
-    if step.name == "mix":
-        return _mix_states(words, storage)
-    if step.name == "shard":
-        return tree_states(words[0], storage) if words else {"shard": UNKNOWN}
-    if step.name == "get" and "field" not in given:
-        words = words[1:]
-    lists = given.get("files_from", ())
-    if "load" in given:
-        words, lists = (), (*words, *lists)
-    params = {each.name for each in step.command.params}
-    if "words" not in params or (step.name == "check" and "manifest" in given and not words and not lists):
+def _of_command(step: TarkitStep, storage: StoreOptions | None) -> FileStates:
+    if step.name in _OWN_INPUTS:
+        return _OWN_INPUTS[step.name](step, storage)
+    words = step.words[1:] if step.name == "get" and not step.has("field") else step.words
+    lists = step.values("files_from")
+    if step.has("load"):
+        words, lists = (), [*words, *lists]
+    if not step.takes("words") or (step.name == "check" and step.has("manifest") and not words and not lists):
         return {} if step.name == "completion" else {step.name: UNKNOWN}
-    return _input_states(words, lists, "null" in given, "classes" in params and "classes" not in given, storage)
-
-
-def _input_states(
-    words: Sequence[str], lists: Sequence[str], nul: bool, classes: bool, storage: StoreOptions | None
-) -> FileStates:
-    found: FileStates = {}
     for name in lists:
         listed = file_location(name)
         if listed.kind not in ("path", "url"):
             return {listed.name: UNKNOWN}
-    locations = expand_inputs(words, lists, nul, options=storage)
-    if classes:
-        places = dict.fromkeys(os.path.dirname(each.text) for each in locations if each.kind == "path")
-        beside = [Location("path", os.path.join(place, CLASSES), os.path.join(place, CLASSES)) for place in places]
-        found |= location_states(beside, None)
-    return found | location_states(locations, storage)
+    locations = expand_inputs(words, lists, step.has("null"), options=storage)
+    beside: list[Location] = []
+    if step.takes("classes") and not step.has("classes"):
+        places = dict.fromkeys(os.path.dirname(location.text) for location in locations if location.kind == "path")
+        beside = [Location("path", path, path) for path in (os.path.join(place, CLASSES) for place in places)]
+    return location_states(beside, None) | location_states(locations, storage)
 
 
-def _recipe_states(
-    words: Sequence[str], given: Mapping[str, Sequence[str]], storage: StoreOptions | None
-) -> FileStates:
+def _tree_states(step: TarkitStep, storage: StoreOptions | None) -> FileStates:
+    return tree_states(step.words[0], storage) if step.words else {"shard": UNKNOWN}
+
+
+def _recipe_states(step: TarkitStep, storage: StoreOptions | None) -> FileStates:
     from tarkit.packing.create import CreateOptions, recipe_rows
 
-    recipe = file_location(words[0] if words else "-")
+    recipe = file_location(step.words[0] if step.words else "-")
     if recipe.kind not in ("path", "url"):
         return {recipe.name: UNKNOWN} if recipe.kind != "stdin" else {}
-    option: dict[str, Any] = {name: found[-1] for name, found in given.items()}
-    columns = option["columns"].replace(",", " ").split() if "columns" in option else None
-    directory = option.get("directory")
-    chosen = CreateOptions(format=option.get("format"), columns=columns, key=option.get("key"), pipes=True)
+    given: dict[str, Any] = {option.name: option.word for option in step.options}
+    columns = given["columns"].replace(",", " ").split() if "columns" in given else None
+    chosen = CreateOptions(format=given.get("format"), columns=columns, key=given.get("key"), pipes=True)
     chosen.storage = storage
-    found = location_states([recipe], storage)
+    states = location_states([recipe], storage)
     sources = []
-    for row in recipe_rows(words[0], chosen):
+    for row in recipe_rows(step.words[0], chosen):
         value = os.fsdecode(row.value)
         if row.kind == "path":
-            path = os.path.join(directory or "", value)
+            path = os.path.join(given.get("directory", ""), value)
             sources.append(Location("path", path, path))
         elif row.kind != "data":
             sources.append(Location(row.kind, value, value))
-    return found | location_states(sources, storage)
+    return states | location_states(sources, storage)
 
 
-def _mix_states(words: Sequence[str], storage: StoreOptions | None) -> FileStates:
+def _mix_states(step: TarkitStep, storage: StoreOptions | None) -> FileStates:
     from tarkit.mixing.mixer import locate
     from tarkit.mixing.spec import parse_mix
 
-    described = [file_location(word) for word in words if word.startswith("pipe:")]
+    described = [file_location(word) for word in step.words if word.startswith("pipe:")]
     if described:  # a source, or a description: a command in any case
         return {each.name: UNKNOWN for each in described}
-    spec = parse_mix(words, options=storage)
+    spec = parse_mix(step.words, options=storage)
     found = {} if spec.path is None else location_states([file_location(spec.path)], storage)
     for source in spec.sources:
         found |= location_states(locate(source, lambda line: None, storage), storage)
     return found
+
+
+_OWN_INPUTS: dict[str, Callable[[TarkitStep, StoreOptions | None], FileStates]] = {
+    "create": _recipe_states,
+    "mix": _mix_states,
+    "shard": _tree_states,
+}
+"""Commands whose words are no archives."""
 
 
 # ---- Functions of Python

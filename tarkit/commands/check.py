@@ -53,19 +53,19 @@ class CheckCommand(MappedCommand):
         return super().parse_args(ctx, words)
 
 
-@click.command(cls=CheckCommand, passes=True, maps="fix", also=("rejects",), examples=EXAMPLES, cost=COST)
+@click.command(cls=CheckCommand, passes=True, examples=EXAMPLES, cost=COST)
 @shared.INPUTS
 @shared.FILES_FROM
 @shared.null("Names end with NUL: in LIST, and from --list-bad.")
 @shared.FROM
-@shared.parallel("Check N shards at a time.")
+@shared.parallel("Check N shards at a time.", "processes")
 @shared.rows(CheckOptions, require=shared.split_blanks)
 def check(
     words: tuple[str, ...],
     files_from: tuple[str, ...],
     null: bool,
     source_format: str | None,
-    parallel: int,
+    processes: int,
     options: Callable[..., CheckOptions],
 ) -> None:
     """Find what is wrong with shards, and write a clean copy.
@@ -95,7 +95,7 @@ def check(
     --unique, keys are unique in all copies.
     """
     run = current()
-    chosen = options(processes=parallel)
+    chosen = options(processes=processes)
     if chosen.fix is not None and "tarkit.dask" in click.get_current_context().meta:
         what = "--fix OUT reads one input after the other: it cannot be used with --dask"
         raise Usage(what, "--fix 'out/{stem}.tar' can")

@@ -11,16 +11,15 @@ import click
 
 from tarkit.cli import options
 from tarkit.cli.command import Command
-from tarkit.cli.jobs import JobOptions, job_options, run_all
-from tarkit.cli.lines import TarkitStep, files_of, known_outputs, parse_step
+from tarkit.cli.jobs import given_options, job_options, make_job, run_values
+from tarkit.cli.lines import TarkitStep, known_outputs, parse_step
 from tarkit.errors import Usage, show
 from tarkit.stores.schemes import public_name, scheme_of
 
 if TYPE_CHECKING:
+    from tarkit.cli.emit import ValueWords
     from tarkit.jobs.job import ValueJob
-    from tarkit.jobs.journal import FileStates
     from tarkit.jobs.values import Value
-    from tarkit.stores.store import StoreOptions
 
 EXAMPLES = (
     "tarkit each '{000..099}' -- sort in-{}.tar -o out-{}.tar",
@@ -82,10 +81,10 @@ def each(values: tuple[str, ...], files_from: tuple[str, ...], null: bool) -> No
 
     At the end a table has the jobs that failed, and the command that repeats each. The exit status is 1 if one failed.
     """
-    from tarkit.jobs.values import expand_values, make_values
+    from tarkit.jobs.values import expand_values
 
     ctx = click.get_current_context()
-    given = JobOptions.given(ctx)
+    options = given_options(ctx)
     line: list[str] = ctx.meta["tarkit.line"]
     if not line:
         raise Usage("the command line is missing", "it follows --: tarkit each '{0..9}' -- COMMAND...")
@@ -94,17 +93,13 @@ def each(values: tuple[str, ...], files_from: tuple[str, ...], null: bool) -> No
     texts = expand_values(values, files_from, null)
     template = _LineTemplate(ctx, line)
     template.check(texts)
-    if given.emit is not None:
-        from tarkit.cli.emit import ValueWords, emit
 
-        def expand(words: Sequence[str], lists: Sequence[str]) -> list[str]:
-            return expand_values(words, lists, null)
+    def words() -> ValueWords:
+        from tarkit.cli.emit import ValueWords
 
-        inputs = ValueWords(values, files_from, null, texts, expand)
-        emit(ctx, given, [], inputs, ["--", *line], map(template.job, make_values(texts)))
-        return
-    part = given.part()
-    run_all(map(template.job, make_values(texts, part)), len(range(len(texts))[part]), given)
+        return ValueWords(values, files_from, null, texts, partial(expand_values, nul=null), after=["--", *line])
+
+    run_values(ctx, options, texts, template.job, words)
 
 
 class _LineTemplate:
@@ -113,7 +108,6 @@ class _LineTemplate:
     def __init__(self, ctx: click.Context, line: Sequence[str]) -> None:
         self.lines = [_completed(words) for words in _steps(line)]
         self.steps = [_parsed(ctx, words) if words[0] == "tarkit" else None for words in self.lines]
-        self.nested = any(words[:2] == ["tarkit", "each"] for words in self.lines)  # its jobs are not known
         # words of other programs that may name files
         self.named = [word for words in self.lines if words[0] != "tarkit" for word in words if "{" in word]
 
@@ -139,30 +133,14 @@ class _LineTemplate:
                 seen[word] = value.text
 
     def job(self, value: Value) -> ValueJob:
-        from tarkit.jobs.job import ValueJob
         from tarkit.jobs.values import fill
 
         def filled(word: str) -> str:
             return fill(word, value)
 
-        parsed = [None if step is None else step.filled(filled) for step in self.steps]
-        steps = [step for step in parsed if step is not None]
-        files, storages = files_of(steps, parsed[-1]), [step.storage() for step in steps]
-        return ValueJob(
-            value,
-            tuple(tuple(map(filled, words)) for words in self.lines),
-            files.inputs,
-            (*files.outputs, *self._files(value, list(map(filled, self.named)))),
-            partial(self._states, steps, storages),
-            storages[-1] if storages else None,
-            files.series,
-        )
-
-    def _states(self, steps: Sequence[TarkitStep], storages: Sequence[StoreOptions]) -> FileStates:
-        from tarkit.cli.reads import states_of
-        from tarkit.jobs.journal import UNKNOWN
-
-        return ({"each": UNKNOWN} if self.nested else {}) | states_of(steps, storages)
+        steps = [None if step is None else step.filled(filled) for step in self.steps]
+        lines = (map(filled, words) for words in self.lines)
+        return make_job(value, lines, steps, self._files(value, list(map(filled, self.named))))
 
     def _files(self, value: Value, words: Sequence[str]) -> list[str]:
         """Return the paths that words of other programs may name: the value too. URLs are not looked at."""
@@ -172,15 +150,19 @@ class _LineTemplate:
 
 
 def _parsed(ctx: click.Context, words: Sequence[str]) -> TarkitStep | None:
-    """Return a step of tarkit, None if nothing is known of it. Raises a usage error for unknown options."""
-    group: Any = ctx.find_root().command
-    name = words[1] if len(words) > 1 else ""
-    if name.startswith("-") or name == "each":
+    """Return a step of tarkit, None if it has no command. Raises a usage error for unknown options."""
+    root: Any = ctx.find_root()
+    words = words[1:] or [""]
+    _, rest, _ = root.command.make_parser(root).parse_args(list(words))
+    if not rest:
         return None
-    command = group.get_command(ctx, name)
+    name, before = rest[0], words[: len(words) - len(rest)]
+    command = root.command.get_command(ctx, name)
     if command is None:
         raise Usage(f"tarkit {name}: there is no such command" if name else "the step is empty")
-    return parse_step(command, click.Context(command, info_name=name, parent=ctx.find_root()), words[2:])
+    if name == "each":
+        return TarkitStep(command, [], [])
+    return parse_step(command, click.Context(command, info_name=name, parent=root), [*before, *rest[1:]])
 
 
 def _steps(line: Sequence[str]) -> list[list[str]]:

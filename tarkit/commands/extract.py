@@ -32,7 +32,7 @@ def _file_time(word: str) -> str | int | None:
     return word if word in ("source", "now") else shared.parse_mtime(word)
 
 
-@click.command(cls=MappedCommand, maps="directory", examples=EXAMPLES, cost=COST)
+@click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
 @shared.inputs
 @shared.rows(ExtractOptions, mtime=_file_time)
 @shared.shard_slice

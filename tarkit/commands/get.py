@@ -36,7 +36,7 @@ LISTED = "a key includes the directories of its path: tarkit show --names lists 
 target = options.group(
     "output",
     any_output,
-    option("Output", "-o", "--output", "word", metavar="OUT", help=OUT_HELP, more=WRITABLE),
+    option("Output", "-o", "--output", metavar="OUT", help=OUT_HELP, more=WRITABLE, role="output"),
     option("Output", "--compress", metavar="CODEC[:LEVEL]", help="For a whole sample.  [default: by suffix]"),
     options.FSYNC,
 )
@@ -89,7 +89,7 @@ def get(
     if fields and output.codec is not None:
         raise Usage("--compress is for a whole sample; a field is written as it is")
     if not fields:  # a field may be written to a file of any name
-        refuse_template(click.get_current_context().params["word"])
+        refuse_template(click.get_current_context().params["output"])
         output = output._replace(format=BY_NAME)
     if output.location.kind in ("path", "url"):
         current().reserve(output.location.text, "the output")

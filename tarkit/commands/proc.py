@@ -41,7 +41,7 @@ def _rejects(word: str | None) -> Output | None:
     return None if word is None else archive_output(word, None)
 
 
-@click.command(cls=MappedCommand, also=("rejects",), examples=EXAMPLES, cost=COST)
+@click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
 @shared.inputs
 @shared.output
 @option("Command", "-c", "--command", metavar="COMMAND", help="Command to run over the files of each sample.")
@@ -53,7 +53,14 @@ def _rejects(word: str | None) -> Output | None:
     metavar="COMMAND",
     help="Multi: it makes many samples, sample-000000.jpg ...",
 )
-@option("Command", "--map", "map_", metavar="MODULE:FUNC", help="Call a Python function, of a module or FILE.py.")
+@option(
+    "Command",
+    "--map",
+    "map_",
+    metavar="MODULE:FUNC",
+    role="function",
+    help="Call a Python function, of a module or FILE.py.",
+)
 @option(
     "Command",
     "--worker",

@@ -63,9 +63,11 @@ _NO_SAMPLE = "no sample found: samples are entries with a dot in their file name
 @option("Show", "--names", default=False, help="Print names: PATH -> KEY | FIELD; with -0 raw.")
 @option("Output", "--json", "as_json", default=False, help="An object on a line for each sample.")
 @option("Show", "--images", default=False, help="Draw the pictures in the terminal (requires tarkit[images]).")
-@option("Output", "--html", metavar="FILE", help="Write a page with pictures, search and histograms to FILE.")
+@option(
+    "Output", "--html", metavar="FILE", role="side", help="Write a page with pictures, search and histograms to FILE."
+)
 @option("Show", "--by", metavar="FIELD", help="The class, for --html and --images: cls, json.label.")
-@option("Show", "--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt]")
+@option("Show", "--classes", metavar="FILE", role="file", help="Names of numbered classes.  [default: classes.txt]")
 @options.problems
 def show(
     inputs: list[Location],

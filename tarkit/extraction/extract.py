@@ -35,6 +35,7 @@ class ExtractOptions(Options):
         "-C",
         "--directory",
         metavar="DIR",
+        role="output",
         required=True,
         help="Directory, made if missing.  [required]",
         parse=os.fspath,

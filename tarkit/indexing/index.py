@@ -124,12 +124,17 @@ class IndexOptions(Options):
     """
 
     output: str | os.PathLike[str] | None = row(
-        "Output", "-o", "--output", metavar="OUT", help="File, directory or URL.  [default: beside the shards]"
+        "Output",
+        "-o",
+        "--output",
+        metavar="OUT",
+        role="output",
+        help="File, directory or URL.  [default: beside the shards]",
     )
     force: bool = row("Output", "--force", default=False, help="Replace files that are not such indexes.")
     fsync: bool = FSYNC
     format: str | Iterable[str] = row(
-        "Index", "-f", "--format", default=(), metavar="FORMAT", help=f"Formats: {', '.join(FORMATS)}."
+        "Index", "--format", "-f", default=(), metavar="FORMAT", help=f"Formats: {', '.join(FORMATS)}."
     )
     verify: bool = row("Index", "--verify", default=False, help="Write nothing: compare indexes with their shards.")
     md5: bool = row("Index", "--md5", default=False, help="Add the MD5 of each shard to a wids index.")

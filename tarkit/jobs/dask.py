@@ -23,7 +23,7 @@ from itertools import count, islice
 from typing import Any
 
 from tarkit import errors
-from tarkit.errors import MissingLibrary, TarkitError, Usage, printable, show, spell
+from tarkit.errors import MissingLibrary, TarkitError, Usage, printable, spell
 from tarkit.jobs.calls import PickledCall
 from tarkit.jobs.dask_worker import (
     DRAIN,
@@ -53,20 +53,6 @@ WINDOW = 16  # tasks for each thread that are submitted, or done before their tu
 RUN = "__import__('importlib').import_module('tarkit.jobs.dask_worker').run_pickled(data)"
 Resources = Mapping[str, float]
 """What a job takes of a worker, such as `{"GPU": 1}`."""
-
-
-def parse_resources(words: Iterable[str]) -> dict[str, float]:
-    """Return the resources in `GPU=1,memory=2e9`. Raises Usage for anything else."""
-    found: dict[str, float] = {}
-    for word in ",".join(words).split(",") if words else ():
-        name, sign, number = word.partition("=")
-        try:
-            found[name.strip()] = float(number)
-        except ValueError:
-            sign = ""
-        if not (sign and name.strip() and 0 < found[name.strip()] < float("inf")):
-            raise Usage(f"{spell('dask_resources')} {show(word)}: expected NAME=NUMBER", "for example GPU=1")
-    return found
 
 
 def connect_cluster(
@@ -324,7 +310,7 @@ def _name_of(job: Any) -> str:
 
 
 def _do_job(
-    work: Callable[[Any], Iterator[Any]], command_line: bool, job: Any
+    work: Callable[[Any], Iterator[Any]], command_line: Mapping[str, str] | None, job: Any
 ) -> tuple[list[Any], TarkitError | OSError | None]:
     """Do a job on a worker; return its results, and the error that ended it."""
     errors.command_line = command_line

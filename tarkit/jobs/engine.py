@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from tarkit.jobs.job import JobOutcome, JobStdout, ValueJob
 from tarkit.jobs.journal import JobJournal
+from tarkit.jobs.options import Halt
 
-Halt = Literal["soon", "now", "never"]
 WriteStdout = Callable[[JobStdout], None]
 
 SHOWN = 100  # failures that are kept for the table

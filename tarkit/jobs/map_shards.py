@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from tarkit.dataset import Dataset
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.jobs.engine import Halt, JobExecutor, JobSummary, run_jobs
+from tarkit.jobs.engine import JobExecutor, JobSummary, run_jobs
 from tarkit.jobs.job import Counts, ValueJob, print_line
-from tarkit.jobs.journal import JobJournal, location_states
+from tarkit.jobs.journal import location_states
 from tarkit.jobs.local import LocalExecutor
+from tarkit.jobs.options import Halt, JobOptions
 from tarkit.jobs.outputs import check_outputs, parents_of
 from tarkit.jobs.values import fill_name, has_placeholder, make_values
 from tarkit.pipeline.arguments import (
-    check_at_least,
-    check_choice,
     check_function,
     check_text,
     parse_processes,
@@ -117,15 +116,12 @@ def map_shards(
     >>> summary.done, summary.samples
     (2, 2)
     """
+    options = JobOptions.of(locals())
     check_function(function=function)
-    check_at_least(0, retries=retries)
-    check_choice("halt", halt, Halt)
     template = os.fspath(output)
     check_text(output=template)
     if not has_placeholder(template):
         raise Usage(f"output={show(template)}: it has no placeholder", "for example 'out/{stem}.tar'")
-    if resume and journal is None:
-        raise Usage("resume=True requires a journal")
     storage = parse_options(storage_options)
     allowed, skipped = split_names(allow, "allow"), split_names(skip, "skip")
     begin = partial(new_run, allowed, skipped, 0, None, tmpdir)
@@ -145,9 +141,9 @@ def map_shards(
             known: dict[str, Any] = {"outputs": (target,), "reads": reads, "storage": storage}
             yield ValueJob(value, directories=parents_of([target]), call=call, name=name, **known)
 
-    opened, executor = None if journal is None else JobJournal(os.fspath(journal), resume), None
+    opened, executor = options.open_journal(Run()), None
     try:
-        executor = _make_executor(jobs, dask, dask_resources, tmpdir)
+        executor = _make_executor(options, tmpdir)
         watch = progress or (lambda summary: None)
         summary = run_jobs(each_job(), executor, retries=retries, halt=halt, journal=opened, progress=watch)
     finally:
@@ -174,12 +170,11 @@ def _failed(summary: JobSummary, total: int) -> TarkitError:
     return TarkitError(f"{summary.failed} of {total} jobs failed; {public_name(job.value.text)}: {said}")
 
 
-def _make_executor(jobs: int, dask: Any, resources: Mapping[str, float] | None, tmpdir: str | None) -> JobExecutor:
-    if dask is None:
-        if resources is not None:
-            raise Usage("dask_resources requires dask=ADDRESS")
-        return LocalExecutor(parse_processes(jobs), relay=print_line, tmpdir=tmpdir)
+def _make_executor(options: JobOptions, tmpdir: str | None) -> JobExecutor:
+    if options.dask is None:
+        return LocalExecutor(parse_processes(options.jobs), relay=print_line, tmpdir=tmpdir)
     from tarkit.jobs.dask import DaskExecutor, connect_cluster
 
-    cluster = connect_cluster(dask, resources, jobs=jobs, warn=partial(warnings.warn, stacklevel=2))
-    return DaskExecutor(cluster, jobs=jobs, relay=print_line, tmpdir=tmpdir)
+    warn = partial(warnings.warn, stacklevel=2)
+    cluster = connect_cluster(options.dask, options.dask_resources, jobs=options.jobs, warn=warn)
+    return DaskExecutor(cluster, jobs=options.jobs, relay=print_line, tmpdir=tmpdir)

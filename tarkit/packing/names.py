@@ -94,7 +94,7 @@ def shard_names(
     """
     text = DEFAULT_NAME if template is None else os.fspath(template)
     if text == "-":
-        raise Usage("shard writes numbered files, not stdout", f"name them with {spell('output')} 'out-%06d.tar'")
+        raise Usage("shard writes numbered files, not stdout", f"name them with {spell('template', 'out-%06d.tar')}")
     return ShardNames(archives_output(text, compress, fsync, options=storage), text)
 
 

@@ -106,8 +106,8 @@ class ShardOptions(Options):
     sort: str | None = row("Shards", "--sort", metavar="ORDER", help="Order of samples: key, -key or shuffle:SEED.")
     key: str = row(
         "Samples",
-        "-k",
         "--key",
+        "-k",
         default="full",
         metavar="RULE",
         help="Key: full, base, flat or REGEX.  [default: full]",
@@ -150,6 +150,7 @@ class ShardOptions(Options):
         "Samples",
         "--classes",
         metavar="FILE",
+        role="file",
         help="Number directories by the lines of FILE.",
         more="The default is the order of their names.",
     )
@@ -158,6 +159,7 @@ class ShardOptions(Options):
         "Samples",
         "--join",
         metavar="TABLE:COLUMN",
+        role="column",
         help="Add the other columns of TABLE as fields.",
         more="COLUMN has keys or file names.",
     )
@@ -191,7 +193,7 @@ class ShardOptions(Options):
     dry_run: bool = row("Plan", "--dry-run", default=False, help="Print the plan, and write nothing.")
     show_keys: bool = row("Plan", "--show-keys", default=False, help="Same, with the keys of samples.")
     recipe: str | os.PathLike[str] | None = row(
-        "Plan", "--recipe", metavar="FILE", help="Write a recipe for create to FILE or -, not shards."
+        "Plan", "--recipe", metavar="FILE", role="side", help="Write a recipe for create to FILE or -, not shards."
     )
     update: bool = row("Plan", "--update", default=False, help="Pack files that are in no shard yet into new shards.")
     directory: str | os.PathLike[str] = ""

@@ -8,10 +8,14 @@ for Python. A function of the Python API has an argument of the same name and de
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self, dataclass_transform, get_args
+from typing import Any, ClassVar, Literal, Self, dataclass_transform, get_args
 
 from tarkit.errors import Usage
 from tarkit.pipeline.arguments import check_at_least, check_duration, list_words
+
+Role = Literal["", "output", "side", "file", "column", "inputs", "function", "map"]
+"""What a value names. Files that are written: an output, or a file besides it (`side`). What is read: a file; a file or
+`FILE:COLUMN`; inputs; a function of Python; a map, which is a file or JSON."""
 
 
 class OptionRow:
@@ -19,7 +23,7 @@ class OptionRow:
 
     Args:
         section: the section of the help.
-        names: as they are on the command line.
+        names: as they are on the command line; first the one in messages.
         help: one line.
         more: what `--help-all` and the manual page say after it.
         metavar: the word for the value.
@@ -34,6 +38,7 @@ class OptionRow:
         seconds: it is a time, more than 0.
         choices: a Literal, or words: it is one of these words.
         aliases: words that the command line takes too, and what they stand for.
+        role: what its value names: jobs compare what a command line reads, and tell which outputs it writes.
         parse: called with a value that is not None; returns the attribute, or raises Usage.
     """
 
@@ -55,6 +60,7 @@ class OptionRow:
         seconds: bool = False,
         choices: Any = (),
         aliases: Mapping[str, str] = {},
+        role: Role = "",
         parse: Callable[[Any], Any] | None = None,
     ) -> None:
         self.section = section
@@ -73,7 +79,13 @@ class OptionRow:
         self.seconds = seconds
         self.choices: tuple[str, ...] = choices if isinstance(choices, tuple) else get_args(choices)
         self.aliases = aliases
+        self.role = role
         self.parse = parse
+
+    @property
+    def parameter(self) -> str:
+        """Its name for click: that of the first long option."""
+        return next(name for name in self.names if name.startswith("--"))[2:].replace("-", "_")
 
     def accept(self, name: str, value: Any) -> Any:
         """Return the value of the option `name`; raise Usage or TypeError for one that it does not take."""

@@ -227,11 +227,11 @@ def check_format(format: str | None) -> str | None:
 
 
 def any_output(
-    word: str | None, compress: str | None, fsync: bool = False, *, options: StoreOptions | None = None
+    output: str | None, compress: str | None, fsync: bool = False, *, options: StoreOptions | None = None
 ) -> Output:
     """Return the output of the options of a command, for any content. The default is stdout; templates are accepted."""
     codec = parse_spec(compress) if compress else None
-    return Output(parse_output("-" if word is None else word, options), codec, fsync)
+    return Output(parse_output("-" if output is None else output, options), codec, fsync)
 
 
 def archives_output(

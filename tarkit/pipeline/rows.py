@@ -15,11 +15,11 @@ WRITABLE = f"A URL is {_WRITTEN}, or another that fsspec can write."
 
 def file_row(section: str, name: str, help: str, more: str = "") -> Any:
     """Return the row of a file that is written besides the output."""
-    return row(section, name, metavar="FILE", help=help, more=more, parse=written_path)
+    return row(section, name, metavar="FILE", help=help, more=more, role="side", parse=written_path)
 
 
 OUT_HELP = "File, URL, - or pipe:COMMAND.  [default: -]"
-OUT: Any = row("Output", "-o", "--output", "--outputs", metavar="OUT", help=OUT_HELP, more=WRITABLE)
+OUT: Any = row("Output", "-o", "--output", "--outputs", metavar="OUT", help=OUT_HELP, more=WRITABLE, role="output")
 COMPRESS: Any = row(
     "Output",
     "--compress",

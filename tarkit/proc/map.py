@@ -123,6 +123,7 @@ class SampleWork(Options, Step):
         "Failures",
         "--rejects",
         metavar="OUT",
+        role="output",
         help="Write failed samples to this archive; skip them.",
         more="Each gets a field __error__.json.",
     )
@@ -224,7 +225,7 @@ class CallFunction(SampleWork):
         "With --map", "--allow-pickle", default=False, help="Decode pickles too, which can run any code."
     )
     init: str | Callable[[], Any] | None = row(
-        "With --map", "--init", metavar="MODULE:FUNC", help="Call this first, once in each process."
+        "With --map", "--init", metavar="MODULE:FUNC", role="function", help="Call this first, once in each process."
     )
     batch: int | None = row("With --map", "--batch", at_least=1, metavar="N", help="Pass lists of N samples.")
     function: str | Callable[..., Any] = ""

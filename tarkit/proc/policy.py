@@ -135,7 +135,7 @@ class FailurePolicy:
         if self.every or self._alike[alike] <= SHOWN:
             self.warn(message)
         elif self._alike[alike] == SHOWN + 1:
-            more = "they are counted" + ", -v shows all" * errors.command_line
+            more = "they are counted" + ", -v shows all" * (errors.command_line is not None)
             self.warn(f"more samples fail in the same way: '{failure.reason}'; {more}")
 
     def finish(self) -> None:

@@ -224,7 +224,7 @@ class Fields:
 
 def _hint_of_choice() -> str | None:
     """Return the hint for a chosen field that is missing: the command has an option, `select` no argument."""
-    if errors.command_line:
+    if errors.command_line is not None:
         return None
     return f"{spell_open('skip', 'missing-field')} leaves such samples out"
 

@@ -35,7 +35,9 @@ def _parse_post(command: str) -> str:
 def template_row(default: str) -> Any:
     """Return the row of the names of shards; `default` is that of the help."""
     help = f"Names, or URLs.  [default: {default}]"
-    return row("Output", "-o", "--output", "--outputs", metavar="TEMPLATE", help=help, more=TEMPLATE_MORE)
+    return row(
+        "Output", "-o", "--output", "--outputs", metavar="TEMPLATE", help=help, more=TEMPLATE_MORE, role="output"
+    )
 
 
 def size_row(default: str) -> Any:
@@ -74,6 +76,7 @@ MANIFEST: Any = file_row("Output", "--manifest", "List shards in FILE: samples, 
 MAP: Any = row(
     "Categories",
     "--map",
+    role="map",
     metavar="FILE|JSON",
     help="Shards by category, as in ishard and dSort.",
     more='It is JSON, {"cats-%06d.tar": ["cat/.*", "glob:pets/cat*"]}, or lines PATTERN TEMPLATE.',

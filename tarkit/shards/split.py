@@ -59,7 +59,7 @@ class SplitOptions(Options):
     fsync: bool = FSYNC
     append: bool = row("Output", "--append", default=False, help="Continue the numbers of existing shards.")
     force: bool = FORCE
-    post: str | None = post_row("-p", "--post")
+    post: str | None = post_row("--post", "-p")
     manifest: str | None = MANIFEST
     count: int | None = COUNT
     size: int | str | None = size_row(f"without -c: {DEFAULT_SIZE}")

@@ -140,11 +140,12 @@ class SortOptions(Options):
         help="As auto, str, int, float, natural.",
         more="auto puts numbers, by value, before text.",
     )
-    reverse: bool = row("Order", "-r", "--reverse", default=False, help="Descending; equal samples keep their order.")
+    reverse: bool = row("Order", "--reverse", "-r", default=False, help="Descending; equal samples keep their order.")
     order_file: str | os.PathLike[str] | None = row(
         "Order",
         "--order-file",
         metavar="FILE",
+        role="file",
         help="Sort as the keys in FILE; others are an error.",
         more="FILE has one key a line. --keys-from FILE leaves out samples that it does not list.",
     )

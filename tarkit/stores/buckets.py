@@ -258,7 +258,7 @@ def login_hint(scheme: str, options: StoreOptions, sent: bool = True) -> str:
             return f"check {' and '.join(labels)}"
         if scheme == "s3" and os.environ.get("AWS_PROFILE"):
             return "check the profile of AWS_PROFILE in ~/.aws"
-    also = "" if errors.command_line else f", or give {' and '.join(names[:2])} in storage_options"
+    also = "" if errors.command_line is not None else f", or give {' and '.join(names[:2])} in storage_options"
     return f"{_LOGIN[scheme]}{also}"
 
 

@@ -152,7 +152,7 @@ class StatsOptions(Options):
     html: str | None = file_row("Output", "--html", "Write one self-contained page to FILE instead.")
     by: str | None = row("Stats", "--by", metavar="FIELD", help="Count classes too: the values of cls, or json.label.")
     classes: ClassNames = row(
-        "Stats", "--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt]"
+        "Stats", "--classes", metavar="FILE", role="file", help="Names of numbered classes.  [default: classes.txt]"
     )
     world: int | None = row(
         "Stats", "--world", at_least=1, metavar="W", help="Samples that each of W training nodes would get."

@@ -55,14 +55,14 @@ def test_the_command_line(data: tarkit.Dataset, run: Run) -> None:
         [line, *_] = run("proc", "--map", "f.py:f", "a.tar", "-o", "o.tar", exit=1).lines
         assert line.endswith("; --decode encodes other values by the name of the field"), "in a new interpreter"
         assert "--map and --parts cannot" in run("split", "a.tar", "--parts", "2", "--map", "m", exit=2).stderr
-    assert not errors.command_line
+    assert errors.command_line is None
 
 
 def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """The texts of the tables are unchanged on the command line; in Python only command lines name options."""
     for kind in PROBLEMS.values():
         assert not re.search("--", re.sub(r"\btar[^;]*", "", errors.respell(kind.repair) or ""))
-    monkeypatch.setattr(errors, "command_line", True)
+    monkeypatch.setattr(errors, "command_line", {})
     for kind in PROBLEMS.values():
         assert errors.respell(kind.repair) == kind.repair
     assert errors.spell("fix", "clean-%06d.tar") == "--fix 'clean-%06d.tar'"

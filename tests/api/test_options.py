@@ -13,6 +13,7 @@ from tarkit.checking.check import CheckOptions
 from tarkit.export.table import TableOptions
 from tarkit.extraction.extract import ExtractOptions
 from tarkit.indexing.index import IndexOptions
+from tarkit.jobs.options import JobOptions
 from tarkit.packing.create import CreateOptions
 from tarkit.packing.options import ShardOptions
 from tarkit.pipeline.options import Options
@@ -25,6 +26,7 @@ from tests._tools import each_row
 COMMAND_ONLY = {
     CheckOptions: {"json", "list_bad"},
     IndexOptions: {"verify"},
+    JobOptions: {"timeout", "dry_run", "shard_index", "emit"},
     SortOptions: {"check_only"},
     ShardOptions: {"show_keys", "draw_seed"},
     StatsOptions: {"total", "json", "html"},
@@ -43,6 +45,7 @@ COMMAND_ONLY = {
         (tarkit.check, CheckOptions),
         (tarkit.create, CreateOptions),
         (tarkit.index, IndexOptions),
+        (tarkit.map_shards, JobOptions),
         (tarkit.shard, ShardOptions),
     ],
 )

@@ -446,10 +446,10 @@ def test_the_output_is_an_input(run: Run, archive: Archive) -> None:
 @each_row(
     ("options", "says"),
     [
-        ("--by n --order-file list", "--order-file cannot be used with --by, -t or --reverse"),
+        ("--by n --order-file list", "--order-file cannot be used with -s, -t or --reverse"),
         ("-s __random__,n", "cannot be used with other fields"),
         ("--check-only -o x.tar", "--check-only cannot be used with options of the output"),
-        ("--order-file list -r", "--order-file cannot be used with --by, -t or --reverse"),
+        ("--order-file list -r", "--order-file cannot be used with -s, -t or --reverse"),
         ("-s ,", "names no field"),
         ("--memory 10K", "the minimum is 1 MB"),
         ("--memory x", "invalid size"),
