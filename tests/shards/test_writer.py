@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count as numbers
 from itertools import islice
 from pathlib import Path
@@ -34,15 +34,18 @@ def samples(count: int) -> list[TarSample]:
 
 
 def writer(
-    limits: Limits, notes: list[str] | None = None, sizes: Iterator[int] | None = None, **more: Any
+    limits: Limits,
+    notes: list[str] | None = None,
+    sizes: Iterator[int] | None = None,
+    complete: Callable[[Shard, str], None] | None = None,
+    **more: Any,
 ) -> ShardsWriter:
     """Return the writer of a series; `notes` gets what it reports."""
     run = Run()
     run.note = (lambda text: None) if notes is None else notes.append  # type: ignore[method-assign]
     output, template = archives_output("x-%d.tar", None, False), parse_template("x-%d.tar")
-    return ShardsWriter(
-        run, ShardsPlan(output, limits, **more), [islice(map(template.name, numbers()), limits.shards)], sizes
-    )
+    names = islice(map(template.name, numbers()), limits.shards)
+    return ShardsWriter(run, ShardsPlan(output, limits, **more), [names], sizes, complete=complete)
 
 
 def test_shards_are_opened_when_they_get_a_sample(here: Path) -> None:
