@@ -26,14 +26,14 @@ class Batch(NamedTuple):
     """Consecutive samples, at least one, all of one category.
 
     `stops` has for each of the `keys` the end of its files in `names`, `sizes` and `sources`, which are as in a File;
-    `sources` None stands for empty ones.
+    without `sources` all are empty.
     """
 
     keys: list[bytes]
     stops: list[int]
     names: list[bytes]
     sizes: list[int]
-    sources: list[bytes] | None = None
+    sources: list[bytes] | tuple[()] = ()
     category: int = 0
 
     def part(self, start: int, stop: int) -> Batch:
@@ -85,7 +85,7 @@ def _batch_of(groups: Sequence[Group], category: int) -> Batch:
     """Return a batch of samples, at least one; each has files."""
     names, sizes, sources = map(list, zip(*(file for _, files, _ in groups for file in files), strict=True))
     stops = list(accumulate(len(files) for _, files, _ in groups))
-    return Batch([key for key, _, _ in groups], stops, names, sizes, sources if any(sources) else None, category)
+    return Batch([key for key, _, _ in groups], stops, names, sizes, sources if any(sources) else (), category)
 
 
 def batched(groups: Iterable[Group]) -> Iterator[Batch]:
@@ -106,7 +106,7 @@ def together(batches: Sequence[Batch]) -> Batch:
         return batches[0]
     ends = accumulate((len(batch.names) for batch in batches), initial=0)
     flat = chain.from_iterable
-    sources = None
+    sources: list[bytes] | tuple[()] = ()
     if any(batch.sources for batch in batches):
         sources = list(flat(batch.sources or repeat(b"", len(batch.names)) for batch in batches))
     return Batch(

@@ -65,18 +65,17 @@ class PlannedFiles:
 
     def __iter__(self) -> Iterator[FileBatch]:
         """Yield the batches; each is to be written before the next one is read."""
-        batches = (batch._replace(sources=self._plan.sources(batch)) for batch in self._plan.batches(self.shard))
         if self._skip:
-            yield from self._present(batches)
+            yield from self._present()
             return
-        for batch in batches:
+        for batch in self._plan.batches(self.shard):
             for part in batch.parts(STEP) if self._plan.sized else (batch,):
                 yield FileBatch(part, self, self._requests)
 
-    def _present(self, batches: Iterator[Batch]) -> Iterator[FileBatch]:
+    def _present(self) -> Iterator[FileBatch]:
         """Yield the samples of which no file is missing; few at a time, as files may disappear until they are read."""
         names, files, planned = NameChecks(limit=None), 0, 0
-        for rows in (part for batch in batches for part in batch.parts(SMALL)):
+        for rows in (part for batch in self._plan.batches(self.shard) for part in batch.parts(SMALL)):
             batch = FileBatch(rows, self, self._requests)
             missing = batch.find_missing()
             self.skipped += [f"{text}; its sample is left out" for text in missing.values()]
@@ -95,7 +94,7 @@ class PlannedFiles:
 def _places(plan: Plan, shard: PlannedShard) -> Iterator[Place]:
     """Yield the URL and the size of each source that is an object."""
     for batch in plan.batches(shard):
-        for source, size in zip(plan.sources(batch), batch.sizes, strict=True) if plan.has_urls(batch) else ():
+        for source, size in zip(batch.sources, batch.sizes, strict=True):
             kind, value = sources.parse(source)
             if kind == "url":
                 yield value.decode("utf-8", "surrogateescape"), None if size == UNSIZED else size
@@ -138,7 +137,7 @@ class FileBatch(SampleBatch):
         requests: list[ThreadCall[Fetched]] = []  # of the other samples
         for number, (start, stop) in enumerate(pairwise((0, *self.rows.stops))):
             requested = len(requests)
-            for source in (self.rows.sources or ())[start:stop]:
+            for source in self.rows.sources[start:stop]:
                 kind, value = sources.parse(source)
                 try:
                     if kind == "url":
@@ -169,7 +168,7 @@ class FileBatch(SampleBatch):
         rows = self.rows.part(begin, len(self.keys) if end is None else end)
         open_, close, add, mtime = os.open, os.close, writer.add, self._origin.mtime or 0
         largest = -2 if self._origin.mtime is None else SMALL
-        for name, path, size in zip(rows.names, rows.sources or (), rows.sizes, strict=True):
+        for name, path, size in zip(rows.names, rows.sources, rows.sizes, strict=True):
             data = b""
             if size <= largest and size and COLON not in path:
                 try:
@@ -272,10 +271,7 @@ class FileBatch(SampleBatch):
             raise self._error(str(error), error.hint) from error
 
     def _header(self, name: bytes, size: int, mtime: int) -> bytes:
-        try:
-            return encode(name, size, mtime=mtime if self._origin.mtime is None else self._origin.mtime)
-        except ValueError as error:
-            raise self._error(str(error)) from None
+        return encode(name, size, mtime=mtime if self._origin.mtime is None else self._origin.mtime)
 
     def _error(self, what: str, hint: str | None = None) -> TarkitError:
         return TarkitError(f"{self._origin.shard.name}: {what}", hint)

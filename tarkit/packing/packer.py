@@ -19,6 +19,7 @@ from tarkit.packing.origin import FileBatch, PlannedFiles
 from tarkit.packing.plan import Plan, PlannedShard
 from tarkit.packing.resume import GONE, Differs, Existing, Journal, JournalEntry, fingerprint, identity
 from tarkit.parallel import PATIENCE, in_order
+from tarkit.pipeline.output import status_of
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import existing_among, refuse_existing
 from tarkit.shards.limits import Limits
@@ -123,13 +124,8 @@ class Packer:
         elif not options.force:
             hint = f"{spell('resume')} keeps those that are as planned, {spell('force')} replaces them"
             refuse_existing(existing, hint)
-        sizes: dict[tuple[int, int], int] = {}
-        for path in (*existing, *written):
-            try:
-                status = os.stat(path)
-            except OSError:
-                continue
-            sizes[status.st_dev, status.st_ino] = status.st_size
+        statuses = filter(None, map(status_of, (*existing, *written)))
+        sizes = {(status.st_dev, status.st_ino): status.st_size for status in statuses}
         self._plan.refuse(sizes, frozenset(os.fsencode(name) for name in self._names if scheme_of(name)))
 
     def write(self) -> None:
@@ -205,6 +201,7 @@ class Packer:
     def _pack(self, numbers: Iterable[int], report: Callable[[Packed], None]) -> Generator[None]:
         """Write shards, one after the other; report each once it is complete, in order. Yields from time to time."""
         options, samples, name = self._options, 0, ""
+        settings = f"{options.mtime} {options.names.output.codec}"
         ended: deque[Packed] = deque()  # shards that are being completed
 
         def complete(shard: Shard, _: str) -> None:
@@ -217,7 +214,7 @@ class Packer:
         try:
             for number in numbers:
                 name = self._names[number]
-                mark = self._fingerprint(number)
+                mark = fingerprint(self._plan, self._plan.shards[number], settings) if self._journal else ""
                 packed = yield from self._keep(number, mark)
                 if packed is None:
                     packed = yield from self._feed(number, writer.add)
@@ -247,49 +244,39 @@ class Packer:
             yield
         return Packed(files.shard, files.skipped)
 
-    def _fingerprint(self, number: int) -> str:
-        if not self._options.resume or self._remote:
-            return ""
-        settings = f"{self._options.mtime} {self._options.names.output.codec}"
-        return fingerprint(self._plan, self._plan.shards[number], settings)
-
     def _keep(self, number: int, mark: str) -> Generator[None, None, Packed | None]:
-        """Return an existing shard that is as planned, by the journal or by comparison."""
+        """Return an existing shard that is as planned: one with this `mark` in the journal, else by comparison."""
         options, planned = self._options, self._plan.shards[number]
-        if not options.resume:
-            return None
-        entry = self._entries.get(planned.name)
-        if entry and mark and self._is_as_planned(entry, mark, identity(planned.name)):
+        name = planned.name
+        entry = self._entries.get(name)
+        if entry and self._is_as_planned(entry, mark, identity(name)):
             self._contents[number] = planned.content
-            shard = self._described(planned.written(entry.size, entry.stored, entry.sha256))
-            return Packed(planned, shard=shard, kept=True, known=entry.posted or options.post is None)
-        if planned.name not in self._existing:
+            packed = Packed(planned, known=entry.posted or options.post is None)
+            shard = planned.written(entry.size, entry.stored, entry.sha256)
+        elif options.resume and name in self._existing:
+            try:
+                with EntryWriter(Existing(name, self._plan.tmpdir, options.storage)) as writer:
+                    packed = yield from self._feed(number, lambda batch: batch.write(writer))
+            except Differs as error:
+                if options.force:
+                    return None
+                hint = f"{spell('resume')} with {spell('force')} writes it again"
+                raise TarkitError(f"{name}: exists, but is not as planned: {error}", hint) from None
+            shard = packed.planned.written(writer.position)
+        else:
             return None
-        try:
-            with EntryWriter(Existing(planned.name, self._plan.tmpdir, options.storage)) as writer:
-                packed = yield from self._feed(number, lambda batch: batch.write(writer))
-        except Differs as error:
-            if options.force:
-                return None
-            hint = f"{spell('resume')} with {spell('force')} writes it again"
-            raise TarkitError(f"{planned.name}: exists, but is not as planned: {error}", hint) from None
-        return packed._replace(shard=self._described(packed.planned.written(writer.position)), kept=True)
+        if self._digest and not shard.sha256:
+            sha256, stored = sum_file("url" if scheme_of(name) else "path", name, options.storage)
+            shard = shard._replace(sha256=sha256, stored=stored)
+        return packed._replace(shard=shard, kept=True)
 
     def _is_as_planned(self, entry: JournalEntry, mark: str, there: str) -> bool:
         """Return whether a shard is that of the journal, or --post has moved that, and nothing is missing in the
         journal."""
-        if (entry.fingerprint, entry.identity) != (mark, there):
+        if not mark or (entry.fingerprint, entry.identity) != (mark, there):
             return False
         posted = self._options.post is not None and entry.posted
         return there != GONE or (posted and (bool(entry.sha256) or not self._digest))
-
-    def _described(self, shard: Shard) -> Shard:
-        """Return an existing shard with the checksum and the length of its file, if requested."""
-        if shard.sha256 or not self._digest:
-            return shard
-        kind = "url" if scheme_of(shard.name) else "path"
-        sha256, stored = sum_file(kind, shard.name, self._options.storage)
-        return shard._replace(sha256=sha256, stored=stored)
 
 
 def workers(options: ShardOptions, shards: Sequence[PlannedShard]) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from tarkit.errors import TarkitError, show
@@ -121,7 +121,8 @@ class Plan:
         batch = together(self._waiting)
         self._waiting, self._waiting_samples = [], 0
         if batch.sources:
-            batch = batch._replace(sources=self.sources(batch))
+            pairs = zip(batch.sources, batch.names, strict=True)
+            batch = batch._replace(sources=[source or self.tree.source(name) for source, name in pairs])
         data = batch.dump()
         self._file.write(data)
         self._ends.append(self._ends[-1] + len(data))
@@ -152,28 +153,16 @@ class Plan:
         self._begin()
 
     def batches(self, shard: PlannedShard) -> Iterator[Batch]:
-        """Yield the samples of a shard."""
+        """Yield the samples of a shard, with the source of each file, as in a recipe."""
+        mark = self.tree.mark
         for start, stop in pairwise(self._ends[shard.start : shard.stop + 1]):
-            yield Batch.load(self._file.read(start, stop))
-
-    def sources(self, batch: Batch) -> list[bytes]:
-        """Return the source of each file of a batch, as in a recipe."""
-        if batch.sources is None:
-            mark = self.tree.mark
-            return [mark + name for name in batch.names]
-        return [source or self.tree.mark + name for name, source in zip(batch.names, batch.sources, strict=True)]
-
-    def has_urls(self, batch: Batch) -> bool:
-        """Whether a source in a batch may be a URL."""
-        return b"://" in (self.tree.mark if batch.sources is None else b"\0".join(batch.sources))
+            batch = Batch.load(self._file.read(start, stop))
+            yield batch if batch.sources else batch._replace(sources=[mark + name for name in batch.names])
 
     def paths(self) -> Iterator[bytes]:
         """Yield the paths of the files that are packed, without objects and literals."""
-        for shard in self.shards:
-            for batch in self.batches(shard):
-                for kind, value in map(sources.parse, self.sources(batch)):
-                    if kind == "path":
-                        yield value
+        for batch in chain.from_iterable(map(self.batches, self.shards)):
+            yield from (value for kind, value in map(sources.parse, batch.sources) if kind == "path")
 
     def refuse(self, paths: dict[tuple[int, int], int], urls: frozenset[bytes]) -> None:
         """Raise TarkitError when a source is a file that is written, or an object.
@@ -185,7 +174,7 @@ class Plan:
         sizes = {*paths.values(), UNSIZED}
         for shard in self.shards if paths or urls else ():
             for batch in self.batches(shard):
-                for source, size in zip(self.sources(batch), batch.sizes, strict=True):
+                for source, size in zip(batch.sources, batch.sizes, strict=True):
                     kind, value = sources.parse(source)
                     written = source in urls
                     if kind == "path" and size in sizes:

@@ -54,8 +54,7 @@ def fingerprint(plan: Plan, shard: PlannedShard, settings: str) -> str:
     start = time.time_ns()
     for batch in plan.batches(shard):
         states: list[tuple[int, ...]] = []
-        origins = plan.sources(batch)
-        for source in origins:
+        for source in batch.sources:
             kind, path = sources.parse(source)
             if kind == "url":
                 return ""
@@ -66,7 +65,7 @@ def fingerprint(plan: Plan, shard: PlannedShard, settings: str) -> str:
                     return ""
                 newest = max(newest, status.st_ctime_ns)
                 states.append((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
-        digest.update(marshal.dumps((batch.stops, batch.names, origins, states), 2))
+        digest.update(marshal.dumps((batch.stops, batch.names, batch.sources, states), 2))
     return digest.hexdigest() if newest < start - RACY else ""
 
 

@@ -189,10 +189,8 @@ def write_recipe(run: Run, options: ShardOptions, path: str) -> None:
     """Plan the shards of a directory tree and write a recipe for `create` with the files in their order."""
     plan = plan_tree(run, options, recipe=path)
     with text_output(path, options=options.storage).open() as sink:
-        for shard in plan.shards:
-            for batch in plan.batches(shard):
-                for name, source in zip(batch.names, plan.sources(batch), strict=True):
-                    sink.write(_recipe_line(name, source))
+        for batch in chain.from_iterable(map(plan.batches, plan.shards)):
+            sink.writev(list(map(_recipe_line, batch.names, batch.sources)))
     count_planned(run, plan)
     _write_classes(options, plan)
 

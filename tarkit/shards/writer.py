@@ -19,6 +19,7 @@ from tarkit.signals import uninterrupted
 from tarkit.streams.command import call
 from tarkit.streams.location import parse_output
 from tarkit.streams.sink import FileSink, Sink
+from tarkit.streams.text import sum_file
 from tarkit.tables.tsv import escape_tsv
 from tarkit.tar.header import end_of_archive
 from tarkit.tar.writer import EntryWriter
@@ -395,11 +396,7 @@ class _Series:
         digest, stored = shard.writer.sink.digest() or ("", shard.size)
         path = self._writer.place(shard.name)
         if self._writer.plan.digest and not digest and os.path.isfile(path):
-            import hashlib
-
-            with open(path, "rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-                stored = os.fstat(file.fileno()).st_size
+            digest, stored = sum_file("path", path)
         done = Shard(shard.name, shard.samples, shard.size, stored, shard.first or b"", shard.last or b"", digest)
         self._writer.announce(done, shard.why)
         self.done.append(done)

@@ -105,7 +105,7 @@ def shard_of(plan: Plan, each: PlannedShard) -> Shard:
     sources: list[bytes] = []
     for batch in plan.batches(each):
         samples += [(os.fsdecode(key), [os.fsdecode(file[0]) for file in files]) for key, files, _ in batch.groups()]
-        sources += plan.sources(batch)
+        sources += batch.sources
     return Shard(each.name, each.content, samples, each.length, tuple(map(os.fsdecode, sources)))
 
 
