@@ -74,10 +74,6 @@ class Packer:
     Attributes:
         done: the shards that are complete.
         facts: the number of entries in them, of samples that are missing, and of shards that were kept.
-
-    Raises:
-        TarkitError: two names of one file.
-        Usage: a shard that is neither a file nor a URL.
     """
 
     def __init__(self, run: Run, plan: Plan, options: ShardOptions, digest: bool) -> None:
@@ -88,7 +84,6 @@ class Packer:
         self._options = options
         self._digest = digest
         self._names = [shard.name for shard in plan.shards]
-        self._check_names()
         # existing shards: files with a name of the template; with several, or `update`, those with a name of the plan
         template = plan.templates[0] if len(plan.templates) == 1 and not options.update else None
         existing = [] if template is None else [path for _, path in template.existing(options.storage)]
@@ -104,19 +99,14 @@ class Packer:
         # of each shard the bytes of content that are written by now; all processes write to this memory
         self._contents = memoryview(mmap(-1, 8 * max(1, len(self._names)))).cast("q")
 
-    def _check_names(self) -> None:
-        seen: dict[str, str] = {}
-        for name in self._names:
-            location = parse_output(name)
-            if location.kind not in ("path", "url"):
-                raise Usage(f"{name}: a shard must be a file or a URL")
-            path = os.path.realpath(location.text) if location.kind == "path" else location.text
-            if path in seen:
-                raise TarkitError(f"{show(seen[path])} and {show(name)} are the same file")
-            seen[path] = name
+    def check(self) -> None:
+        """Check what the run writes.
 
-    def check(self, written: Sequence[str] = ()) -> None:
-        """Raise TarkitError when shards exist that may not be replaced, or a source is a shard or one of `written`."""
+        Raises:
+            TarkitError: shards exist that may not be replaced, two are the same file, or a source is written.
+            Usage: a shard is another file of the run, or neither a file nor a URL.
+        """
+        self._check_names()
         existing, options = list(self._existing), self._options
         if options.resume and not options.force:
             hint = f"{spell('resume')} with {spell('force')} keeps what is as planned, and replaces the rest"
@@ -124,22 +114,39 @@ class Packer:
         elif not options.force:
             hint = f"{spell('resume')} keeps those that are as planned, {spell('force')} replaces them"
             refuse_existing(existing, hint)
+        written = (place.path for place in self._run.places.values() if place.written)
         statuses = filter(None, map(status_of, (*existing, *written)))
         sizes = {(status.st_dev, status.st_ino): status.st_size for status in statuses}
         self._plan.refuse(sizes, frozenset(os.fsencode(name) for name in self._names if scheme_of(name)))
 
+    def _check_names(self) -> None:
+        seen: dict[str, str] = {}
+        for name in self._names:
+            location = parse_output(name)
+            if location.kind not in ("path", "url"):
+                raise Usage(f"{name}: a shard must be a file or a URL")
+            path = os.path.realpath(location.text) if location.kind == "path" else location.text
+            if (place := self._run.places.get(path)) is not None:
+                raise Usage(f"{place.path} is {place.what}, and has the name of a shard")
+            if path in seen:
+                raise TarkitError(f"{show(seen[path])} and {show(name)} are the same file")
+            seen[path] = name
+            self._options.names.output.check_time(self._options.mtime, name)
+
     def write(self) -> None:
-        """Write the shards, several at a time. The error of a shard is raised when those before it are reported."""
-        run = self._run
+        """Write the shards, several at a time; with `force`, remove those that exist and are not in the plan.
+
+        The error of a shard is raised when those before it are reported.
+        """
+        run, options = self._run, self._options
         if self._journal:
             self._entries = self._journal.read()
-        try:
-            with closing(self._write_all()) as steps:
-                for _ in run.draw(steps, lambda: sum(self._contents), lambda: run.samples, self._plan.content):
-                    pass
-        finally:
-            if self._journal:
-                self._journal.close(False)
+        with closing(self._write_all()) as steps:
+            for _ in run.draw(steps, lambda: sum(self._contents), lambda: run.samples, self._plan.content):
+                pass
+        if options.force:
+            done = {shard.name for shard in self.done}
+            run.remove_others([path for path in self._existing if path not in done], options.storage)
 
     def _write_all(self) -> Generator[None]:
         """Write the shards; yields from time to time."""
@@ -173,16 +180,10 @@ class Packer:
         if self._journal and packed.fingerprint and not packed.known and not packed.skipped:
             self._journal.add(shard, packed.fingerprint, post is not None)
 
-    @property
-    def stale(self) -> list[str]:
-        """The existing shards that were not written: with `force` they are to be removed."""
-        made = {shard.name for shard in self.done}
-        return [path for path in self._existing if path not in made]
-
     def finish(self) -> None:
         """Remove the journal."""
         if self._journal:
-            self._journal.close(True)
+            self._journal.remove()
 
     # ---- In a process that writes shards
 

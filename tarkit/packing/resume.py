@@ -10,6 +10,7 @@ from __future__ import annotations
 import marshal
 import os
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 from tarkit.errors import Problem, TarkitError
@@ -18,7 +19,6 @@ from tarkit.packing.plan import Plan, PlannedShard
 from tarkit.samples.dataset import open_source
 from tarkit.shards.writer import Shard
 from tarkit.stores.store import StoreOptions
-from tarkit.streams.copy import write_all
 from tarkit.streams.location import parse_output
 from tarkit.streams.sink import WriteOnlySink
 
@@ -85,8 +85,7 @@ class Journal:
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        self._fd = -1
+        self._path = path
 
     def read(self) -> dict[str, JournalEntry]:
         """Return the entries by name of shard; incomplete lines are ignored."""
@@ -94,7 +93,7 @@ class Journal:
 
         entries: dict[str, JournalEntry] = {}
         try:
-            with open(self.path, "rb") as file:
+            with open(self._path, "rb") as file:
                 for line in file:
                     try:
                         name, *entry = json.loads(line)
@@ -109,21 +108,14 @@ class Journal:
         """Append a complete shard, for which a command was run or not."""
         import json
 
-        if self._fd < 0:
-            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         entry = JournalEntry(shard.size, shard.stored, shard.sha256, fingerprint, identity(shard.name), posted)
-        write_all(self._fd, json.dumps((shard.name, *entry)).encode() + b"\n")
+        with open(self._path, "ab") as file:
+            file.write(json.dumps((shard.name, *entry)).encode() + b"\n")
 
-    def close(self, complete: bool) -> None:
-        """Close the file; remove it when all is complete."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-        if complete:
-            try:
-                os.unlink(self.path)
-            except FileNotFoundError:
-                pass
+    def remove(self) -> None:
+        """Remove the file."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._path)
 
 
 class Existing(WriteOnlySink):

@@ -27,7 +27,6 @@ from tarkit.pipeline.template import ShardTemplate
 from tarkit.shards.limits import SizeRule, no_limit
 from tarkit.shards.writer import Shard, write_manifest
 from tarkit.stores import rewrite, schemes
-from tarkit.streams.location import parse_output
 from tarkit.streams.text import check_created, create_file, split_column
 from tarkit.tables.depfile import make_rule
 
@@ -145,7 +144,7 @@ def write_shards(run: Run, options: ShardOptions, digest: bool = True) -> list[S
 
     `digest` says whether checksums are made.
     """
-    plan, output = plan_tree(run, options, writes=True), options.names.output
+    plan = plan_tree(run, options, writes=True)
     if plan.error is not None:
         raise plan.error
     run.reserve(options.manifest, "the manifest")
@@ -153,16 +152,8 @@ def write_shards(run: Run, options: ShardOptions, digest: bool = True) -> list[S
     for path in (options.manifest, options.depfile):
         check_created(path, options.storage)
     packer = Packer(run, plan, options, digest)
-    for shard in plan.shards:
-        location = parse_output(shard.name)
-        place = run.places.get(location.text if location.kind == "url" else os.path.realpath(location.text))
-        if place:
-            raise Usage(f"{place.path} is {place.what}, and has the name of a shard")
-        output.check_time(options.mtime, shard.name)
-    packer.check([place.path for place in run.places.values() if place.written])
+    packer.check()
     packer.write()
-    if options.force:
-        run.remove_others(packer.stale, options.storage)
     _finish(run, plan, options, packer)
     _write_classes(options, plan)
     return packer.done
