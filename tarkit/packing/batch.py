@@ -9,14 +9,15 @@ import marshal
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, compress, count, groupby, islice, repeat
 from operator import itemgetter, ne
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
+
+from tarkit.tables import recipe
 
 SAMPLES = 4000  # in a batch that is made of groups
 _MARSHAL = 2  # without references, which cost more than they save
 
 File = tuple[bytes, int, bytes]
-"""Name of an entry, bytes of content, source; an empty source is the file of that name in the tree."""
-
+"""Name of an entry, bytes of content, source as in a recipe; an empty source is the file of that name in the tree."""
 
 Group = tuple[bytes, list[File], int]
 """A planned sample: its key, its files, the place of its category in a map."""
@@ -117,3 +118,29 @@ def together(batches: Sequence[Batch]) -> Batch:
         sources,
         batches[0].category,
     )
+
+
+# ---- Sources: a path, a URL, or literal content
+
+_PREFIXES = (b"file:", b"text:", b"hex:", b"base64:", b"pipe:")
+
+
+def path_source(path: bytes) -> bytes:
+    """Return a path as a source, with the prefix `file:` if it could be something else."""
+    return b"file:" + path if path.startswith(_PREFIXES) or b"://" in path else path
+
+
+def text_source(value: bytes) -> bytes:
+    """Return literal content as a source, on one line."""
+    if any(byte in value for byte in b"\n\r\t\0"):
+        from binascii import b2a_base64
+
+        return b"base64:" + b2a_base64(value, newline=False)
+    return b"text:" + value
+
+
+def parse_source(source: bytes) -> tuple[Literal["path", "data", "url"], bytes]:
+    """Return the path or the URL of a source, or its literal content."""
+    kind, value = recipe.parse_source(source, pipes_allowed=False, rewrites=False)
+    assert kind != "pipe"
+    return kind, value

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Literal
 
 from tarkit.errors import TarkitError, show
-from tarkit.packing.sources import path_source
+from tarkit.packing.batch import path_source
 from tarkit.spill.records import by_rank
 from tarkit.stores import connect, listing
 from tarkit.stores.object_prefetch import fetch, prefetch_objects
@@ -54,7 +54,6 @@ class LocalFiles:
         self._symlinks = symlinks
         self._missing = missing
         self.mark = path_source(self._front)
-        self.newest: int | None = None
 
     def scan(self, directory: bytes) -> Scanned:
         """Return the content of a directory."""
@@ -110,9 +109,6 @@ class ObjectFiles:
     Directories are requested once each, after their parents, in byte order; sizes only of the last one, and of those
     above it.
 
-    `newest` is the latest time of modification of those that were listed, if the store says it: what is modified later
-    was changed after that.
-
     The store is listed once, in any order, and the names are sorted in temporary space. Memory holds those of one
     directory, and of the directories above it. Empty objects whose names end in a slash are no files.
 
@@ -131,7 +127,7 @@ class ObjectFiles:
         self._sizes: dict[bytes, dict[bytes, int]] = {}
         self._list: TemporaryFile | None = None
         self._versions: VersionTable | None = None
-        self.newest: int | None = None
+        self._newest: int | None = None
 
     def scan(self, directory: bytes) -> Scanned:
         """Return the content of a directory."""
@@ -156,10 +152,12 @@ class ObjectFiles:
         sizes = self._sizes[directory]
         return [sizes[name] for name in names]
 
-    def version(self, source: bytes) -> bytes:
-        """Return what `version_mark` makes of the version of an object in the list; b"" for one without."""
-        assert self._versions is not None
-        return self._versions.find(source.removeprefix(self.mark))
+    def has_changed(self, source: bytes, info: Info) -> bool:
+        """Return whether an object is known not to be the one in the list: it is newer than all, or another version."""
+        if self._newest is not None and info.modified is not None and info.modified > self._newest:
+            return True
+        listed = b"" if self._versions is None else self._versions.find(source.removeprefix(self.mark))
+        return listed != b"" and info.version is not None and _mark(info.version) != listed
 
     def identity(self, directory: bytes) -> bytes:
         """Return the name: no directory of a store contains itself."""
@@ -201,7 +199,7 @@ class ObjectFiles:
             )
         for name, size, modified, _ in self._pages():
             if modified is not None:
-                self.newest = max(self.newest or 0, modified)
+                self._newest = max(self._newest or 0, modified)
             yield name, size
         versions = ((name, version) for name, _, _, version in self._pages() if version is not None)
         self._versions = VersionTable(versions, self._tmpdir)
@@ -220,7 +218,7 @@ class VersionTable:
 
     def __init__(self, versions: Iterable[tuple[bytes, str]], tmpdir: str | None) -> None:
         file = TemporaryFile(tmpdir)
-        pairs = ((key, key + version_mark(version)) for name, version in versions for key in (_hash(name, _KEY),))
+        pairs = ((key, key + _mark(version)) for name, version in versions for key in (_hash(name, _KEY),))
         with os.fdopen(os.dup(file.fd), "wb") as stream:
             stream.writelines(by_rank(pairs, tmpdir))
         size = os.fstat(file.fd).st_size
@@ -236,8 +234,7 @@ class VersionTable:
         return table[at + _KEY : at + step] if table[at : at + _KEY] == wanted else b""
 
 
-def version_mark(version: str) -> bytes:
-    """Return what stands for a version of an object in a plan."""
+def _mark(version: str) -> bytes:
     return _hash(version.encode("utf-8", "surrogatepass"), _MARK)
 
 

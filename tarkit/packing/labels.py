@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
-from tarkit.packing.batch import File, Group
-from tarkit.packing.sources import path_source, text_source
+from tarkit.packing.batch import File, Group, path_source, text_source
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, split_column
 from tarkit.tables.reader import Format, TableRow, entry_columns, read_records

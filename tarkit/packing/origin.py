@@ -12,10 +12,8 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from tarkit.errors import TarkitError, show, system_hint
-from tarkit.packing import sources
-from tarkit.packing.batch import Batch
+from tarkit.packing.batch import Batch, parse_source
 from tarkit.packing.divide import weigh
-from tarkit.packing.files import version_mark
 from tarkit.packing.plan import Plan, PlannedShard
 from tarkit.packing.tree import UNSIZED
 from tarkit.samples.sample import SampleBatch
@@ -28,7 +26,6 @@ from tarkit.tar.header import encode
 from tarkit.tar.writer import PADS, EntryWriter
 
 if TYPE_CHECKING:
-    from tarkit.stores.store import Info
     from tarkit.threads import ThreadCall
 
 STEP = 8 << 20  # bytes of content in a batch, about: progress is shown after each
@@ -95,7 +92,7 @@ def _places(plan: Plan, shard: PlannedShard) -> Iterator[Place]:
     """Yield the URL and the size of each source that is an object."""
     for batch in plan.batches(shard):
         for source, size in zip(batch.sources, batch.sizes, strict=True):
-            kind, value = sources.parse(source)
+            kind, value = parse_source(source)
             if kind == "url":
                 yield value.decode("utf-8", "surrogateescape"), None if size == UNSIZED else size
 
@@ -138,7 +135,7 @@ class FileBatch(SampleBatch):
         for number, (start, stop) in enumerate(pairwise((0, *self.rows.stops))):
             requested = len(requests)
             for source in self.rows.sources[start:stop]:
-                kind, value = sources.parse(source)
+                kind, value = parse_source(source)
                 try:
                     if kind == "url":
                         requests.append(next(self._requests))
@@ -187,7 +184,7 @@ class FileBatch(SampleBatch):
                 self._add(writer, name, size, path)
 
     def _add(self, writer: EntryWriter, name: bytes, size: int, source: bytes) -> None:
-        kind, value = sources.parse(source)
+        kind, value = parse_source(source)
         if kind == "data":
             writer.add(self._header(name, size, 0), value)
         elif kind == "url":
@@ -232,7 +229,7 @@ class FileBatch(SampleBatch):
             raise self._error(f"{shown}: the store does not say how long this object is")
         if planned not in (size, UNSIZED):
             raise self._error(_other_size(shown, size, planned), "run it again")
-        if self._has_changed(source, fetched.info):
+        if self._origin.tree.has_changed(source, fetched.info):
             raise self._error(f"{shown} was changed after it was listed", "run it again")
         header, written = self._header(name, size, modified // 10**9), 0
         if fetched.data is not None:
@@ -251,14 +248,6 @@ class FileBatch(SampleBatch):
             writer.raw((PADS[size % 512],), len(PADS[size % 512]))
         if written != size:
             raise self._error(f"{shown}: {written} bytes came, and it has {size}")
-
-    def _has_changed(self, source: bytes, info: Info) -> bool:
-        """Whether an object is not the one that was listed."""
-        tree = self._origin.tree
-        if tree.newest is not None and info.modified is not None and info.modified > tree.newest:
-            return True
-        listed = tree.version(source)
-        return listed != b"" and info.version is not None and version_mark(info.version) != listed
 
     @contextmanager
     def _reading(self, shown: str) -> Iterator[None]:

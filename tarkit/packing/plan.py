@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from tarkit.errors import TarkitError, show
 from tarkit.packing import batch as batches
-from tarkit.packing import sources
-from tarkit.packing.batch import Batch, together
+from tarkit.packing.batch import Batch, parse_source, together
 from tarkit.packing.samples import DottedFields
 from tarkit.packing.tree import UNSIZED, CountedNames, Tree
 from tarkit.pipeline.template import ShardTemplate
@@ -162,7 +161,7 @@ class Plan:
     def paths(self) -> Iterator[bytes]:
         """Yield the paths of the files that are packed, without objects and literals."""
         for batch in chain.from_iterable(map(self.batches, self.shards)):
-            yield from (value for kind, value in map(sources.parse, batch.sources) if kind == "path")
+            yield from (value for kind, value in map(parse_source, batch.sources) if kind == "path")
 
     def refuse(self, paths: dict[tuple[int, int], int], urls: frozenset[bytes]) -> None:
         """Raise TarkitError when a source is a file that is written, or an object.
@@ -175,7 +174,7 @@ class Plan:
         for shard in self.shards if paths or urls else ():
             for batch in self.batches(shard):
                 for source, size in zip(batch.sources, batch.sizes, strict=True):
-                    kind, value = sources.parse(source)
+                    kind, value = parse_source(source)
                     written = source in urls
                     if kind == "path" and size in sizes:
                         try:

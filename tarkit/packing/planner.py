@@ -1,4 +1,4 @@
-"""From a tree of files to a plan of shards: list, group, transform, sort, divide.
+"""From a tree of files to a plan of shards: list, group, transform, sort, divide, and report what was found.
 
 Errors are reported here, before any shard is written: two entries of one name, too few names of shards, missing fields.
 """
@@ -6,46 +6,37 @@ Errors are reported here, before any shard is written: two entries of one name, 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from tarkit.errors import TarkitError, show
+from tarkit.errors import TarkitError, show, spell
 from tarkit.packing.batch import Batch, Group, batched
-from tarkit.packing.divide import collapse, equal, level, pack, weigh
+from tarkit.packing.divide import SampleOrder, collapse, equal, level, ordered, pack, weigh
 from tarkit.packing.options import ShardOptions
-from tarkit.packing.order import SampleOrder, in_order
 from tarkit.packing.plan import Plan
 from tarkit.packing.samples import attach, by_key, in_directories, ranked
 from tarkit.packing.transform import SampleTransform
+from tarkit.packing.tree import CountedNames, Tree
+from tarkit.pipeline.run import Run
 from tarkit.shards.limits import Limits
 from tarkit.spill.records import SpilledList
 
-Watch = Callable[[Iterator[Batch]], Iterator[Batch]]
-
 
 def fill_plan(
-    plan: Plan,
-    options: ShardOptions,
-    shards: int | None,
-    order: SampleOrder,
-    transform: SampleTransform,
-    watch: Watch,
+    run: Run, plan: Plan, options: ShardOptions, shards: int | None, order: SampleOrder, transform: SampleTransform
 ) -> None:
-    """Fill a plan with all samples of its tree, and divide them into shards.
-
-    `shards` is the number of equal shards, None where limits divide; `watch` wraps the batches of the tree.
-    """
+    """Fill a plan with all samples of its tree, and divide them into shards: `shards` equal ones, or by limits."""
     tree, tmpdir, rule, dirs, keyless = plan.tree, plan.tmpdir, options.rule, options.dirs, plan.keyless
     if rule.streams:
         tree.together, tree.scattered = rule.stem, rule.last_dot
         batches = in_directories(tree, keyless, rule.last_dot)
     else:
         batches = batched(by_key(tree, rule, keyless, tmpdir))
-    batches = watch(batches if rule.may_have_dots else plan.dotted.watch(batches))
+    batches = _watch(run, tree, batches if rule.may_have_dots else plan.dotted.watch(batches))
     sorts = order.by != "none" or dirs != "pack" or transform.map is not None
     if transform.needed or sorts:
         groups: Iterator[Group] = (group for batch in batches for group in batch.groups())
         groups = _transformed(groups, transform, tmpdir)
-        batches = batched(in_order(groups, order, dirs != "pack", tmpdir) if sorts else groups)
+        batches = batched(ordered(groups, order, dirs != "pack", tmpdir) if sorts else groups)
     renames = transform.rename != "none"
     batches = attach(batches, lambda: renames or keyless.count > 0, transform.keyless_out)
     if shards is not None:
@@ -58,6 +49,19 @@ def fill_plan(
     if tree.files and keyless.count == tree.files and not plan.samples:
         what = f"no file has a key, {show(keyless.first)} is the first of {tree.files}: there is no sample"
         raise TarkitError(what, "a key ends at the first dot of a file name, which is not its first character: rename")
+
+
+def _watch(run: Run, tree: Tree, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Show progress in bytes of the files that were listed."""
+    listed = 0
+
+    def counted() -> Iterator[Batch]:
+        nonlocal listed
+        for batch in batches:
+            listed += len(batch.keys)
+            yield batch
+
+    return run.draw(counted(), lambda: tree.content, lambda: listed)
 
 
 def _transformed(groups: Iterator[Group], transform: SampleTransform, tmpdir: str | None) -> Iterator[Group]:
@@ -91,3 +95,73 @@ def _divide(batches: Iterator[Batch], shards: int, even: bool, plan: Plan) -> No
             ((number.to_bytes(4, "big"), group) for number, group in zip(chosen, records, strict=True)), plan.tmpdir
         )
     pack(batched(groups), Limits(), False, plan, filter(None, equal(total, shards)))
+
+
+# ---- Messages: what was left out, and what readers of the shards may not expect
+
+
+def report(run: Run, plan: Plan, transform: SampleTransform) -> None:
+    """Report the numbers of files and samples, and what readers of shards may not expect."""
+    tree, rule, required = plan.tree, transform.rule, transform.required
+    for what, count in sorted(tree.skipped.items()):
+        run.tell(f"left out, {what}: {count}")
+    if tree.junk.count:
+        run.tell(f"left out, files of file managers: {_shown(tree.junk)}; {spell('keep_junk')} packs them")
+    if rule.unmatched:
+        what = f"{spell('key')}: names without a match, which are their own keys"
+        run.warn(f"{what}: {rule.unmatched} of {tree.files}")
+    if transform.unmatched.count:
+        what = f"samples in no category, left out: {_shown(transform.unmatched)}"
+        run.warn(f"{what}; {spell('unmatched')} packs them")
+    if required is not None and required.lacking + required.others:
+        counts = f"samples that lack a field: {required.lacking}; files of other fields: {required.others}"
+        run.warn(f"{spell('require')}: {counts}")
+    _report_join(run, transform)
+    _report_update(run, transform)
+    if transform.parted.count:
+        first = show(transform.parted.first)
+        what = f"readers would split {transform.parted.count} samples, {first} first: their entries have different"
+        run.warn(f"{what} paths; {spell('rename', 'key')} makes each one sample")
+    if transform.shared.count:
+        what = f"keys that readers find in several samples, perhaps in several shards: {_shown(transform.shared)}"
+        more = "" if transform.rename == "key" else f"; {spell('rename', 'key')} names entries after their sample"
+        run.warn(what + more)
+    if transform.keyless_out.count:
+        run.warn(f"files without a key, left out since no sample goes with them: {_shown(transform.keyless_out)}")
+    if plan.keyless.count:
+        what = f"names without a key, with no dot or a leading one: {_shown(plan.keyless)}"
+        run.warn(f"{what}; they are no samples, and go with the sample that follows")
+    if (parts := plan.dotted.parts_of_names) is not None:
+        fields, example = parts
+        what = f"fields with a dot, each in one sample only: {fields}, as in {show(example)}"
+        way = f"{spell('last_dot')} {spell('rename', 'key')}"
+        run.warn(f"{what}: they are probably parts of names; {way} ends keys at the last dot")
+    run.facts["files"] = tree.files
+    if tree.junk.count:
+        run.facts["junk"] = tree.junk.count
+    if transform.map is not None:
+        run.facts["unmatched"] = transform.unmatched.count
+    content = f" of {tree.content} bytes" if tree.sized else ""
+    run.note(f"{tree.files} files{content}, {plan.samples} samples, {len(plan.shards)} shards")
+
+
+def _report_join(run: Run, transform: SampleTransform) -> None:
+    if (join := transform.join) is not None:
+        rows = f"samples with a row: {join.with_row}, without: {join.without_row}; rows without a sample: {join.unused}"
+        run.tell(f"{join.name}: {rows}")
+
+
+def _report_update(run: Run, transform: SampleTransform) -> None:
+    if transform.packed is not None:
+        none = "" if transform.packed else "; there are no shards of this name"
+        run.tell(f"{spell('update')}: samples that are in shards already: {transform.packed_samples}{none}")
+        if transform.packed and not transform.packed_samples:
+            what = f"no file of the tree is in the shards; were they made with another {spell('rename')} or DIR?"
+            run.warn(f"{spell('update')}: {what}")
+    if transform.changed.count:
+        what = f"files with another size than in the shards, which stay: {_shown(transform.changed)}"
+        run.warn(f"{spell('update')}: {what}")
+
+
+def _shown(names: CountedNames) -> str:
+    return f"{names.count}, {show(names.first)} first"

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tarkit.errors import Problem, TarkitError
-from tarkit.packing import sources
+from tarkit.packing.batch import parse_source
 from tarkit.packing.plan import Plan, PlannedShard
 from tarkit.samples.dataset import open_source
 from tarkit.shards.writer import Shard
@@ -55,7 +55,7 @@ def fingerprint(plan: Plan, shard: PlannedShard, settings: str) -> str:
     for batch in plan.batches(shard):
         states: list[tuple[int, ...]] = []
         for source in batch.sources:
-            kind, path = sources.parse(source)
+            kind, path = parse_source(source)
             if kind == "url":
                 return ""
             if kind == "path":

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.packing.batch import Batch
 from tarkit.packing.divide import Dirs
 from tarkit.packing.files import Symlinks, is_remote
-from tarkit.packing.names import check_templates, hidden
-from tarkit.packing.notes import report
+from tarkit.packing.names import check_templates, hidden, next_shards
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.packer import Packer
 from tarkit.packing.plan import Plan
-from tarkit.packing.planner import fill_plan
+from tarkit.packing.planner import fill_plan, report
 from tarkit.packing.transform import OnMissing, Rename, Required, SampleTransform
 from tarkit.packing.tree import Tree
-from tarkit.packing.update import next_shards
 from tarkit.pipeline.output import text_output
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import ShardTemplate
@@ -230,7 +226,7 @@ def plan_tree(run: Run, options: ShardOptions, *, writes: bool = False, recipe: 
         numbers, packed = next_shards(templates, tmpdir, options.storage)
     transform = _transform(run, options, categories, tree, packed, tmpdir)
     plan = Plan(tree, templates, numbers, tmpdir, transform.gathers)
-    fill_plan(plan, options, shards, order, transform, partial(_watch, run, tree))
+    fill_plan(run, plan, options, shards, order, transform)
     report(run, plan, transform)
     if not (options.limited or recipe):
         run.tell(no_limit())
@@ -311,16 +307,3 @@ def _transform(
         classes = Classes(options.labels, options.classes, options.sources)
     settings = (options.rule, tree.source, options.rename, categories, required, join, classes, packed, tmpdir)
     return SampleTransform(*settings)
-
-
-def _watch(run: Run, tree: Tree, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Show progress in bytes of the files that were listed."""
-    listed = 0
-
-    def counted() -> Iterator[Batch]:
-        nonlocal listed
-        for batch in batches:
-            listed += len(batch.keys)
-            yield batch
-
-    return run.draw(counted(), lambda: tree.content, lambda: listed)

@@ -156,17 +156,20 @@ class SampleTransform:
         """Yield the transformed samples that stay; the same as `groups` when it is not `needed`. Raises TarkitError."""
         for key, files, category in groups:
             new = self._renamed(key, files)
-            if not is_sample(new):
-                kept_group = self._keyless(key, files, new, category)
-                if kept_group is not None:
-                    yield kept_group
-                continue
+            keyless = not is_sample(new)
             if self.map is not None:
                 mapped = self.map.category([name for name, _, _ in files], key)
                 if mapped is None:
-                    self.unmatched.add(key)
+                    if keyless:
+                        self.keyless_out.add(files[0][0], len(files))
+                    else:
+                        self.unmatched.add(key)
                     continue
                 category = mapped.place
+            if keyless:
+                if (keyless_group := self._keyless(key, files, new, category)) is not None:
+                    yield keyless_group
+                continue
             added = [] if self.join is None else self.join.fields(key, files)
             if self.required is not None:
                 kept = self.required(key, files, [name for name, _, _ in added])
@@ -184,12 +187,6 @@ class SampleTransform:
 
     def _keyless(self, key: bytes, old: list[File], files: list[File], category: int) -> Group | None:
         """Return files without a key, which are no sample: there is nothing to add or to require. None for none."""
-        if self.map is not None:
-            mapped = self.map.category([name for name, _, _ in old], key)
-            if mapped is None:
-                self.keyless_out.add(old[0][0], len(old))
-                return None
-            category = mapped.place
         if self.required is not None and self.required.action == "exclude":
             self.required.others += len(old)
             return None

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tarkit.errors import TarkitError, show
-from tarkit.packing import sources
+from tarkit.packing.batch import parse_source
 from tarkit.packing.files import LocalFiles, ObjectFiles, Symlinks, is_remote
 from tarkit.shards.patterns import compile_glob
-from tarkit.stores.store import StoreOptions
+from tarkit.stores.store import Info, StoreOptions
 from tarkit.tar.block import DOT
 
 Chunk = tuple[bytes, list[bytes], Sequence[int]]
@@ -96,23 +96,19 @@ class Tree:
         self.mark = self._files.mark
         self._globs = [("/" in glob, compile_glob(glob)) for glob in self.exclude]
 
-    @property
-    def newest(self) -> int | None:
-        """The time of modification of the newest object when they were listed, if it is known."""
-        return self._files.newest
-
     def directory_paths(self) -> list[bytes]:
         """Return the paths of the `directories`."""
-        front = sources.parse(self.mark)[1] if self.directories else b""
+        front = parse_source(self.mark)[1] if self.directories else b""
         return [(front + directory).rstrip(b"/") or b"/" for directory in self.directories or ()]
 
     def source(self, name: bytes) -> bytes:
         """Return the source of the file of this name, as in a recipe."""
         return self.mark + name
 
-    def version(self, source: bytes) -> bytes:
-        """Return the version of an object when it was listed, as `files.version_mark` makes it; b"" if not known."""
-        return self._files.version(source) if isinstance(self._files, ObjectFiles) else b""
+    def has_changed(self, source: bytes, info: Info) -> bool:
+        """Return whether an object is known not to be the one that was listed."""
+        assert isinstance(self._files, ObjectFiles)
+        return self._files.has_changed(source, info)
 
     def __iter__(self) -> Iterator[Chunk]:
         """Yield all files. Raises OSError for a directory that cannot be read."""
