@@ -1,7 +1,7 @@
 """The steps between reading and writing samples: choose, change, order, map. Each is called once a run.
 
 `Step` is what `chain.Chain` knows of a step, `Flow` what the steps of one run share. The steps that choose, change and
-shuffle through a buffer are here; `order` has those that order all samples, `map` those that process each.
+shuffle through a buffer are here; `sorting.order` has those that order all samples, `proc.map` those that process each.
 """
 
 from __future__ import annotations
