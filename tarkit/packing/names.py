@@ -1,4 +1,4 @@
-"""The names of the shards of a directory tree: from the words of the user to templates."""
+"""The names of the shards of a directory tree, from the words of the user to templates; what existing shards hold."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tarkit.errors import Problem, TarkitError, Usage, spell
 from tarkit.packing.files import is_remote
-from tarkit.pipeline.output import Output, archives_output
+from tarkit.pipeline.output import archives_output
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import ShardTemplate, parse_template, refuse_existing
 from tarkit.problems import Policy
@@ -27,16 +27,33 @@ if TYPE_CHECKING:
 DEFAULT_NAME = "shard-%06d"
 
 
-class ShardNames(NamedTuple):
+class ShardNames:
     """The names of shards as the user gives them; `find` makes templates of them.
+
+    Args:
+        template: a template or a directory, with categories a directory; None: `DEFAULT_NAME`.
+        compress, fsync: how shards are written.
+        storage: how they are reached, if they are URLs.
 
     Attributes:
         output: how shards are written.
-        text: a template; with categories a directory.
+
+    Raises:
+        Usage: the output is stdout.
     """
 
-    output: Output
-    text: str
+    def __init__(
+        self,
+        template: str | os.PathLike[str] | None,
+        compress: str | None = None,
+        fsync: bool = False,
+        storage: StoreOptions | None = None,
+    ) -> None:
+        self._text = DEFAULT_NAME if template is None else os.fspath(template)
+        if self._text == "-":
+            hint = f"name them with {spell('output')} 'out-%06d.tar'"
+            raise Usage("shard writes numbered files, not stdout", hint)
+        self.output = archives_output(self._text, compress, fsync, options=storage)
 
     def find(
         self, run: Run, categories: MapOptions, storage: StoreOptions | None = None
@@ -47,7 +64,7 @@ class ShardNames(NamedTuple):
         """
         if categories.map is None:
             return [self._template()], None
-        directory = self.text.removeprefix("file:")
+        directory = self._text.removeprefix("file:")
         if directory in (DEFAULT_NAME, "."):
             directory = ""
         elif not (directory.endswith("/") or os.path.isdir(directory)):
@@ -62,7 +79,7 @@ class ShardNames(NamedTuple):
         return [category.template for category in category_map.categories], category_map
 
     def _template(self) -> ShardTemplate:
-        text = self.text
+        text = self._text
         if text.endswith("/") or os.path.isdir(text.removeprefix("file:")):
             text = text.rstrip("/") + "/" + DEFAULT_NAME
         if self.output.location.kind not in ("path", "url"):
@@ -75,29 +92,6 @@ def with_suffix(text: str) -> str:
     """Return a template with the suffix .tar, unless it has one of archives."""
     has_suffix = text.lower().endswith(ARCHIVE_SUFFIXES) or codec_by_suffix(text)
     return text if has_suffix or text.strip() in ("", "*") else text + ".tar"
-
-
-def shard_names(
-    template: str | os.PathLike[str] | None,
-    compress: str | None = None,
-    fsync: bool = False,
-    *,
-    storage: StoreOptions | None = None,
-) -> ShardNames:
-    """Return the names of shards for the arguments of `tarkit.shard`.
-
-    Args:
-        template: a template or a directory; None: `DEFAULT_NAME`.
-        compress, fsync: how shards are written.
-        storage: how they are reached, if they are URLs.
-
-    Raises:
-        Usage: the output is stdout.
-    """
-    text = DEFAULT_NAME if template is None else os.fspath(template)
-    if text == "-":
-        raise Usage("shard writes numbered files, not stdout", f"name them with {spell('template', 'out-%06d.tar')}")
-    return ShardNames(archives_output(text, compress, fsync, options=storage), text)
 
 
 # ---- Files that a run writes into the directory that it packs: no shard may contain itself, or its plan

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from tarkit.errors import Usage, show, spell
 from tarkit.packing.divide import Dirs, parse_order
 from tarkit.packing.files import Symlinks
-from tarkit.packing.names import DEFAULT_NAME, shard_names
+from tarkit.packing.names import DEFAULT_NAME, ShardNames
 from tarkit.packing.samples import parse_key
 from tarkit.packing.transform import OnMissing, Rename, parse_required
 from tarkit.pipeline.arguments import check_at_least, parse_processes
@@ -208,7 +208,7 @@ class ShardOptions(Options):
         if self.output_storage_options is not None:
             self.storage = parse_options(self.output_storage_options)
         self.categories = MapOptions(self.map, self.map_sep, self.unmatched)
-        self.names = shard_names(self.template, self.compress, self.fsync, storage=self.storage)
+        self.names = ShardNames(self.template, self.compress, self.fsync, self.storage)
         self.pattern = None if self.match is None else _parse_match(self.match)
         self._parse_samples()
         self._parse_division()

@@ -71,7 +71,7 @@ class PlannedFiles:
 
     def _present(self) -> Iterator[FileBatch]:
         """Yield the samples of which no file is missing; few at a time, as files may disappear until they are read."""
-        names, files, planned = NameChecks(limit=None), 0, 0
+        names, files, groups = NameChecks(limit=None), 0, 0
         for rows in (part for batch in self._plan.batches(self.shard) for part in batch.parts(SMALL)):
             batch = FileBatch(rows, self, self._requests)
             missing = batch.find_missing()
@@ -80,11 +80,11 @@ class PlannedFiles:
                 if before + 1 < end:
                     present = batch.part(before + 1, end)
                     names.extend(present.rows.names)
-                    planned += present.count
+                    groups += present.count
                     files += len(present.rows.names)
                     yield present
         if self.skipped:
-            self.shard = self.shard._replace(planned=planned, files=files, samples=names.samples)
+            self.shard = self.shard._replace(groups=groups, files=files, samples=names.samples)
             self.shard = self.shard._replace(first=names.first or b"", last=names.last or b"")
 
 

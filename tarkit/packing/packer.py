@@ -166,14 +166,14 @@ class Packer:
 
     def _complete(self, packed: Packed) -> None:
         post, planned, shard = self._options.post, packed.planned, packed.shard
-        self._run.samples += planned.planned
+        self._run.samples += planned.groups
         self.facts.update(entries=planned.files, missing=len(packed.skipped), kept=packed.kept)
         for what in packed.skipped:
             self._run.warn(what)
         if shard is None:
             return
         self.done.append(shard)
-        words = "kept, it is as planned" if packed.kept else f"{planned.planned} samples, {shard.size} bytes"
+        words = "kept, it is as planned" if packed.kept else f"{planned.groups} samples, {shard.size} bytes"
         self._run.note(f"{shard.name}: {words}")
         if post is not None and not packed.known:
             run_post(post, shard.name)
@@ -219,7 +219,7 @@ class Packer:
                 packed = yield from self._keep(number, mark)
                 if packed is None:
                     packed = yield from self._feed(number, writer.add)
-                    samples += packed.planned.planned
+                    samples += packed.planned.groups
                 packed = packed._replace(fingerprint=mark)
                 if packed.shard is None and packed.planned.files:
                     ended.append(packed)

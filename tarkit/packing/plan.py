@@ -27,7 +27,7 @@ class PlannedShard(NamedTuple):
     Attributes:
         name: its path or URL.
         start, stop: the range of its batches in the plan.
-        planned: the number of samples.
+        groups: the number of planned samples.
         files: the number of files.
         content: the bytes of their contents, 0 if sizes are not known.
         length: the bytes of its tar, without compression.
@@ -37,7 +37,7 @@ class PlannedShard(NamedTuple):
     name: str
     start: int
     stop: int
-    planned: int
+    groups: int
     files: int
     content: int
     length: int

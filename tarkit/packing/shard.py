@@ -131,7 +131,7 @@ def shard(
         return []
     if dry_run:
         plan = plan_tree(run, options)
-        return [Shard(shard.name, shard.planned, shard.length, 0, b"", b"", "") for shard in plan.shards]
+        return [Shard(shard.name, shard.groups, shard.length, 0, b"", b"", "") for shard in plan.shards]
     return write_shards(run, options)
 
 

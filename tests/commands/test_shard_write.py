@@ -374,6 +374,23 @@ def test_missing_samples_are_skipped(run: Run, tree: Tree, monkeypatch: pytest.M
         assert Path("m.tsv").read_text().splitlines()[1].split("\t")[-2:] == ["a", "a"]
 
 
+def test_an_existing_shard_whose_samples_are_missing(
+    run: Run, tree: Tree, planned: list[Callable[[Path], object]]
+) -> None:
+    """It is not as planned; with --force it is removed."""
+    tree({"a.x": b"1", "b.x": b"2"})
+    words = ("shard", "t", "-c", "1", "-o", "s-%d.tar", "--on-missing", "skip")
+    planned += [vanish, lambda path: None]
+    run(*words)
+    ran = run(*words, "--resume", exit=1)
+    assert ran.lines[0].startswith("tarkit: s-1.tar: exists, but is not as planned")
+    assert set(shards()) == {"s-0.tar", "s-1.tar"}
+    tree({"b.x": b"2"})
+    planned.append(vanish)
+    run(*words, "--resume", "--force")
+    assert set(shards()) == {"s-0.tar"}
+
+
 # ---- --resume
 
 
