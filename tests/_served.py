@@ -2,7 +2,8 @@
 
 A small client sends its descriptors, arguments, directory and environment, and ends with the status of the fork. The
 files and pipes are the same; parent processes, limits and the targets of signals are not. The client is in C, since
-Python takes longer to start than most commands of the tests; without a compiler each `tarkit` is a new process.
+Python takes longer to start than most commands of the tests; without a compiler each `tarkit` is a new process. The
+first argument of the client is the socket of the test process, so that it is compiled once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ int main(int argc, char **argv) {
         if (fcntl(fd, F_GETFD) >= 0) fds[count++] = fd;
     for (int fd = count; fd < MOST; fd++) fds[fd] = -1;
 
-    struct sockaddr_un place = {AF_UNIX, PLACE};
+    struct sockaddr_un place = {AF_UNIX};
+    strncpy(place.sun_path, argv[1], sizeof place.sun_path - 1);
     int found = socket(AF_UNIX, SOCK_STREAM, 0);
     if (connect(found, (struct sockaddr *)&place, sizeof place)) return 255;
     union { char room[CMSG_SPACE(sizeof fds)]; struct cmsghdr aligned; } rights = {{0}};
@@ -57,7 +59,7 @@ int main(int argc, char **argv) {
     fwrite(folder, 1, strlen(folder) + 1, rest);
     for (char **each = environ; *each; each++) fwrite(*each, 1, strlen(*each) + 1, rest);
     putc(0, rest);
-    for (char **each = argv + 1; *each; each++) fwrite(*each, 1, strlen(*each) + 1, rest);
+    for (char **each = argv + 2; *each; each++) fwrite(*each, 1, strlen(*each) + 1, rest);
     fflush(rest);
     shutdown(found, SHUT_WR);
     for (int each = 0; each < count; each++)
@@ -70,7 +72,20 @@ int main(int argc, char **argv) {
     _exit(status);
 }
 """
+CLIENT_IN = "TARKIT_TESTS_CLIENT"  # in the environment: the path of a client
 MOST = 200  # maximum number of descriptors that are sent; the system takes 253 at a time
+
+
+@functools.cache
+def client(base: Path) -> str:
+    """Return the path of the client that the environment names, or is compiled into `base`; "" without a compiler."""
+    if CLIENT_IN in os.environ:
+        return os.environ[CLIENT_IN]
+    if not (compiler := shutil.which("cc")):
+        return ""
+    path = str(base / "client")
+    subprocess.run([compiler, f"-DMOST={MOST}", "-xc", "-", "-o", path], input=CLIENT, check=True)
+    return path
 
 
 @functools.cache
@@ -78,17 +93,16 @@ def served(base: Path) -> Path:
     """Return a directory in `base` with such a `tarkit`, which works as long as this process lives."""
     directory = base / "served"
     directory.mkdir()
-    if compiler := shutil.which("cc"):
+    words: tuple[str, ...] = TARKIT
+    if path := client(base):
         place = str(directory / "place")
-        names = [f"-DMOST={MOST}", f'-DPLACE="{place}"']
-        subprocess.run([compiler, *names, "-xc", "-", "-o", directory / "tarkit"], input=CLIENT, check=True)
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(place)
         listening.listen(64)
         threading.Thread(target=_accept, args=(listening,), daemon=True).start()
-    else:
-        (directory / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
-        (directory / "tarkit").chmod(0o755)
+        words = path, place
+    (directory / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    (directory / "tarkit").chmod(0o755)
     return directory
 
 

@@ -8,6 +8,7 @@ import gc
 import inspect
 import io
 import os
+import pkgutil
 import pty
 import random
 import shutil
@@ -29,6 +30,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+import tarkit as tarkit_package
 from tarkit.bytereader import ByteReader
 from tarkit.cli import app
 from tarkit.samples.sample import SampleBatch, TarSample
@@ -37,6 +39,7 @@ from tarkit.streams.command import disown_commands
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar.block import BLOCK, padding, seal
 from tarkit.tar.header import encode
+from tests._copies import Copied
 
 settings.register_profile(
     "tarkit", deadline=None, database=None, max_examples=60
@@ -258,9 +261,9 @@ def process(
 ) -> subprocess.Popen[bytes]:
     """Start `tarkit WORDS`, as Popen would with `others`: a process with its own descriptors, signals and exit status.
 
-    It is a fork of this process that continues where `python -m tarkit` is loaded; loading takes five times as long.
-    `first` is called in it before that; `env` is added to its environment; `fds` are all of its descriptors: their
-    numbers in the new process, with the descriptors in this one.
+    It is a fork of this process that continues where `python -m tarkit` is loaded; loading takes five times as long. If
+    it starts Python, that is a fork of it as well. `first` is called in it before that; `env` is added to its
+    environment; `fds` are all of its descriptors: their numbers in the new process, with the descriptors in this one.
     """
 
     def become() -> None:
@@ -277,6 +280,7 @@ def process(
             for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # the state that Python sets at its start
                 signal.signal(signum, signal.SIG_IGN)
             disown_commands()  # of this process, which a test may have left
+            subprocess.Popen = Copied  # type: ignore[misc]
             first()
             sys.stdin, sys.stdout, sys.stderr = _standard(0), _standard(1), _standard(2)  # type: ignore[assignment]
             sys.argv = ["tarkit", *map(str, words)]
@@ -301,9 +305,10 @@ def process(
 
 @functools.cache
 def _load() -> None:
-    """Load all commands before the first fork, so that no fork loads them."""
-    for name in app.COMMANDS:
-        import_module(f"tarkit.commands.{name}")
+    """Load the package before the first fork, so that no fork loads it; stores and torch need other libraries."""
+    for module in pkgutil.walk_packages(tarkit_package.__path__, "tarkit."):
+        if not module.name.startswith(("tarkit.__main__", "tarkit.stores.", "tarkit.torch")):
+            import_module(module.name)
 
 
 def _standard(fd: int) -> io.TextIOWrapper | None:

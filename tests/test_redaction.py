@@ -19,6 +19,8 @@ from tests import conftest
 from tests._tools import each_row, process, tarkit
 from tests.conftest import entries, tar
 
+pytestmark = pytest.mark.forks
+
 MARK = "HUNTER2"
 ROUNDS = int(os.environ.get("TARKIT_TESTS_ROUNDS", "1"))
 

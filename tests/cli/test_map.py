@@ -6,8 +6,12 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from tests._tools import each_row, tarkit
 from tests.conftest import entries, keys, tar
+
+pytestmark = pytest.mark.forks
 
 
 def shards() -> None:

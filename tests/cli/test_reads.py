@@ -6,18 +6,28 @@ import json
 import os
 import random
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import click
+import pytest
 
 from tarkit.cli.app import group
 from tarkit.cli.command import Option
-from tests._tools import each_row, tarkit
-from tests.conftest import tar
+from tests._copies import Copied
+from tests._tools import each_row
+from tests.conftest import tar, tarkit
 
+pytestmark = pytest.mark.forks
 ROUNDS = int(os.environ.get("TARKIT_TESTS_ROUNDS", "1"))
 JOBS = 3
+
+
+@pytest.fixture(autouse=True)
+def copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start Python as copies of this process."""
+    monkeypatch.setattr(subprocess, "Popen", Copied)
 
 
 def shard(path: str, text: str) -> bytes:
@@ -130,7 +140,7 @@ NAMED: dict[str, tuple[Make, list[str]]] = {
 def ran(line: list[str], values: list[str]) -> list[str]:
     """Run jobs with a journal, and return the values of those that were done."""
     before = len(Path("j").read_text().splitlines()) if os.path.exists("j") else 0
-    assert tarkit("each", *values, "--journal", "j", "--resume", "-j", "2", "--", *line).returncode == 0
+    tarkit("each", *values, "--journal", "j", "--resume", "-j", "2", "--", *line)
     found = [json.loads(each) for each in Path("j").read_text().splitlines()[before:]]
     assert {each["status"] for each in found} <= {0, None}
     return sorted({each["value"] for each in found})
@@ -226,7 +236,7 @@ def test_what_cannot_be_compared_is_done_again(here: Path, line: list[str]) -> N
     Path("bin").mkdir()
     for _ in range(2):
         assert ran(line, ["v0"]) == ["v0"]
-    said = tarkit("each", "v0", "--journal", "j", "--resume", "--", *line).stderr.decode()
+    said = tarkit("each", "v0", "--journal", "j", "--resume", "--", *line).stderr
     assert "1 of the jobs that j has as done was done again: what it reads or writes cannot be compared" in said
 
 
@@ -236,7 +246,7 @@ def test_commands_as_inputs_of_a_mapped_command(here: Path, words: list[str]) ->
     put("a.tar", "aaaa")
     for count in (len([word for word in words if word.endswith(".tar")]), 1):
         done = len(Path("j").read_text().splitlines()) if os.path.exists("j") else 0
-        assert tarkit("cat", *words, "-o", "o{index}.tar", "--journal", "j", "--resume").returncode == 0
+        tarkit("cat", *words, "-o", "o{index}.tar", "--journal", "j", "--resume")
         assert len(Path("j").read_text().splitlines()) - done == count
 
 
@@ -249,7 +259,7 @@ def test_options_that_name_files_of_a_mapped_command(here: Path) -> None:
 
     def count() -> int:
         done = len(Path("j").read_text().splitlines()) if os.path.exists("j") else 0
-        assert tarkit(*line, "--journal", "j", "--resume").returncode == 0
+        tarkit(*line, "--journal", "j", "--resume")
         return len(Path("j").read_text().splitlines()) - done
 
     assert [count(), count()] == [2, 0]

@@ -21,6 +21,8 @@ from tarkit.jobs.process import LINE
 from tests._tools import PATIENT, each_row, gone, happens, pid_in, process, tarkit
 from tests.conftest import keys, tar
 
+pytestmark = pytest.mark.forks
+
 
 def said(ran: subprocess.CompletedProcess[bytes]) -> list[str]:
     """Return the lines of stderr."""

@@ -19,9 +19,11 @@ from typing import Any
 import pytest
 
 from tarkit.jobs.quoting import shell_word
-from tests._tools import TARKIT, each_row, happens, program, tarkit
-from tests.conftest import tar
+from tests._served import served
+from tests._tools import TARKIT, each_row, happens, program
+from tests.conftest import tar, tarkit
 
+pytestmark = pytest.mark.forks
 ROOT = Path(__file__).resolve().parent.parent.parent
 ODD = ["a b", "$HOME", "$(x)", "100%", "é's", '"q"#e', "c=d:e", "*", "?[h]", "a|b"]
 
@@ -49,7 +51,13 @@ def records() -> list[str]:
 
 @pytest.fixture
 def path(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put `tarkit` in PATH."""
+    """Put a `tarkit` that starts at once in PATH."""
+    monkeypatch.setenv("PATH", f"{served(tmp_path_factory.getbasetemp())}:{os.environ['PATH']}")
+
+
+@pytest.fixture
+def path_of_processes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a `tarkit` in PATH that is a process like any other."""
     bin = tmp_path_factory.mktemp("bin")
     (bin / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join([TARKIT[0], "-P", *TARKIT[1:]])} "$@"\n')
     (bin / "tarkit").chmod(0o755)
@@ -59,7 +67,7 @@ def path(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 def emitted(engine: str, *words: str, **how: Any) -> str:
     """Return what a command line prints for an engine."""
     ran = tarkit(words[0], "--emit", engine, *words[1:], **how)
-    assert ran.stderr == b""
+    assert ran.stderr == ""
     return ran.stdout.decode("utf-8", "surrogateescape")
 
 
@@ -225,8 +233,8 @@ def test_usage(here: Path, words: list[str], expected: str) -> None:
     Path("list").write_text("a*\n-x\n")
     Path("aa").touch()
     ran = tarkit("each", "a", "--emit", *words, "--", "cat", "{}", "-o", "{}.tar", exit=2)
-    assert (ran.stderr.decode().startswith(f"tarkit: {expected}"), ran.stdout) == (True, b""), ran.stderr
-    assert b"hidden" not in ran.stderr
+    assert (ran.stderr.startswith(f"tarkit: {expected}"), ran.stdout) == (True, b""), ran.stderr
+    assert "hidden" not in ran.stderr
     assert sorted(os.listdir()) == ["aa", "list"]
 
 
@@ -234,14 +242,14 @@ def test_seeds(here: Path) -> None:
     """All elements have one seed, which is given."""
     make_shards("a")
     ran = tarkit("shuffle", "in/", "-o", "out/{stem}.tar", "--emit", "slurm", exit=2)
-    assert ran.stderr.decode().startswith("tarkit: --emit requires --seed S")
+    assert ran.stderr.startswith("tarkit: --emit requires --seed S")
 
 
 def test_too_many_names(here: Path) -> None:
     """Names that no command line has room for are to be listed in a file."""
     Path("list").write_text("".join(f"{'x' * 200}-{number}\n" for number in range(6000)))
     ran = tarkit("each", "-T", "-", "--emit", "k8s", "--", "true", exit=2, stdin=Path("list").read_bytes())
-    assert ran.stderr.decode().startswith("tarkit: the names are too many for one command line")
+    assert ran.stderr.startswith("tarkit: the names are too many for one command line")
     assert "completions: 1000\n" in emitted("k8s", "each", "-T", "list", "--", "true")
 
 
@@ -262,7 +270,7 @@ def test_all_journals_are_one(here: Path, path: None) -> None:
         subprocess.run(words, check=True)
     Path("all").write_bytes(b"".join(each.read_bytes() for each in Path().glob("*.jsonl")))
     ran = tarkit(*line, "--journal", "all", "--resume", "-v")
-    assert b" 4 jobs (2 done, 2 kept), " in ran.stderr
+    assert " 4 jobs (2 done, 2 kept), " in ran.stderr
 
 
 def test_documentation(here: Path) -> None:
@@ -301,7 +309,7 @@ def test_make(here: Path, path: None) -> None:
     assert written() == written("whole")
 
 
-def test_make_is_killed(here: Path, path: None) -> None:
+def test_make_is_killed(here: Path, path_of_processes: None) -> None:
     """All is killed in the middle: the next run does the rest, and the bytes are the same."""
     make_shards("abcdef")
     Path("s").write_text(
@@ -381,7 +389,7 @@ def test_values_that_are_there_twice(here: Path, path: None) -> None:
     assert sorted(Path("n").read_text().split()) == ["a", "b"]
 
 
-def test_retries_for_make(here: Path, path: None) -> None:
+def test_retries_for_make(here: Path, path_of_processes: None) -> None:
     """A job that is tried again, or ended after a time, is run by `each`."""
     make_shards("ab")
     line = ["each", "{a,b}", "--job-retries", "2", "--job-timeout", "20", "--", "sort", "in/{}.tar", "-o", "out/{}.tar"]

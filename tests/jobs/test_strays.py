@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests._tools import each_row, gone, pid_in, process, tarkit
 from tests.conftest import tar
 
+pytestmark = pytest.mark.forks
 LATE = "echo $$ > pid; exec sleep 600"
 DAEMON = """
 import os, time
@@ -25,6 +29,7 @@ os.wait()
 
 SETSID = f"""#!{sys.executable}
 import os, sys
+
 if os.getpid() == os.getpgrp() and (child := os.fork()):
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 os.setsid()
@@ -56,13 +61,20 @@ def step(kind: str, here: Path) -> list[str]:
     return [word.replace("HERE", str(here)) for word in STRAYS[kind]]
 
 
-@each_row("kind", STRAYS)
-def test_a_timeout(here: Path, kind: str) -> None:
-    """All of it is ended."""
-    seconds = "5" if kind in ("tarkit", "nested") else "1.5"  # tarkit takes a while to start
-    ran = tarkit("each", "v", "--job-timeout", seconds, "--", *step(kind, here), exit=1)
-    assert b"timed out" in ran.stderr
-    assert gone(pid_in("pid"))
+def test_timeouts(here: Path) -> None:
+    """All of it is ended, whatever it is; the jobs of all kinds run at once."""
+    running = {}
+    for number, kind in enumerate(STRAYS):
+        directory = here / str(number)
+        directory.mkdir()
+        os.chdir(directory)
+        words = ["each", "v", "--job-timeout", "4", "--", *step(kind, directory)]
+        running[kind] = process(*words, stderr=subprocess.PIPE)
+    for number, (kind, run) in enumerate(running.items()):
+        with run:
+            assert b"timed out" in run.communicate()[1], kind
+        os.chdir(here / str(number))
+        assert (run.returncode, gone(pid_in("pid"))) == (1, True), kind
 
 
 @each_row(

@@ -16,6 +16,8 @@ import pytest
 from tests._tools import each_row, process
 from tests.conftest import Archive, Run, keys
 
+pytestmark = pytest.mark.forks
+
 COUNT, LIMIT = 40, 40  # half of them are for inputs
 COMMANDS = [
     "cat IN",
@@ -78,7 +80,6 @@ def limited(*words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.CompletedProcess(words, started.returncode, out, err)
 
 
-@pytest.mark.forks
 @pytest.mark.parametrize("kind", KINDS)
 def test_commands(kind: str, inputs: None, run: Run) -> None:
     """Commands that write to stdout have the same output."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,20 @@ def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def write_shards(count: int = EACH) -> None:
     """Write the shards, with so many samples in each."""
+    for name, data in made_shards(count).items():
+        Path(name).write_bytes(data)
+
+
+@cache
+def made_shards(count: int) -> dict[str, bytes]:
+    """Return the names and bytes of the shards."""
+    made = {}
     for shard in range(SHARDS):
-        with tarkit.TarWriter(f"s-{shard:02d}.tar{'.gz' * (shard == 3)}") as out:
+        with tarkit.TarWriter(name := f"s-{shard:02d}.tar{'.gz' * (shard == 3)}") as out:
             for number in range(shard * count, (shard + 1) * count):
                 out.write(f"{number:05d}", {"cls": number, "txt": f"text {number}"})
+        made[name] = Path(name).read_bytes()
+    return made
 
 
 def keys(items: Iterable[Any]) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,9 +20,11 @@ import tarkit
 from tarkit.errors import Problem, Usage
 from tarkit.messages import sockets
 from tarkit.messages.sockets import Sockets, parse_address
-from tests._tools import TARKIT, each_row, free_port, happens
+from tests._tools import each_row, free_port, happens
+from tests._tools import process as start_process
 from tests.conftest import Run, entries
 
+pytestmark = pytest.mark.forks
 MANY = 500
 TOO_LATE = "a sender has connected after the end of the others, while this socket was closed"
 
@@ -31,13 +33,14 @@ class Processes:
     """Processes of tarkit, which are ended with the test."""
 
     def __init__(self) -> None:
-        self.running: list[subprocess.Popen[str]] = []
+        self.running: list[Any] = []
 
-    def __call__(self, *words: str, **how: Any) -> subprocess.Popen[str]:
+    def __call__(self, *words: str, pass_fds: Sequence[int] = ()) -> Any:
         """Start `tarkit WORDS`."""
-        process = subprocess.Popen([*TARKIT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
-        self.running.append(process)
-        return process
+        pipe, fds = subprocess.PIPE, {fd: fd for fd in (0, 1, 2, *pass_fds)}
+        started = start_process(*words, fds=fds, stdout=pipe, stderr=pipe, text=True)
+        self.running.append(started)
+        return started
 
     def ends(self, process: subprocess.Popen[str], status: int = 0) -> str:
         """Wait for the end of a process, check its status and return its messages."""

@@ -32,6 +32,8 @@ from tarkit.streams.sink import FileSink
 from tests._tools import PATIENT, happens, on_disk, small_disk, tarkit
 from tests.conftest import keys, tar
 
+pytestmark = pytest.mark.forks
+
 LONG = 10_000
 """Replaces the minimum of megabytes for a copy in a thread."""
 

@@ -14,6 +14,8 @@ import pytest
 from tests._tools import each_row, process, tarkit
 from tests.conftest import tar
 
+pytestmark = pytest.mark.forks
+
 BAR = "B/s"  # text of a bar that no message has
 SAMPLES = tar({f"{index:03d}.{field}": b"x" * 500 for index in range(200) for field in ("cls", "jpg")})
 

@@ -31,6 +31,8 @@ from tests import conftest
 from tests._served import served
 from tests._tools import MARKER, PATIENT, TARKIT, archive, contents, each_row, happens, member, process, program, tarkit
 
+pytestmark = pytest.mark.forks
+
 PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
 THREE = archive({"a.txt": b"1" * 600, "b.txt": b"2" * 600, "c.txt": b"3" * 600})
 
