@@ -71,13 +71,17 @@ def pytest_collection_finish() -> None:
 
 
 SERVERS = {"shared", "new_cluster", "chromium"}  # fixtures; those of tests/stores are servers too
+BUSY = {"cluster", "jobs", "loading", "messages", "proc", "shell", "streams", "test_abandoned.py", "test_limits.py"}
+BUSY |= {"test_pipes.py", "test_proc.py", "test_proc_failures.py", "test_proc_map.py", "test_shard_write.py"}
+BUSY |= {"test_map.py", "test_stdin.py", "test_threads.py", "test_work.py", "test_writers.py"}
 CONTRACT = {"api", "cli", "commands", "interop", "laws", "loading", "shell", "test_readme.py"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers of these tests."""
     for line in (
-        "forks: the test copies its process, and so runs in one that has one thread",
+        "forks: the test copies its process, or many processes start; it runs in a small one that has one thread",
+        "busy: has processes, threads, signals or time-outs; `.ci/run` runs it also while all cores have other work",
         "servers: needs a server, a cluster of Dask or a browser; `scripts/test` without arguments leaves it out",
         "contract: what users see, which holds whatever the code looks like: commands, Python, laws, other packages",
     ):
@@ -86,11 +90,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need servers, and those that are the contract with users."""
+    """Mark the tests that need servers, those that a busy machine may upset, and the contract with users."""
     for item in items:
-        place = item.path.relative_to(Path(__file__).parent).parts[0]
+        parts = item.path.relative_to(Path(__file__).parent).parts
+        place = parts[0]
         if place == "stores" or SERVERS & {*getattr(item, "fixturenames", ())}:
             item.add_marker("servers")
+        if not BUSY.isdisjoint(parts) or item.get_closest_marker("forks"):
+            item.add_marker("busy")
         if place in CONTRACT:
             item.add_marker("contract")
 
