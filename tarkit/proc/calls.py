@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import MissingLibrary, TarkitError, show, spell
 from tarkit.proc import result
-from tarkit.proc.job import BatchFailed, Failure, Job
+from tarkit.proc.job import WHOLE, Job, WorkFailed
 from tarkit.proc.loader import FunctionLoader, in_words, kind_of, split_spec, tail_of, type_with_article
 from tarkit.proc.result import SampleBuilder
 from tarkit.samples.names import FieldDict
@@ -17,12 +17,13 @@ from tarkit.samples.sample import TarSample
 from tarkit.streams.ranges import HeldRange
 from tarkit.tar.reader import Raw
 
+if TYPE_CHECKING:
+    from tarkit.pipeline.sample import Sample
+
 KEY = "__key__"
 
 Encode = Callable[[str, Any], bytes]
 """Encodes a field and a value that the function returned."""
-Wrapped = tuple[Mapping[str, Any], Encode]
-"""The argument of a function, and what encodes its result."""
 Returned = tuple[str, list[tuple[str, bytes | None]]]
 """A key, and fields; None: the content is that of the input."""
 Piece = tuple[str, int, bytes, list[tuple[bytes, list[Raw]]]]
@@ -31,6 +32,8 @@ Sent = tuple[str, int, bytes, bytes, list[Raw]]
 """The same with the key and the entries of one sample."""
 NewSample = tuple[bytes, list[Raw], bytes] | None
 """Key, entries and bytes; None: the input sample."""
+Made = list[NewSample]
+"""The new samples of one sample."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,9 @@ class FunctionOptions:
         tmpdir: the directory of temporary files.
         mtime: time of new entries, in seconds since 1970.
         tell: called with lines for the user.
-        wrap: makes the argument of a callable from a sample, and what encodes a field and a value that it returns;
-            without it the argument is a dict of fields and `__key__`, and bytes and str are taken.
+        view: makes the argument of a callable from a sample, and its bytes if it is small. The argument encodes the
+            values that are returned, and its attribute `key` is the key. Without it the argument is a dict of fields
+            and `__key__`, and bytes and str are taken.
         exact: refuse values that their fields would hold with a loss.
 
     Raises:
@@ -64,7 +68,7 @@ class FunctionOptions:
     tmpdir: str | None = None
     mtime: int | None = 0
     tell: Callable[[str], None] = lambda line: None
-    wrap: Callable[[TarSample], Wrapped] | None = None
+    view: Callable[[TarSample, bytes | None], Sample] | None = None
     exact: bool = False
 
     def __post_init__(self) -> None:
@@ -84,14 +88,9 @@ class FunctionOptions:
         return isinstance(self.function, str)
 
     @property
-    def name(self) -> str:
-        """What messages call the function."""
-        return name_of(self.function)
-
-    @property
     def label(self) -> str:
         """What messages call the step that runs the function."""
-        return f"--map {self.name}" if self.named else f"map({self.name})"
+        return f"--map {self.function}" if self.named else f"map({name_of(self.function)})"
 
     @property
     def where(self) -> str:
@@ -105,12 +104,8 @@ class FunctionOptions:
 
 
 def name_of(function: object) -> str:
-    """Return what messages call a function that is named or given."""
+    """Return what messages call a function, or the name of one."""
     return function if isinstance(function, str) else str(getattr(function, "__qualname__", type(function).__name__))
-
-
-class InvalidResult(Exception):
-    """What the function returned cannot be a sample; the message follows the key: `returned an int`."""
 
 
 class _Call(NamedTuple):
@@ -125,95 +120,93 @@ class _Call(NamedTuple):
 
 
 class SampleFunction:
-    """Makes new samples of samples with a function.
+    """Makes new samples of samples with a function, which is loaded here; `init` is called.
 
-    Args:
-        function: takes one sample, or a list of them.
-        builder: makes the new samples.
-        coder: decodes the fields that the function gets and encodes those that it returns.
-        wrap: makes the argument of the function, whose attribute `key` is the key, and what encodes the result in
-            place of the coder; without it the argument is a dict of the fields and `__key__`.
-        exact: refuse values that their fields would hold with a loss.
+    Raises:
+        TarkitError: one of them cannot be loaded, or `init` raised an exception, which is the cause.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        builder: SampleBuilder,
-        coder: Any = None,
-        wrap: Callable[[TarSample], Wrapped] | None = None,
-        exact: bool = False,
-    ) -> None:
-        self.function = function
-        self.builder = builder
-        self.coder = coder
-        self.wrap = wrap
-        self.exact = exact
+    def __init__(self, options: FunctionOptions) -> None:
+        self.options = options
+        self.batches = options.batches
+        self._builder = SampleBuilder(options.mtime)
+        self._coder = None
+        if options.decode:
+            import json  # noqa: F401 - before the user's directory is searched for modules
 
-    def one(self, sent: Sent) -> list[NewSample]:
-        """Return what the function makes of one sample.
+            from tarkit.media.coding import Coder
+
+            self._coder = Coder(options.pickles)
+        load = FunctionLoader()
+        function, init = (load(name) if isinstance(name, str) else name for name in (options.function, options.init))
+        assert function is not None
+        self._function: Callable[..., Any] = function
+        if init is not None:
+            try:
+                init()
+            except BaseException as error:
+                raise TarkitError(f"{name_of(options.init)} raised {in_words(error)}") from error
+
+    def __call__(self, samples: list[Sent]) -> list[Made | WorkFailed]:
+        """Return what the function makes of one sample, or of each sample of a batch, where one may fail alone.
 
         Raises:
-            BatchFailed: the sample has no dict of fields, or the result no entries.
-            InvalidResult: the function returned what cannot be a sample.
+            WorkFailed: the sample cannot be passed, or what the function returned for all is invalid.
+            MissingLibrary: a value cannot be decoded or encoded.
             BaseException: whatever the function raises.
         """
-        call = self._prepared(sent, *_read(sent))
-        return self._new(call, self.function(call.argument))
-
-    def many(self, samples: list[Sent]) -> list[list[NewSample] | Exception]:
-        """Return the same for each sample of a batch: the function gets a list and returns one of the same length.
-
-        An exception is the failure of that sample alone. Raises what the function raises for the whole batch.
-        """
-        read = [_attempt(_read, sent) for sent in samples]
-        calls = [
-            fields if isinstance(fields, BatchFailed) else self._prepared(sent, *fields)
-            for sent, fields in zip(samples, read, strict=True)
-        ]
+        if not self.batches:
+            call = self._call(samples[0])
+            return [self._new(call, self._function(call.argument))]
+        calls = [_attempt(self._call, sent) for sent in samples]
         good = [call for call in calls if isinstance(call, _Call)]
         made = iter(self._batch(good) if good else [])
         return [next(made) if isinstance(call, _Call) else call for call in calls]
 
-    def _batch(self, calls: list[_Call]) -> list[list[NewSample] | Exception]:
-        returned = self.function([call.argument for call in calls])
+    def _batch(self, calls: list[_Call]) -> list[Made | WorkFailed]:
+        returned = self._function([call.argument for call in calls])
         if isinstance(returned, Mapping) or not _iterable(returned):
-            raise InvalidResult(f"returned {type_with_article(returned)} for a batch, not a list")
-        made: list[list[NewSample] | Exception] = []
+            raise WorkFailed(f"returned {type_with_article(returned)} for a batch, not a list")
+        made: list[Made | WorkFailed] = []
         for item in returned:
             if len(made) == len(calls):
-                raise InvalidResult(f"returned more items than the batch of {len(calls)} has")
+                raise WorkFailed(f"returned more items than the batch of {len(calls)} has")
             made.append(_attempt(self._new, calls[len(made)], item))
         if len(made) < len(calls):
-            raise InvalidResult(f"returned {len(made)} items for a batch of {len(calls)}")
+            raise WorkFailed(f"returned {len(made)} items for a batch of {len(calls)}")
         return made
 
-    def _prepared(self, sent: Sent, raw: dict[str, bytes], plain: result.Fields | None) -> _Call:
-        """Return the call for a sample."""
+    def _call(self, sent: Sent) -> _Call:
+        raw, plain = _read(sent)
         key = sent[3].decode("utf-8", "surrogateescape")
-        if self.wrap is not None:
-            argument, encode = self.wrap(_job(sent).sample)
-        elif self.coder is None:
+        argument: Mapping[str, Any]
+        encode: Encode
+        if self.options.view is not None:
+            sample = _job(sent).sample
+            small = sample.stop - sample.start <= WHOLE
+            argument = self.options.view(sample, sample.source.read(sample.start, sample.stop) if small else None)
+            encode = argument._encode_value
+        elif self._coder is None:
             return _Call(sent, key, raw, plain, FieldDict({KEY: key, **raw}), _plain)
         else:
             from tarkit.media.coding import Coded
 
             try:
-                coded = Coded(self.coder, raw)
+                coded = Coded(self._coder, raw)
             except MissingLibrary:
                 raise
             except TarkitError as error:
-                raise InvalidResult(str(error)) from None
+                raise WorkFailed(str(error)) from None
             argument, encode = FieldDict({KEY: key, **coded.values}), coded.encode
-        return _Call(sent, key, raw, plain, argument, partial(_exact, encode, raw) if self.exact else encode)
+        return _Call(sent, key, raw, plain, argument, partial(_exact, encode, raw) if self.options.exact else encode)
 
-    def _new(self, call: _Call, returned: Any) -> list[NewSample]:
+    def _new(self, call: _Call, returned: Any) -> Made:
         """Return the new samples for what the function returned for a sample."""
-        made = _made(returned, call.key, call.raw, call.encode, self.wrap is not None)
+        made = _returned(returned, call, self.options.view is not None)
         _, start, data, key, entries = call.sent
         if call.plain is not None and len(made) == 1 and made[0][0] == call.key:
             try:
-                mtime = self.builder.mtime or 0
+                mtime = self._builder.mtime or 0
                 return [result.build_plain(key, entries, data, start, call.plain, made[0][1], mtime)]
             except ValueError:
                 pass  # a name that no entry can have: the builder reports it
@@ -221,40 +214,15 @@ class SampleFunction:
         return [self._built(job, key, fields, number == 0) for number, (key, fields) in enumerate(made)]
 
     def _built(self, job: Job, key: str, fields: list[tuple[str, bytes | None]], first: bool) -> NewSample:
-        inputs = job.inputs()
+        inputs = {each.field: each for each in job.inputs()}
         raw = _raw(key)
         if first and raw == job.key and len(fields) == len(inputs) and all(data is None for _, data in fields):
             return None
-        known = {each.field: each for each in inputs}
-        contents = [(name := _raw(field), known[name].read() if data is None else data) for field, data in fields]
-        sample = self.builder(job, raw, contents, first=first)
+        contents = [(name := _raw(field), inputs[name].read() if data is None else data) for field, data in fields]
+        sample = self._builder(job, raw, contents, first=first)
         if sample is job.sample:
             return None
         return raw, list(map(tuple, sample.entries)), sample.source.read(0, sample.stop)  # type: ignore[arg-type]
-
-
-def load(options: FunctionOptions) -> SampleFunction:
-    """Load the function, and call `init`.
-
-    Raises:
-        TarkitError: one of them cannot be loaded, or `init` raised an exception, which is the cause.
-    """
-    coder = None
-    if options.decode:
-        import json  # noqa: F401 - before the user's directory is searched for modules
-
-        from tarkit.media.coding import Coder
-
-        coder = Coder(options.pickles)
-    loader = FunctionLoader()
-    function, init = (loader(each) if isinstance(each, str) else each for each in (options.function, options.init))
-    assert function is not None
-    if init is not None:
-        try:
-            init()
-        except BaseException as error:
-            raise TarkitError(f"{name_of(options.init)} raised {in_words(error)}") from error
-    return SampleFunction(function, SampleBuilder(options.mtime), coder, options.wrap, options.exact)
 
 
 def each_sample(pieces: list[Piece]) -> Iterator[Sent]:
@@ -266,15 +234,13 @@ def each_sample(pieces: list[Piece]) -> Iterator[Sent]:
 
 def failure_of(error: BaseException) -> tuple[str, bytes]:
     """Return the reason and the tail of a failure, for `Failure`."""
-    if isinstance(error, BatchFailed):
+    if isinstance(error, WorkFailed):
         return error.failure.reason, b""
-    if isinstance(error, InvalidResult):
-        return str(error), b""
     return f"raised {kind_of(error)}", tail_of(error)
 
 
 def _read(sent: Sent) -> tuple[dict[str, bytes], result.Fields | None]:
-    """Return the fields, also as `plain_fields` has them; raises BatchFailed for a sample that no dict can hold."""
+    """Return the fields, also as `plain_fields` has them; raises WorkFailed for a sample that no dict can hold."""
     _, start, data, key, entries = sent
     plain = result.plain_fields(key, entries, data, start) if entries else None
     if plain is not None:
@@ -283,9 +249,9 @@ def _read(sent: Sent) -> tuple[dict[str, bytes], result.Fields | None]:
         inputs = _job(sent).inputs()
         fields = {each.field.decode("utf-8", "surrogateescape"): each.read() for each in inputs}
         if len(fields) < len(inputs):
-            raise BatchFailed(Failure("has two fields of the same name"))
+            raise WorkFailed("has two fields of the same name")
     if KEY in fields:
-        raise BatchFailed(Failure(f"has a field named {KEY}, which is reserved for the key"))
+        raise WorkFailed(f"has a field named {KEY}, which is reserved for the key")
     return fields, plain
 
 
@@ -303,14 +269,14 @@ def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
     """Return what a function returns, or the failure of the sample that it raises."""
     try:
         return function(*arguments)
-    except (BatchFailed, InvalidResult) as error:
+    except WorkFailed as error:
         return error
 
 
 # ---- What the function returned
 
 
-def _exact(encode: Callable[[str, Any], bytes], raw: dict[str, bytes], field: str, value: Any) -> bytes:
+def _exact(encode: Encode, raw: dict[str, bytes], field: str, value: Any) -> bytes:
     """Return the bytes of a value for a field; raise TarkitError for a changed one that they hold with a loss."""
     data = encode(field, value)
     if not isinstance(value, (bytes, bytearray, memoryview, str)) and data not in raw.values():
@@ -323,9 +289,7 @@ def _exact(encode: Callable[[str, Any], bytes], raw: dict[str, bytes], field: st
     return data
 
 
-def _made(
-    returned: Any, key: str, raw: dict[str, bytes], encode: Callable[[str, Any], bytes], named: bool
-) -> list[Returned]:
+def _returned(returned: Any, call: _Call, named: bool) -> list[Returned]:
     """Check what the function returned for one sample, item by item as a generator makes them.
 
     With `named`, the attribute `key` of a result is its key unless it has an item `__key__`.
@@ -333,57 +297,56 @@ def _made(
     if returned is None:
         return []
     if isinstance(returned, Mapping):
-        return [_one(returned, key, raw, encode, named)]
+        return [_one(returned, call, named)]
     if not _iterable(returned):
-        raise InvalidResult(f"returned {type_with_article(returned)}, not a dict, several dicts or None")
+        raise WorkFailed(f"returned {type_with_article(returned)}, not a dict, several dicts or None")
     made: dict[str, Returned] = {}
     for item in returned:
         if not isinstance(item, Mapping):
-            raise InvalidResult(f"returned {type_with_article(item)} among several, not a dict")
-        one = _one(item, key, raw, encode, named)
+            raise WorkFailed(f"returned {type_with_article(item)} among several, not a dict")
+        one = _one(item, call, named)
         if made.setdefault(one[0], one) is not one:
-            raise InvalidResult(f"returned two samples with the key {show(one[0])}: set another {KEY} for each")
+            raise WorkFailed(f"returned two samples with the key {show(one[0])}: set another {KEY} for each")
     return list(made.values())
 
 
-def _one(
-    item: Mapping[Any, Any], key: str, raw: dict[str, bytes], encode: Callable[[str, Any], bytes], named: bool
-) -> Returned:
+def _one(item: Mapping[Any, Any], call: _Call, named: bool) -> Returned:
     fields: list[tuple[str, bytes | None]] = []
+    key, raw, encode = call.key, call.raw, call.encode
     own = getattr(item, "key", None) if named else None
     if isinstance(own, str):
         key = own
     for field, value in item.items():
         if field == KEY:
             if type(value) is not str:
-                raise InvalidResult(f"returned {type_with_article(value)} as {KEY}, not a str")
+                raise WorkFailed(f"returned {type_with_article(value)} as {KEY}, not a str")
             key = value
             continue
-        known = raw.get(field)
-        if value is known and known is not None:
+        original = raw.get(field)
+        if value is original and original is not None:
             fields.append((field, None))
             continue
-        if known is None:
+        if original is None:
             _check_field(field)
         try:
             data = encode(field, value)
         except MissingLibrary:
             raise
         except TarkitError as error:
-            raise InvalidResult(f"{error} ({error.hint})" if error.hint else str(error)) from None
-        fields.append((field, None if data is known else data))
+            raise WorkFailed(f"{error} ({error.hint})" if error.hint else str(error)) from None
+        fields.append((field, None if data is original else data))
     if not fields:
-        raise InvalidResult("returned a sample without fields; return None for no sample")
+        raise WorkFailed("returned a sample without fields; return None for no sample")
     return key, fields
 
 
 def _check_field(field: Any) -> None:
     if not isinstance(field, str):
-        raise InvalidResult(f"returned a field whose name is {type_with_article(field)}, not a str")
+        raise WorkFailed(f"returned a field whose name is {type_with_article(field)}, not a str")
     if not field or "/" in field or "\0" in field:
-        raise InvalidResult(f"returned a field with the invalid name {show(field)}")
+        raise WorkFailed(f"returned a field with the invalid name {show(field)}")
     if field.startswith("__") and field.endswith("__"):
-        raise InvalidResult(f"returned a field named {show(field)}; the only such name is {KEY}")
+        raise WorkFailed(f"returned a field named {show(field)}; the only such name is {KEY}")
 
 
 def _plain(field: str, value: Any) -> bytes:
@@ -396,9 +359,9 @@ def _plain(field: str, value: Any) -> bytes:
         try:
             return value.encode()
         except UnicodeEncodeError as error:
-            raise InvalidResult(f"field {show(field)}: {error}") from None
+            raise WorkFailed(f"field {show(field)}: {error}") from None
     what = f"field {show(field)} is {type_with_article(value)}, not bytes or str"
-    raise InvalidResult(
+    raise WorkFailed(
         what if value is None else f"{what}; {spell('decode')} encodes other values by the name of the field"
     )
 

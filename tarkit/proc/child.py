@@ -4,10 +4,10 @@ A sample is a dict of field -> bytes, with its key as `__key__` and as the attri
 of this form, an iterable of such dicts, or None for no sample. Names of the form `__x__` are reserved. With `decode`
 the values are those of `tarkit.media.coding`, without it bytes or str.
 
-The process and its parent (`function_process`) exchange values through a `Channel`. The first has the settings; each of
-the others is a list of pieces of archives with the keys and entries of the samples in them, which is answered by lists
-of results in the order of the samples, several at a time. The function gets an empty stdin, and what it prints goes to
-a file, from which it is taken after each sample.
+The process and its parent (`function.FunctionProcess`) exchange values through a `Channel`. A request is a list of
+pieces of archives, with the keys and entries of the samples in them; replies have results in the order of the samples,
+several at a time. Before the first request the settings come, and the reply says that the function is loaded. The
+function gets an empty stdin, and what it prints goes to a file, from which it is taken after each sample.
 
 The index of the current sample and the time at which it was begun are in memory shared with the parent: if the process
 is killed, the parent knows which sample it was.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from marshal import dumps, loads
 from mmap import mmap
 from struct import Struct
@@ -26,8 +26,7 @@ from typing import Any
 
 from tarkit import errors
 from tarkit.errors import MissingLibrary, TarkitError
-from tarkit.proc.calls import FunctionOptions, NewSample, SampleFunction, Sent, each_sample, failure_of, load
-from tarkit.proc.loader import tail_of
+from tarkit.proc.calls import FunctionOptions, Made, SampleFunction, Sent, each_sample, failure_of
 
 PLACE = Struct("<qd")  # index of the current sample in its list, and when it was begun, as `monotonic` has it
 IDLE, WHOLE = -1, -2  # in place of that index: no sample, all samples
@@ -36,8 +35,11 @@ PAUSE = 0.01  # seconds after which the results so far are sent
 PRINTED = 1 << 20  # bytes of the output for one sample that are kept
 _LENGTH = Struct("<Q")
 
-# new samples; reason and tail of a failure; output; seconds
-Result = tuple[list[NewSample] | None, tuple[str, bytes] | None, bytes, float]
+Result = tuple[Made | None, tuple[str, bytes] | None, bytes, float]
+"""New samples; reason and tail of a failure; output; seconds."""
+LOADED, RESULTS, REFUSED, ENDS = range(4)
+"""Kinds of replies, pairs of a kind and a value: the function is loaded (output); results; all samples of the request
+have failed together (a result); an error ends the run (message, hint)."""
 
 
 class Channel:
@@ -91,14 +93,12 @@ class CapturedOutput:
 
     def take(self) -> bytes:
         """Return and remove the output so far."""
-        out, err = sys.stdout, sys.stderr
-        try:
-            if out is not None:
-                out.flush()
-            if err is not None:
-                err.flush()
-        except (OSError, ValueError):
-            pass  # the function closed it
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                if stream is not None:
+                    stream.flush()
+            except (OSError, ValueError):
+                pass  # the function closed it
         size = os.lseek(self.fd, 0, os.SEEK_END)
         if not size:
             return b""
@@ -110,7 +110,7 @@ class CapturedOutput:
 
 
 class ChildLoop:
-    """Works on lists of samples, one after the other."""
+    """Works on requests, one after the other."""
 
     def __init__(self, channel: Channel, output: CapturedOutput, function: SampleFunction, place: mmap) -> None:
         self.channel = channel
@@ -119,70 +119,57 @@ class ChildLoop:
         self.place = place
         self.pid = os.getpid()
 
-    def run(self, batches: bool) -> None:
+    def run(self) -> None:
         """Work until the parent closes the channel."""
-        work = self._batch if batches else self._each
         while True:
             try:
-                pieces = self.channel.receive()
+                samples = each_sample(self.channel.receive())
             except EOFError:
                 return
-            work(each_sample(pieces))
+            results: list[Result] = []
+            held, sent = 0, monotonic()
+            groups: Iterable[list[Sent]] = (
+                [list(samples)] if self.function.batches else ([sample] for sample in samples)
+            )
+            for index, group in enumerate(groups):
+                begun = monotonic()
+                if results and (held > BYTES or begun - sent > PAUSE):
+                    self._send(RESULTS, results)
+                    results, held, sent = [], 0, begun
+                PLACE.pack_into(self.place, 0, WHOLE if self.function.batches else index, begun)
+                try:
+                    made: list[Made | BaseException] = self.function(group)  # type: ignore[assignment]
+                except MissingLibrary:
+                    raise  # all samples would fail
+                except BaseException as error:
+                    made = [error]
+                output, seconds = self.output.take(), (monotonic() - begun) / len(group)
+                for each in made:
+                    if isinstance(each, BaseException):
+                        results.append((None, failure_of(each), output, seconds))
+                    else:
+                        results.append((each, None, output, seconds))
+                        held += sum(len(new[2]) for new in each if new)
+                    held += len(output)
+                    output = b""
+            PLACE.pack_into(self.place, 0, IDLE, 0.0)
+            if len(made) < len(group):
+                self._send(REFUSED, results[0])
+            else:
+                self._send(RESULTS, results)
 
-    def _each(self, samples: Iterator[Sent]) -> None:
-        results: list[Result] = []
-        held, sent, place = 0, monotonic(), self.place
-        for index, sample in enumerate(samples):
-            begun = monotonic()
-            if results and (held > BYTES or begun - sent > PAUSE):
-                self._send(results)
-                results, held, sent = [], 0, begun
-            PLACE.pack_into(place, 0, index, begun)
-            try:
-                made, failure = self.function.one(sample), None
-            except MissingLibrary:
-                raise  # all samples would fail
-            except BaseException as error:
-                made, failure = None, failure_of(error)
-            output = self.output.take()
-            results.append((made, failure, output, monotonic() - begun))
-            held += len(output) + sum(len(each[2]) for each in made or () if each)
-        PLACE.pack_into(place, 0, IDLE, 0.0)
-        self._send(results)
-
-    def _batch(self, samples: Iterator[Sent]) -> None:
-        batch = list(samples)
-        begun = monotonic()
-        PLACE.pack_into(self.place, 0, WHOLE, begun)
-        answer: Any
-        try:
-            done = self.function.many(batch)
-        except MissingLibrary:
-            raise
-        except BaseException as error:
-            reason, tail = failure_of(error)
-            answer = {"reason": reason, "tail": tail, "output": self.output.take(), "seconds": monotonic() - begun}
-        else:
-            output, seconds = self.output.take(), (monotonic() - begun) / len(batch)
-            failures = [failure_of(made) if isinstance(made, Exception) else None for made in done]
-            answer = [
-                (None if failure else made, failure, output if index == 0 else b"", seconds)
-                for index, (made, failure) in enumerate(zip(done, failures, strict=True))
-            ]
-        PLACE.pack_into(self.place, 0, IDLE, 0.0)
-        self._send(answer)
-
-    def _send(self, results: Any) -> None:
+    def _send(self, kind: int, value: Any) -> None:
         if os.getpid() != self.pid:
             raise SystemExit  # this is a copy that the function forked
         try:
-            self.channel.send(results)
+            self.channel.send((kind, value))
         except ValueError:
-            for made, failure, output, seconds in results:
+            for result in value:
                 try:
-                    self.channel.send([(made, failure, output, seconds)])
+                    self.channel.send((kind, [result]))
                 except ValueError:
-                    self.channel.send([(None, ("returned a field of 2 GiB or more", b""), output, seconds)])
+                    large = "returned a field of 2 GiB or more", b""
+                    self.channel.send((kind, [(None, large, *result[2:])]))
 
 
 def serve(channel: Channel, options: FunctionOptions, place: int) -> None:
@@ -194,15 +181,11 @@ def serve(channel: Channel, options: FunctionOptions, place: int) -> None:
     os.close(place)
     output = CapturedOutput()
     try:
-        function = load(options)
+        function = SampleFunction(options)
+        channel.send((LOADED, output.take()))
+        ChildLoop(channel, output, function, memory).run()
     except TarkitError as error:
-        channel.send((str(error), error.hint, tail_of(error.__cause__) if error.__cause__ else b"", output.take()))
-        return
-    channel.send((None, None, b"", output.take()))
-    try:
-        ChildLoop(channel, output, function, memory).run(options.batches)
-    except MissingLibrary as error:
-        channel.send({"error": str(error), "hint": error.hint})
+        channel.send((ENDS, (str(error), error.hint)))
     except BrokenPipeError:
         pass  # the parent has ended
 

@@ -1,47 +1,42 @@
-"""proc --map: run samples through a Python function: `function_runner` says in which processes it is called.
+"""proc --map: run samples through a Python function: `function_pool` says in which processes it is called.
 
-Each executor has one worker process (`function_process`), which is started once and gets many small samples at a time.
-`child` is what runs in the process. One executor, and no timeout: `direct` calls the function in this process.
+Each worker has one process (`FunctionProcess`), which is started once and gets many small samples at a time; `child` is
+what runs in it. With one worker and no timeout, a callable is called in this process.
 
 A function that is named, FILE.py:FUNCTION, runs in a new interpreter. When it dies while it works on a sample, that one
 has failed; a new process continues with the samples after it, and gets again the few whose results were lost.
 
-A callable of the running process runs in copies of it (os.fork), or, with one worker, in the process itself. All copies
-are made before the engine has threads, so one that dies is not replaced: the sample that it worked on has failed, and
-other copies get the rest of those that were sent to it, again the few whose results were lost.
+A callable of the running process runs in copies of it (os.fork). All copies are made before the pool has threads, so
+one that dies is not replaced: the sample that it worked on has failed, and other copies get the rest of those that were
+sent to it, again the few whose results were lost.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import select
 import signal
+import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from mmap import mmap
+from typing import Any, ClassVar
 
+from tarkit import errors
 from tarkit.errors import MissingLibrary, TarkitError
-from tarkit.proc.calls import FunctionOptions, NewSample, Piece, SampleFunction, each_sample, failure_of, load
-from tarkit.proc.child import IDLE, WHOLE, Result
-from tarkit.proc.function_process import FunctionProcess
-from tarkit.proc.job import (
-    TAIL,
-    BatchFailed,
-    Failure,
-    Finished,
-    Job,
-    Outcome,
-    Runner,
-    RunOptions,
-    status_words,
-)
-from tarkit.proc.pool import Act, BatchWorker, Pool, grouped, retried
+from tarkit.proc.calls import FunctionOptions, Made, Piece, SampleFunction, each_sample, failure_of, name_of
+from tarkit.proc.child import ENDS, IDLE, LOADED, PLACE, PRINTED, REFUSED, WHOLE, Channel, Result, work_in_copy
+from tarkit.proc.job import TAIL, Failure, Job, Outcome, RunOptions, WorkFailed, status_words
+from tarkit.proc.pool import Act, JobWorker, Pool
 from tarkit.proc.result import sample_of
 from tarkit.samples.sample import TarSample
-from tarkit.streams.command import last_line
+from tarkit.streams.command import Program, last_line
+from tarkit.streams.copy import widen
+from tarkit.streams.process import ForkedChild
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import Source
 from tarkit.streams.tempfile import TemporaryFile
@@ -52,14 +47,20 @@ TOGETHER = 256  # samples that are sent at a time, when the function takes one
 LARGEST = 1 << 31  # bytes that `marshal` does not take in one piece
 EVERY_SIZE = 1 << 62  # bytes: a batch of N samples is one whatever their size
 MAX_DEATHS = 3  # processes that may end one after the other before they have begun a sample
+PATIENCE = 10.0  # seconds that a process gets to end, with threads and handlers of the user's, when all is done
+_POLL = 0.05  # seconds between two checks where the system has no pidfd
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_START = (
+    f"import sys; sys.path.insert(0, {_ROOT!r}); from tarkit.proc import child; sys.path.remove({_ROOT!r}); "
+    "child.main()"
+)
 
 
 @contextmanager
-def function_runner(options: FunctionOptions, batch: int | None, run: RunOptions) -> Iterator[Runner]:
+def function_pool(options: FunctionOptions, batch: int | None, run: RunOptions) -> Iterator[Pool]:
     """Yield what runs jobs through a function.
 
-    The first process is started and has loaded the function when this yields. A callable runs in this process, in the
-    thread that takes the results, when there is to be one worker and no timeout.
+    The first process is started and has loaded the function when this yields.
 
     Args:
         options: the function.
@@ -69,16 +70,16 @@ def function_runner(options: FunctionOptions, batch: int | None, run: RunOptions
     Raises:
         TarkitError: the function cannot be loaded.
     """
+    # a batch is N samples, whatever their size, so that the output is the same for any number of processes
+    size = (TOGETHER, TOGETHER_BYTES, False) if batch is None else (batch, EVERY_SIZE, True)
     if not options.named and run.parallel == 1 and options.timeout is None:
-        yield partial(_call_here, options, batch, run.retries)
+        yield Pool(lambda: LocalWorker(options), run, batch or 1, EVERY_SIZE, exact=True, here=True)
         return
     prepared: list[FunctionWorker] = []
     try:
         for _ in range(1 if options.named else run.parallel):  # all copies, before there are threads
             prepared.append(FunctionWorker(options))
         prepared[0].load()
-        # a batch is N samples, whatever their size, so that the output is the same for any number of processes
-        size = (TOGETHER, TOGETHER_BYTES, False) if batch is None else (batch, EVERY_SIZE, True)
         with Pool(lambda: prepared.pop(0) if prepared else FunctionWorker(options), run, *size) as pool:
             yield pool
     finally:
@@ -88,7 +89,42 @@ def function_runner(options: FunctionOptions, batch: int | None, run: RunOptions
             worker.close()
 
 
-class FunctionWorker(BatchWorker):
+class LocalWorker(JobWorker):
+    """Calls the function in the thread that takes the results, so that a debugger works.
+
+    What the function prints is printed; what it raises is the cause of the error that ends the run.
+    """
+
+    def __init__(self, options: FunctionOptions) -> None:
+        try:
+            self.function = SampleFunction(options)
+        except TarkitError as error:
+            raise TarkitError(f"{options.where}: {error}", error.hint) from error.__cause__
+
+    def run(self, jobs: Sequence[Job]) -> list[Outcome]:
+        samples = list(each_sample(pieces_of(jobs)))
+        started = time.monotonic()
+        try:
+            made = self.function(samples)
+        except MissingLibrary:
+            raise
+        except Exception as error:
+            raise WorkFailed(_failure(error), time.monotonic() - started) from error
+        seconds = (time.monotonic() - started) / len(jobs)
+        return [
+            Outcome(failure=_failure(each), seconds=seconds)
+            if isinstance(each, WorkFailed)
+            else Outcome(new_samples(job, each), seconds=seconds)
+            for job, each in zip(jobs, made, strict=True)
+        ]
+
+
+def _failure(error: Exception) -> Failure:
+    reason, tail = failure_of(error)
+    return Failure(reason, None, tail, error)
+
+
+class FunctionWorker(JobWorker):
     """A worker with a process that calls the function."""
 
     def __init__(self, options: FunctionOptions) -> None:
@@ -97,124 +133,109 @@ class FunctionWorker(BatchWorker):
         fcntl.fcntl(self._output.fd, fcntl.F_SETFL, os.O_APPEND)
         self._lock = threading.Lock()
         self._cancelled = False
-        self._unassigned: list[HeldRange] = []  # output that belongs to no sample; the next one gets it
+        self._deaths = 0  # of processes that had no result, one after the other
+        self._log: list[HeldRange] = []  # output that belongs to no sample; the next one gets it
         self._process: FunctionProcess | None = FunctionProcess(options, self._output)
 
-    def load(self) -> None:
-        """Wait until the process has loaded the function. Raises TarkitError if it cannot."""
-        process = self._running()
-        if process.loaded:
-            return
-        try:
-            error, hint, _, output = process.receive()
-        except EOFError:
-            status = process.close()
-            if self._cancelled:
-                raise BatchFailed(Failure("was cancelled")) from None
-            last = last_line(process.unread_output())
-            words = f"{self.options.label}: the process {status_words(status)} before it had loaded the function"
-            raise TarkitError(f"{words}: {last}" if last else words) from None
-        if error is not None:
-            raise TarkitError(f"{self.options.where}: {error}", hint)
-        process.loaded = True
-        self._keep_output(output)
-
-    def run(self, jobs: Sequence[Job]) -> list[Outcome | None]:
-        """Call the function with the sample of each job, or with a list of all; None if there is no process for it."""
-        too_large = Outcome(failure=Failure("has 2 GiB or more, too much for a worker process"))
-        outcomes = {id(job): too_large for job in jobs if job.sample.size >= LARGEST}
-        deaths = 0
-        while not self.lost and (todo := [job for job in jobs if id(job) not in outcomes]):
-            before = len(outcomes)
-            self._send(todo, outcomes)
-            deaths = deaths + 1 if len(outcomes) == before else 0
-            if deaths == MAX_DEATHS:
-                raise TarkitError(
-                    f"{self.options.label}: its process ended {MAX_DEATHS} times before it began a sample"
-                )
-        return [outcomes.get(id(job)) for job in jobs]
-
-    def _send(self, jobs: list[Job], outcomes: dict[int, Outcome]) -> None:
-        """Send jobs and take their results, until all are there or the process dies."""
-        self.load()
-        process = self._running()
-        unanswered = deque(jobs)
-        try:
-            process.send(pieces_of(jobs))
-            while unanswered:
-                results = process.receive()
-                if isinstance(results, dict) and "error" in results:
-                    raise TarkitError(f"{self.options.where}: {results['error']}", results["hint"])
-                if isinstance(results, dict):  # a batch failed as a whole
-                    self._keep_output(results["output"])
-                    raise BatchFailed(Failure(results["reason"], None, results["tail"], results["seconds"]))
-                for result in results:
-                    job = unanswered.popleft()
-                    outcomes[id(job)] = self._outcome(job, result)
-        except TimeoutError:
-            process.program.kill()
-            self._process_died(process, jobs, outcomes, timed_out=True)
-        except EOFError:
-            self._process_died(process, jobs, outcomes, timed_out=False)
-
-    def _process_died(
-        self, process: FunctionProcess, jobs: list[Job], outcomes: dict[int, Outcome], timed_out: bool
-    ) -> None:
-        """Set the outcome of the sample that the process died of.
+    def load(self) -> FunctionProcess:
+        """Return the process, which is started if there is none, and has loaded the function.
 
         Raises:
-            BatchFailed: it worked on all of them together, or was cancelled.
+            TarkitError: it cannot.
+            WorkFailed: the worker was ended.
         """
+        with self._lock:
+            if self._cancelled:
+                raise WorkFailed("was cancelled")
+            if self._process is None:
+                self._process = FunctionProcess(self.options, self._output)
+            process = self._process
+        if not process.loaded:
+            try:
+                self._log += _held(self._reply(process, LOADED))
+            except EOFError:
+                status = process.close()
+                if self._cancelled:
+                    raise WorkFailed("was cancelled") from None
+                last = last_line(process.unread_output())
+                words = f"{self.options.label}: the process {status_words(status)} before it had loaded the function"
+                raise TarkitError(f"{words}: {last}" if last else words) from None
+            process.loaded = True
+        return process
+
+    def run(self, jobs: Sequence[Job]) -> list[Outcome | None]:
+        """Call the function with the sample of each job, or with a list of all; None for those not done at its end."""
+        if any(job.sample.size >= LARGEST for job in jobs):
+            raise WorkFailed("has 2 GiB or more, too much for a worker process")
+        process = self.load()
+        outcomes: list[Outcome | None] = []
+        try:
+            process.send(pieces_of(jobs))
+            while len(outcomes) < len(jobs):
+                for result in self._reply(process):
+                    outcomes.append(self._outcome(jobs[len(outcomes)], result))
+        except (EOFError, TimeoutError) as error:
+            self._end_process(process, jobs, outcomes, timed_out=isinstance(error, TimeoutError))
+        return outcomes + [None] * (len(jobs) - len(outcomes))
+
+    def _reply(self, process: FunctionProcess, expected: int | None = None) -> Any:
+        kind, value = process.receive()
+        if kind == ENDS:
+            message, hint = value
+            raise TarkitError(f"{self.options.where}: {message}", hint)
+        if kind == REFUSED:
+            _, (reason, tail), output, seconds = value
+            self._log += _held(output)
+            raise WorkFailed(Failure(reason, None, tail), seconds)
+        return value
+
+    def _end_process(
+        self, process: FunctionProcess, jobs: Sequence[Job], outcomes: list[Outcome | None], timed_out: bool
+    ) -> None:
+        """Append the outcome of the sample that the process died of, or took too long for.
+
+        Raises:
+            WorkFailed: it worked on all of them together, or the worker was ended.
+            TarkitError: several processes have died before they began a sample.
+        """
+        if timed_out:
+            process.program.kill()
         status = process.close()
         place, begun = process.where()
         self._process = None
         output = process.unread_output()
+        self._log += _held(output)
         if self._cancelled:
-            raise BatchFailed(Failure("was cancelled"))
+            raise WorkFailed("was cancelled")
         reason = f"the process that calls the function {status_words(status)}"
         if timed_out:
             reason, status = f"took longer than {self.options.timeout:g} s", -signal.SIGKILL
         self.lost = not self.options.named
-        failure = Failure(reason, status, _tail(output), max(0.0, time.monotonic() - begun), fatal=self.lost)
+        failure = Failure(reason, status, _tail(output), fatal=self.lost)
+        seconds = max(0.0, time.monotonic() - begun)
         if place == WHOLE:
-            self._keep_output(output)
             if self.lost and len(jobs) > 1:  # it is not known which of them it died of
                 failure = failure._replace(reason=f"has no result, as its worker process died: {reason}")
-            raise BatchFailed(failure)
-        if place == IDLE or id(jobs[place]) in outcomes:
-            self._keep_output(output)
-        else:
-            log = self._with_unassigned(output)
-            outcomes[id(jobs[place])] = Outcome((), failure, log, failure.seconds)
+            raise WorkFailed(failure, seconds)
+        if place >= len(outcomes):
+            outcomes += [None] * (place - len(outcomes))
+            outcomes.append(Outcome((), failure, self._take_log(), seconds))
+        self._deaths = 0 if outcomes else self._deaths + 1
+        if self._deaths == MAX_DEATHS:
+            raise TarkitError(f"{self.options.label}: its process ended {MAX_DEATHS} times before it began a sample")
 
     def _outcome(self, job: Job, result: Result) -> Outcome:
-        """Return the outcome of a job for the result that the process sent."""
         made, failed, output, seconds = result
-        log = self._with_unassigned(output) if output or self._unassigned else ()
+        self._log += _held(output)
+        log = self._take_log() if self._log else ()
         if made is None:
             reason, tail = failed or ("", b"")
-            return Outcome((), Failure(reason, None, tail, seconds), log, seconds)
+            return Outcome((), Failure(reason, None, tail), log, seconds)
         return Outcome(new_samples(job, made), None, log, seconds)
 
-    def _keep_output(self, output: bytes) -> None:
-        """Keep output that belongs to no sample."""
-        if output:
-            self._unassigned.append(HeldRange("output", 0, output))
-
-    def _with_unassigned(self, output: bytes) -> list[HeldRange]:
-        """Return the output that belonged to no sample, and this."""
-        self._keep_output(output)
-        log, self._unassigned = self._unassigned, []
+    def _take_log(self) -> list[HeldRange]:
+        log, self._log = self._log, []
         return log
-
-    def _running(self) -> FunctionProcess:
-        """Return the process; start it if there is none. Raises BatchFailed once the executor was cancelled."""
-        with self._lock:
-            if self._cancelled:
-                raise BatchFailed(Failure("was cancelled"))
-            if self._process is None:
-                self._process = FunctionProcess(self.options, self._output)
-            return self._process
 
     def end(self, act: Act) -> None:
         with self._lock:
@@ -230,6 +251,10 @@ class FunctionWorker(BatchWorker):
             self._process = None
 
 
+def _held(output: bytes) -> list[HeldRange]:
+    return [HeldRange("output", 0, output)] if output else []
+
+
 def _tail(output: bytes) -> bytes:
     """Return the end of the output, without the frames of tarkit that `faulthandler` prints."""
     lines = output.splitlines(keepends=True)
@@ -237,55 +262,126 @@ def _tail(output: bytes) -> bytes:
     return b"".join(line for line in lines if not line.startswith((own, b'  File "<string>"')))[-TAIL:]
 
 
-# ---- A function that is called in this process
+class FunctionProcess:
+    """A process that calls the function: a new interpreter, or a copy of this process.
 
+    Args:
+        options: the function.
+        output: takes what the process prints; what is in it is discarded.
 
-def _call_here(options: FunctionOptions, batch: int | None, retries: int, jobs: Iterator[Job]) -> Iterator[Finished]:
-    """Call a callable in the thread that takes the results, so that a debugger works; yield jobs with their outcomes.
-
-    What the function prints is printed; what it raises is the cause of the error that ends the run.
+    Attributes:
+        loaded: whether it has said that it loaded the function; set by the one who reads that.
     """
-    try:
-        function = load(options)
-    except TarkitError as error:
-        raise TarkitError(f"{options.label}: {error}", error.hint) from error.__cause__
-    for group in grouped(jobs, lambda: batch or 1, EVERY_SIZE):
-        if group[0].passes:
-            yield group[0], Outcome((group[0].sample,))
-            continue
-        run = partial(_outcomes, function, batch is not None)
-        for job, outcome in zip(group, retried(run, group, retries), strict=True):
-            assert outcome is not None
-            yield job, outcome
+
+    _pipes: ClassVar[set[int]] = set()
+    """Ends of the pipes of all processes: a copy closes those of the others, which would stay open with it."""
+
+    def __init__(self, options: FunctionOptions, output: TemporaryFile) -> None:
+        self.options = options
+        self.output = output
+        self.loaded = self._ended = False
+        os.ftruncate(output.fd, 0)
+        shared = TemporaryFile(options.tmpdir)
+        os.ftruncate(shared.fd, PLACE.size)
+        self.place = mmap(shared.fd, PLACE.size)
+        PLACE.pack_into(self.place, 0, IDLE, 0.0)
+        # -P: tarkit is imported before what is in the current directory; -B: nothing is written beside the user's
+        # files. Sets of strings have the same order in every process and in every run.
+        python = ("env", "PYTHONHASHSEED=0", sys.executable, "-P", "-B", "-X", "faulthandler", "-c", _START)
+        copy = partial(ForkedChild, partial(work_in_copy, options, shared.fd), self._pipes)
+        incoming, stdin = os.pipe()
+        stdout, outgoing = os.pipe()
+        self._fds = [stdin, stdout]
+        self._pipes.update(self._fds)
+        try:
+            self.program = Program(
+                python if options.named else (options.label,),
+                stdin=incoming,
+                stdout=outgoing,
+                stderr=output.fd,
+                pass_fds=(shared.fd,),
+                popen=None if options.named else copy,
+            )
+        except BaseException:
+            self._close_pipes()
+            raise
+        finally:
+            os.close(incoming)
+            os.close(outgoing)
+        self._polls = select.poll(), select.poll()  # for reads, for writes; both wake up at the end of the process
+        for poll, fd, event in zip(self._polls, (stdout, stdin), (select.POLLIN, select.POLLOUT), strict=True):
+            widen(fd)
+            os.set_blocking(fd, False)
+            poll.register(fd, event)
+            self.program.watch(poll)
+        self._channel = Channel(stdout, stdin, self._wait)
+        if options.named:
+            try:
+                self.send((options.portable, shared.fd, errors.command_line))
+            except EOFError:
+                pass  # its output is read later
+
+    def _close_pipes(self) -> None:
+        while self._fds:
+            fd = self._fds.pop()
+            self._pipes.discard(fd)
+            os.close(fd)
+
+    def send(self, value: Any) -> None:
+        """Send a value. Raises EOFError when the process has ended."""
+        try:
+            self._channel.send(value)
+        except BrokenPipeError:
+            raise EOFError from None
+
+    def receive(self) -> Any:
+        """Return the next value. Raises EOFError when the process has ended, TimeoutError for a call that is late."""
+        return self._channel.receive()
+
+    def _wait(self, writing: bool) -> None:
+        """Wait until a pipe is ready. The end of the process counts although others may hold its pipes open."""
+        if self._ended:
+            raise EOFError
+        self._ended = self.program.ended()
+        if self._ended:
+            return  # what it wrote before is still in the pipe
+        left = None
+        if self.options.timeout is not None and not writing:
+            index, begun = self.where()
+            left = (time.monotonic() if index == IDLE else begun) + self.options.timeout - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+        if not self.program.wakes:
+            left = _POLL if left is None else min(left, _POLL)
+        self._polls[writing].poll(None if left is None else left * 1000 + 1)
+
+    def where(self) -> tuple[int, float]:
+        """Return the index of the sample that it works on, IDLE or WHOLE, and the time at which it began."""
+        seen = PLACE.unpack_from(self.place)
+        while (again := PLACE.unpack_from(self.place)) != seen:  # it was being written
+            seen = again
+        return int(seen[0]), float(seen[1])
+
+    def unread_output(self) -> bytes:
+        """Return the output that belongs to no result."""
+        return self.output.read(0, PRINTED)
+
+    def close(self) -> int:
+        """Let it end, with force after some time, and return its status."""
+        self._close_pipes()
+        if self.program.wait(PATIENCE) is None:  # a thread of the user's does not end
+            self.options.tell(
+                f"the process that called {name_of(self.options.function)} did not end, "
+                f"and was ended after {PATIENCE:g} s"
+            )
+            self.program.end()
+        return self.program.wait() or 0
 
 
-def _outcomes(function: SampleFunction, batches: bool, jobs: Sequence[Job]) -> list[Outcome]:
-    """Call the function with the samples of jobs. Raises BatchFailed when a call with several fails."""
-    samples = list(each_sample(pieces_of(list(jobs))))
-    started = time.monotonic()
-
-    def failed(error: Exception, seconds: float) -> Outcome:
-        reason, tail = failure_of(error)
-        return Outcome(failure=Failure(reason, None, tail, seconds, error=error), seconds=seconds)
-
-    made: list[list[NewSample] | Exception]
-    try:
-        made = function.many(samples) if batches else [function.one(samples[0])]
-    except MissingLibrary:
-        raise
-    except Exception as error:
-        outcome = failed(error, time.monotonic() - started)
-        if len(jobs) > 1 and outcome.failure is not None:
-            raise BatchFailed(outcome.failure) from error
-        return [outcome]
-    seconds = (time.monotonic() - started) / len(jobs)
-    return [
-        failed(each, seconds) if isinstance(each, Exception) else Outcome(new_samples(job, each), seconds=seconds)
-        for job, each in zip(jobs, made, strict=True)
-    ]
+# ---- What is sent to a process, and what it returns
 
 
-def pieces_of(jobs: list[Job]) -> list[Piece]:
+def pieces_of(jobs: Sequence[Job]) -> list[Piece]:
     """Return what is sent of some samples: pieces of archives. Samples that are adjacent are read at once."""
     runs: list[tuple[Source, int, int, list[tuple[bytes, list[Raw]]]]] = []
     for job in jobs:
@@ -300,6 +396,6 @@ def pieces_of(jobs: list[Job]) -> list[Piece]:
     return [(source.name, start, source.read(start, stop), samples) for source, start, stop, samples in runs]
 
 
-def new_samples(job: Job, made: list[NewSample]) -> list[TarSample]:
+def new_samples(job: Job, made: Made) -> list[TarSample]:
     """Return the samples that were made of the sample of a job."""
     return [job.sample if each is None else sample_of(job.shard, *each) for each in made]

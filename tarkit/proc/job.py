@@ -25,27 +25,29 @@ class Failure(NamedTuple):
         reason: for a message, after the key: `ended with status 3`.
         status: exit status of a program, negative for a signal; None when no program ended.
         tail: the end of its stderr, or a traceback; at most TAIL bytes.
-        seconds: time of the last attempt.
-        attempts: number of attempts.
         error: what a function in this process raised.
-        fatal: a process that is not replaced died of it; it is not tried again, as that may cost another process.
+        fatal: it is not tried again: a process that is not replaced died of it, or the answer of a program is invalid.
     """
 
     reason: str
     status: int | None = None
     tail: bytes = b""
-    seconds: float = 0.0
-    attempts: int = 1
     error: Exception | None = None
     fatal: bool = False
 
 
-class BatchFailed(Exception):
-    """All jobs of a call of `run` failed together; if there are several, the pool runs the halves."""
+class WorkFailed(Exception):
+    """All jobs that a worker has got together failed; if there are several, the pool runs the halves.
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.reason)
-        self.failure = failure
+    Args:
+        failure: of each; a str is the reason.
+        seconds: time that the attempt took.
+    """
+
+    def __init__(self, failure: Failure | str, seconds: float = 0.0) -> None:
+        self.failure = Failure(failure) if isinstance(failure, str) else failure
+        self.seconds = seconds
+        super().__init__(self.failure.reason)
 
 
 class Outcome(NamedTuple):
@@ -55,7 +57,7 @@ class Outcome(NamedTuple):
         samples: the new samples.
         failure: why there are none.
         log: output for the user's stderr, in this order.
-        seconds: time that the work took.
+        seconds: time that the last attempt took.
     """
 
     samples: Sequence[TarSample] = ()
@@ -101,14 +103,18 @@ class Job:
         index: its number among the selected samples, from 0.
         sample: the sample.
         passes: it is not worked on, and is its own result.
+        failures: the attempts that failed.
+        log: what was printed in them.
     """
 
-    __slots__ = ("_head", "_inputs", "index", "passes", "sample")
+    __slots__ = ("_head", "_inputs", "failures", "index", "log", "passes", "sample")
 
     def __init__(self, index: int, sample: TarSample, passes: bool = False) -> None:
         self.index = index
         self.sample = sample
         self.passes = passes
+        self.failures = 0
+        self.log: list[CommandOutput] = []
         self._inputs: list[InputField] | None = None
         self._head = 0, b""
 
@@ -126,7 +132,7 @@ class Job:
         """Return the fields of the sample in order, without the entries that have no key.
 
         Raises:
-            BatchFailed: an entry has no content: a symbolic link, a device and the like.
+            WorkFailed: an entry has no content: a symbolic link, a device and the like.
         """
         if self._inputs is None:
             self._inputs = list(self._read())
@@ -151,9 +157,9 @@ class Job:
             if entry.type in KEYLESS or split_name(entry.name) is None:
                 continue
             content = by_name.get(entry.link, entry) if entry.type == block.HARD_LINK else entry
-            if content.type not in block.FILES or content.sparse:
-                what = "a sparse file" if content.sparse else _KINDS.get(entry.type, "no regular file")
-                raise BatchFailed(Failure(f"has {show(entry.name)}, {what}, which has no content to work on"))
+            if content.type not in block.FILES:
+                what = _KINDS.get(entry.type, "no regular file")
+                raise WorkFailed(f"has {show(entry.name)}, {what}, which has no content to work on")
             by_name[entry.name] = content
             data = self.piece(content.data, content.data + content.size)
             yield InputField(entry.name[skip:], entry, content, sample.source, data)
@@ -179,7 +185,7 @@ Finished = tuple[Job, Outcome]
 class RunOptions(NamedTuple):
     """How many workers there are, and what is done with their results.
 
-    Args:
+    Attributes:
         parallel: number of workers.
         retries: further attempts at a job that failed.
         ordered: results come in the order of the jobs.

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
 from shlex import quote
-from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
+from typing import Any, BinaryIO, TypedDict
 
 from tarkit.errors import Usage, show, spell
 from tarkit.pipeline.arguments import (
@@ -20,7 +20,7 @@ from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.rows import MTIME
 from tarkit.pipeline.run import Run
-from tarkit.pipeline.sample import WHOLE, Sample
+from tarkit.pipeline.sample import Sample
 from tarkit.pipeline.steps import Flow, Step, digest
 from tarkit.proc.job import Runner, RunOptions
 from tarkit.proc.policy import FailurePolicy, OnError, parse_limit
@@ -28,9 +28,6 @@ from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.tar.writer import EntryWriter
-
-if TYPE_CHECKING:
-    from tarkit.proc.calls import Wrapped
 
 
 class WorkOptions(TypedDict, total=False):
@@ -267,7 +264,7 @@ class CallFunction(SampleWork):
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that calls the function."""
         from tarkit.proc.calls import FunctionOptions
-        from tarkit.proc.function import function_runner
+        from tarkit.proc.function import function_pool
 
         plain = self.decode or isinstance(self.function, str)
         options = FunctionOptions(
@@ -280,10 +277,10 @@ class CallFunction(SampleWork):
             tmpdir=tmpdir,
             mtime=self.mtime,
             tell=run.tell,
-            wrap=None if plain else partial(_as_sample, self.view),
+            view=None if plain else self.view,
             exact=self.exact,
         )
-        return function_runner(options, self.batch, how)
+        return function_pool(options, self.batch, how)
 
 
 class RunCommand(SampleWork):
@@ -337,16 +334,9 @@ class RunProgram(SampleWork):
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that starts the programs."""
+        from tarkit.proc.program import ProgramOptions, program_pool
         from tarkit.proc.result import SampleBuilder
         from tarkit.proc.shell import find_program
-        from tarkit.proc.worker import WorkerOptions, program_pool
 
         words = [find_program("bash", os.environ.get("PATH", os.defpath)), "-o", "pipefail", "-c", self.command]
-        return program_pool(WorkerOptions(words, self.command, SampleBuilder(self.mtime), self.timeout, tmpdir), how)
-
-
-def _as_sample(view: Callable[[TarSample, bytes | None], Sample], sample: TarSample) -> Wrapped:
-    """Return the argument of the function, and what encodes the values that it returns."""
-    small = sample.stop - sample.start <= WHOLE
-    made = view(sample, sample.source.read(sample.start, sample.stop) if small else None)
-    return made, made._encode_value
+        return program_pool(ProgramOptions(words, self.command, SampleBuilder(self.mtime), self.timeout, tmpdir), how)

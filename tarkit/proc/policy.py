@@ -97,12 +97,13 @@ class FailurePolicy:
         """Count a sample that did not fail."""
         self.done += 1
 
-    def apply(self, job: Job, failure: Failure) -> Sequence[TarSample]:
+    def apply(self, job: Job, failure: Failure, seconds: float) -> Sequence[TarSample]:
         """Count a failure; return the samples for the output in place of results.
 
         Args:
             job: the sample that failed.
             failure: why it did.
+            seconds: time of the last attempt.
 
         Raises:
             TarkitError: the run ends here.
@@ -119,7 +120,7 @@ class FailurePolicy:
             raise TarkitError(message, hint) from failure.error
         self._tell(job, failure, message)
         if self.rejects is not None:
-            with_field(job.sample, ERROR_FIELD, _record(job, failure)).write(self.rejects)
+            with_field(job.sample, ERROR_FIELD, _record(job, failure, seconds)).write(self.rejects)
         self._check(SPARE)
         return [job.sample] if self.on_error == "keep" else []
 
@@ -164,8 +165,8 @@ def _is_mistake(reason: str, first: bool) -> bool:
 def describe(job: Job, failure: Failure) -> str:
     """Return a line with the shard, the key, the reason and the last lines of stderr."""
     text = f"{job.shard}: {show(job.key)} {failure.reason}"
-    if failure.attempts > 1:
-        text += f" ({failure.attempts} attempts)"
+    if job.failures > 1:
+        text += f" ({job.failures} attempts)"
     lines = [line.strip() for line in failure.tail.decode("utf-8", "backslashreplace").splitlines()]
     words = " | ".join([line for line in lines if line][-LINES:])
     return f"{text}: {words}" if words else text
@@ -176,7 +177,7 @@ def _told(text: str) -> str:
     return hide_secrets(re.sub(_ADDRESS, " at 0x...", text))
 
 
-def _record(job: Job, failure: Failure) -> bytes:
+def _record(job: Job, failure: Failure, seconds: float) -> bytes:
     """Return the content of `__error__.json`."""
     status = failure.status
     record = {
@@ -187,7 +188,7 @@ def _record(job: Job, failure: Failure) -> bytes:
         "status": status,
         "signal": signal_name(-status) if status is not None and status < 0 else None,
         "stderr": _told(failure.tail.decode("utf-8", "backslashreplace")),
-        "seconds": round(failure.seconds, 3),
-        "attempts": failure.attempts,
+        "seconds": round(seconds, 3),
+        "attempts": job.failures,
     }
     return json.dumps(record, indent=1).encode() + b"\n"

@@ -2,6 +2,9 @@
 
 Results come in the order of the jobs, whatever N is, or as they are ready. The number of jobs under way is bounded:
 while results are not taken nothing is read.
+
+All work is in one queue of batches. What was not done returns to its front: the halves of a batch that failed as a
+whole, a job that is tried again, and the jobs that a lost worker has left.
 """
 
 from __future__ import annotations
@@ -10,11 +13,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
-from typing import Literal, Self, get_args
+from typing import Literal, NamedTuple, Self, get_args
 
 from tarkit.errors import TarkitError, show
-from tarkit.proc.job import WHOLE, BatchFailed, Finished, Job, Outcome, RunOptions
+from tarkit.proc.job import WHOLE, Finished, Job, Outcome, RunOptions, WorkFailed
 
 PENDING = 4  # batches under way, done and not done, for each worker
 MIN_PENDING = 16  # of these, so that a slow one does not stop the other workers at once
@@ -24,18 +26,23 @@ QUICK, SLOW = 0.05, 0.2  # seconds: if a batch takes less the next are larger, i
 WAIT = 0.2  # seconds; a signal that comes just before a wait does not interrupt it
 
 Outcomes = Sequence[Outcome | None]
-"""Those of some jobs, in order; None for one that a lost worker has not done."""
+"""Those of some jobs, in order; None for one that was not done."""
 Act = Literal["terminate", "kill"]
 """How a worker ends its processes: some time after `terminate`, if `work` has not returned, by `kill`."""
-Batch = tuple[Sequence[Job], Outcomes]
-"""Jobs that a worker gets together, and outcomes that are known from a worker that was lost."""
+
+
+class JobBatch(NamedTuple):
+    """Jobs that a worker gets together; `alone`: after a failure, apart from all others."""
+
+    jobs: Sequence[Job]
+    alone: bool = False
 
 
 class JobWorker:
-    """What works on jobs, in a thread of its own; made in the main thread when there is a job for it.
+    """What works on jobs, in a thread of its own; made in the main thread when there are jobs for it.
 
     Attributes:
-        lost: whether it can work on no more jobs, and no other takes its place.
+        lost: it can work on no more jobs, and no other takes its place.
         streams: it takes jobs before those it has are done, perhaps all of them. So the one that has the next result
             always gets more jobs.
     """
@@ -43,39 +50,28 @@ class JobWorker:
     lost = False
     streams = False
 
+    def run(self, jobs: Sequence[Job]) -> Outcomes:
+        """Work on some jobs; return one outcome for each, in order.
+
+        The failure of one job is an Outcome with `failure`. None is for a job that was not done, or whose result was
+        lost, when a process ended.
+
+        Raises:
+            WorkFailed: all fail together: a function refused a batch, or a process died.
+        """
+        raise NotImplementedError
+
     def work(self, pool: Pool) -> None:
         """Take batches from the pool and report outcomes until there are no more; an exception ends the run."""
-        raise NotImplementedError
+        while not self.lost and (batch := pool.take(self)) is not None:
+            pool.do(self, batch)
+            del batch
 
     def end(self, act: Act) -> None:
         """End the processes, from another thread, and start no more; `work` returns soon after."""
 
     def close(self) -> None:
         """End long-lived processes when all is done, in the worker's thread. Raises TarkitError when that fails."""
-
-
-class BatchWorker(JobWorker):
-    """A worker that does one batch after the other, by the method `run` of its class."""
-
-    def run(self, jobs: Sequence[Job]) -> Outcomes:
-        """Work on some jobs; return one outcome for each, in order, when all are done.
-
-        The failure of one job is an Outcome with `failure`. None is for a job that was not done, or whose result was
-        lost, when the worker is lost.
-
-        Raises:
-            BatchFailed: all fail together: a function refused a batch, or a process died. The halves are run again,
-                until the job that fails is alone.
-        """
-        raise NotImplementedError
-
-    def work(self, pool: Pool) -> None:
-        while not self.lost and (batch := pool.take(self)) is not None:
-            jobs, known = batch
-            started = time.monotonic()
-            outcomes = retried(self.run, jobs, pool.retries, lambda: pool.cancelled, known)
-            pool.report_batch(jobs, outcomes, time.monotonic() - started, self.lost)
-            del batch, jobs, known, outcomes
 
 
 class Pool:
@@ -88,6 +84,7 @@ class Pool:
         batch_bytes: bytes of samples from which on a batch is submitted.
         exact: submit `batch` jobs together, from the first on.
         most: how many jobs are under way at most, done and not done; by default only the number of batches is limited.
+        here: call `run` of the only worker in the thread that takes the results.
 
     Attributes:
         cancelled: whether the run is given up; workers then return.
@@ -101,6 +98,7 @@ class Pool:
         batch_bytes: int = 1 << 20,
         exact: bool = False,
         most: int | None = None,
+        here: bool = False,
     ) -> None:
         self.start = start
         self.parallel = run.parallel
@@ -109,6 +107,7 @@ class Pool:
         self.batch = batch
         self.batch_bytes = batch_bytes
         self.most = most
+        self.here = here
         self.cancelled = False
         self._max_batches = max(MIN_PENDING, PENDING * run.parallel)
         self._exact = exact
@@ -116,8 +115,7 @@ class Pool:
         self._threads: list[tuple[threading.Thread, JobWorker]] = []
         lock = threading.Lock()
         self._work, self._news = threading.Condition(lock), threading.Condition(lock)  # for workers, for this thread
-        self._queue: deque[Batch] = deque()
-        self._first: dict[JobWorker, Batch] = {}  # of new workers: so none is started for nothing
+        self._queue: deque[JobBatch] = deque()
         self._closed = False
         self._waiting: set[JobWorker] = set()  # for a batch
         self._live = 0  # workers whose threads run
@@ -130,10 +128,15 @@ class Pool:
 
     def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
         """Yield each job with its outcome."""
-        for group in grouped(jobs, lambda: self._size, self.batch_bytes):
+        groups = grouped(jobs, lambda: self._size, self.batch_bytes)
+        if self.here:
+            yield from self._run_here(self.start(), groups)
+            return
+        for group in groups:
             while not self._has_room(len(group)):
                 yield from self._ready()
-            self._submit(group)
+            if self._submit(group):
+                self._add_worker()
             del group
             yield from self._ready()
         with self._work:
@@ -145,6 +148,17 @@ class Pool:
         self._join()
 
     # ---- in the thread that takes the results
+
+    def _run_here(self, worker: JobWorker, groups: Iterator[list[Job]]) -> Iterator[Finished]:
+        for group in groups:
+            if group[0].passes:
+                yield group[0], Outcome((group[0].sample,))
+                continue
+            self.do(worker, JobBatch(group))
+            while self._queue:
+                self.do(worker, self._queue.popleft())
+            for job in group:
+                yield job, self._outcomes.pop(id(job))
 
     def _has_room(self, more: int) -> bool:
         """Whether so many more jobs can be submitted; if not, wait a while for results."""
@@ -163,25 +177,21 @@ class Pool:
         """Whether the worker that has the next result waits for more jobs."""
         return not self._queue and self._owners.get(next(iter(self._jobs), 0)) in self._waiting
 
-    def _submit(self, group: list[Job]) -> None:
+    def _submit(self, group: list[Job]) -> bool:
+        """Put jobs into the queue; return whether they need one more worker."""
         with self._work:
             for job in group:
                 self._jobs[id(job)] = job
                 self._held += _weight(job)
             if group[0].passes:
                 self._outcomes[id(group[0])] = Outcome((group[0].sample,))
-                return
-            batch: Batch = group, [None] * len(group)
-            if len(self._queue) < len(self._waiting) or len(self._threads) == self.parallel:
-                self._queue.append(batch)
-                self._work.notify(self.parallel if self._is_full() else 1)
-                return
-        self._add_worker(batch)
+                return False
+            self._queue.append(JobBatch(group))
+            self._work.notify(self.parallel if self._is_full() else 1)
+            return len(self._queue) > len(self._waiting) and len(self._threads) < self.parallel
 
-    def _add_worker(self, batch: Batch) -> None:
-        """Start a worker with its first batch."""
+    def _add_worker(self) -> None:
         worker = self.start()
-        self._first[worker] = batch
         thread = threading.Thread(target=self._run, args=(worker,), daemon=True)
         self._threads.append((thread, worker))  # from here on `_end` ends it too
         with self._work:
@@ -191,8 +201,6 @@ class Pool:
         except RuntimeError as error:  # a limit of the system; with fewer workers it only takes longer
             self._threads.pop()
             self._live -= 1
-            self._queue.append(self._first.pop(worker))
-            self.wake()
             worker.end("terminate")
             worker.close()
             if not self._threads:
@@ -211,8 +219,7 @@ class Pool:
             if len(self._threads) == self.parallel:
                 words = f"samples are left, but all worker processes have died: {self.parallel}"
                 raise TarkitError(words, f"the last one at {self._death}" if self._death else None)
-            batch = self._queue.popleft()
-        self._add_worker(batch)
+        self._add_worker()
 
     def _is_ready(self) -> bool:
         return next(iter(self._jobs), None) in self._outcomes if self.ordered else bool(self._outcomes)
@@ -231,26 +238,30 @@ class Pool:
 
     # ---- in the threads of workers
 
-    def take(self, worker: JobWorker, stopped: Callable[[], bool] = lambda: False) -> Batch | None:
-        """Wait for a batch; return None when there are no more, or `stopped` says so after a `wake`."""
+    def take(self, worker: JobWorker, ends: Callable[[], bool] | None = None) -> JobBatch | None:
+        """Wait for a batch; return None when there are no more.
+
+        With `ends` the batch is for a program that runs: it takes none that is alone, and gets none once `ends` says so
+        after a `wake`.
+        """
         with self._work:
             self._waiting.add(worker)
             try:
-                while not (self.cancelled or stopped() or self._is_over(worker)):
-                    if worker in self._first or (self._queue and self._may_take(worker)):
-                        batch = self._first.pop(worker, None) or self._queue.popleft()
-                        self._owners.update((id(job), worker) for job in batch[0])
+                while not (self.cancelled or (ends is not None and ends())):
+                    batches = [batch for batch in self._queue if ends is None or not batch.alone]
+                    if not batches and self._closed and (worker.streams or len(self._jobs) == len(self._outcomes)):
+                        break
+                    may = self._may_take(worker)
+                    batch = next((batch for batch in batches if may or batch.alone), None)
+                    if batch is not None:
+                        self._queue.remove(batch)
+                        self._owners.update((id(job), worker) for job in batch.jobs)
                         return batch
                     self._news.notify()
                     self._work.wait()
                 return None
             finally:
                 self._waiting.discard(worker)
-
-    def _is_over(self, worker: JobWorker) -> bool:
-        if worker in self._first or self._queue or not self._closed:
-            return False
-        return worker.streams or len(self._jobs) == len(self._outcomes)
 
     def _may_take(self, worker: JobWorker) -> bool:
         return not worker.streams or not self._is_full() or self._owners.get(next(iter(self._jobs))) in (worker, None)
@@ -265,48 +276,72 @@ class Pool:
         with self._work:
             return self._closed and not self._queue
 
-    def give_back(self, jobs: Sequence[Job]) -> None:
-        """Put jobs that were taken, and not begun, in front of the others."""
-        if not jobs:
-            return
-        with self._work:
-            for job in jobs:
-                del self._owners[id(job)]
-            self._queue.appendleft((jobs, [None] * len(jobs)))
-            self._work.notify_all()
-
-    def report(self, job: Job, outcome: Outcome) -> None:
-        """Report what became of a job."""
-        with self._work:
-            self._set(job, outcome)
-
-    def report_batch(self, jobs: Sequence[Job], outcomes: Outcomes, seconds: float, lost: bool) -> None:
-        """Report the outcomes of a batch; another worker does what one that is lost has left."""
+    def do(self, worker: JobWorker, batch: JobBatch) -> None:
+        """Have a worker run a batch, and report what became of it."""
+        started = time.monotonic()
+        try:
+            outcomes = worker.run(batch.jobs)
+        except WorkFailed as error:
+            if len(batch.jobs) > 1 and not error.failure.fatal:
+                self.halve(batch.jobs)
+                return
+            outcomes = [Outcome(failure=error.failure, seconds=error.seconds)] * len(batch.jobs)
+        seconds = time.monotonic() - started
         with self._work:
             if not self._exact:
                 self._size = min(2 * self._size, self.batch) if seconds < QUICK else self._size
                 self._size = max(self._size // 2, 1) if seconds > SLOW else self._size
-            if lost:
-                for job, outcome in zip(jobs, outcomes, strict=True):
-                    if outcome is not None and outcome.failure is not None and outcome.failure.fatal:
-                        self._death = f"{show(job.key)}: {outcome.failure.reason}"
-                others = self._live > 1 or len(self._threads) < self.parallel
-                again = [outcome is None or (others and _repeats(outcome, self.retries)) for outcome in outcomes]
-                if any(again):
-                    self._queue.appendleft((list(compress(jobs, again)), list(compress(outcomes, again))))
-                    self._work.notify_all()
-            else:
-                again = [False] * len(jobs)
-            for job, outcome, other in zip(jobs, outcomes, again, strict=True):
-                if outcome is not None and not other:
-                    self._set(job, outcome)
+            again = not worker.lost or self._live > 1 or len(self._threads) < self.parallel
+            rest = []
+            for job, outcome in zip(batch.jobs, outcomes, strict=True):
+                if outcome is None:
+                    rest.append(job)
+                    continue
+                if outcome.failure is not None and outcome.failure.fatal:
+                    self._death = f"{show(job.key)}: {outcome.failure.reason}"
+                self._report(job, outcome, again)
+            if rest:
+                self._put_back([JobBatch(rest)])
 
-    def _set(self, job: Job, outcome: Outcome) -> None:
+    def halve(self, jobs: Sequence[Job]) -> None:
+        """Have jobs that failed together done in halves, each alone; a single one alone."""
+        half = len(jobs) // 2
+        with self._work:
+            self._put_back([JobBatch(part, alone=True) for part in (jobs[:half], jobs[half:]) if part])
+
+    def give_back(self, jobs: Sequence[Job]) -> None:
+        """Put jobs that were taken, and not begun, in front of the others."""
+        if jobs:
+            with self._work:
+                self._put_back([JobBatch(jobs)])
+
+    def report(self, job: Job, outcome: Outcome) -> None:
+        """Report what became of a job; one that failed is tried again, alone, until its attempts are used up."""
+        with self._work:
+            self._report(job, outcome, True)
+
+    def _report(self, job: Job, outcome: Outcome, again: bool) -> None:
+        failure = outcome.failure
+        if failure is not None:
+            job.failures += 1
+            if again and not failure.fatal and job.failures <= self.retries:
+                job.log += outcome.log
+                self._put_back([JobBatch([job], alone=True)])
+                return
+        if job.log:
+            outcome = outcome._replace(log=[*job.log, *outcome.log])
         self._owners.pop(id(job), None)
         self._outcomes[id(job)] = outcome
         self._news.notify()
         if self._closed and len(self._jobs) == len(self._outcomes):
             self._work.notify_all()
+
+    def _put_back(self, batches: Sequence[JobBatch]) -> None:
+        for batch in reversed(batches):
+            for job in batch.jobs:
+                self._owners.pop(id(job), None)
+            self._queue.appendleft(batch)
+        self._work.notify_all()
 
     def _run(self, worker: JobWorker) -> None:
         try:
@@ -340,7 +375,10 @@ class Pool:
             raise self._error
         self._threads = []
 
-    def _end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         """End all workers, with force if need be."""
         with self._work:
             self.cancelled = True
@@ -355,12 +393,6 @@ class Pool:
                 elif act == "terminate":  # its thread was never started
                     worker.close()
             self._threads = [each for each in self._threads if each[0].is_alive()]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._end()
 
 
 def grouped(jobs: Iterator[Job], size: Callable[[], int], most: int) -> Iterator[list[Job]]:
@@ -383,53 +415,3 @@ def grouped(jobs: Iterator[Job], size: Callable[[], int], most: int) -> Iterator
 def _weight(job: Job) -> int:
     """Return how many bytes of memory the sample may take."""
     return min(job.sample.size, WHOLE)
-
-
-_Run = Callable[[Sequence[Job]], Sequence[Outcome | None]]
-
-
-def retried(
-    run: _Run,
-    jobs: Sequence[Job],
-    retries: int,
-    cancelled: Callable[[], bool] = lambda: False,
-    known: Outcomes = (),
-) -> list[Outcome | None]:
-    """Return the outcomes of jobs, None for one that a lost executor has not done.
-
-    Jobs that fail together are run again by halves, one that fails alone by itself. `known` are the outcomes of the
-    jobs at executors that were lost.
-    """
-    outcomes = list(known) or [None] * len(jobs)
-    todo = [index for index, outcome in enumerate(outcomes) if outcome is None]
-    for index, outcome in zip(todo, _halved(run, [jobs[index] for index in todo], cancelled), strict=True):
-        outcomes[index] = outcome
-    return [_retried(run, job, outcome, retries, cancelled) for job, outcome in zip(jobs, outcomes, strict=True)]
-
-
-def _halved(run: _Run, jobs: Sequence[Job], cancelled: Callable[[], bool]) -> Outcomes:
-    try:
-        return run(jobs) if jobs else []
-    except BatchFailed as error:
-        if len(jobs) > 1 and not cancelled() and not error.failure.fatal:
-            half = len(jobs) // 2
-            return [*_halved(run, jobs[:half], cancelled), *_halved(run, jobs[half:], cancelled)]
-        return [Outcome(failure=error.failure, seconds=error.failure.seconds) for _ in jobs]
-
-
-def _repeats(outcome: Outcome | None, retries: int) -> bool:
-    """Whether a job has failed and is to be tried again."""
-    failure = outcome.failure if outcome is not None else None
-    return failure is not None and not failure.fatal and failure.attempts <= retries
-
-
-def _retried(
-    run: _Run, job: Job, outcome: Outcome | None, retries: int, cancelled: Callable[[], bool]
-) -> Outcome | None:
-    while outcome is not None and outcome.failure is not None and _repeats(outcome, retries) and not cancelled():
-        [again] = _halved(run, [job], cancelled)
-        if again is None:
-            break
-        failure = again.failure and again.failure._replace(attempts=outcome.failure.attempts + 1)
-        outcome = again._replace(failure=failure, log=[*outcome.log, *again.log])
-    return outcome

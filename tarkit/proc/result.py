@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tarkit.errors import Problem, TarkitError, show, spell_open
-from tarkit.proc.job import BatchFailed, Failure, InputField, Job
+from tarkit.proc.job import InputField, Job, WorkFailed
 from tarkit.samples.sample import Assembly, TarSample, is_safe, key_of, split_name
 from tarkit.streams.copy import Short
 from tarkit.streams.ranges import Held, HeldRange, SpooledRange
@@ -80,7 +80,7 @@ class SampleBuilder:
             first: it is the first sample of the job, and gets the entries without key of the input sample.
 
         Raises:
-            BatchFailed: the key or the name of a field is invalid.
+            WorkFailed: the key or the name of a field is invalid.
         """
         check_key(key)
         sample = job.sample
@@ -89,7 +89,7 @@ class SampleBuilder:
         if len(wanted) < len(fields):
             names = [field for field, _ in fields]
             twice = next(name for name in names if names.count(name) > 1)
-            raise BatchFailed(Failure(f"gave the field {show(twice)} twice"))
+            raise WorkFailed(f"gave the field {show(twice)} twice")
         order = [field for field in inputs if field in wanted] + sorted(wanted.keys() - inputs.keys())
         same = {field for field, each in inputs.items() if field in wanted and _same(each, wanted[field])}
         if first and key == sample.key and len(same) == len(inputs) == len(order):
@@ -118,7 +118,7 @@ class SampleBuilder:
         try:
             header = encode(name, size, mtime=mtime)
         except ValueError:
-            raise BatchFailed(Failure(f"gave {show(name)}, which is not a valid name of an entry")) from None
+            raise WorkFailed(f"gave {show(name)}, which is not a valid name of an entry") from None
         entry = Entry(name, 0, 0, size, 0, block.REGULAR, b"", -1)
         payload = content if isinstance(content, bytes) else (content, content.start, content.start + size)
         made.add(entry, name, header, payload, bytes(padding(size)))
@@ -142,12 +142,12 @@ def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
 
 
 def check_key(key: bytes) -> None:
-    """Raise BatchFailed unless `key` is a valid key."""
+    """Raise WorkFailed unless `key` is a valid key."""
     if b"\0" in key or split_name(key + b".x") != (key, b"x"):
         what = "a key is not empty and has no dot after its last slash"
-        raise BatchFailed(Failure(f"gave the invalid key {show(key)}: {what}"))
+        raise WorkFailed(f"gave the invalid key {show(key)}: {what}")
     if not is_safe(key):
-        raise BatchFailed(Failure(f"gave the key {show(key)}, which is absolute or contains '..'"))
+        raise WorkFailed(f"gave the key {show(key)}, which is absolute or contains '..'")
 
 
 def _size_of(content: Content) -> int:

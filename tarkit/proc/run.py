@@ -84,7 +84,7 @@ class SampleRun:
                 self.slowest = (outcome.seconds, job.key)
             samples: Sequence[TarSample] = outcome.samples
             if outcome.failure is not None:
-                samples = self.failures.apply(job, outcome.failure)
+                samples = self.failures.apply(job, outcome.failure, outcome.seconds)
             else:
                 self.failures.passed()
                 self.removed += not samples

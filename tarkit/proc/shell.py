@@ -15,15 +15,15 @@ from tarkit.errors import TarkitError, Usage, show
 from tarkit.pipeline.run import CommandOutput
 from tarkit.proc.job import (
     TAIL,
-    BatchFailed,
     Failure,
     Job,
     Outcome,
     Runner,
     RunOptions,
+    WorkFailed,
     status_words,
 )
-from tarkit.proc.pool import MIN_PENDING, Act, BatchWorker, Pool
+from tarkit.proc.pool import MIN_PENDING, Act, JobWorker, Pool
 from tarkit.proc.result import SampleBuilder
 from tarkit.proc.workdir import WATCH, FileNames, WorkDirectories, collect_samples, write_fields
 from tarkit.streams.command import DEVNULL, Program
@@ -132,7 +132,7 @@ class CommandOptions(NamedTuple):
     mtime: int | None = 0
 
 
-class CommandWorker(BatchWorker):
+class CommandWorker(JobWorker):
     """Runs a command for each job.
 
     Args:
@@ -157,8 +157,8 @@ class CommandWorker(BatchWorker):
         for job in jobs:
             try:
                 outcomes.append(self._run(job))
-            except BatchFailed as error:  # of this job alone: the others are not run again
-                outcomes.append(Outcome(failure=error.failure, seconds=error.failure.seconds))
+            except WorkFailed as error:  # of this job alone: the others are not run again
+                outcomes.append(Outcome(failure=error.failure))
         return outcomes
 
     def end(self, act: Act) -> None:
@@ -189,16 +189,16 @@ class CommandWorker(BatchWorker):
                 try:
                     samples = collect_samples(job, directory, names, self.builder, self.options.multi)
                     return Outcome(samples, log=log, seconds=seconds)
-                except BatchFailed as error:
+                except WorkFailed as error:
                     failure = error.failure._replace(status=status)
-            return Outcome((), failure._replace(tail=self._output.tail, seconds=seconds), log, seconds)
+            return Outcome((), failure._replace(tail=self._output.tail), log, seconds)
         finally:
             del directory  # it is removed now, unless a sample refers to it
 
     def _command(self, job: Job, directory: bytes, watch: Callable[[], None] | None) -> tuple[int, bool]:
         """Run the command; return its status, and whether it took too long. `watch` is called meanwhile."""
         if len(job.key) > _LONGEST_KEY:
-            raise BatchFailed(
+            raise WorkFailed(
                 Failure(f"has a key of {len(job.key)} bytes, which is too long for a command's environment")
             )
         environment = {
@@ -241,7 +241,7 @@ class CommandWorker(BatchWorker):
                 path, words, _ = bash
             with self._lock:
                 if self._cancelled:
-                    raise BatchFailed(Failure("was not started"))
+                    raise WorkFailed("was not started")
                 self._program = Program(
                     words,
                     path=path,

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from tarkit.errors import TarkitError, show, spell_open
-from tarkit.proc.job import BatchFailed, Failure, InputField, Job
+from tarkit.proc.job import InputField, Job, WorkFailed
 from tarkit.proc.result import Content, FileContent, SampleBuilder
 from tarkit.samples.sample import TarSample
 from tarkit.signals import DIRECTORIES, register_cleanup
@@ -329,7 +329,7 @@ def collect_samples(
     """Return the samples made of the files that a command left; with `multi` of `sample-NUMBER.FIELD`.
 
     Raises:
-        BatchFailed: a file is not a regular file, or a key is invalid.
+        WorkFailed: a file is not a regular file, or a key is invalid.
     """
     stems: dict[bytes, list[bytes]] = {}
     for name in _listed(directory.path):
@@ -352,7 +352,7 @@ def collect_samples(
         if not fields:
             continue
         if key in keys:
-            raise BatchFailed(Failure(f"gave two samples of the key {show(key)}"))
+            raise WorkFailed(f"gave two samples of the key {show(key)}")
         keys.add(key)
         samples.append(builder(job, key, fields, first=not samples))
     return samples
@@ -369,7 +369,7 @@ def _listed(path: bytes) -> list[bytes]:
     try:
         return os.listdir(path)
     except OSError as error:
-        raise BatchFailed(Failure(f"left a directory that cannot be read: {error.strerror}")) from None
+        raise WorkFailed(f"left a directory that cannot be read: {error.strerror}") from None
 
 
 def _content(path: bytes, name: bytes, owner: object, held: _Budget, timed: bool = False) -> Content:
@@ -378,11 +378,11 @@ def _content(path: bytes, name: bytes, owner: object, held: _Budget, timed: bool
     if not stat.S_ISREG(kind):
         what = next((words for test, words in _KINDS if test(kind)), "not a regular file")
         hint = ": copy its target instead" if stat.S_ISLNK(kind) else ""
-        raise BatchFailed(Failure(f"left {show(name)}, which is {what}{hint}"))
+        raise WorkFailed(f"left {show(name)}, which is {what}{hint}")
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        raise BatchFailed(Failure(f"left {show(name)}, which cannot be read: {error.strerror}")) from None
+        raise WorkFailed(f"left {show(name)}, which cannot be read: {error.strerror}") from None
     try:
         status = os.fstat(fd)
         size = status.st_size
@@ -391,7 +391,7 @@ def _content(path: bytes, name: bytes, owner: object, held: _Budget, timed: bool
         held.left -= size
         data = os.read(fd, size) if size else b""
         if len(data) < size:
-            raise BatchFailed(Failure(f"left {show(name)}, which shrank while it was read"))
+            raise WorkFailed(f"left {show(name)}, which shrank while it was read")
         return data
     finally:
         os.close(fd)
@@ -401,7 +401,7 @@ def _key(path: bytes, given: bytes) -> bytes:
     """Return the key in a file, without one line end at its end unless the content is the key `given`."""
     found = _content(path, path.rpartition(b"/")[2], None, _Budget(_KEY_LIMIT))
     if not isinstance(found, bytes):
-        raise BatchFailed(Failure(f"left a key of {found.size} bytes"))
+        raise WorkFailed(f"left a key of {found.size} bytes")
     return given if found == given else without_end(found)
 
 

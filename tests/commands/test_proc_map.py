@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tarkit
-from tarkit.proc import worker
+from tarkit.proc import program as programs
 from tests._copies import Copied, Popen
 from tests._tools import each_row, process, program
 from tests.conftest import Archive, Content, Feed, Run, entries, tar
@@ -97,7 +97,7 @@ def test_the_same_for_every_number_of_processes(
     words: tuple[str, ...], numbers: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The output is the same with failures; for a function, warnings are in the same order."""
-    monkeypatch.setattr(worker, "TOGETHER", 3)
+    monkeypatch.setattr(programs, "TOGETHER", 3)
     monkeypatch.setattr("tarkit.proc.function.TOGETHER", 3)
     word = archive(MANY)
     first, *others = (run("proc", *words, "-p", number, word) for number in numbers.split())
@@ -171,7 +171,8 @@ def test_a_signal_ends_all(archive: Archive, here: Path) -> None:
         while len(begun := [*here.glob("begun*")]) < count:
             assert started.poll() is None
             time.sleep(0.005)
-        family = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+        threads = Path(f"/proc/{started.pid}/task").iterdir()
+        family = [pid for thread in threads for pid in (thread / "children").read_text().split()]
         assert len(family) >= count
         started.send_signal(signal.SIGTERM)
         _, said = started.communicate(timeout=20)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,14 @@ import pytest
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.proc.calls import FunctionOptions
-from tarkit.proc.function import FunctionWorker, function_runner
+from tarkit.proc.function import FunctionWorker, function_pool
 from tarkit.proc.job import Runner, RunOptions
 from tarkit.proc.policy import ErrorLimit, FailurePolicy
 from tarkit.proc.pool import Pool
+from tarkit.proc.program import ProgramOptions, program_pool
 from tarkit.proc.result import SampleBuilder
 from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.proc.shell import CommandOptions, command_runner
-from tarkit.proc.worker import WorkerOptions, program_pool
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.streams import command
@@ -77,7 +77,7 @@ def mapped(
     before = threading.active_count()
     options = FunctionOptions(function, batches=batch is not None, **settings)
     try:
-        with function_runner(options, batch, RunOptions(processes, retries)) as runner:
+        with function_pool(options, batch, RunOptions(processes, retries)) as runner:
             return found(results(runner, failures))
     finally:
         assert threading.active_count() == before
@@ -235,10 +235,9 @@ def together(
     """Return keys and reasons of failures if `size` samples are sent at a time; some processes are killed first."""
     workers = [FunctionWorker(FunctionOptions(function, **settings)) for _ in range(processes)]
     for executor in workers[:killed]:
-        executor.load()
-        assert executor._process is not None
-        os.kill(executor._process.program.pid, signal.SIGKILL)
-        executor._process.program.wait()
+        process = executor.load()
+        os.kill(process.program.pid, signal.SIGKILL)
+        process.program.wait()
     jobs = number_jobs(iter(SampleReader(on_disk(DATA), Policy())), Policy())
     try:
         with Pool(lambda: workers.pop(0), RunOptions(processes, retries), size, exact=True) as pool:
@@ -357,9 +356,8 @@ def test_a_process_that_ends_while_it_is_idle() -> None:
     assert executor._process is not None
     os.kill(executor._process.program.pid, signal.SIGKILL)
     executor._process.program.wait()
-    for _ in range(2):
-        assert executor.run(jobs) == [None] * COUNT
-        assert executor.lost
+    assert executor.run(jobs) == [None] * COUNT
+    assert executor.lost
     executor.close()
 
 
@@ -395,7 +393,7 @@ def test_output_of_copies_is_passed_on() -> None:
 
     policy = Policy()
     sys.stdout.write("ours")
-    with function_runner(FunctionOptions(prints), None, RunOptions(2)) as runner:
+    with function_pool(FunctionOptions(prints), None, RunOptions(2)) as runner:
         run = SampleRun(
             runner,
             policy,
@@ -411,38 +409,39 @@ def test_output_of_copies_is_passed_on() -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_wrap_and_encode(processes: int) -> None:
-    """`wrap` makes the argument, whose attribute `key` names the result, and what encodes the returned values."""
+def test_view_and_encode(processes: int) -> None:
+    """`view` makes the argument, whose attribute `key` names the result, and what encodes the returned values."""
 
-    class Wrapped(dict[str, bytes]):
+    class View(dict[str, bytes]):
         key = ""
 
-    def encode(field: str, value: object) -> bytes:
-        return value if isinstance(value, bytes) else repr((field, value)).encode()
+        def _encode_value(self, field: str, value: object) -> bytes:
+            return value if isinstance(value, bytes) else repr((field, value)).encode()
 
-    def wrap(sample: TarSample) -> tuple[Mapping[str, bytes], Callable[[str, Any], bytes]]:
+    def view(sample: TarSample, data: bytes | None) -> Any:
         [(key, fields)] = found(iter([sample]))
-        wrapped = Wrapped(fields)
-        wrapped.key = f"{key}@{sample.start}"
-        return wrapped, encode
+        assert data == sample.source.read(sample.start, sample.stop)
+        viewed = View(fields)
+        viewed.key = f"{key}@{sample.start}"
+        return viewed
 
     got = mapped(
         lambda sample: {**sample, "n": 1.5, "__key__": sample.key},
         processes,
-        wrap=wrap,
+        view=view,
     )
     assert got[:2] == [
         ("000@0", {**IN[0][1], "n": b"('n', 1.5)"}),
         ("001@2048", {**IN[1][1], "n": b"('n', 1.5)"}),
     ]
-    assert [key for key, _ in mapped(lambda sample: sample, processes, wrap=wrap)] == [
+    assert [key for key, _ in mapped(lambda sample: sample, processes, view=view)] == [
         f"{number:03}@{2048 * number}" for number in range(COUNT)
     ]
-    plain = mapped(lambda sample: wrap_other({**sample}), processes)
-    assert [key for key, _ in plain] == [key for key, _ in IN]  # without `wrap` the attribute is ignored
+    plain = mapped(lambda sample: viewed_otherwise({**sample}), processes)
+    assert [key for key, _ in plain] == [key for key, _ in IN]  # without `view` the attribute is ignored
 
 
-def wrap_other(sample: Sample) -> Sample:
+def viewed_otherwise(sample: Sample) -> Sample:
     """Return a dict with an unrelated attribute `key`."""
 
     class Other(dict[str, Any]):
@@ -454,7 +453,7 @@ def wrap_other(sample: Sample) -> Sample:
 def test_pipes_of_other_processes_are_closed() -> None:
     """Each process closes the pipes of the others, so that all end at once when their input ends."""
     started = time.monotonic()
-    with function_runner(FunctionOptions(lambda sample: sample), None, RunOptions(4)) as runner:
+    with function_pool(FunctionOptions(lambda sample: sample), None, RunOptions(4)) as runner:
         assert len(found(results(runner))) == COUNT
     assert time.monotonic() - started < PATIENT / 6  # without waiting for a process
     assert not command._running
@@ -462,11 +461,11 @@ def test_pipes_of_other_processes_are_closed() -> None:
 
 def test_leaving_early_ends_the_copies() -> None:
     """No process is left after the block."""
-    with function_runner(FunctionOptions(lambda sample: time.sleep(PATIENT)), None, RunOptions(2)) as runner:
+    with function_pool(FunctionOptions(lambda sample: time.sleep(PATIENT)), None, RunOptions(2)) as runner:
         samples = runner(iter([]))
         assert list(samples) == []
     with (
-        function_runner(FunctionOptions(lambda sample: sample), None, RunOptions(2)) as runner,
+        function_pool(FunctionOptions(lambda sample: sample), None, RunOptions(2)) as runner,
         closing(results(runner)) as several,
     ):
         next(several)
@@ -492,14 +491,14 @@ import os, signal, sys
 from tarkit.problems import Policy
 from tarkit.proc.job import RunOptions
 from tarkit.proc.calls import FunctionOptions
-from tarkit.proc.function import function_runner
+from tarkit.proc.function import function_pool
 from tarkit.proc.policy import FailurePolicy
 from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.samples.dataset import DatasetReader
 from tarkit.streams import command
 from tarkit.streams.location import expand_inputs
 samples = iter(DatasetReader(expand_inputs(("in.tar",)), Policy()))
-with function_runner(FunctionOptions(lambda sample: sample), None, RunOptions(3)) as runner:
+with function_pool(FunctionOptions(lambda sample: sample), None, RunOptions(3)) as runner:
     for sample in SampleRun(runner, Policy(), FailurePolicy())(number_jobs(samples, Policy())):
         print(*[each.pid for each in command._running], flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -528,5 +527,5 @@ def test_commands_and_programs(tmp_path: Path) -> None:
     table = bytes.maketrans(b"01234", b"56789")
     assert new == [(key, {**fields, "cls": fields["cls"].translate(table)}) for key, fields in IN]
     assert list(tmp_path.iterdir()) == []
-    with program_pool(WorkerOptions(["cat"], "cat", SampleBuilder()), RunOptions(2)) as runner:
+    with program_pool(ProgramOptions(["cat"], "cat", SampleBuilder()), RunOptions(2)) as runner:
         assert found(results(runner)) == IN

@@ -17,11 +17,12 @@ from hypothesis import given, settings, strategies
 
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
-from tarkit.proc import function as executors
-from tarkit.proc import function_process, result
+from tarkit.proc import function as functions
+from tarkit.proc import result
 from tarkit.proc.calls import FunctionOptions
-from tarkit.proc.function import FunctionWorker, function_runner
-from tarkit.proc.job import BatchFailed, Job, Outcome, RunOptions
+from tarkit.proc.function import FunctionWorker, function_pool
+from tarkit.proc.job import Job, Outcome, RunOptions, WorkFailed
+from tarkit.proc.pool import Pool
 from tarkit.proc.result import SampleBuilder
 from tarkit.samples.reader import SampleReader
 from tarkit.streams import command
@@ -177,6 +178,12 @@ def set_named(name: str) -> None:
     Path("name").write_text(name)
 
 
+def run(worker: FunctionWorker, jobs: list[Job]) -> list[Outcome]:
+    """Return the outcomes of jobs that a worker gets together, in this thread."""
+    pool = Pool(lambda: worker, RunOptions(), len(jobs), 1 << 62, exact=True, here=True)
+    return [outcome for _, outcome in pool(iter(jobs))]
+
+
 def said(outcome: Outcome) -> str:
     """Return the output of a job."""
     return "".join(each.read(0, 1 << 30).decode() for each in outcome.log)
@@ -203,7 +210,7 @@ def test_results_of_functions(start: Start) -> None:
         "other": fields("d.x/{0}.cls 1", "d.x/{0}.txt é", "d.x/{0}.bin 2"),
     }.items():
         set_named(function)
-        outcomes = executor.run(jobs(archive(ABC)))
+        outcomes = run(executor, jobs(archive(ABC)))
         assert [outcome.failure for outcome in outcomes] == [None] * 3
         assert written(outcomes) == out, function
 
@@ -211,20 +218,20 @@ def test_results_of_functions(start: Start) -> None:
 @pytest.mark.parametrize("spec", ["fun.py:same", "fun.py:Space.inner", "fun:same", "./fun.py:same"])
 def test_names_of_functions(spec: str, start: Start) -> None:
     """A function is named by file, by class and file, or by module."""
-    assert written(start(spec).run(jobs(archive(ABC)))) == list(ABC.items())
+    assert written(run(start(spec), jobs(archive(ABC)))) == list(ABC.items())
 
 
 def test_unchanged_samples(start: Start) -> None:
     """An unchanged sample is returned itself, with its headers and entries without a key."""
     data = member("a.txt", b"x", mtime=77) + member("README", b"r") + member("a.cls", b"3", mode=0o600) + bytes(1024)
     [job] = jobs(data)
-    [outcome] = start("same").run([job])
+    [outcome] = run(start("same"), [job])
     assert outcome.samples == [job.sample]
 
 
 def test_names_that_are_no_utf8(start: Start) -> None:
     """Keys and fields are str, of any bytes."""
-    [outcome] = start("facts").run(jobs(member(b"\xff.\xfe", b"x") + bytes(1024)))
+    [outcome] = run(start("facts"), jobs(member(b"\xff.\xfe", b"x") + bytes(1024)))
     assert outcome.samples[0].key == b"\xff"
     assert b"udcff" in outcome.samples[0].source.read(0, 2000)
 
@@ -261,7 +268,7 @@ def test_invalid_results(start: Start, tmp_path: Path) -> None:
     data = archive(
         {f"{n:03}.{field}": value for n in range(len(INVALID)) for field, value in (("n", b"%d" % n), ("x", b""))}
     )
-    outcomes = start("rubbish.py:each").run(jobs(data))
+    outcomes = run(start("rubbish.py:each"), jobs(data))
     for text, outcome in zip(INVALID, outcomes, strict=True):
         assert outcome.failure is not None, text
         assert outcome.failure.reason.startswith(INVALID[text]), text
@@ -273,7 +280,7 @@ def test_samples_that_are_not_dicts(start: Start) -> None:
     data = member("a.txt", b"1") + member("b.__key__", b"2") + member("c.txt", typeflag=b"2", linkname=b"x")
     data += member("d.txt", b"1") + member("d.txt", b"2") + bytes(1024)
     each = [Job(n, sample) for n, sample in enumerate(SampleReader(on_disk(data), Policy(allow=["duplicate-entry"])))]
-    reasons = [outcome.failure and outcome.failure.reason for outcome in start("same").run(each)]
+    reasons = [outcome.failure and outcome.failure.reason for outcome in run(start("same"), each)]
     assert reasons == [
         None,
         "has a field named __key__, which is reserved for the key",
@@ -301,7 +308,7 @@ def test_failures(start: Start) -> None:
         ("kills", -9, DIED + "was ended by SIGKILL", ""),
     ):
         set_named(function)
-        outcomes = executor.run(jobs(archive(ABC)))
+        outcomes = run(executor, jobs(archive(ABC)))
         assert [outcome.failure is None for outcome in outcomes] == [True, False, True]
         failure = outcomes[1].failure
         assert failure is not None
@@ -314,7 +321,7 @@ def test_failures(start: Start) -> None:
 
 def test_output_of_a_crashed_process(start: Start, python: None) -> None:
     """The output and traceback of a process that crashes are kept, without frames of tarkit."""
-    outcomes = start("crashes").run(jobs(archive(ABC)))
+    outcomes = run(start("crashes"), jobs(archive(ABC)))
     assert said(outcomes[1]).startswith("before\nFatal Python error: Segmentation")
     assert [outcome.failure is None for outcome in outcomes] == [True, False, True]
     failure = outcomes[1].failure
@@ -331,10 +338,10 @@ def test_a_process_that_does_not_end(
     function: str, good: int, start: Start, python: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process with a thread that never ends, or a call without pipes, is ended after a time limit."""
-    monkeypatch.setattr(function_process, "PATIENCE", 0.1)
+    monkeypatch.setattr(functions, "PATIENCE", 0.1)
     told: list[str] = []
     executor = start(function if function == "stays" else "cut_b", tell=told.append)
-    outcomes = executor.run(jobs(archive(ABC)))
+    outcomes = run(executor, jobs(archive(ABC)))
     executor.close()
     assert sum(not outcome.failure for outcome in outcomes) == good
     assert told[0].endswith("did not end, and was ended after 0.1 s")
@@ -342,31 +349,31 @@ def test_a_process_that_does_not_end(
 
 def test_a_call_that_takes_too_long(start: Start) -> None:
     """A call that takes too long is ended and has failed; the other samples are processed."""
-    outcomes = start("hangs", timeout=1).run(jobs(archive(ABC)))
+    outcomes = run(start("hangs", timeout=1), jobs(archive(ABC)))
     failure = outcomes[1].failure
     assert failure is not None
     assert (failure.reason, failure.status) == ("took longer than 1 s", -signal.SIGKILL)
-    assert 1 <= failure.seconds < PATIENT
+    assert 1 <= outcomes[1].seconds < PATIENT
     assert written(outcomes) == [(name, data) for name, data in ABC.items() if name[0] != "b"]
 
 
 def test_output_of_the_function(start: Start) -> None:
     """The output of the function is logged with its sample, separate from results; stdin is empty."""
-    outcomes = start("talk").run(jobs(archive(ABC)))
+    outcomes = run(start("talk"), jobs(archive(ABC)))
     assert [said(outcome) for outcome in outcomes] == [f"out {key}\nerr {key}\nraw {key}\nno end" for key in "abc"]
     assert written(outcomes) == [(f"{key}.in", b"|") for key in "abc"]
 
 
 def test_a_function_that_prints_too_much(start: Start) -> None:
     """A megabyte of output is kept, with a note that there was more."""
-    [outcome, *_] = start("loud").run(jobs(archive(ABC)))
+    [outcome, *_] = run(start("loud"), jobs(archive(ABC)))
     assert said(outcome) == "x" * (1 << 20) + f"\n... {3_000_001 - (1 << 20)} bytes more\n"
 
 
 @pytest.mark.forks
 def test_a_function_that_forks(start: Start) -> None:
     """The forked child does not return a second result."""
-    outcomes = start("forks").run(jobs(archive(ABC)))
+    outcomes = run(start("forks"), jobs(archive(ABC)))
     assert written(outcomes)[2:3] == [("b.txt", b"parent")]
     assert [outcome.failure for outcome in outcomes] == [None] * 3
 
@@ -374,15 +381,15 @@ def test_a_function_that_forks(start: Start) -> None:
 def test_a_function_that_closes_descriptors(start: Start) -> None:
     """The function may close descriptors 0 to 2, which the results do not use."""
     executor = start("closes")
-    assert written(executor.run(jobs(archive(ABC))))[2:3] == [("b.txt", b"x")]
-    assert len(written(executor.run(jobs(archive(ABC))))) == 5
+    assert written(run(executor, jobs(archive(ABC))))[2:3] == [("b.txt", b"x")]
+    assert len(written(run(executor, jobs(archive(ABC))))) == 5
 
 
 def test_init_is_called_once(start: Start) -> None:
     """--init is called once, before the first sample, in a process that lasts to the end."""
     executor = start("count", init="fun.py:load")
-    first = executor.run(jobs(archive(ABC)))
-    second = executor.run(jobs(archive(ABC)))
+    first = run(executor, jobs(archive(ABC)))
+    second = run(executor, jobs(archive(ABC)))
     assert said(first[0]) == "loading\n"
     assert [said(outcome) for outcome in (*first[1:], *second)] == [""] * 5
     assert len({data for _, data in written(first) + written(second)}) == 1
@@ -394,7 +401,7 @@ def test_batches(start: Start) -> None:
     executor = start("batch", batches=True)
     each = jobs(archive(ABC))
     for size, sizes in ((1, "111"), (2, "221"), (3, "333")):
-        outcomes = [outcome for n in range(0, 3, size) for outcome in executor.run(each[n : n + size])]
+        outcomes = [outcome for n in range(0, 3, size) for outcome in run(executor, each[n : n + size])]
         out = [(name, data) for name, data in written(outcomes) if name.endswith("size")]
         assert out == [(f"{key}.size", n.encode()) for key, n in zip("abc", sizes, strict=True)]
 
@@ -403,10 +410,10 @@ def test_items_of_a_batch(start: Start) -> None:
     """An item of a batch may be anything that a call may return; a bad one is the failure of its sample."""
     executor = start("named", batches=True)
     set_named("lazy")
-    keys = [[sample.key for sample in outcome.samples] for outcome in executor.run(jobs(archive(ABC)))]
+    keys = [[sample.key for sample in outcome.samples] for outcome in run(executor, jobs(archive(ABC)))]
     assert keys == [[b"a", b"a2"], [], [b"c", b"c2"]]
     set_named("one_bad")
-    outcomes = executor.run(jobs(archive(ABC)))
+    outcomes = run(executor, jobs(archive(ABC)))
     assert [outcome.failure and outcome.failure.reason for outcome in outcomes] == [
         None,
         "returned an int, not a dict, several dicts or None",
@@ -430,11 +437,11 @@ def test_a_batch_that_fails(start: Start) -> None:
         ("none", "returned None for a batch, not a list"),
     ):
         set_named(function)
-        with pytest.raises(BatchFailed) as raised:
+        with pytest.raises(WorkFailed) as raised:
             executor.run(jobs(archive(ABC)))
         assert raised.value.failure.reason.startswith(reason)
     set_named("poison")
-    assert executor.run(jobs(archive(ABC))[:1])[0].failure is None
+    assert run(executor, jobs(archive(ABC))[:1])[0].failure is None
 
 
 @each_row(
@@ -459,7 +466,7 @@ def test_import_errors(spec: str, said: str, start: Start, tmp_path: Path) -> No
     (tmp_path / "needs.py").write_text("import nope\n")
     (tmp_path / "exits.py").write_text("import sys; sys.exit(3)\n")
     (tmp_path / "dies.py").write_text("import os; print('so long', flush=True); os._exit(4)\n")
-    with pytest.raises(TarkitError) as raised, function_runner(FunctionOptions(spec), None, RunOptions()):
+    with pytest.raises(TarkitError) as raised, function_pool(FunctionOptions(spec), None, RunOptions()):
         pass
     assert re.fullmatch(said, str(raised.value)), raised.value
     assert "\n" not in str(raised.value)
@@ -478,7 +485,7 @@ def test_init_that_fails(start: Start) -> None:
     """A failure of --init is an error, as a failed import is."""
     said = r"--map: fun.py:fails raised TypeError: fails\(\) missing 1 required"
     options = FunctionOptions("fun.py:same", init="fun.py:fails")
-    with pytest.raises(TarkitError, match=said), function_runner(options, None, RunOptions()):
+    with pytest.raises(TarkitError, match=said), function_pool(options, None, RunOptions()):
         pass
 
 
@@ -488,13 +495,13 @@ def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> 
     there.mkdir()
     (there / "helper.py").write_text("word = 'helped'\n")
     (there / "json.py").write_text("import helper\ndef f(s): return {'txt': helper.word}\n")
-    assert written(start("there/json.py:f").run(jobs(archive(ABC))))[0] == ("a.txt", b"helped")
+    assert written(run(start("there/json.py:f"), jobs(archive(ABC))))[0] == ("a.txt", b"helped")
     assert not list(tmp_path.rglob("__pycache__"))
 
 
 def test_prepared_and_not_needed(start: Start) -> None:
     """A prepared process that is not used ends."""
-    with function_runner(FunctionOptions("fun.py:pid"), None, RunOptions()):
+    with function_pool(FunctionOptions("fun.py:pid"), None, RunOptions()):
         assert len(command._running) == 1
     assert not command._running
 
@@ -502,11 +509,11 @@ def test_prepared_and_not_needed(start: Start) -> None:
 def test_a_process_that_ends_between_samples(start: Start) -> None:
     """If a process ends between samples, no sample fails, and a new process continues."""
     executor = start("pid")
-    first = written(executor.run(jobs(archive(ABC))))
+    first = written(run(executor, jobs(archive(ABC))))
     assert executor._process is not None
     os.kill(executor._process.program.pid, signal.SIGKILL)
     executor._process.program.wait()
-    second = executor.run(jobs(archive(ABC)))
+    second = run(executor, jobs(archive(ABC)))
     assert [outcome.failure for outcome in second] == [None] * 3
     assert written(second) != first
 
@@ -519,10 +526,10 @@ def test_cancel_ends_what_runs(start: Start) -> None:
     timer = threading.Timer(0.2, executor.end, ["terminate"])
     timer.start()
     began = time.monotonic()
-    with pytest.raises(BatchFailed, match="was cancelled"):
+    with pytest.raises(WorkFailed, match="was cancelled"):
         executor.run(jobs(archive(ABC)))
     assert time.monotonic() - began < 20
-    with pytest.raises(BatchFailed, match="was cancelled"):
+    with pytest.raises(WorkFailed, match="was cancelled"):
         executor.run(jobs(archive(ABC)))
     timer.join()
 
@@ -530,7 +537,7 @@ def test_cancel_ends_what_runs(start: Start) -> None:
 def test_large_samples(start: Start) -> None:
     """Samples larger than pipes and buffers are sent both ways."""
     big = os.urandom(1 << 20) * 2
-    outcomes = start("swap").run(jobs(archive({"a.cls": big, "a.txt": b"x", "b.cls": b"", "b.txt": big[:-1]})))
+    outcomes = run(start("swap"), jobs(archive({"a.cls": big, "a.txt": b"x", "b.cls": b"", "b.txt": big[:-1]})))
     assert written(outcomes) == [("a.cls", b"x"), ("a.txt", big), ("b.cls", big[:-1]), ("b.txt", b"")]
 
 
@@ -550,7 +557,7 @@ def test_decoded_values(tmp_path: Path, start: Start) -> None:
             "c.cls": b"1",
         }
     )
-    outcomes = start("values.py:f", decode=True).run(jobs(data))
+    outcomes = run(start("values.py:f", decode=True), jobs(data))
     assert written(outcomes[:1]) == [
         ("a.cls", b"03\n"),
         ("a.json", b'{"n": 4, "m": 2.5}'),
@@ -561,7 +568,7 @@ def test_decoded_values(tmp_path: Path, start: Start) -> None:
     assert outcomes[1].failure.reason.startswith("field 'cls': 'x' is not an integer")
     assert outcomes[2].failure is not None
     assert outcomes[2].failure.reason.startswith("raised KeyError in values.py, line 2")
-    [outcome] = start("values.py:g", decode=True).run(jobs(data)[:1])
+    [outcome] = run(start("values.py:g", decode=True), jobs(data)[:1])
     assert outcome.failure is not None
     assert outcome.failure.reason == "field 'cls': it takes an integer, not str (int() makes one of it)"
 
@@ -569,7 +576,7 @@ def test_decoded_values(tmp_path: Path, start: Start) -> None:
 def test_too_many_ended_processes(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that end before they begin a sample are an error after a few attempts."""
     executor = start("same")
-    real = function_process.FunctionProcess
+    real = functions.FunctionProcess
 
     class Dying(real):  # type: ignore[valid-type,misc]
         def send(self, value: Any) -> None:
@@ -582,9 +589,9 @@ def test_too_many_ended_processes(start: Start, monkeypatch: pytest.MonkeyPatch)
     assert executor._process is not None
     executor._process.close()
     executor._process = None
-    monkeypatch.setattr(executors, "FunctionProcess", Dying)
+    monkeypatch.setattr(functions, "FunctionProcess", Dying)
     with pytest.raises(TarkitError, match="its process ended 3 times before it began a sample"):
-        executor.run(jobs(archive(ABC)))
+        run(executor, jobs(archive(ABC)))
 
 
 @settings(max_examples=30)

@@ -14,8 +14,8 @@ from tarkit.errors import Interrupted, TarkitError
 from tarkit.pipeline.stages import keeper
 from tarkit.problems import Policy
 from tarkit.proc import pool as pools
-from tarkit.proc.job import BatchFailed, Failure, Job, Outcome, RunOptions
-from tarkit.proc.pool import Act, BatchWorker, Pool
+from tarkit.proc.job import Failure, Job, Outcome, RunOptions, WorkFailed
+from tarkit.proc.pool import Act, JobWorker, Pool
 from tarkit.samples.reader import SampleReader
 from tests._tools import archive, on_disk, stream
 
@@ -32,7 +32,7 @@ def jobs(count: int, pulled: list[int] | None = None) -> Iterator[Job]:
         yield Job(index, sample)
 
 
-class Recorder(BatchWorker):
+class Recorder(JobWorker):
     """A worker that calls a function for a list of jobs."""
 
     def __init__(self, work: Callable[[Sequence[Job]], list[Outcome]]) -> None:
@@ -98,15 +98,15 @@ def test_batches_are_halved(bad: set[int]) -> None:
     def work(jobs: Sequence[Job]) -> list[Outcome]:
         calls.append(len(jobs))
         if any(job.index in bad for job in jobs):
-            raise BatchFailed(Failure(f"bad {jobs[0].index}"))
+            raise WorkFailed(Failure(f"bad {jobs[0].index}"))
         return good(jobs)
 
     with Pool(lambda: Recorder(work), RunOptions(2, retries=1), batch=50, exact=True) as pool:
         found = list(pool(jobs(100)))
     assert [job.index for job, _ in found] == list(range(100))
     for job, outcome in found:
-        failure = Failure(f"bad {job.index}", attempts=2)
-        assert outcome.failure == (failure if job.index in bad else None)
+        assert outcome.failure == (Failure(f"bad {job.index}") if job.index in bad else None)
+        assert job.failures == 2 * (job.index in bad)
     if len(bad) == 1:
         assert len(calls) <= 2 + 2 * 6 + 1
 
@@ -142,7 +142,7 @@ def test_retries() -> None:
         return [Outcome((job.sample,), log=("t",))]  # type: ignore[arg-type]
 
     with Pool(lambda: Recorder(work), RunOptions(1, retries=2)) as pool:
-        found = [(outcome.failure and outcome.failure.attempts, "".join(outcome.log)) for _, outcome in pool(jobs(5))]  # type: ignore[arg-type]
+        found = [(outcome.failure and job.failures, "".join(outcome.log)) for job, outcome in pool(jobs(5))]  # type: ignore[arg-type]
     assert found == [(None, "t"), (None, "st"), (None, "sst"), (3, "sss"), (3, "sss")]
 
 

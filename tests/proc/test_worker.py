@@ -17,10 +17,10 @@ import pytest
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.proc import pool as pools
-from tarkit.proc import worker
+from tarkit.proc import program
 from tarkit.proc.job import Job, Outcome, RunOptions
+from tarkit.proc.program import ProgramOptions, ProgramWorker, program_pool
 from tarkit.proc.result import SampleBuilder
-from tarkit.proc.worker import ProgramWorker, WorkerOptions, program_pool
 from tarkit.samples.reader import SampleReader
 from tarkit.streams.files import Descriptor, File
 from tarkit.streams.source import FileSource
@@ -85,7 +85,7 @@ def run(
 ) -> list[tuple[Job, Outcome]]:
     """Run programs over an archive; no thread is left."""
     before = threading.active_count()
-    options = WorkerOptions(words, "it", SampleBuilder(), timeout)
+    options = ProgramOptions(words, "it", SampleBuilder(), timeout)
     with program_pool(options, RunOptions(parallel, retries, ordered, stops=not isolate)) as pool:
         finished = list(pool(jobs(data)))
     assert threading.active_count() == before
@@ -136,7 +136,7 @@ def test_valid_programs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Programs may copy, change, add and drop fields and samples, and concatenate archives, in several processes."""
-    monkeypatch.setattr(worker, "TOGETHER", 1)
+    monkeypatch.setattr(program, "TOGETHER", 1)
     for number in {1, parallel}:
         assert written(run(words, archive(ABC), number)) == [pair for each in ABC.items() for pair in out(*each)]
 
@@ -152,7 +152,7 @@ def test_unchanged_samples() -> None:
 
 def test_the_order_of_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """The output has the order of the input for any number of processes, with slow and buffered results."""
-    monkeypatch.setattr(worker, "TOGETHER", 3)
+    monkeypatch.setattr(program, "TOGETHER", 3)
     slow = "time.sleep(0.001 * (int(key) % 20 == 0)); put(entry.name, data * 2)"
     results = [written(run(python(slow), archive(MANY), parallel)) for parallel in (1, 4)]
     assert results[0] == [(name, data * 2) for name, data in MANY.items()]
@@ -163,7 +163,7 @@ def test_the_order_of_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_programs_that_read_all_before_they_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that read all input before they answer get all of it, without a deadlock."""
-    monkeypatch.setattr(worker, "TOGETHER", 5)
+    monkeypatch.setattr(program, "TOGETHER", 5)
     monkeypatch.setattr(pools, "HELD", 10_000)
     for words in (
         shell("cat > all; cat all; rm all"),
@@ -254,7 +254,7 @@ def test_answers_in_another_order() -> None:
 
 def test_a_program_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """If failures do not end the run, some samples are sent one by one, and then the run ends."""
-    monkeypatch.setattr(worker, "MAX_FAILURES", 5)
+    monkeypatch.setattr(program, "MAX_FAILURES", 5)
     for words in (shell("exit 3"), shell("sleep 0.02; exit 3"), shell("head -c 100 > /dev/null; exit 3")):
         with pytest.raises(TarkitError, match="worker it: the program ended with status 3"):
             run(words, archive(MANY), isolate=True)
@@ -299,8 +299,8 @@ def test_one_of_a_few_samples_fails(kind: str) -> None:
     finished = run(python(BAD[kind]), archive(data), isolate=True)
     assert list(failed(finished)) == ["0007"]
     assert written(finished) == [(name, data) for name, data in data.items() if name[:4] != "0007"]
-    [failure] = [outcome.failure for _, outcome in finished if outcome.failure]
-    assert (failure.status, failure.attempts) == ({"raise": 1, "kill": -9, "link": None}[kind], 1)
+    [(job, failure)] = [(job, outcome.failure) for job, outcome in finished if outcome.failure]
+    assert (failure.status, job.failures) == ({"raise": 1, "kill": -9, "link": None}[kind], 1)
     assert (b"ValueError: 0007" in failure.tail) == (kind == "raise")
 
 
@@ -315,9 +315,8 @@ put(entry.name, data)"""
     assert failed(finished) == {}
     assert [job.key for job, _ in finished] == [b"a", b"b"]
     (tmp_path / "count").unlink()
-    [(_, outcome)] = [each for each in run(python(flaky), data, isolate=True, retries=1) if each[1].failure]
-    assert outcome.failure is not None
-    assert outcome.failure.attempts == 2
+    [(job, _)] = [each for each in run(python(flaky), data, isolate=True, retries=1) if each[1].failure]
+    assert job.failures == 2
 
 
 def test_a_program_that_takes_too_long() -> None:
@@ -338,13 +337,13 @@ def test_two_samples_of_one_key() -> None:
         for index, number in enumerate(numbers):
             yield Job(index, next(iter(SampleReader(on_disk(parts[number]), Policy()))))
 
-    with program_pool(WorkerOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
+    with program_pool(ProgramOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
         finished = list(pool(chosen(0, 2)))
     assert [outcome.failure and outcome.failure.reason for _, outcome in finished] == [
         None,
         "has the key of the sample before it: a reader would join the two",
     ]
-    with program_pool(WorkerOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
+    with program_pool(ProgramOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
         assert written(list(pool(chosen(0, 1, 2)))) == [("a.txt", b"1"), ("b.txt", b"1"), ("a.txt", b"2")]
 
 
@@ -371,7 +370,7 @@ def test_a_sample_that_cannot_be_read(isolate: bool, tmp_path: Path) -> None:
             source.file.close()
 
     with (
-        program_pool(WorkerOptions(python(UPPER), "it", SampleBuilder()), RunOptions(2, stops=not isolate)) as pool,
+        program_pool(ProgramOptions(python(UPPER), "it", SampleBuilder()), RunOptions(2, stops=not isolate)) as pool,
         pytest.raises(TarkitError, match=r"(?m)^x\.tar: the file was changed while it was read$"),
     ):
         list(pool(chosen()))
@@ -381,13 +380,18 @@ def test_leaving_early_ends_all() -> None:
     """No program is left after the block."""
     before = threading.active_count()
     began = time.monotonic()
-    with program_pool(WorkerOptions(python("time.sleep(60)"), "it", SampleBuilder()), RunOptions(2)) as pool:
+    with program_pool(ProgramOptions(python("time.sleep(60)"), "it", SampleBuilder()), RunOptions(2)) as pool:
         iterator = pool(jobs(archive(MANY)))
         pids = []
 
         def give_up() -> None:
             happens(lambda: pool._threads)
-            pids.extend(each._session.program.pid for _, each in pool._threads if isinstance(each, ProgramWorker))
+            happens(lambda: all(each.session for _, each in pool._threads if isinstance(each, ProgramWorker)))
+            pids.extend(
+                each.session.program.pid
+                for _, each in pool._threads
+                if isinstance(each, ProgramWorker) and each.session is not None
+            )
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
 
