@@ -211,13 +211,13 @@ def describe_limit(error: BaseException) -> tuple[str, str | None] | None:
 
     Libraries have errors of their own for memory that cannot be allocated, and for modules that do not fit into it.
     """
-    for each in filter(None, (error, error.__cause__, error.__context__)):
-        text = str(each).lower()
+    for cause in filter(None, (error, error.__cause__, error.__context__)):
+        text = str(cause).lower()
         if "can't start new thread" in text:
             return "the system starts no more threads", "raise ulimit -u and ulimit -v, or use fewer at a time, with -p"
-        if isinstance(each, MemoryError) or any(words in text for words in _NO_MEMORY):
+        if isinstance(cause, MemoryError) or any(words in text for words in _NO_MEMORY):
             return "there is not enough memory", "raise ulimit -v; Cost in the help of a command says what it holds"
-        if isinstance(each, RecursionError):
+        if isinstance(cause, RecursionError):
             return "a value is nested too deeply", None
     return None
 
@@ -275,12 +275,12 @@ def respell(text: str | None) -> str | None:
     if text is None or command_line is not None:
         return text
 
-    def spelled(found: re.Match[str]) -> str:
-        option, value = found.groups()
+    def spelled(match: re.Match[str]) -> str:
+        option, value = match.groups()
         if option is None:
-            return found[0]
-        name, given = _ARGUMENTS.get(option) or option[2:].replace("-", "_"), value.strip("'") if value else True
-        return spell_open(name, given) if name in ("allow", "skip") and value else spell(name, given)
+            return match[0]
+        name, argument = _ARGUMENTS.get(option) or option[2:].replace("-", "_"), value.strip("'") if value else True
+        return spell_open(name, argument) if name in ("allow", "skip") and value else spell(name, argument)
 
     values = "'[^']*'|truncated|skip|[a-z]+-[a-z-]+"  # most names of problems have a hyphen
     return re.sub(rf"\btar(?:kit)?\b[^;]*|(--[a-z-]+)(?: ({values}))?", spelled, text)

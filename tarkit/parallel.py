@@ -217,7 +217,9 @@ def in_order(
     try:
         while True:
             while (
-                may_fork() and len(workers) < AHEAD * processes and sum(not each.ended for each in workers) < processes
+                may_fork()
+                and len(workers) < AHEAD * processes
+                and sum(not worker.ended for worker in workers) < processes
             ):
                 if (some := next(shares, None)) is None:
                     break
@@ -249,8 +251,8 @@ def _stopping(results: Iterator[Item], workers: Iterable[ForkedWorker[Job]], pat
 
 
 def _shares(jobs: Iterable[Job], share: int) -> Iterator[tuple[Job, ...]]:
-    left = iter(jobs)
-    while some := tuple(islice(left, share)):
+    remaining = iter(jobs)
+    while some := tuple(islice(remaining, share)):
         yield some
 
 
@@ -291,13 +293,13 @@ def wait_for_workers(workers: Iterable[ForkedWorker[Any]], seconds: float) -> No
     """Wait until one of the workers has ended, at most `seconds`."""
     from multiprocessing.connection import wait
 
-    wait([each.process.sentinel for each in workers], seconds)
+    wait([worker.process.sentinel for worker in workers], seconds)
 
 
 def stop_workers(workers: Iterable[ForkedWorker[Any]], patience: float) -> None:
     """Stop workers. SIGTERM is sent repeatedly, since the exception that it raises may be lost, such as in __del__."""
     limit = time.monotonic() + patience
-    while (alive := [each for each in workers if not each.ended]) and time.monotonic() < limit:
+    while (alive := [worker for worker in workers if not worker.ended]) and time.monotonic() < limit:
         for worker in alive:
             worker.process.terminate()
         wait_for_workers(alive, AGAIN)

@@ -235,12 +235,12 @@ class Policy:
         """Return the same policy with counts of its own, for a job that may run in another process."""
         return PolicyFork(self.allowed, self.skipped, self.maxerr, strict=self.strict)
 
-    def absorb(self, found: PolicyCounts) -> None:
+    def absorb(self, counted: PolicyCounts) -> None:
         """Add what a fork has counted, and warn as if it had happened here."""
-        self.counts.update(found.counts)
-        self.dropped.update(found.dropped)
-        self.maxerr -= found.passed
-        for name, line in found.said:
+        self.counts.update(counted.counts)
+        self.dropped.update(counted.dropped)
+        self.maxerr -= counted.passed
+        for name, line in counted.said:
             self.warn(line) if name is None else self._say(name, line)
 
     @property
@@ -298,12 +298,12 @@ class PolicyFork(Policy):
         self, allow: Iterable[str], skip: Iterable[str], maxerr: int, *, strict: frozenset[str] = frozenset()
     ) -> None:
         self._said: list[tuple[str | None, str]] = []
-        self._given = maxerr
+        self._limit = maxerr
         super().__init__(allow, skip, maxerr, lambda line: self._said.append((None, line)), strict)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the rules, and not what was counted."""
-        return _fork, (self.allowed, self.skipped, self._given, self.strict)
+        return _fork, (self.allowed, self.skipped, self._limit, self.strict)
 
     def _say(self, name: str, line: str) -> None:
         self._lines[name] += 1
@@ -311,9 +311,9 @@ class PolicyFork(Policy):
             self._said.append((name, line))
 
     @property
-    def found(self) -> PolicyCounts:
+    def counted(self) -> PolicyCounts:
         """What was counted so far."""
-        return PolicyCounts(self.counts, self.dropped, self._given - self.maxerr, self._said)
+        return PolicyCounts(self.counts, self.dropped, self._limit - self.maxerr, self._said)
 
 
 def _fork(allow: frozenset[str], skip: frozenset[str], maxerr: int, strict: frozenset[str]) -> PolicyFork:

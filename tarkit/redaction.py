@@ -31,38 +31,38 @@ _ASSIGNED = rf"(?<![^\s'\"])({_NAMED}=)([^=\s'\"][^\s'\"]*)"  # a variable, or a
 _SENT = r"(?i)\b(authorization:\s*\w+|bearer|basic)(\s+)[\w.~+/=-]{6,}"
 _HOST = r"(?:\[[0-9A-Fa-f:.]*\]|localhost|[\w-]+(?:\.[\w-]+)+\.?)?(?::[0-9]*)?"  # of which an @ behind it is no login
 
-_known: dict[str, None] = {}
+_secrets: dict[str, None] = {}
 
 
-def hide_secrets(text: str, whole: bool = False, known: bool = True) -> str:
+def hide_secrets(text: str, whole: bool = False, remembered: bool = True) -> str:
     """Return a text with `***` in place of secrets, and without the logins of URLs.
 
     Args:
         text: a message, a word of a command line, a name.
         whole: it is one URL, which may have blanks.
-        known: what was hidden in texts before is hidden too; without it the result depends on the text alone.
+        remembered: what was hidden in texts before is hidden too; without it the result depends on the text alone.
     """
     if "://" in text:
         text = _in_urls(text, whole)
     if not whole:
         if "=" in text:
-            text = re.sub(_ASSIGNED, lambda found: found[1] + _keep(found[2]), text)
+            text = re.sub(_ASSIGNED, lambda match: match[1] + _keep(match[2]), text)
         text = re.sub(_SENT, rf"\1\2{HIDDEN}", text)
-    return _without_known(text) if known and _known else text
+    return _without_secrets(text) if remembered and _secrets else text
 
 
 def _in_urls(text: str, whole: bool) -> str:
     """Hide the secrets of each URL in a text; one ends at a blank, or where another one begins."""
-    found, at = [], 0
+    pieces, at = [], 0
     begin, blank, another = re.compile(_URL), re.compile(r"\s"), re.compile(_NEXT)
     while (start := begin.search(text, at)) is not None:
         end = None if whole else blank.search(text, start.end())
         stop = len(text) if end is None else end.start()
         if (after := another.search(text, start.end(), stop)) is not None:
             stop = after.start()
-        found += [text[at : start.end()], _hidden(text[start.end() : stop], whole)]
+        pieces += [text[at : start.end()], _hidden(text[start.end() : stop], whole)]
         at = stop
-    return "".join([*found, text[at:]])
+    return "".join([*pieces, text[at:]])
 
 
 def _hidden(text: str, whole: bool) -> str:
@@ -85,14 +85,14 @@ def _hidden(text: str, whole: bool) -> str:
 def _hide_parameters(text: str, value: str) -> str:
     from urllib.parse import unquote  # takes milliseconds to load
 
-    found, at = [], 0
+    pieces, at = [], 0
     for name in re.finditer(_NAME, text):
         if name.start() >= at and _is_secret(unquote(name[1])):
             end = re.compile(value).match(text, name.end())
             stop = name.end() if end is None else end.end()
-            found += [text[at : name.end()], _keep(text[name.end() : stop])]
+            pieces += [text[at : name.end()], _keep(text[name.end() : stop])]
             at = stop
-    return "".join([*found, text[at:]])
+    return "".join([*pieces, text[at:]])
 
 
 @lru_cache(maxsize=256)
@@ -105,17 +105,17 @@ def _keep(value: str) -> str:
     from urllib.parse import unquote
 
     value = value.strip("'\"")
-    for each in (value, unquote(value)):
-        if len(each) >= (2 * SHORTEST if each.isalpha() else SHORTEST) and HIDDEN not in each:
-            _known.pop(each, None)
-            _known[each] = None
-    while len(_known) > KEPT:
-        del _known[next(iter(_known))]
+    for form in (value, unquote(value)):
+        if len(form) >= (2 * SHORTEST if form.isalpha() else SHORTEST) and HIDDEN not in form:
+            _secrets.pop(form, None)
+            _secrets[form] = None
+    while len(_secrets) > KEPT:
+        del _secrets[next(iter(_secrets))]
     return HIDDEN
 
 
-def _without_known(text: str) -> str:
-    for value in _known:
+def _without_secrets(text: str) -> str:
+    for value in _secrets:
         if value in text:
             text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", HIDDEN, text)
     return text

@@ -31,11 +31,11 @@ def parse_size(text: str, count_option: str | None = None) -> int:
     A fraction of a byte is cut off. Sizes under 512 bytes, which hold no entry, are an error with a hint to the option
     `count_option`, if that is given. Raises `Usage`, also for an empty text, zero, and 2**63 and more.
     """
-    found = re.fullmatch(_SIZE, text)
-    factor = _UNITS.get(found[4].lower()) if found else None
-    if not found or factor is None:
+    match = re.fullmatch(_SIZE, text)
+    factor = _UNITS.get(match[4].lower()) if match else None
+    if not match or factor is None:
         raise Usage(f"invalid size {show(text)}", "sizes look like 500M, 1.5GB, 16MiB or 1e9 (bytes)")
-    whole, decimals, power = found[1], found[2] or "", int(found[3] or 0)
+    whole, decimals, power = match[1], match[2] or "", int(match[3] or 0)
     size: int = int(whole + decimals) * 10**power * factor // 10 ** len(decimals)
     if size > LARGEST:
         raise Usage(f"invalid size {show(text)}: 8 EiB or more")

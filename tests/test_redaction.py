@@ -35,9 +35,9 @@ WAYS += ["FROM={}", "(see {})", "<{}>", "{},{}", "x: {}: no", "file {}\nnext", '
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
     """Each test begins with no known secrets."""
-    redaction._known.clear()
+    redaction._secrets.clear()
     yield
-    redaction._known.clear()
+    redaction._secrets.clear()
 
 
 def urls(draw: random.Random) -> Iterator[str]:
@@ -58,7 +58,7 @@ def test_urls_in_any_text() -> None:
     for _ in range(3 * ROUNDS):
         for url in urls(draw):
             for way in WAYS:
-                redaction._known.clear()
+                redaction._secrets.clear()
                 text = way.replace("{}", url).replace("{{", "{").replace("}}", "}")
                 shown = hide_secrets(text)
                 assert MARK not in shown, (text, shown)
@@ -140,7 +140,7 @@ def test_jobs(here: Path, line: str, mode: str) -> None:
     if mode == "run":
         status, stdout, stderr = ended(words[0], *how, *NET, *words[1:])
     else:
-        redaction._known.clear()
+        redaction._secrets.clear()
         out, stderr, status = conftest.tarkit(words[0], *how, *NET, *words[1:], exit=None)
         stdout = out.decode()
     assert MARK not in stdout + stderr + written(here)

@@ -74,7 +74,7 @@ class Against:
         """Yield the samples that the table does not list."""
         for key, offset, _ in item if isinstance(item, list) else ():
             if key in self.table.wanted:
-                self.table.found.add(key)
+                self.table.present.add(key)
             else:
                 if not key.isascii() and len(self.table.others) < OTHERS:
                     self.table.others.add(key)
@@ -179,7 +179,7 @@ class Manifest:
 
     def __init__(self, path: str, rows: Sequence[ManifestRow]) -> None:
         self.path = file_label(path)
-        self._left = dict(enumerate(rows))
+        self._remaining = dict(enumerate(rows))
         self._by_path = {os.path.realpath(place): number for number, place in enumerate(places(rows, path))}
         self._by_name: dict[str, int | None] = {}
         for number, row in enumerate(rows):
@@ -192,7 +192,7 @@ class Manifest:
             return
         path, report = location.text, item
         number = self._by_path.get(os.path.realpath(path), self._by_name.get(os.path.basename(path)))
-        row = None if number is None else self._left.pop(number, None)
+        row = None if number is None else self._remaining.pop(number, None)
         if row is None:
             yield Finding("extra-shard", report.shard, None, None, f"{self.path} does not list it")
             return
@@ -211,5 +211,5 @@ class Manifest:
 
     def findings(self, shards: Sequence[ShardReport]) -> Iterator[Finding]:
         """Yield the shards that are listed but were not compared."""
-        for row in self._left.values():
+        for row in self._remaining.values():
             yield Finding("missing-shard", row.shard, None, None, f"{self.path} lists it, but it does not exist")

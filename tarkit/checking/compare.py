@@ -99,8 +99,8 @@ def _unmatched(first: list[bytes], second: list[bytes]) -> tuple[list[bytes], li
             partners.pop(0)
         else:
             alone.append(value)
-    left = [value for values in waiting.values() for value in values]
-    return sorted(left, key=_place), alone
+    remaining = [value for values in waiting.values() for value in values]
+    return sorted(remaining, key=_place), alone
 
 
 def _place(value: bytes) -> tuple[int, int, int]:

@@ -51,22 +51,22 @@ class FieldSets:
 
     def __init__(self, shard: str) -> None:
         self.shard = shard
-        self.known: dict[tuple[bytes, ...], FieldSet] = {}
+        self.by_names: dict[tuple[bytes, ...], FieldSet] = {}
         self.others = 0
         self._numbered: list[tuple[bytes, ...]] = []
 
     def of(self, names: tuple[bytes, ...], start: int, key: bytes) -> FieldSet:
         """Count a sample with these fields and return their set."""
-        found = self.known.get(names)
-        if found is None:
-            found = FieldSet(names, (start, key), len(self.known))
-            if len(self.known) < SETS:
-                self.known[names] = found
+        fieldset = self.by_names.get(names)
+        if fieldset is None:
+            fieldset = FieldSet(names, (start, key), len(self.by_names))
+            if len(self.by_names) < SETS:
+                self.by_names[names] = fieldset
                 self._numbered.append(names)
             else:
                 self.others += 1
-        found.count += 1
-        return found
+        fieldset.count += 1
+        return fieldset
 
     def have_equal_names(self, numbers: Iterable[int]) -> bool | None:
         """Return whether a field is in two of the sets with these numbers, or twice in one; None if that is unknown."""
@@ -79,8 +79,8 @@ class FieldSets:
     def counts(self) -> Counter[frozenset[bytes]]:
         """Return the number of samples by set of fields, in lower case."""
         counts: Counter[frozenset[bytes]] = Counter()
-        for each in self.known.values():
-            counts[each.lower] += each.count
+        for fieldset in self.by_names.values():
+            counts[fieldset.lower] += fieldset.count
         return counts
 
     def notes(self) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ class FieldSets:
         yield from self._odd()
 
     def _first_of(self, sets: Iterable[FieldSet]) -> tuple[int, bytes]:
-        return min(each.first for each in sets)
+        return min(fieldset.first for fieldset in sets)
 
     def _note(self, name: str, sets: list[FieldSet], detail: str, repair: str | None = None) -> Finding:
         offset, key = self._first_of(sets)
@@ -99,30 +99,32 @@ class FieldSets:
 
     def _variants(self) -> Iterator[Finding]:
         spelled: dict[bytes, dict[bytes, list[FieldSet]]] = {}
-        for each in self.known.values():
-            for name in dict.fromkeys(each.names):
-                spelled.setdefault(name.lower(), {}).setdefault(name, []).append(each)
+        for fieldset in self.by_names.values():
+            for name in dict.fromkeys(fieldset.names):
+                spelled.setdefault(name.lower(), {}).setdefault(name, []).append(fieldset)
         most: dict[bytes, bytes] = {}
-        found = []
+        variants = []
         for lower, spellings in spelled.items():
-            counts = {name: sum(each.count for each in sets) for name, sets in spellings.items()}
+            counts = {name: sum(fieldset.count for fieldset in sets) for name, sets in spellings.items()}
             most[lower], *rest = sorted(counts, key=lambda name: (-counts[name], name != lower, name))
             if rest:
                 words = ", ".join(f"{show(name)} (in {counts[name]})" for name in rest)
-                sets = [each for name in rest for each in spellings[name]]
+                sets = [fieldset for name in rest for fieldset in spellings[name]]
                 detail = f"the field {show(most[lower])} (in {counts[most[lower]]} samples) is also spelled {words}"
-                found.append((lower, sets, detail))
-        repair = self._one_spelling(most) if found else None
-        for _, sets, detail in sorted(found):
+                variants.append((lower, sets, detail))
+        repair = self._one_spelling(most) if variants else None
+        for _, sets, detail in sorted(variants):
             yield self._note("case-variant", sets, detail, repair)
 
     def _forms(self) -> Iterator[Finding]:
         """Yield notes on fields that differ only in their Unicode normal form."""
         first: dict[str, bytes] = {}
-        for name in dict.fromkeys(name for each in self.known.values() for name in each.names if not name.isascii()):
+        for name in dict.fromkeys(
+            name for fieldset in self.by_names.values() for name in fieldset.names if not name.isascii()
+        ):
             other = first.setdefault(composed(name), name)
             if other != name:
-                sets = [each for each in self.known.values() if name in each.names]
+                sets = [fieldset for fieldset in self.by_names.values() if name in fieldset.names]
                 yield self._note("form-variant", sets, f"the field {show(name)} is also there {form_words(other)}")
 
     def _one_spelling(self, most: dict[bytes, bytes]) -> str | None:
@@ -131,12 +133,12 @@ class FieldSets:
         Args:
             most: the usual spellings of all fields, by their names in lower case.
         """
-        if any(len(each.lower) < len(set(each.names)) for each in self.known.values()):
+        if any(len(fieldset.lower) < len(set(fieldset.names)) for fieldset in self.by_names.values()):
             return "a sample has both spellings, which are two fields: rename one of them"
         if self.others or len(most) > LISTED or not all(map(_IN_COMMAND.fullmatch, most.values())):
             return None
         words = " ".join(name.decode() for name in most.values())
-        keep = any(each.lower != most.keys() for each in self.known.values())
+        keep = any(fieldset.lower != most.keys() for fieldset in self.by_names.values())
         command = "tarkit cat --on-missing-field keep SHARD" if keep else "tarkit cat SHARD"
         return f"{command} -f '{words}' -o OUT gives them one spelling"
 
@@ -144,7 +146,7 @@ class FieldSets:
         counts = self.counts()
         if len(counts) < 2:
             return
-        sets = {lower: [each for each in self.known.values() if each.lower == lower] for lower in counts}
+        sets = {lower: [fieldset for fieldset in self.by_names.values() if fieldset.lower == lower] for lower in counts}
         most, *rest = sorted(counts, key=lambda lower: (-counts[lower], self._first_of(sets[lower])))
         rest.sort(key=lambda lower: self._first_of(sets[lower]))
         for lower in rest[:LISTED]:
@@ -154,23 +156,23 @@ class FieldSets:
             _, key = self._first_of(sets[lower])
             yield self._note("mixed-fields", sets[lower], f"{detail} {show(key)}")
         if len(rest) > LISTED:
-            left = [each for lower in rest[LISTED:] for each in sets[lower]]
-            number = sum(each.count for each in left) + self.others
-            yield self._note("mixed-fields", left, f"{_samples(number)} further sets of fields")
+            further = [fieldset for lower in rest[LISTED:] for fieldset in sets[lower]]
+            number = sum(fieldset.count for fieldset in further) + self.others
+            yield self._note("mixed-fields", further, f"{_samples(number)} further sets of fields")
 
     def _odd(self) -> Iterator[Finding]:
         odd: dict[bytes, list[FieldSet]] = {}
-        for each in self.known.values():
-            for name in set(each.names):
+        for fieldset in self.by_names.values():
+            for name in set(fieldset.names):
                 if is_odd(name):
-                    odd.setdefault(name, []).append(each)
+                    odd.setdefault(name, []).append(fieldset)
         names = sorted(odd, key=lambda name: (self._first_of(odd[name]), name))
         for name in names[:LISTED]:
             _, key = self._first_of(odd[name])
             detail = f"{show(key)} has the field {show(name)}, of a file named {show(key + b'.' + name)}"
             yield self._note("odd-field", odd[name], detail)
         if len(names) > LISTED:
-            sets = [each for name in names[LISTED:] for each in odd[name]]
+            sets = [fieldset for name in names[LISTED:] for fieldset in odd[name]]
             yield self._note("odd-field", sets, f"{len(names) - LISTED} more such fields")
 
 

@@ -146,10 +146,10 @@ class ShardReport:
     @property
     def line(self) -> str:
         """The verdict as text."""
-        found = [plural(number, "problem") for number in [self.problems.total()] if number]
-        found += [plural(number, "note") for number in [self.notes.total()] if number]
+        counts = [plural(number, "problem") for number in [self.problems.total()] if number]
+        counts += [plural(number, "note") for number in [self.notes.total()] if number]
         size = f"{plural(self.samples, 'sample')}, {plural(self.entries, 'entry')}, {plural(self.size, 'byte')}"
-        return f"{self.shard}: {', '.join([f'bad: {size}' if self.bad else f'ok: {size}', *found])}"
+        return f"{self.shard}: {', '.join([f'bad: {size}' if self.bad else f'ok: {size}', *counts])}"
 
     @property
     def record(self) -> dict[str, Any]:

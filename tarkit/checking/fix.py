@@ -125,20 +125,20 @@ class Fix:
         if self.together and not last:
             return
         plans, self._plans, self._spooled = self._plans, [], None
-        known = ChainMap(*[plan.keys for plan, _ in plans])
+        reserved = ChainMap(*[plan.keys for plan, _ in plans])
         for plan, tally in plans:
             taken = self._taken if self.together else set()
             if self._copy is not None:
                 copy = self._copy
-                write_clean(plan, tally, lambda copy=copy: copy, self._rejects, taken, known)  # type: ignore[misc]
+                write_clean(plan, tally, lambda copy=copy: copy, self._rejects, taken, reserved)  # type: ignore[misc]
                 copy.flush()
             else:
-                self._write_own(plan, tally, taken, known)
+                self._write_own(plan, tally, taken, reserved)
             if self._rejects is not None:
                 self._rejects.flush()
             self.tallies.append(tally)
 
-    def _write_own(self, plan: Salvage, tally: Tally, taken: set[bytes], known: Container[bytes]) -> None:
+    def _write_own(self, plan: Salvage, tally: Tally, taken: set[bytes], reserved: Container[bytes]) -> None:
         """Write the copy of an input to a file of its own, which is opened for its first sample."""
         name = tally.output or ""
         writers: list[EntryWriter] = []
@@ -149,7 +149,7 @@ class Fix:
             return writers[0]
 
         try:
-            last = write_clean(plan, tally, copy, self._rejects, taken, known, self._last)
+            last = write_clean(plan, tally, copy, self._rejects, taken, reserved, self._last)
         except BaseException:
             for writer in writers:
                 writer.abort()
@@ -172,16 +172,16 @@ class Fix:
         lost = sum(stop - start for tally in self.tallies for start, stop, _ in tally.lost)
         cut = sum(tally.cut for tally in self.tallies)
         line = f"fix: {SUMS.format(**total)}; {total['samples']} samples"
-        left = sum(sum(tally.why.values()) for tally in self.tallies)
-        line += f", {left} left out; {lost} bytes lost to damage" if left else f"; {lost} bytes lost to damage"
+        left_out = sum(sum(tally.why.values()) for tally in self.tallies)
+        line += f", {left_out} left out; {lost} bytes lost to damage" if left_out else f"; {lost} bytes lost to damage"
         if cut:
             line += f", and what followed the end of {cut} {'input' if cut == 1 else 'inputs'}"
         numbers = self.run.facts["fix"] = {**total, "lost_bytes": lost, "end_early": cut}
         yield [line], {"type": "fix-summary", **numbers}
 
-    def whole(self, found: Container[str]) -> bool:
-        """Return whether all samples are in the copies, after problems of the names `found`."""
-        unknown = any(name in found and name not in self.allowed for name in _NOT_REPAIRED)
+    def whole(self, problems: Container[str]) -> bool:
+        """Return whether all samples are in the copies, after problems of the names `problems`."""
+        unknown = any(name in problems and name not in self.allowed for name in _NOT_REPAIRED)
         return not self._unread and not unknown and all(tally.whole for tally in self.tallies)
 
 

@@ -71,10 +71,10 @@ class HfContents:
             self._seen += 1
         field = entry.name[len(key) + 1 :]
         last = field.lower().rpartition(b".")[2]
-        known = last in _TEXTS or last in _NUMBERS or last in _JSON
-        if last in _UNREAD or (known and entry.size > SMALL):
+        typed = last in _TEXTS or last in _NUMBERS or last in _JSON
+        if last in _UNREAD or (typed and entry.size > SMALL):
             self._unread.add(field)
-        elif known:
+        elif typed:
             try:
                 self._check(field, last, source.read(entry.data, entry.data + entry.size))
             except Misfit as misfit:
@@ -127,13 +127,13 @@ def type_of(value: Any) -> Type:
     """Return the type of a JSON value. Raises Misfit for one that the library cannot have."""
     if isinstance(value, list):
         item: Type = None
-        for each in value:
-            item = merged(item, type_of(each), numbers=True)
+        for element in value:
+            item = merged(item, type_of(element), numbers=True)
         return _Array(item)
     if isinstance(value, dict):
         for name in value:
             _check_scalar(name)
-        return _Object({name: type_of(each) for name, each in value.items()})
+        return _Object({name: type_of(member) for name, member in value.items()})
     _check_scalar(value)
     return None if value is None else type(value)
 
@@ -170,14 +170,14 @@ def check_fit(kind: Type, value: Any) -> None:
     if kind is None:
         raise Misfit(f"has {_word(_outer(value))} where the first {FIRST} samples have null: hf refuses it")
     if isinstance(kind, _Array) and isinstance(value, list):
-        for each in value:
-            check_fit(kind.item, each)
+        for element in value:
+            check_fit(kind.item, element)
     elif isinstance(kind, _Object) and isinstance(value, dict):
-        for name, each in value.items():
-            if name not in kind.members and each is not None:
+        for name, element in value.items():
+            if name not in kind.members and element is not None:
                 what = f"has the member {show(name)}, which the first {FIRST} samples do not have: hf drops it"
                 raise Misfit(what, "reader-misreads")
-            check_fit(kind.members.get(name), each)
+            check_fit(kind.members.get(name), element)
     elif isinstance(kind, (_Array, _Object)) or not _equal_as(kind, value):
         what = f"has {_word(_outer(value))} where the first {FIRST} samples have {_word(kind)}"
         raise Misfit(f"{what}: hf refuses or converts it", "reader-misreads")

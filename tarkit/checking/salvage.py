@@ -130,13 +130,13 @@ class Salvage:
         self._finish()
 
     def samples(
-        self, taken: set[bytes], known: Container[bytes], before: bytes | None = None
+        self, taken: set[bytes], reserved: Container[bytes], before: bytes | None = None
     ) -> Iterator[KeptSample | RejectedSample]:
         """Yield the samples of the copy, and those that are left out.
 
         Args:
             taken: the keys of the copy so far; those of the yielded samples are added.
-            known: keys that no renamed sample gets.
+            reserved: keys that no renamed sample gets.
             before: a key that the first sample does not get.
         """
         for key, all_parts in self.keys.items():
@@ -150,7 +150,7 @@ class Salvage:
                 yield KeptSample(key, parts[0], [])
                 continue
             for entries in _distinct(self._read(parts, key)):
-                new = _new_key(key, taken, known) if key in taken or key == before else None
+                new = _new_key(key, taken, reserved) if key in taken or key == before else None
                 if not _movable(entries, new is not None):
                     yield RejectedSample("unmovable-entry", entries)
                     continue
@@ -274,9 +274,9 @@ def _movable(entries: list[Entry], renamed: bool) -> bool:
     return next(links_outside(entries, set()), None) is None
 
 
-def _new_key(key: bytes, taken: Container[bytes], known: Container[bytes]) -> bytes:
+def _new_key(key: bytes, taken: Container[bytes], reserved: Container[bytes]) -> bytes:
     number = 2
-    while (new := key + b"~%d" % number) in taken or new in known:
+    while (new := key + b"~%d" % number) in taken or new in reserved:
         number += 1
     return new
 
@@ -363,7 +363,7 @@ def write_clean(
     copy: Callable[[], EntryWriter],
     rejects: EntryWriter | None,
     taken: set[bytes],
-    known: Container[bytes],
+    reserved: Container[bytes],
     before: bytes | None = None,
 ) -> bytes | None:
     """Write the clean copy of an archive, and the entries that are left out.
@@ -380,7 +380,7 @@ def write_clean(
     """
     source, last = plan.source, None
     tally.entries, tally.lost, tally.cut = plan.entries, plan.lost, plan.cut
-    for sample in plan.samples(taken, known, before):
+    for sample in plan.samples(taken, reserved, before):
         if isinstance(sample, KeptSample):
             _write(sample, source, copy(), tally)
             last = sample.new or sample.key

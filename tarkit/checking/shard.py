@@ -73,11 +73,11 @@ class ShardCheck:
         self._target = target
         self._contents = ContentHash(source) if asked.contents else None
         self._reads_each = not source.seekable or target is not None or asked.contents
-        self._survey = Survey(source, each=self._read_entry if self._reads_each else None)
+        self._survey = Survey(source, on_entry=self._read_entry if self._reads_each else None)
         self._sets = FieldSets(source.name)
         self._keys = Multimap(asked.tmpdir)
         self._forms = Multimap(asked.tmpdir)  # keys that are not ASCII, by their normal form
-        self._found: list[Finding] = []
+        self._findings: list[Finding] = []
         self._batch: list[CheckedSample] = []
         self._keyless = Recent()  # names of entries without a key
         self._damaged = False
@@ -88,13 +88,13 @@ class ShardCheck:
     def __iter__(self) -> Iterator[Item]:
         """Yield findings, and the samples if requested."""
         yield from self._samples()
-        if self._damaged and not self._survey.found and (self._survey.end or self.source.failure is not None):
+        if self._damaged and not self._survey.has_entry and (self._survey.end or self.source.failure is not None):
             self.report.readable = False
             what, repair = "no whole entry was found", "not an archive, or damaged from the start: fetch it again"
-            self._found.append(Finding("unreadable-shard", self.source.name, None, None, what, "error", repair))
+            self._findings.append(Finding("unreadable-shard", self.source.name, None, None, what, "error", repair))
         self._check_scattered()
         if not self.asked.contents:
-            self._found += self._sets.notes()
+            self._findings += self._sets.notes()
             self._note_forms()
             if self._directory is not None:
                 first = show(self._directory.name)
@@ -103,8 +103,8 @@ class ShardCheck:
             if (odd := self._survey.odd_end) is not None:
                 self._note("odd-end", self._survey.marker or 0, None, odd)
         if self._target is not None:
-            self._found += self._target.closed(self.report.samples)
-        yield from self._found
+            self._findings += self._target.closed(self.report.samples)
+        yield from self._findings
         if self._batch:
             yield self._batch
         self.report.size = self._survey.end
@@ -117,9 +117,9 @@ class ShardCheck:
                 self._report_damage(item, self._survey.groups.key)
                 continue
             self._check(*item)
-            if self._found or len(self._batch) >= BATCH:
-                yield from self._found
-                self._found.clear()
+            if self._findings or len(self._batch) >= BATCH:
+                yield from self._findings
+                self._findings.clear()
                 if self._batch:
                     yield self._batch
                     self._batch = []
@@ -156,7 +156,7 @@ class ShardCheck:
             if self.asked.require:
                 self._check_required(key, start, fields)
             if self._target is not None:
-                self._found += self._target.sample(key, start, map(Entry._make, entries))
+                self._findings += self._target.sample(key, start, map(Entry._make, entries))
         if (not plain or self._survey.special) and self._contents is None:
             self._check_special(everything)
 
@@ -222,8 +222,8 @@ class ShardCheck:
             before, self._last = self._last, entry
             headers = b"" if entry.type == block.PAX_GLOBAL else self.source.read(entry.start, entry.data)
             if len(headers) > block.BLOCK or has_times(headers):
-                self._found += self._target.extended(entry, before, headers)
-            self._found += self._target.entry(entry, self.source)
+                self._findings += self._target.extended(entry, before, headers)
+            self._findings += self._target.entry(entry, self.source)
 
     def _report_damage(self, damage: Damage, key: bytes | None) -> None:
         problem, lost, self._damaged = damage.problem, damage.stop - damage.start, True
@@ -237,7 +237,7 @@ class ShardCheck:
                 detail += f"; {lost} bytes are not an entry, {where}"
             elif damage.marker is not None:
                 detail += "; another archive follows"
-        self._found.append(
+        self._findings.append(
             Finding(problem.name, self.source.name, problem.offset, damage.key or key, detail, "error", problem.hint)
         )
 
@@ -272,10 +272,10 @@ class ShardCheck:
             self._note("form-variant", offset, key, f"{len(notes) - LISTED} more such keys")
 
     def _error(self, name: str, offset: int, key: bytes | None, detail: str, repair: str | None = None) -> None:
-        self._found.append(Finding(name, self.source.name, offset, key, detail, "error", repair))
+        self._findings.append(Finding(name, self.source.name, offset, key, detail, "error", repair))
 
     def _note(self, name: str, offset: int, key: bytes | None, detail: str, repair: str | None = None) -> None:
-        self._found.append(Finding(name, self.source.name, offset, key, detail, "note", repair))
+        self._findings.append(Finding(name, self.source.name, offset, key, detail, "note", repair))
 
 
 def check_shard(location: Location, index: int, asked: Asked) -> Iterator[Item]:

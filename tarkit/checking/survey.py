@@ -42,7 +42,7 @@ class Survey:
     Args:
         source: the archive. Of a stream, the bytes of an entry can be read until the next entry is requested.
         pos: the offset of the first entry.
-        each: called with every entry before it is yielded.
+        on_entry: called with every entry before it is yielded.
 
     After each iteration `damage` is the damage that ended it, None at the end of the archive. At the end `end` is the
     length of the archive as far as it could be read and `marker` the offset of its end marker, if it has one. `groups`
@@ -53,15 +53,15 @@ class Survey:
         OSError, CommandFailed: the archive cannot be read.
     """
 
-    def __init__(self, source: Source, pos: int = 0, each: Callable[[Entry], None] | None = None) -> None:
+    def __init__(self, source: Source, pos: int = 0, on_entry: Callable[[Entry], None] | None = None) -> None:
         self.source = source
         self.end = 0
         self.marker: int | None = None
         self.damage: Damage | None = None
         self.groups = EntryGroups()
-        self._each = each
+        self._on_entry = on_entry
         self._reader = TarReader(source, pos)
-        self._found = False  # there was a whole entry before the last restart
+        self._had_entry = False  # there was a whole entry before the last restart
         self._over = False
         self._reported = False  # the error that ended a stream
 
@@ -71,9 +71,9 @@ class Survey:
         return self._reader.nul or self._reader.sparse
 
     @property
-    def found(self) -> bool:
+    def has_entry(self) -> bool:
         """Whether there was a whole entry, at the end of the archive; of a stream, a cut entry is yielded too."""
-        return self._found or self._reader.found
+        return self._had_entry or self._reader.has_entry
 
     @property
     def odd_end(self) -> str | None:
@@ -94,7 +94,7 @@ class Survey:
         self.damage = None
         if not self._over:
             try:
-                if self.source.seekable and self._each is None:
+                if self.source.seekable and self._on_entry is None:
                     yield from self._reader.raw()
                 else:
                     yield from self._one_by_one()
@@ -112,7 +112,7 @@ class Survey:
         A sample that damage interrupts goes on after it; if damage is the end of an archive, or with `apart`, its
         entries before the damage are a sample of their own, which with `apart` precedes the damage.
         """
-        groups, reads_each = self.groups, self._each is not None
+        groups, reads_each = self.groups, self._on_entry is not None
         while True:
             yield from groups.read(self, ahead=self._ahead if not reads_each and self._reader.accelerated else None)
             if self.damage is None:
@@ -131,9 +131,9 @@ class Survey:
     def _one_by_one(self) -> Iterator[Raw]:
         for entry in map(Entry._make, self._reader.raw()):
             self.source.release(entry.start)
-            if self._each is not None:
+            if self._on_entry is not None:
                 try:
-                    self._each(entry)
+                    self._on_entry(entry)
                 except Problem:
                     self._reader.broken = entry.start
                     raise
@@ -164,7 +164,7 @@ class Survey:
             self._over = True
             self.end = resume = source.size or 0
         else:
-            self._found = self.found
+            self._had_entry = self.has_entry
             self._reader = reader.restart(resume)
         return Damage(problem, start, resume, None, marker)
 

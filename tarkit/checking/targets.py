@@ -90,8 +90,8 @@ def _is_utf8(name: bytes) -> bool:
 
 def read_as(name: bytes) -> str:
     """Return words about what webdataset and readers with the same rule make of a name without a key."""
-    found = _NAME_RULE.match(name)
-    return f", but webdataset makes a sample {show(found[1])} of it, between two samples or inside one" if found else ""
+    match = _NAME_RULE.match(name)
+    return f", but webdataset makes a sample {show(match[1])} of it, between two samples or inside one" if match else ""
 
 
 class ReaderRules:
@@ -134,13 +134,13 @@ class ReaderRules:
         if self.reader == "dali":
             yield from self._dali(entry, key)
             return
-        found = _NAME_RULE.match(name)
+        match = _NAME_RULE.match(name)
         if self._hidden(name):
             if key is not None:
                 yield self._finding("misreads", start, key, f"{self.reader} skips the name {show(name)}")
-        elif (found and (found[1], found[2])) != split_name(name):
+        elif (match and (match[1], match[2])) != split_name(name):
             self._keyless_sample = True
-            what = f"makes a sample {show(found[1])} of" if found else "ignores"
+            what = f"makes a sample {show(match[1])} of" if match else "ignores"
             yield self._finding("misreads", start, key, f"{self.reader} {what} {show(name)}")
         elif self.reader in ("hf", "ray") and not _is_utf8(name):
             yield self._finding("refuses", start, key, f"{self.reader} requires UTF-8, not {show(name)}")
@@ -193,8 +193,8 @@ class ReaderRules:
 
     def _taken(self, name: bytes) -> tuple[bytes, ...] | None:
         """Return key and field that the reader has of a name, None if it ignores the name."""
-        found = _NAME_RULE.match(name)
-        return None if found is None or self._hidden(name) else found.groups()
+        match = _NAME_RULE.match(name)
+        return None if match is None or self._hidden(name) else match.groups()
 
     def _hidden(self, name: bytes) -> bool:
         if self.reader == "hf":
@@ -273,10 +273,10 @@ class ReaderRules:
             return
         try:
             with tarfile.open(fileobj=BytesIO(headers), encoding="utf-8") as file:
-                found = file.next()
+                member = file.next()
         except (tarfile.TarError, ValueError):
-            found = None
-        name = b"" if found is None else found.name.encode("utf-8", "surrogateescape")
+            member = None
+        name = b"" if member is None else member.name.encode("utf-8", "surrogateescape")
         if name != entry.name.rstrip(b"/") and self._taken(name) != self._taken(entry.name):
             what = f"Python's tarfile, which {self.reader} uses, reads {show(name)}, not {show(entry.name)}"
             yield self._finding(

@@ -121,7 +121,7 @@ def write_on_cluster(
         target = archives_output(name, compress, fsync, options=options)
         opened = ShardsOutput(target, limits, series=[SeriesSpec("", parse_template(name))], force=force)
     with connect_cluster(dask, resources) as run.executor:
-        found = write_ordered(
+        outcome = write_ordered(
             data,
             opened,
             run,
@@ -130,5 +130,5 @@ def write_on_cluster(
             storage=options,
         )
     if isinstance(opened, ShardsOutput):
-        return found.shards
-    return [Shard(opened.location.name, found.samples, run.bytes, 0, found.first, found.last, "")]
+        return outcome.shards
+    return [Shard(opened.location.name, outcome.samples, run.bytes, 0, outcome.first, outcome.last, "")]

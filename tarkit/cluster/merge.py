@@ -79,8 +79,8 @@ def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
 
     def listed() -> Iterator[tuple[bytes, bytes]]:
         for group, section in enumerate(read_sections(spill, item.group_table, 1 + item.span)):
-            for each in unpack_listed(section):
-                yield each.rank, _PLACED.pack(each.input, group, each.start) + each._replace(rank=b"").pack()
+            for sample in unpack_listed(section):
+                yield sample.rank, _PLACED.pack(sample.input, group, sample.start) + sample._replace(rank=b"").pack()
 
     weights, records = array("Q"), array("Q")
     pieces: list[bytes] = []

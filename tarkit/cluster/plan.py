@@ -70,13 +70,13 @@ class TaskDivision:
 
     def groups(self, inputs: Sequence[InputFigures]) -> Iterator[range]:
         """Yield the inputs of each group, which are neighbours and together about as large as a task may be."""
-        most = self.size(sum(each.bytes for each in inputs))
+        most = self.size(sum(figures.bytes for figures in inputs))
         first = held = 0
-        for number, each in enumerate(inputs):
-            if number > first and (held + each.bytes > most or number - first >= GROUPED):
+        for number, figures in enumerate(inputs):
+            if number > first and (held + figures.bytes > most or number - first >= GROUPED):
                 yield range(first, number)
                 first, held = number, 0
-            held += each.bytes
+            held += figures.bytes
         if len(inputs) > first:
             yield range(first, len(inputs))
 
@@ -121,7 +121,7 @@ def plan_ordering(data: Chain, policy: Policy) -> Ordering:
     if order.gathers and several and joins and (after or not keys_order):
         what = f"{spell('allow', 'joined-sample')} joins samples by their keys"
         raise Usage(f"{what}: on a cluster that needs a sort by key, and no other fields or keys after it")
-    if order.gathers and several and any(isinstance(each, Change) and each.fields.rekey is not None for each in after):
+    if order.gathers and several and any(isinstance(step, Change) and step.fields.rekey is not None for step in after):
         raise _not_there(f"{spell('rekey')} after a sort of several inputs")
     repeats = "repeated-key" not in policy.allowed or (order.gathers and not renames)
     compares = (several or renames) and repeats and (renames or not keys_order)
@@ -169,11 +169,11 @@ def _not_there(what: str) -> Usage:
 
 def _portable(origin: Archives) -> Archives:
     """Return the inputs as workers find them. Raises Usage for those that are of this process alone."""
-    known: set[str] = set()
-    found = []
+    names: set[str] = set()
+    locations = []
     for location in origin.locations:
-        if location.name in known:
+        if location.name in names:
             raise Usage(f"{location.name} is named more than once", "on a cluster each input is read once")
-        known.add(location.name)
-        found.append(portable_location(location))
-    return replace(origin, locations=tuple(found), prefetch=0, spool=False)
+        names.add(location.name)
+        locations.append(portable_location(location))
+    return replace(origin, locations=tuple(locations), prefetch=0, spool=False)

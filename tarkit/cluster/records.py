@@ -120,15 +120,15 @@ class OrderedSample(NamedTuple):
 
 def read_order(spill: Spill, span: int, first: int, last: int) -> Iterator[OrderedSample]:
     """Yield records [first, last) of the order of a span."""
-    name, left, position = file_name("order", span), b"", first * ORDERED_SIZE
+    name, rest, position = file_name("order", span), b"", first * ORDERED_SIZE
     for piece in spill.stream(name, position, last * ORDERED_SIZE):
-        data = left + piece
+        data = rest + piece
         whole = len(data) - len(data) % ORDERED_SIZE
         for at in range(0, whole, ORDERED_SIZE):
             if crc32(data[at : at + _ORDERED.size], span) != _CHECK.unpack_from(data, at + _ORDERED.size)[0]:
                 raise spill.changed(name, position + at)
             yield OrderedSample(*_ORDERED.unpack_from(data, at))
-        position, left = position + whole, data[whole:]
+        position, rest = position + whole, data[whole:]
 
 
 class SectionWriter:
@@ -197,4 +197,4 @@ def read_groups(spill: Spill, table: Blob) -> list[tuple[int, bool]]:
 def read_sections(spill: Spill, table: Blob, section: int) -> Iterator[bytes]:
     """Yield the bytes of one section of the list of each group, in order."""
     tables = [(group, sections_at) for group, (sections_at, _) in enumerate(read_groups(spill, table))]
-    return spill.ahead(lambda each: read_section(spill, *each, section), tables)
+    return spill.ahead(lambda place: read_section(spill, *place, section), tables)

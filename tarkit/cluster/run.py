@@ -127,7 +127,7 @@ class _OrderingRun:
         self._scan()
         self._scatter()
         group_table = self.spill.put(
-            "groups", json.dumps([(each.sections_at, each.strays.samples > 0) for each in self.groups]).encode()
+            "groups", json.dumps([(group.sections_at, group.strays.samples > 0) for group in self.groups]).encode()
         )
         self._order(group_table)
         self._compare_keys(group_table)
@@ -143,25 +143,25 @@ class _OrderingRun:
     def _scan(self) -> None:
         batches = list(self.division.batches(len(self.locations)))
         draw = 0 if self.ordering.order.key is None else max(16, min(1000, DRAWN // len(batches)))
-        items = (ScanItem(self.locations[each.start : each.stop], draw) for each in batches)
-        for found in self._timed("scan", len(batches), self.runner.results(scan_inputs, items)):
-            self.scans.append(found)
-            self.inputs += found.inputs
+        items = (ScanItem(self.locations[batch.start : batch.stop], draw) for batch in batches)
+        for scan in self._timed("scan", len(batches), self.runner.results(scan_inputs, items)):
+            self.scans.append(scan)
+            self.inputs += scan.inputs
 
     def _scatter(self) -> None:
         ordering, groups = self.ordering, list(self.division.groups(self.inputs))
-        total = sum(each.samples for each in self.inputs)
+        total = sum(figures.samples for figures in self.inputs)
         self.span_count = self.division.spans(total)
         bounds = choose_bounds(self.scans, self.span_count) if ordering.order.key else random_bounds(self.span_count)
         self.scans = []
         self.span_count = len(bounds) + 1
         self.key_parts = self.division.spans(total) if ordering.compares_keys else 0
         stored = self.spill.put("bounds", json.dumps([bound.hex() for bound in bounds]).encode())
-        firsts = [0, *accumulate(each.samples for each in self.inputs)]
+        firsts = [0, *accumulate(figures.samples for figures in self.inputs)]
 
         def items() -> Iterator[ScatterItem]:
-            for number, each in enumerate(groups):
-                start, stop = each.start, each.stop
+            for number, group in enumerate(groups):
+                start, stop = group.start, group.stop
                 yield ScatterItem(
                     number,
                     start,
@@ -173,26 +173,26 @@ class _OrderingRun:
                     self._limits is not None and self._limits.size is not None and self._limits.rule == "content",
                 )
 
-        for found in self._timed("scatter", len(groups), self.runner.results(scatter_group, items())):
-            self.groups.append(found)
-            self.outcome.sums.merge(found.sums)
-            self.strays.merge(found.strays)
-            self.reports.dropped += found.left_out + found.dropped
+        for group in self._timed("scatter", len(groups), self.runner.results(scatter_group, items())):
+            self.groups.append(group)
+            self.outcome.sums.merge(group.sums)
+            self.strays.merge(group.strays)
+            self.reports.dropped += group.left_out + group.dropped
 
     def _order(self, group_table: Blob) -> None:
         joins, limits = self.ordering.joins, self._limits
         weights = joins or (limits is not None and limits.size is not None)
         items = (OrderItem(span, group_table, joins, weights) for span in range(self.span_count))
-        for found in self._timed("order", self.span_count, self.runner.results(order_span, items)):
-            self.spans.append(found)
+        for figures in self._timed("order", self.span_count, self.runner.results(order_span, items)):
+            self.spans.append(figures)
         records = sum(span.records for span in self.spans)
         if records != self.outcome.sums.samples or sum(span.bytes for span in self.spans) != self.outcome.sums.size:
             raise AssertionError(f"{self.outcome.sums} were scattered, but {records} are in the ranges of the order")
         for span in self.spans:
             for place in span.shown:
                 self._refuse_neighbour(place)
-        known = [span for span in self.spans if span.records]
-        for span, following in pairwise(known):
+        filled = [span for span in self.spans if span.records]
+        for span, following in pairwise(filled):
             last, first = span.last, following.first
             if last is not None and first is not None and last.key == first.key:
                 if self.ordering.joins:
@@ -204,9 +204,9 @@ class _OrderingRun:
         scattered = "scattered-sample" in self.reports.policy.allowed
         items = [KeysItem(1 + self.span_count + part, group_table, scattered) for part in range(self.key_parts)]
         repeated, shown = 0, list[KeyPlace]()
-        for found in self._timed("keys", len(items), self.runner.results(compare_keys, items)):
-            repeated += found.repeated
-            shown += found.shown[: max(0, SHOWN - len(shown))]
+        for repeats in self._timed("keys", len(items), self.runner.results(compare_keys, items)):
+            repeated += repeats.repeated
+            shown += repeats.shown[: max(0, SHOWN - len(shown))]
         policy = self.reports.policy
         for place in shown:
             if self.ordering.order.gathers and not self.ordering.after:
@@ -261,7 +261,7 @@ class _OrderingRun:
             last = min(first + 1, len(starts))
             while last < len(starts) and self._bytes(borders[first], borders[last + 1]) <= most:
                 last += 1
-            counts = tuple(borders[each + 1].sample - borders[each].sample for each in range(first, last))
+            counts = tuple(borders[index + 1].sample - borders[index].sample for index in range(first, last))
             records = tuple(self._records(borders[first], borders[last]))
             strays = number == 0 and self.strays.samples > 0
             if target is None:
@@ -282,8 +282,8 @@ class _OrderingRun:
     def _bytes(self, start: ShardStart, stop: ShardStart) -> float:
         """Return how many bytes are between two places of the order, about."""
         return sum(
-            self.spans[each.span].bytes * (each.last - each.first) / self.spans[each.span].records
-            for each in self._records(start, stop)
+            self.spans[part.span].bytes * (part.last - part.first) / self.spans[part.span].records
+            for part in self._records(start, stop)
         )
 
     # ---- Outputs
@@ -306,7 +306,7 @@ class _OrderingRun:
         if not items and self.strays.samples:
             self.reports.warn("no sample found; entries without a key are left out")
         try:
-            shards = [shard for each in self._written(items) for shard in each.shards]
+            shards = [shard for result in self._written(items) for shard in result.shards]
             self._account(len(shards) == count)
         except BaseException:
             self._discard(output, items)
@@ -326,7 +326,7 @@ class _OrderingRun:
         with suppress(OSError, TarkitError):
             self.spill.end()
         time.sleep(MOMENT)
-        before = {path for found in output.existing for _, path in found}
+        before = {path for files in output.existing for _, path in files}
         template, options = output.series[0].template, output.output.location.options
         for item in items:
             with suppress(OSError, TarkitError):
@@ -338,7 +338,7 @@ class _OrderingRun:
                             connect.delete_object(path, options) if scheme_of(path) else os.unlink(path)
 
     def _write_archive(self, output: Output, items: Sequence[WriteItem]) -> None:
-        pieces = [each.piece for each in self._written(items) if each.piece is not None]
+        pieces = [result.piece for result in self._written(items) if result.piece is not None]
         self._account(len(pieces) == len(items))
         with EntryWriter(output.open(self.locations)) as writer:
             for piece in pieces:
@@ -354,15 +354,15 @@ class _OrderingRun:
 
     def _written(self, items: Sequence[WriteItem]) -> list[WriteResult]:
         run, total, done = self.reports, self.outcome.sums.size, SampleSums()
-        found = self._timed("write", len(items), self.runner.results(write_samples, items))
+        results = self._timed("write", len(items), self.runner.results(write_samples, items))
         written, strays = [], SampleSums()
-        for each in run.draw(found, lambda: done.size, lambda: done.samples, total):
-            written.append(each)
-            done.merge(each.sums)
-            strays.merge(each.strays)
-            self.outcome.samples += each.samples
-            self.outcome.first = self.outcome.first or each.first
-            self.outcome.last = each.last or self.outcome.last
+        for result in run.draw(results, lambda: done.size, lambda: done.samples, total):
+            written.append(result)
+            done.merge(result.sums)
+            strays.merge(result.strays)
+            self.outcome.samples += result.samples
+            self.outcome.first = self.outcome.first or result.first
+            self.outcome.last = result.last or self.outcome.last
         expected = sum(span.samples for span in self.spans)
         if not done.same(self.outcome.sums) or self.outcome.samples != expected:
             raise TarkitError(f"{self.outcome.sums} came in, but {done} went out: the output is not complete")
@@ -374,9 +374,9 @@ class _OrderingRun:
         """Report the numbers of samples; raise AssertionError if something is missing."""
         if not complete:
             raise AssertionError("some outputs are missing")
-        taken, out = sum(each.samples for each in self.inputs), self.outcome.samples
-        left_out = sum(each.left_out for each in self.groups)
-        gathered = sum(each.joined for each in self.groups) + self.outcome.sums.samples - out
+        taken, out = sum(figures.samples for figures in self.inputs), self.outcome.samples
+        left_out = sum(group.left_out for group in self.groups)
+        gathered = sum(group.joined for group in self.groups) + self.outcome.sums.samples - out
         if taken != gathered + left_out + out and not self.ordering.after:
             raise AssertionError(
                 f"{taken} samples came in, {gathered} became parts of others, {left_out} were left out, "

@@ -91,7 +91,7 @@ def choose_bounds(scans: Sequence[ScanResult], count: int) -> list[bytes]:
     """Return the first ranks of all spans but the first, such that spans have about equally many samples."""
     drawn: list[tuple[bytes, float]] = []
     for scan in scans:
-        weight = sum(each.samples for each in scan.inputs) / max(1, len(scan.drawn))
+        weight = sum(figures.samples for figures in scan.inputs) / max(1, len(scan.drawn))
         drawn += [(rank, weight) for rank in scan.drawn]
     drawn.sort()
     sums = list(accumulate(weight for _, weight in drawn))

@@ -148,9 +148,9 @@ class Spill:
         if not self.remote:
             yield from map(read, items)
             return
-        left, waiting = iter(items), deque[ThreadCall[Result]]()
+        remaining, waiting = iter(items), deque[ThreadCall[Result]]()
         while True:
-            for item in islice(left, REQUESTS - len(waiting)):
+            for item in islice(remaining, REQUESTS - len(waiting)):
                 waiting.append(ThreadCall(partial(read, item)))
             if not waiting:
                 return
@@ -204,10 +204,10 @@ class Spill:
 
         def request() -> bytes:
             with closing(store.get(url, start, stop)) as reply:
-                pieces, left = [], stop - start
-                while left > 0 and (data := reply.read(left)):
+                pieces, remaining = [], stop - start
+                while remaining > 0 and (data := reply.read(remaining)):
                     pieces.append(data)
-                    left -= len(data)
+                    remaining -= len(data)
                 return b"".join(pieces)
 
         return request_again(request, public_name(url), connect.options_of(self.storage))

@@ -80,7 +80,7 @@ class WriteItem(NamedTuple):
     def names(self) -> list[str]:
         """The names of the shards."""
         assert self.series is not None
-        return [self.series.template.name(self.first + each) for each in range(len(self.shards))]
+        return [self.series.template.name(self.first + index) for index in range(len(self.shards))]
 
     def __repr__(self) -> str:
         return f"shards from number {self.first} on" if self.shards else f"part {self.number} of the output"
@@ -175,12 +175,12 @@ class _Blocks:
 
     def _block(self, group: int, records: list[_Wanted]) -> Iterator[TarSample]:
         reader = self._reader(group, records[0].offset, records[-1].stop)
-        for each in records:
-            if each.offset != reader.position:  # the records of a group are neighbours in its file, as in the order
-                reader = self._reader(group, each.offset, records[-1].stop)
-            sample = reader.sample(each.key_size, each.size, each.digest)
-            self.written.sums.add(each.size, 0, each.digest)
-            self.current = each.number.to_bytes(8, "big")
+        for record in records:
+            if record.offset != reader.position:  # the records of a group are neighbours in its file, as in the order
+                reader = self._reader(group, record.offset, records[-1].stop)
+            sample = reader.sample(record.key_size, record.size, record.digest)
+            self.written.sums.add(record.size, 0, record.digest)
+            self.current = record.number.to_bytes(8, "big")
             yield sample
 
     def _reader(self, group: int, start: int, stop: int) -> BlockReader:
@@ -191,18 +191,18 @@ class _Blocks:
         if not self.item.strays:
             return
         for group, (sections_at, has) in enumerate(read_groups(self.spill, self.item.group_table)):
-            for each in unpack_listed(read_section(self.spill, group, sections_at, 0)) if has else ():
-                reader = self._reader(group, each.offset, each.offset + KEY_SIZE.size + each.size)
-                sample = reader.sample(0, each.size, each.digest)
-                self.written.strays.add(each.size, 0, each.digest)
+            for stray in unpack_listed(read_section(self.spill, group, sections_at, 0)) if has else ():
+                reader = self._reader(group, stray.offset, stray.offset + KEY_SIZE.size + stray.size)
+                sample = reader.sample(0, stray.size, stray.digest)
+                self.written.strays.add(stray.size, 0, stray.digest)
                 yield TarSample(None, sample.source, None, sample.start, sample.stop)
 
     def _places(self) -> Iterator[tuple[bytes, bytes]]:
         number = 0
         for some in self.item.records:
-            for each in read_order(self.spill, some.span, some.first, some.last):
-                place = _PLACE.pack(each.group, each.offset)
-                yield place, place + _REST.pack(number, each.key_size, each.size, each.digest)
+            for record in read_order(self.spill, some.span, some.first, some.last):
+                place = _PLACE.pack(record.group, record.offset)
+                yield place, place + _REST.pack(number, record.key_size, record.size, record.digest)
                 number += 1
 
 

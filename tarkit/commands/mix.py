@@ -133,7 +133,7 @@ def _number(text: str) -> int:
 
 def _report_end(run: ConsoleRun, drawn: Mix[TarSample]) -> None:
     """Print whether samples are left, or fewer were drawn than requested."""
-    if drawn.ended is None and drawn.given == drawn.total:
+    if drawn.ended is None and drawn.yielded == drawn.total:
         return
     left = [stock.name for stock in drawn.stocks if _has_more(stock)]
     if left and drawn.ended is not None:
@@ -143,8 +143,8 @@ def _report_end(run: ConsoleRun, drawn: Mix[TarSample]) -> None:
             "--until all continues with these, --repeat reads it again"
         )
         run.facts["input_left"] = left
-    if drawn.total is not None and drawn.given < drawn.total:
-        run.tell(f"{drawn.given} samples instead of {drawn.total}: the sources have no more")
+    if drawn.total is not None and drawn.yielded < drawn.total:
+        run.tell(f"{drawn.yielded} samples instead of {drawn.total}: the sources have no more")
 
 
 def _has_more(stock: Stock[TarSample]) -> bool:
@@ -160,7 +160,9 @@ def _shares(run: ConsoleRun, drawn: Mix[TarSample]) -> list[str]:
     rows = [("source", "weight", "asked", "got", "samples", "laps")]
     facts: list[dict[str, Any]] = []
     for stock, asked, got in zip(drawn.stocks, drawn.asked(), drawn.got(), strict=True):
-        rows.append((stock.name, f"{stock.weight:g}", f"{asked:.2%}", f"{got:.2%}", str(stock.given), str(stock.laps)))
+        rows.append(
+            (stock.name, f"{stock.weight:g}", f"{asked:.2%}", f"{got:.2%}", str(stock.yielded), str(stock.laps))
+        )
         facts.append(
             {
                 "source": stock.name,
@@ -168,7 +170,7 @@ def _shares(run: ConsoleRun, drawn: Mix[TarSample]) -> list[str]:
                 "probability": stock.probability,
                 "asked": asked,
                 "got": got,
-                "samples": stock.given,
+                "samples": stock.yielded,
                 "passed_over": stock.passed_over,
                 "laps": stock.laps,
             }

@@ -100,7 +100,7 @@ def _json(columns: Sequence[Column], rows: Iterable[Row], as_lines: bool) -> Ite
     heads = [(column.head, column.is_name) for column in columns]
     between = b"" if as_lines else b"[\n"
     for row in rows:
-        found = {}
+        members = {}
         for (head, is_name), cell in zip(heads, row, strict=True):
             value: Any = None if cell is MISSING else cell
             if type(value) is bytes:
@@ -108,8 +108,8 @@ def _json(columns: Sequence[Column], rows: Iterable[Row], as_lines: bool) -> Ite
                     value = value.decode("utf-8", "surrogateescape" if is_name else "strict")
                 except ValueError:
                     head, value = f"@{head}", "base64:" + b64encode(value).decode()
-            found[head] = value
-        yield between + _object(found)
+            members[head] = value
+        yield between + _object(members)
         between = b"\n" if as_lines else b",\n"
     if as_lines:
         yield b"\n" if between == b"\n" else b""
@@ -117,21 +117,21 @@ def _json(columns: Sequence[Column], rows: Iterable[Row], as_lines: bool) -> Ite
         yield b"\n]\n" if between == b",\n" else b"[]\n"
 
 
-def _object(found: dict[str, Any]) -> bytes:
+def _object(members: dict[str, Any]) -> bytes:
     try:
         try:
-            return json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8")
+            return json.dumps(members, ensure_ascii=False, allow_nan=False).encode("utf-8")
         except UnicodeEncodeError:
-            return json.dumps(found, allow_nan=False).encode("ascii")
+            return json.dumps(members, allow_nan=False).encode("ascii")
     except ValueError:
-        raise _unwritable(found, "a number that JSON cannot represent, NaN or Infinity") from None
+        raise _unwritable(members, "a number that JSON cannot represent, NaN or Infinity") from None
     except RecursionError:
-        raise _unwritable(found, "a value that is nested too deeply") from None
+        raise _unwritable(members, "a value that is nested too deeply") from None
 
 
-def _unwritable(found: dict[str, Any], what: str) -> TarkitError:
+def _unwritable(members: dict[str, Any], what: str) -> TarkitError:
     """Return the error for a row that cannot be written; its first cell, by default the key, identifies it."""
-    return TarkitError(f"the row of {show(str(next(iter(found.values()), '')))} has {what}")
+    return TarkitError(f"the row of {show(str(next(iter(members.values()), '')))} has {what}")
 
 
 def _yaml(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
@@ -139,13 +139,13 @@ def _yaml(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     empty = True
     for row in rows:
-        found = {column.head: _text(cell) for column, cell in zip(columns, row, strict=True)}
+        members = {column.head: _text(cell) for column, cell in zip(columns, row, strict=True)}
         try:
             yield yaml.dump(
-                [found], Dumper=dumper, allow_unicode=True, sort_keys=False, width=1 << 30, encoding="utf-8"
+                [members], Dumper=dumper, allow_unicode=True, sort_keys=False, width=1 << 30, encoding="utf-8"
             )
         except RecursionError:
-            raise _unwritable(found, "a value that is nested too deeply for YAML") from None
+            raise _unwritable(members, "a value that is nested too deeply for YAML") from None
         empty = False
     if empty:
         yield b"[]\n"

@@ -251,8 +251,8 @@ class OutputDirectory:
 
     def _check_input(self, parts: list[bytes]) -> None:
         """Raise TarkitError if an input would be replaced."""
-        found = self.existing(parts)
-        if found is not None and (found.st_dev, found.st_ino) in self._inputs:
+        status = self.existing(parts)
+        if status is not None and (status.st_dev, status.st_ino) in self._inputs:
             hint = f"choose another directory with {spell('directory')}"
             raise TarkitError(f"{show(b'/'.join(parts))} would replace an input", hint)
 

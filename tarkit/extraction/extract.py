@@ -81,7 +81,10 @@ def extract(
         policy.allowed -= {"unsafe-name"}
     policy.strict = frozenset(("unsafe-name",))
     _check_directory(directory)
-    taken = [status_of(path) for path in (*(each.text for each in data.locations if each.kind == "path"), *reserved)]
+    taken = [
+        status_of(path)
+        for path in (*(location.text for location in data.locations if location.kind == "path"), *reserved)
+    ]
     inputs = {(status.st_dev, status.st_ino) for status in [os.fstat(0), *taken] if status is not None}
     temporary = directory if os.path.isdir(directory) else None
     with OutputDirectory(directory, force, inputs) as output:

@@ -54,10 +54,10 @@ class Extraction:
     def plan(self, sample: TarSample) -> None:
         """Check whether the entries of a sample can be written."""
         for entry, parts in self._safe(sample, sample.entries):
-            found = None if not parts else self._exists(sample, entry, parts)
-            if found and not self.existing:
+            exists = None if not parts else self._exists(sample, entry, parts)
+            if exists and not self.existing:
                 self.first = b"/".join(parts)
-            self.existing += found or False
+            self.existing += exists or False
 
     def begin(self) -> None:
         """Forget the planned paths before they are written."""
@@ -69,10 +69,10 @@ class Extraction:
         """Write the entries of a sample; the rest of a sample whose end is not known is read meanwhile."""
         self._write_entries(sample, sample.entries)
         while sample.more is not None:
-            known = len(sample.entries)
+            written = len(sample.entries)
             sample.source.release(sample.stop)
             sample.more()
-            self._write_entries(sample, sample.entries[known:])
+            self._write_entries(sample, sample.entries[written:])
 
     def _write_entries(self, sample: TarSample, entries: Sequence[Entry]) -> None:
         chosen = list(self._safe(sample, entries))
@@ -202,10 +202,10 @@ class Extraction:
     def _exists(self, sample: TarSample, entry: Entry, parts: list[bytes]) -> bool:
         """Return whether the file of an entry exists. Raises Problem for a path through a link or a file."""
         try:
-            found = self.directory.existing(parts)
+            status = self.directory.existing(parts)
         except Unsafe as error:
             raise self._unsafe(sample, entry, error) from None
-        return found is not None and not _is_directory(entry)
+        return status is not None and not _is_directory(entry)
 
     def _unsafe(self, sample: TarSample, entry: Entry, error: Unsafe) -> Problem:
         hint = f"{spell('skip', 'unsafe-name')} leaves such samples out"

@@ -162,14 +162,14 @@ def _entry(sample: TarSample, fields: Sequence[bytes]) -> Entry | None:
     for number, field in enumerate(fields):
         ranks.setdefault(field, 2 * number)
         folded.setdefault(fold(field), 2 * number + 1)
-    cut, known, best, chosen = len(sample.key) + 1, 0, 2 * len(fields), None
+    cut, checked, best, chosen = len(sample.key) + 1, 0, 2 * len(fields), None
     while True:
-        for entry in sample.entries[known:]:
+        for entry in sample.entries[checked:]:
             field = entry.name[cut:]
             rank = min(ranks.get(field, best), folded.get(fold(field), best))
             if rank < best and key_of(entry) is not None:
                 best, chosen = rank, entry
-        known = len(sample.entries)
+        checked = len(sample.entries)
         if best == 0 or sample.more is None:
             return chosen
         sample.source.release(sample.stop if chosen is None else chosen.start)

@@ -80,10 +80,10 @@ class IndexedDataset(Sequence[Sample]):
             tell = run.note if isinstance(reason, lookup.Unreadable) else run.warn
             tell(lookup.not_used(index, reason))
 
-        known = lookup.covered(source, report) if source.url is not None else None
-        if known is None:
+        covered = lookup.covered(source, report) if source.url is not None else None
+        if covered is None:
             return False
-        index, rows = known
+        index, rows = covered
         run.note(f"{source.name}: {len(rows)} samples by {index.name}")
         starts = array("Q", [row.last_header for row in rows])
         self._by_index[len(self._sources)] = len(self), starts

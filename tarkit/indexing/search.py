@@ -32,13 +32,13 @@ class _Answer(NamedTuple):
         source: the shard.
         lines: messages about indexes since the answer before, and whether each is a warning.
         file: the index.
-        found: its row of the key, or that the shard lacks it.
+        result: its row of the key, or that the shard lacks it.
     """
 
     source: WindowSource | StreamSource
     lines: list[tuple[bool, str]]
     file: IndexFile | None = None
-    found: lookup.Lookup | None = None
+    result: lookup.Lookup | None = None
 
 
 class KeySearch:
@@ -115,16 +115,16 @@ class KeySearch:
             if self._ended.is_set():  # the sample was found in a shard before
                 break
             try:
-                found = lookup.look_up(source, index, self._key, self._parsing)  # type: ignore[arg-type]
+                result = lookup.look_up(source, index, self._key, self._parsing)  # type: ignore[arg-type]
             except FileNotFoundError:
                 continue
             except lookup.Stale as error:
                 lines.append((not isinstance(error, lookup.Unreadable), lookup.not_used(index, error)))
                 continue
-            if found.row is None:
+            if result.row is None:
                 lines.append((False, f"{index.name}: the index does not list {show(self._key)}"))
-            if found.row is not None or found.absent:
-                yield _Answer(source, lines, index, found)
+            if result.row is not None or result.absent:
+                yield _Answer(source, lines, index, result)
                 lines = []
         if self._ended.is_set():
             source.close()
@@ -132,18 +132,18 @@ class KeySearch:
 
     def _find(self, answer: _Answer, others: Iterator[_Answer]) -> Iterator[Source | TarSample]:
         """Yield the sample of a shard, or the shard itself, or nothing if the key is not in it."""
-        for source, lines, index, found in chain((answer,), others):
+        for source, lines, index, result in chain((answer,), others):
             for wrong, line in lines:
                 (self._policy.warn if wrong else self._note)(line)
-            if index is None or found is None or not isinstance(source, WindowSource):
+            if index is None or result is None or not isinstance(source, WindowSource):
                 yield source
                 return
-            if found.absent:
+            if result.absent:
                 self.passed_over += 1
                 source.close()
                 return
             try:
-                sample = lookup.sample_of(found, source, self._policy, self._moves)
+                sample = lookup.sample_of(result, source, self._policy, self._moves)
             except lookup.Stale as error:
                 self._policy.warn(lookup.not_used(index, error))
                 continue

@@ -322,9 +322,9 @@ def _do_job(
     return results, None
 
 
-def _until_error(found: tuple[list[Any], TarkitError | OSError | None]) -> Iterator[Any]:
+def _until_error(outcome: tuple[list[Any], TarkitError | OSError | None]) -> Iterator[Any]:
     """Yield the results of a job; raise the error that ended it."""
-    results, error = found
+    results, error = outcome
     yield from results
     if error is not None:
         raise error

@@ -159,7 +159,7 @@ class _Said:
         self._first: list[bytes] = []
         self._last: deque[bytes] = deque()
         self._sizes = [0, 0]
-        self._left = 0
+        self._omitted = 0
 
     def take(self, job: ValueJob, line: bytes) -> None:
         second = bool(self._last) or self._sizes[0] + len(line) >= SAID // 2
@@ -167,8 +167,8 @@ class _Said:
         self._sizes[second] += len(line) + 1
         while self._sizes[1] > SAID // 2:
             self._sizes[1] -= len(self._last.popleft()) + 1
-            self._left += 1
+            self._omitted += 1
 
     def lines(self) -> list[bytes]:
-        middle = [b"... %d lines are left out ..." % self._left] if self._left else []
+        middle = [b"... %d lines are left out ..." % self._omitted] if self._omitted else []
         return [*self._first, *middle, *self._last]

@@ -154,7 +154,7 @@ def _yaml(word: str) -> str:
     if re.search("[\ud800-\udfff]", word):
         raise Usage(f"{show(word)}: YAML cannot represent a name that is not UTF-8", "rename it, or use -T FILE")
     quoted = json.dumps(word, ensure_ascii=False)
-    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
+    return _NOT_IN_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
 
 
 # ---- make

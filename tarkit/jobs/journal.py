@@ -68,31 +68,31 @@ def fingerprint(name: str, options: StoreOptions | None = None) -> str | None:
 
 def location_states(locations: Iterable[Location], options: StoreOptions | None) -> FileStates:
     """Return the states of inputs; stdin is empty, or the output of the step before. `options` are those of URLs."""
-    found: FileStates = {}
+    states: FileStates = {}
     for location in locations:
         if location.kind == "stdin":
             continue
-        known = location.kind in ("path", "url")
-        _add(found, location.text, fingerprint(location.text, location.options or options) if known else UNKNOWN)
-    return _short(found)
+        has_state = location.kind in ("path", "url")
+        _add(states, location.text, fingerprint(location.text, location.options or options) if has_state else UNKNOWN)
+    return _short(states)
 
 
 def tree_states(root: str, options: StoreOptions | None) -> FileStates:
     """Return the state of all files in a directory and below, or of all objects whose URLs begin so."""
-    found: FileStates = {}
+    states: FileStates = {}
     if scheme_of(root):
         for info in list_objects(f"{root.rstrip('/')}/", options):
-            _add(found, info.url, f"{info.size}:{info.version or info.modified}")
+            _add(states, info.url, f"{info.size}:{info.version or info.modified}")
     else:
         for directory, _, names in os.walk(root, followlinks=True):
             for path in (os.path.join(directory, name) for name in names):
-                _add(found, path, fingerprint(path))
-    return {public_name(root): _digest(sorted(found.items())).hex()}
+                _add(states, path, fingerprint(path))
+    return {public_name(root): _digest(sorted(states.items())).hex()}
 
 
 def _add(states: FileStates, name: str, state: str | None) -> None:
     """Add a state; names that differ only in their secrets are shown as one."""
-    name = hide_secrets(name, whole=bool(scheme_of(name)), known=False)
+    name = hide_secrets(name, whole=bool(scheme_of(name)), remembered=False)
     states[name] = state if states.get(name, state) == state else f"{states[name]} {state}"
 
 
@@ -180,14 +180,14 @@ class JobJournal:
 
     def has_done(self, job: ValueJob) -> bool:
         """Return whether a job is done, and its inputs and outputs are unchanged."""
-        known = self._done.get(identity(job)) if self._done else None
-        if known is None:
+        digest = self._done.get(identity(job)) if self._done else None
+        if digest is None:
             return False
         inputs, outputs = _inputs_of(job), _outputs_of(job)
         if any(UNKNOWN in str(state) for state in (*inputs.values(), *outputs.values())):
             self.unknown += 1
             return False
-        return known == _digest([inputs, outputs])
+        return digest == _digest([inputs, outputs])
 
     def begin(self, job: ValueJob) -> bool:
         """Note the state of the inputs before an attempt; return whether an earlier one may have written shards."""

@@ -127,7 +127,7 @@ def map_shards(
     begin = partial(new_run, allowed, skipped, 0, None, tmpdir)
     Policy(allowed, skipped)  # raises for names that are no problems
     locations = locate(inputs, storage)
-    pairs = list(zip(make_values([each.text for each in locations]), locations, strict=True))
+    pairs = list(zip(make_values([location.text for location in locations]), locations, strict=True))
     check_outputs(template, pairs)
     for value, _ in pairs[:1]:
         Output.from_argument(fill_name(template, value), compress, options=storage)  # raises for a template
@@ -138,8 +138,8 @@ def map_shards(
             target = fill_name(template, value)
             call = ShardCall(location, target, function, begin, compress, storage_options)
             reads = partial(location_states, (location,), storage)
-            known: dict[str, Any] = {"outputs": (target,), "reads": reads, "storage": storage}
-            yield ValueJob(value, directories=parents_of([target]), call=call, name=name, **known)
+            settings: dict[str, Any] = {"outputs": (target,), "reads": reads, "storage": storage}
+            yield ValueJob(value, directories=parents_of([target]), call=call, name=name, **settings)
 
     opened, executor = options.open_journal(Run()), None
     try:

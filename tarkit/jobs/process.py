@@ -192,7 +192,7 @@ class RunningJob:
 
     def has_ended(self) -> bool:
         """Whether all steps have ended."""
-        for program in [each for each in self._watched if each.ended()]:
+        for program in [program for program in self._watched if program.ended()]:
             self.unwatch(program)
         return not self._watched
 
@@ -205,7 +205,7 @@ class RunningJob:
 
     def patience(self, seconds: float) -> float:
         """Return how long `poll` may wait, at most `seconds`."""
-        if not all(each.wakes for each in self._watched):
+        if not all(program.wakes for program in self._watched):
             seconds = min(seconds, INTERVAL)
         return seconds if self.limit is None else max(0.0, min(seconds, self.limit - time.monotonic()))
 
@@ -313,7 +313,7 @@ class _Pipe:
 
 def end_jobs(jobs: Sequence[RunningJob]) -> None:
     """End the processes of jobs, and all that they started, by SIGTERM, then SIGKILL."""
-    programs, marks = [each for job in jobs for each in job.programs], [job.mark for job in jobs]
+    programs, marks = [program for job in jobs for program in job.programs], [job.mark for job in jobs]
     limit, strays = time.monotonic() + PATIENCE, {}
     if not all(job.has_ended() for job in jobs):
         strays = find_strays([program.pid for program in programs], marks)

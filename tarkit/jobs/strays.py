@@ -56,14 +56,14 @@ def find_strays(leaders: Sequence[int], marks: Iterable[bytes]) -> Strays:
 
     The oldest come first: a shell is ended before the command that it waits for, else it would go on with the next one.
     """
-    known = tuple(filter(None, marks))
-    found = {pid for leader in leaders for pid in family(leader)}
-    if known:
+    job_marks = tuple(filter(None, marks))
+    pids = {pid for leader in leaders for pid in family(leader)}
+    if job_marks:
         try:
-            found.update(int(name) for name in os.listdir("/proc") if name.isdigit() and _has(int(name), known))
+            pids.update(int(name) for name in os.listdir("/proc") if name.isdigit() and _has(int(name), job_marks))
         except OSError:
             pass
-    states = {pid: start for pid in found - {os.getpid()} if (start := _start(pid))}
+    states = {pid: start for pid in pids - {os.getpid()} if (start := _start(pid))}
     by_age = sorted(states, key=lambda pid: (int(states[pid]), pid))
     return {pid: states[pid] for pid in by_age if _group(pid) not in leaders}
 
@@ -73,10 +73,10 @@ def end_strays(strays: Strays, marks: Sequence[bytes], limit: float) -> None:
     while any(map(_runs, strays.items())) and time.monotonic() < limit:
         time.sleep(PAUSE)
     for _ in range(ROUNDS):
-        left = [pid for pid, start in (strays | find_strays((), marks)).items() if _runs((pid, start))]
-        if not left:
+        remaining = [pid for pid, start in (strays | find_strays((), marks)).items() if _runs((pid, start))]
+        if not remaining:
             return
-        send(left, signal.SIGKILL)
+        send(remaining, signal.SIGKILL)
         time.sleep(PAUSE)
 
 

@@ -50,15 +50,15 @@ def expand_values(words: Sequence[str], lists: Sequence[str] = (), nul: bool = F
     Raises:
         TarkitError: a glob matches nothing, or a list cannot be read.
     """
-    found = [value for word in words for value in _expand(word)]
+    values = [value for word in words for value in _expand(word)]
     for name in lists:
         shown = list_name(name)
         for number, word in read_list(name, shown, nul):
             try:
-                found += [word] if nul else _expand(word)
+                values += [word] if nul else _expand(word)
             except TarkitError as error:
                 raise type(error)(f"{shown}:{number}: {error}", error.hint) from error
-    return found
+    return values
 
 
 def _expand(word: str) -> Iterable[str]:
@@ -69,26 +69,26 @@ def _matched(name: str) -> list[str]:
     if not _GLOB.search(name) or os.path.lexists(name) or (scheme_of(name) and not is_listed(name)):
         return [name]
     if scheme_of(name):
-        found = listing.in_child(name, lambda: sorted(listing.named(name), key=natural_key))
+        matches = listing.in_child(name, lambda: sorted(listing.named(name), key=natural_key))
     else:
-        found = sorted(glob.glob(name, recursive=True), key=natural_key)
-    if not found:
+        matches = sorted(glob.glob(name, recursive=True), key=natural_key)
+    if not matches:
         raise TarkitError(f"{show(public_name(name))}: matches nothing", "-0 with -T takes values as they are")
-    return found
+    return matches
 
 
 def make_values(texts: Sequence[str], part: slice = slice(None)) -> Iterator[Value]:
     """Yield the values of these texts, or of a part of them."""
-    known: dict[str, list[str]] = {}
+    directories: dict[str, list[str]] = {}
 
     def directory(text: str) -> list[str]:
         tail = text.rpartition("/")[2]
         if tail in ("", ".", "..") or scheme_of(text):
             return _directory(text)
         start = text[: len(text) - len(tail)]
-        if start not in known:
-            known[start] = _directory(text)
-        return known[start]
+        if start not in directories:
+            directories[start] = _directory(text)
+        return directories[start]
 
     common: list[str] | None = None
     for text in texts:
@@ -115,10 +115,10 @@ def _directory(text: str) -> list[str]:
 
 def parse_part(word: str) -> tuple[int, int]:
     """Return K and N of `K/N`, the K-th of N parts, counted from 0. Raises Usage for anything else."""
-    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", word)
-    if found is None or int(found[1]) >= int(found[2]):
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", word)
+    if match is None or int(match[1]) >= int(match[2]):
         raise Usage(f"{spell('shard_index')} {show(word)}: expected K/N, where K is from 0 to N-1", "for example 0/16")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 # ---- Placeholders
@@ -127,14 +127,14 @@ def parse_part(word: str) -> tuple[int, int]:
 def fill(word: str, value: Value) -> str:
     """Return a word with the value in place of its placeholders. Raises Usage for an unknown one."""
 
-    def filled(found: re.Match[str]) -> str:
-        piece = found[0]
+    def filled(match: re.Match[str]) -> str:
+        piece = match[0]
         if piece in ("{{", "}}"):
             return piece[0]
         if piece == "{}":
             return value.text
-        if known := _ANY.fullmatch(piece):
-            return _part(known, value)
+        if placeholder := _ANY.fullmatch(piece):
+            return _part(placeholder, value)
         if len(piece) > 1 and (".." in piece or "," in piece):
             return piece
         what = f"unknown placeholder {piece}" if len(piece) > 1 else "unmatched or nested braces"
@@ -150,13 +150,13 @@ def has_placeholder(word: str) -> bool:
 
 def fill_name(word: str, value: Value) -> str:
     """Return the name of an output with the value in place of its placeholders; other braces stay."""
-    return _ANY.sub(lambda found: _part(found, value), word)
+    return _ANY.sub(lambda match: _part(match, value), word)
 
 
 def is_unique(word: str) -> bool:
     """Return whether a word has another text for each other value: `{}` or `{index}` is the one placeholder in it."""
-    found = {piece for piece in _PIECES.findall(word) if piece not in ("{{", "}}")}
-    return len(found) == 1 and next(iter(found)).startswith(("{}", "{index"))
+    placeholders = {piece for piece in _PIECES.findall(word) if piece not in ("{{", "}}")}
+    return len(placeholders) == 1 and next(iter(placeholders)).startswith(("{}", "{index"))
 
 
 def without_placeholders(word: str) -> str:
@@ -166,15 +166,15 @@ def without_placeholders(word: str) -> str:
 
 def before_placeholders(word: str) -> str:
     """Return what a name has before its first placeholder."""
-    found = _ANY.search(word)
-    return word if found is None else word[: found.start()]
+    match = _ANY.search(word)
+    return word if match is None else word[: match.start()]
 
 
-def _part(found: re.Match[str], value: Value) -> str:
-    name, width = found.groups()
+def _part(match: re.Match[str], value: Value) -> str:
+    name, width = match.groups()
     if name == "index":
         return str(value.index).zfill(int(width or 0))
     if width is not None:
-        raise Usage(f"{found[0]}: only {{index}} is a number")
+        raise Usage(f"{match[0]}: only {{index}} is a number")
     text: str = getattr(value, name)
     return text

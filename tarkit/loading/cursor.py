@@ -52,12 +52,12 @@ class Position(Step):
             yield sample
 
     def _chosen(self, samples: Iterator[TarSample], only: Collection[int]) -> Iterator[TarSample]:
-        left = len(only)
+        remaining = len(only)
         for number, sample in enumerate(samples, self.number):
             if number in only:
-                self.number, left = number + 1, left - 1
+                self.number, remaining = number + 1, remaining - 1
                 yield sample
-            if not left:
+            if not remaining:
                 return
 
 
@@ -103,11 +103,11 @@ class Cursor:
         self.samples = self._read(singly(batches), data, keep)
 
     def _read(
-        self, found: Iterator[TarSample], data: Dataset, keep: Callable[[TarSample], TarSample] | None
+        self, samples: Iterator[TarSample], data: Dataset, keep: Callable[[TarSample], TarSample] | None
     ) -> Iterator[Sample]:
         flow = self._flow
         with flow:
-            yield from view_samples(found if keep is None else _keep_large(found, keep), data._view)
+            yield from view_samples(samples if keep is None else _keep_large(samples, keep), data._view)
             flow.finish()
 
     def close(self) -> None:

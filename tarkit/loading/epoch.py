@@ -120,7 +120,7 @@ class Shards:
         if settings.full:
             whole, rest = divmod(self.sizes[0], place.parts)
             return whole + (rest > 0 and not drop)
-        totals = [sum(self.sizes[shard] for shard in self.order(epoch, each)) for each in place.all()]
+        totals = [sum(self.sizes[shard] for shard in self.order(epoch, part)) for part in place.all()]
         if 0 in totals and not settings.allow_idle:
             idle = f"{totals.count(0)} of {place.describe()} get no samples in epoch {epoch}"
             raise Usage(idle, "give fewer workers or more shards, or allow_idle=True")
@@ -150,7 +150,7 @@ class EpochReader:
         self._start = progress
         self._settings = settings = shards.settings
         self._size = shards.size(progress.epoch, place)
-        self._given = progress.given
+        self._yielded = progress.given
         self._taken: list[tuple[int, int]] = []  # the places of samples that are not given yet, as of a batch
         self._again: deque[Numbered] = deque()  # those that an earlier run has taken and not given
         self._opened = progress.opened
@@ -172,7 +172,7 @@ class EpochReader:
             return self._start
         buffer = self._buffer
         return self._start._replace(
-            given=self._given,
+            given=self._yielded,
             opened=self._opened,
             open=tuple((cursor.shard, cursor.next) for cursor in self._turns),
             buffer=() if buffer is None else tuple((shard, number) for shard, number, _ in buffer.items),
@@ -186,7 +186,7 @@ class EpochReader:
 
         Raises TarkitError where an endless order has none that can be decoded.
         """
-        if self._size is not None and self._given >= self._size:
+        if self._size is not None and self._yielded >= self._size:
             return
         run = self._shards.data.new_run()
         try:
@@ -203,7 +203,7 @@ class EpochReader:
 
     def _items(self, run: Run) -> Iterator[Any]:
         batch, size, collate = [], self._settings.batch, self._settings.collate or collate_lists
-        taken, policy, read = self._taken, run.policy, self._given
+        taken, policy, read = self._taken, run.policy, self._yielded
         since: int | None = None  # how many shards had been opened when the samples began to be left out
         for shard, number, sample in chain(self._taken_before(), self._samples(run)):
             try:
@@ -220,7 +220,7 @@ class EpochReader:
             since = None
             read += 1
             if size is None:
-                self._given = read
+                self._yielded = read
                 yield item
             else:
                 batch.append(item)
@@ -228,17 +228,17 @@ class EpochReader:
                 if len(batch) == size:
                     item, batch = collate(batch), []
                     taken.clear()
-                    self._given = read
+                    self._yielded = read
                     yield item
             if read == self._size:
                 break
         if batch and self._settings.partial:
             item = collate(batch)
             taken.clear()
-            self._given = read
+            self._yielded = read
             yield item
         taken.clear()
-        self._given = read
+        self._yielded = read
 
     def _taken_before(self) -> Iterator[Numbered]:
         while self._again:
@@ -255,17 +255,17 @@ class EpochReader:
         numbers: dict[int, set[int]] = {}
         for shard, number in places:
             numbers.setdefault(shard, set()).add(number)
-        found: dict[tuple[int, int], Sample] = {}
+        restored: dict[tuple[int, int], Sample] = {}
         for shard, wanted in numbers.items():
             start = Position(min(wanted), wanted, skip=False) if self._settings.full else Position(0, wanted)
             cursor = self._open(shard, start, run)
             for sample in cursor.samples:
-                found[shard, cursor.position.number - 1] = sample
-        if lost := next((place for place in places if place not in found), None):
+                restored[shard, cursor.position.number - 1] = sample
+        if lost := next((place for place in places if place not in restored), None):
             name = self._shards.data.locations[lost[0]].name
             what = f"{name}: sample {lost[1]}, which had been read and not given, is not found"
             raise TarkitError(what, "resume with the shards and the steps that the state was made with")
-        return [(*place, found[place]) for place in places]
+        return [(*place, restored[place]) for place in places]
 
     def _samples(self, run: Run) -> Iterator[Numbered]:
         """Return the samples of the shards that are not open yet, behind those that are."""

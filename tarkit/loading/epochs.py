@@ -99,21 +99,21 @@ class EpochLog:
         """Return the epoch of an iteration, and the next epoch for each owner and number of a setting."""
         begun: dict[tuple[int, int, int], dict[int, int]] = {}  # epochs by group, of those that may be one group
         following: dict[tuple[int, int], int] = {}
-        found = 0
+        epoch = 0
         for *place, number, first, loaded, epochs in self._records():
             iteration = Iteration(*place)
             owner, group, workers, time = iteration
             if group == _SET:
                 continue
-            known = begun.setdefault((owner, workers, time), {})
+            by_group = begun.setdefault((owner, workers, time), {})
             # other processes may have been started between two workers, but the next group is `workers` away
-            joined = next((other for other in known if abs(group - other) < workers), group)
-            if joined not in known:
-                known[joined] = loaded if loaded >= 0 else following.get((owner, number), first)
-                following[owner, number] = known[joined] + epochs
+            joined = next((other for other in by_group if abs(group - other) < workers), group)
+            if joined not in by_group:
+                by_group[joined] = loaded if loaded >= 0 else following.get((owner, number), first)
+                following[owner, number] = by_group[joined] + epochs
             if iteration == wanted:
-                found = known[joined]
-        return found, following
+                epoch = by_group[joined]
+        return epoch, following
 
     def __reduce__(self) -> tuple[object, ...]:
         """Share the file with a process that is being started; any other copy gets a file of its own."""

@@ -90,8 +90,8 @@ def find_changed(locations: Sequence[Location], marks: Marks, *, files: bool) ->
     if not objects:
         return None
     with ThreadPoolExecutor(min(_REQUESTS, len(objects))) as threads:
-        found = threads.map(_mark_of_object, [location for location, _ in objects])
-        return next((location for (location, mark), now in zip(objects, found, strict=True) if now != mark), None)
+        present = threads.map(_mark_of_object, [location for location, _ in objects])
+        return next((location for (location, mark), now in zip(objects, present, strict=True) if now != mark), None)
 
 
 def marks_as_text(marks: Marks) -> str:
@@ -101,7 +101,7 @@ def marks_as_text(marks: Marks) -> str:
 
 def parse_marks(text: str, count: int) -> dict[int, str]:
     """Return the marks of shards below `count` that `marks_as_text` has written. Raises ValueError."""
-    pairs: Iterable[tuple[str, str, str]] = (each.partition(":") for each in text.split())
+    pairs: Iterable[tuple[str, str, str]] = (word.partition(":") for word in text.split())
     marks = {int(number): mark for number, _, mark in pairs}
     if marks and not 0 <= min(marks) <= max(marks) < count:
         raise ValueError(f"{count} shards have no number {max(marks)}")

@@ -64,14 +64,14 @@ class Loader(Iterable[Any]):
     )
     def __init__(self, inputs: Input | Iterable[Input] | Dataset, **options: Unpack[LoaderOptions]) -> None:
         """Look up the names of the shards; with `equal` and `shuffle="full"` read the headers of all."""
-        given: dict[str, Any] = dict(options)
-        for name in given.keys() - LoaderOptions.__annotations__.keys():
+        arguments: dict[str, Any] = dict(options)
+        for name in arguments.keys() - LoaderOptions.__annotations__.keys():
             raise TypeError(f"tarkit.loader() got an unexpected keyword argument {name!r}: see tarkit.LoaderOptions")
-        select, where = given.pop("select", None), given.pop("where", None)
-        decode, allow_pickle = given.pop("decode", None), given.pop("allow_pickle", False)
-        storage = given.pop("storage_options", None)
-        place = [given.pop(name, None) for name in ("rank", "world", "worker", "workers")]
-        self._settings = LoaderSettings(**given)
+        select, where = arguments.pop("select", None), arguments.pop("where", None)
+        decode, allow_pickle = arguments.pop("decode", None), arguments.pop("allow_pickle", False)
+        storage = arguments.pop("storage_options", None)
+        place = [arguments.pop(name, None) for name in ("rank", "world", "worker", "workers")]
+        self._settings = LoaderSettings(**arguments)
         if isinstance(inputs, Dataset):
             if storage is not None:
                 raise Usage("storage_options cannot be used with a dataset: tarkit.open takes them")
@@ -143,12 +143,12 @@ class Loader(Iterable[Any]):
         while True:
             yield from reader
             progress = reader.progress()
-            left = None if progress.epochs is None else progress.epochs - 1
-            if left == 0:
+            remaining = None if progress.epochs is None else progress.epochs - 1
+            if remaining == 0:
                 return
-            if left is None and not progress.given:
+            if remaining is None and not progress.given:
                 raise TarkitError("no samples: an iteration without end has nothing to give")
-            following = EpochReader(self._shards, place, Progress(progress.epoch + 1, left, progress.following))
+            following = EpochReader(self._shards, place, Progress(progress.epoch + 1, remaining, progress.following))
             if self._reader is reader:  # no other iteration has begun since
                 self._reader = following
             reader = following
@@ -236,7 +236,7 @@ class Loader(Iterable[Any]):
 
         The node is that of this process if torch.distributed has told it, which a worker process does not know.
         """
-        given = self._given_place
-        if given[0] is None and (node := find_process_group()) is not None:
-            given = *node, *given[2:]
-        return {**self.__dict__, "_reader": None, "_given_place": given}
+        place = self._given_place
+        if place[0] is None and (node := find_process_group()) is not None:
+            place = *node, *place[2:]
+        return {**self.__dict__, "_reader": None, "_given_place": place}

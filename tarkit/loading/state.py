@@ -65,14 +65,14 @@ class Progress(NamedTuple):
                     "resume with the shards, steps, seed and numbers of nodes and workers that it was made with",
                 )
         try:
-            found = cls(**{name: state[name] for name in cls._fields})
+            progress = cls(**{name: state[name] for name in cls._fields})
             pairs: dict[str, Any] = {
-                name: tuple((int(shard), int(number)) for shard, number in getattr(found, name)) for name in _PAIRS
+                name: tuple((int(shard), int(number)) for shard, number in getattr(progress, name)) for name in _PAIRS
             }
-            if found.random is not None:
-                restore_random(Random(), found.random)
-            parse_marks(found.marks, state["shards"])
-            return found._replace(**pairs)
+            if progress.random is not None:
+                restore_random(Random(), progress.random)
+            parse_marks(progress.marks, state["shards"])
+            return progress._replace(**pairs)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise Usage(f"the state of a loader is damaged: {error!r}") from None
 

@@ -87,9 +87,9 @@ def refuse_mask(array: Any) -> None:
 
 def same(value: Any, original: bytes, pickles: bool = False) -> bool:
     """Whether arrays have the type, shape and numbers of the original."""
-    known = decode(original, pickles)
-    if not isinstance(known, dict):
-        return equal_arrays(value, known)
-    if not isinstance(value, dict) or list(value) != list(known):
+    stored = decode(original, pickles)
+    if not isinstance(stored, dict):
+        return equal_arrays(value, stored)
+    if not isinstance(value, dict) or list(value) != list(stored):
         return False
-    return all(equal_arrays(value[name], known[name]) for name in known)
+    return all(equal_arrays(value[name], stored[name]) for name in stored)

@@ -23,13 +23,13 @@ def expand(data: bytes) -> bytes:
     """
     parts: list[bytes] = []
     stored, limit = len(data), decode_limit(len(data))
-    left = limit + 1
+    remaining = limit + 1
     while data or not parts:
         member = zlib.decompressobj(_GZIP)
         try:
-            parts.append(member.decompress(data, left))
-            left -= len(parts[-1])
-            if not left:
+            parts.append(member.decompress(data, remaining))
+            remaining -= len(parts[-1])
+            if not remaining:
                 raise limit_error(stored, limit)
         except zlib.error as error:
             raise TarkitError(f"it is not compressed with gzip, as a name that ends in .gz says: {error}") from None

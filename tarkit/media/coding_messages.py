@@ -60,12 +60,12 @@ def _check_kept(value: Any, cbor2: Any) -> None:
         for item in value:
             _check_kept(item, cbor2)
     elif not isinstance(value, _PLAIN):
-        found = cbor2.loads(cbor2.dumps(value))
-        if isinstance(value, cbor2.CBORTag) and type(found) is type(value):
+        restored = cbor2.loads(cbor2.dumps(value))
+        if isinstance(value, cbor2.CBORTag) and type(restored) is type(value):
             _check_kept(value.value, cbor2)
-        elif not equal(found, value):
-            raise _not_kept(f"{type(value).__name__}", value, f", but {found!r}"[:100])
+        elif not equal(restored, value):
+            raise _not_kept(f"{type(value).__name__}", value, f", but {restored!r}"[:100])
 
 
-def _not_kept(what: str, value: object, found: str = "") -> TarkitError:
-    return TarkitError(f"CBOR would not give back {what} {value!r:.80}{found}", "give it as text, or in another form")
+def _not_kept(what: str, value: object, detail: str = "") -> TarkitError:
+    return TarkitError(f"CBOR would not give back {what} {value!r:.80}{detail}", "give it as text, or in another form")

@@ -197,16 +197,16 @@ def encode(format: str, name: str, value: Any) -> bytes:
                 f"the values of pixels are from {low} to {high}, where {name} has 0 to 65535",
                 "convert() changes the mode; tif keeps mode I",
             )
-    known = {key: image.info[key] for key in ("icc_profile", "exif") if image.info.get(key)}
+    metadata = {key: image.info[key] for key in ("icc_profile", "exif") if image.info.get(key)}
     file = io.BytesIO()
-    image.save(file, format, **{**_SETTINGS.get(format, {}), **known})
+    image.save(file, format, **{**_SETTINGS.get(format, {}), **metadata})
     return file.getvalue()
 
 
 def _keeps_transparency(format: str, image: Any) -> bool:
     """Whether a format keeps the transparency of a palette or of a colour; GIF has one that is fully transparent."""
-    known = format == "WEBP" or (format == "GIF" and isinstance(image.info.get("transparency"), int))
-    return format == "PNG" or (known and image.mode in ("L", "P"))
+    may_keep = format == "WEBP" or (format == "GIF" and isinstance(image.info.get("transparency"), int))
+    return format == "PNG" or (may_keep and image.mode in ("L", "P"))
 
 
 def same(value: Any, original: bytes) -> bool:
@@ -218,22 +218,22 @@ def same(value: Any, original: bytes) -> bool:
         image, facts = value, True
     else:
         image, facts = _image(value), False
-    known = decode(original)
-    if image.size != known.size or image.mode != known.mode or getattr(image, "tell", int)() != 0:
+    stored = decode(original)
+    if image.size != stored.size or image.mode != stored.mode or getattr(image, "tell", int)() != 0:
         return False
-    known.load()
-    if image.tobytes() != known.tobytes() or image.getpalette() != known.getpalette():
+    stored.load()
+    if image.tobytes() != stored.tobytes() or image.getpalette() != stored.getpalette():
         return False
-    return not facts or bool(image.info == known.info)
+    return not facts or bool(image.info == stored.info)
 
 
 def _unread(Image: Any, value: Any, original: bytes) -> bool:
-    known = decode(original)
+    stored = decode(original)
     where = getattr(value, "fp", None)
     return (
         isinstance(where, io.BytesIO)
-        and value.size == known.size
-        and value.info == known.info
+        and value.size == stored.size
+        and value.info == stored.info
         and where.getvalue() == original
     )
 

@@ -52,8 +52,8 @@ def map_to_entries(item: object, split: Split, encode_value: EncodeValue) -> Tar
     raw = _bytes("key", key)
     pieces: list[bytes] = []
     names = set()
-    for given, value in item.items():
-        field = _bytes("name of a field", given)
+    for field_name, value in item.items():
+        field = _bytes("name of a field", field_name)
         if field.startswith(b"__"):
             continue
         name = raw + b"." + field
@@ -266,7 +266,7 @@ def unpack_frame(frame: bytes) -> object:
 
 
 def _map_of_pairs(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
         raise MalformedMap("a map has a name twice")
-    return found
+    return mapping

@@ -87,13 +87,13 @@ class SocketReader(MapArchive):
                 since = monotonic()
                 continue
             yield None
-            if sockets.left and address.ends and any(link.left > link.ended for link in sockets.links):
+            if sockets.departed and address.ends and any(link.departed > link.ended for link in sockets.links):
                 if not self._comes():
                     what = f"a sender has closed its connection before the end of its samples{self._so_far()}"
                     raise self._truncated(what, "see what it printed, and run both again")
                 continue
-            left = None if address.timeout is None else address.timeout - (monotonic() - since)
-            if not sockets.wait(left if left is None else max(left, 0)) and left is not None:
+            remaining = None if address.timeout is None else address.timeout - (monotonic() - since)
+            if not sockets.wait(remaining if remaining is None else max(remaining, 0)) and remaining is not None:
                 what = f"no sample came for {address.timeout:g} s{self._so_far()}"
                 raise self._truncated(what, "do the senders run, with this address?")
 
@@ -105,10 +105,10 @@ class SocketReader(MapArchive):
         """
         until = monotonic() + CLOSING
         while self._ended >= self._sockets.peers:
-            left = until - monotonic()
-            if not self._address.binds or self._sockets.left >= self._ended or left <= 0:
+            remaining = until - monotonic()
+            if not self._address.binds or self._sockets.departed >= self._ended or remaining <= 0:
                 return True
-            self._sockets.wait(left)
+            self._sockets.wait(remaining)
         return False
 
     def _so_far(self) -> str:
@@ -136,16 +136,16 @@ class SocketReader(MapArchive):
 
     def _is_behind(self, link: Link) -> bool:
         """Return whether a sample is there after the end; what is there is dropped."""
-        zmq, found = self._sockets.zmq, False
+        zmq, behind = self._sockets.zmq, False
         while self._address.ends:
             try:
                 parts = link.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
-                return found
+                return behind
             try:
-                found |= len(parts) > 1 or not _is_end(unpack_frame(parts[0]))
+                behind |= len(parts) > 1 or not _is_end(unpack_frame(parts[0]))
             except MalformedMap:
-                found = True
+                behind = True
         return False
 
     def _comes(self) -> bool:

@@ -97,12 +97,12 @@ class SocketSink(WriteOnlySink):
                 except zmq.Again:
                     pass
             since = since or monotonic()
-            left = None if timeout is None else max(0.0, timeout - (monotonic() - since))
-            if left == 0:
+            remaining = None if timeout is None else max(0.0, timeout - (monotonic() - since))
+            if remaining == 0:
                 raise self._too_long("no receiver took a sample for")
-            pause = PAUSE if self._address.kind == "pub" else left  # pub has no event for room in a slow receiver
+            pause = PAUSE if self._address.kind == "pub" else remaining  # pub has no event for room in a slow receiver
             self._sockets.wait(pause, turns)
-            if self._look(allowed) and not any(link.joined > link.left for link in self._sockets.links):
+            if self._look(allowed) and not any(link.joined > link.departed for link in self._sockets.links):
                 return turns[0]  # all have left, as they may
 
     def _too_long(self, what: str) -> TarkitError:
@@ -123,10 +123,10 @@ class SocketSink(WriteOnlySink):
     def _look(self, allowed: int = 0) -> int:
         """Return how many receivers have closed their connections. Raises TarkitError if more than `allowed` have."""
         self._unseen = 0
-        left = self._sockets.left
-        if left > allowed:
+        departed = self._sockets.departed
+        if departed > allowed:
             raise self._receiver_left()
-        return left
+        return departed
 
     def _receiver_left(self) -> TarkitError:
         what = "a receiver has closed its connection before the end: samples that were sent to it may be lost"
@@ -140,12 +140,12 @@ class SocketSink(WriteOnlySink):
             self._tell(
                 f"{link.late} of {enough} receivers came after the start, and get nothing: receivers={enough} waits"
             )
-        while (left := self._look(self._ends)) < link.joined:
+        while (departed := self._look(self._ends)) < link.joined:
             if not to_all or not self._ends:
                 self._send(self._end, [0], self._ends)
                 self._ends = link.joined if to_all else self._ends + 1
                 self._last_end = monotonic()
-            self._watch(partial(self._has_left, left + 1))
+            self._watch(partial(self._has_left, departed + 1))
 
     def _has_left(self, number: int) -> bool:
         """Return whether so many receivers have left; send the end again where it may have gone to one that has.
@@ -182,7 +182,7 @@ class SocketSink(WriteOnlySink):
         """Wait until something is done. Raises TarkitError, with `late` in it, after the time-out."""
         since, timeout = monotonic(), self._address.timeout
         while not done():
-            left = None if timeout is None else timeout - (monotonic() - since)
-            if left is not None and left <= 0:
+            remaining = None if timeout is None else timeout - (monotonic() - since)
+            if remaining is not None and remaining <= 0:
                 raise self._too_long(late)
-            self._sockets.wait(left)
+            self._sockets.wait(remaining)

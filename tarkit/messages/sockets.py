@@ -81,12 +81,12 @@ def parse_address(url: str, sends: bool) -> SocketAddress:
     Raises Usage.
     """
     name = schemes.public_name(url)
-    found = _SCHEME.fullmatch(schemes.scheme_of(url) or "")
-    if found is None:
+    match = _SCHEME.fullmatch(schemes.scheme_of(url) or "")
+    if match is None:
         raise Usage(
             f"{name}: not an address of ZeroMQ", "zpush+ipc://PATH and zpush://HOST:PORT are; so for zpull, zpub, zsub"
         )
-    reverse, kind, transport = found[1], found[2], found[3] or "tcp"
+    reverse, kind, transport = match[1], match[2], match[3] or "tcp"
     if (kind in _SENDING) != sends:
         other = {"push": "pull", "pull": "push", "pub": "sub", "sub": "pub"}[kind]
         role = "an output" if sends else "an input"
@@ -102,11 +102,11 @@ def parse_address(url: str, sends: bool) -> SocketAddress:
             f"{name}: one address can be bound, not {len(places)}", "several sockets connect to one that is bound"
         )
     word = "receivers" if sends else "senders"
-    given = _settings(name, query, word)
-    peers = int(given.get(word, len(places)))
+    settings = _settings(name, query, word)
+    peers = int(settings.get(word, len(places)))
     if len(places) > 1 and peers != len(places):
         raise Usage(f"{name}: {len(places)} addresses are as many {word}, not {peers}")
-    timeout = given.get("timeout")
+    timeout = settings.get("timeout")
     return SocketAddress(
         name,
         kind,
@@ -114,21 +114,21 @@ def parse_address(url: str, sends: bool) -> SocketAddress:
         tuple(f"{transport}://{place}" for place in places),
         peers,
         None if timeout is None else float(timeout),
-        "noeof" not in given,
-        int(given.get("queue", QUEUE)),
+        "noeof" not in settings,
+        int(settings.get("queue", QUEUE)),
     )
 
 
 def _settings(name: str, query: str, word: str) -> dict[str, str]:
     """Return the settings in the query of a URL. Raises Usage for unknown and invalid ones."""
-    given = dict(parse_qsl(query, keep_blank_values=True))
-    known = {word: r"0*[1-9][0-9]{0,5}", "queue": r"0*[1-9][0-9]{0,5}", "timeout": r"[0-9]+(\.[0-9]+)?", "noeof": "1?"}
-    for key, value in given.items():
-        if key not in known:
-            raise Usage(f"{name}: unknown setting {show(key)}", f"there are {', '.join(known)}")
-        if not re.fullmatch(known[key], value):
+    settings = dict(parse_qsl(query, keep_blank_values=True))
+    rules = {word: r"0*[1-9][0-9]{0,5}", "queue": r"0*[1-9][0-9]{0,5}", "timeout": r"[0-9]+(\.[0-9]+)?", "noeof": "1?"}
+    for key, value in settings.items():
+        if key not in rules:
+            raise Usage(f"{name}: unknown setting {show(key)}", f"there are {', '.join(rules)}")
+        if not re.fullmatch(rules[key], value):
             raise Usage(f"{name}: invalid {key}: {show(value)}")
-    return given
+    return settings
 
 
 def _check_path(name: str, path: str, binds: bool, longest: int) -> None:
@@ -171,7 +171,7 @@ class Link:
         joined: connections that were made; for pub, receivers that have subscribed.
         late: for pub, receivers that have subscribed after `admits` was unset, and get nothing.
         admits: for pub, whether receivers that subscribe get what is sent.
-        left: connections that were made and are closed.
+        departed: connections that were made and are closed.
         ended: end frames that came.
         stopped: whether the socket is closed; after `finish`, that all frames were given to the system.
     """
@@ -192,7 +192,7 @@ class Link:
             socket.setsockopt(zmq.XPUB_MANUAL, 1)
         if address.kind == "sub":
             socket.subscribe(b"")
-        self.came = self.joined = self.late = self.left = self.ended = 0
+        self.came = self.joined = self.late = self.departed = self.ended = 0
         self.admits = True
         self.stopped = self._finished = False
         self._subscribes = address.kind == "pub"
@@ -216,7 +216,7 @@ class Link:
             event, value = unpack("<HI", self.monitor.recv_multipart()[0])
             failed = event in self._failures
             if event == zmq.EVENT_DISCONNECTED and not self._failed:
-                self.left += 1
+                self.departed += 1
             if event == zmq.EVENT_CONNECTED and self._held is not None:
                 self._held.hold(value)
             self.came += (event == zmq.EVENT_ACCEPTED) - (failed and self._binds)
@@ -330,11 +330,11 @@ class Sockets:
             raise TarkitError(f"{address.name}: it cannot be {what}: {error.strerror}") from None
 
     @property
-    def left(self) -> int:
+    def departed(self) -> int:
         """How many connections were made and are closed."""
         for link in self.links:
             link.look()
-        return sum(link.left for link in self.links)
+        return sum(link.departed for link in self.links)
 
     @property
     def peers(self) -> int:

@@ -84,11 +84,11 @@ def mix(
     if repeat and until == "first" and total is None:
         raise Usage("repeat has no end", "total=N draws so many, until='all' ends once each came to its end")
     options = parse_options(reading.get("storage_options"))
-    spec, given = _described(sources, Run(on_problem=reading.get("on_problem")).warn, options)
-    if reading and None not in given:
+    spec, datasets = _described(sources, Run(on_problem=reading.get("on_problem")).warn, options)
+    if reading and None not in datasets:
         raise Usage(f"{next(iter(reading))}: it is for sources that are names", "give it to tarkit.open")
     opened = open_sources(
-        spec, lambda locations, interleave: open(locations, interleave=interleave, **reading), given, options=options
+        spec, lambda locations, interleave: open(locations, interleave=interleave, **reading), datasets, options=options
     )
     if each is not None:
         check_function(each=each)
@@ -182,7 +182,7 @@ class _LeaveOutStrays(Step):
 def open_sources(
     spec: MixSpec,
     open_shards: Callable[[list[Location], int], Dataset],
-    given: Sequence[Dataset | None] = (),
+    datasets: Sequence[Dataset | None] = (),
     tell: Callable[[str], None] = lambda text: None,
     options: StoreOptions | None = None,
 ) -> list[MixSource]:
@@ -191,12 +191,12 @@ def open_sources(
     Args:
         spec: the description of the mix.
         open_shards: called with the archives of a source, and the number of those that take turns.
-        given: datasets in place of names.
+        datasets: datasets in place of names.
         tell: called with the number of missing files, where they are allowed.
         options: those of URLs.
     """
     sources = []
-    for source, data in zip(spec.sources, given or [None] * len(spec.sources), strict=True):
+    for source, data in zip(spec.sources, datasets or [None] * len(spec.sources), strict=True):
         opened = open_shards(locate(source, tell, options), source.nstreams) if data is None else data
         sources.append(MixSource(source, opened.then(_LeaveOutStrays())))
     refuse_twice(location for source in sources for location in source.data.locations)

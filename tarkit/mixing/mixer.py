@@ -35,7 +35,7 @@ class Stock(Generic[Item]):
     """The items of one source, to draw from.
 
     `begin` returns its items from the start, and is called again when it begins again; `change` is applied to the items
-    of all laps together. `given` counts the items that were yielded, `passed_over` those that were drawn and not kept,
+    of all laps together. `yielded` counts the items of the mix, `passed_over` those that were drawn and not kept,
     `laps` the complete iterations.
     """
 
@@ -50,7 +50,7 @@ class Stock(Generic[Item]):
         self.name = name
         self.weight = weight
         self.probability = probability
-        self.given = 0
+        self.yielded = 0
         self.passed_over = 0
         self.laps = 0
         self._begin = begin
@@ -116,7 +116,7 @@ class Mix(Generic[Item]):
         self.total = total
         self.until = until
         self.repeat = repeat
-        self.given = 0
+        self.yielded = 0
         self.ended: Stock[Item] | None = None
 
     def __iter__(self) -> Iterator[Item]:
@@ -125,7 +125,7 @@ class Mix(Generic[Item]):
         draw, passes = random.Random(self.seed).random, random.Random(derived(self.seed, "probability")).random
         live = list(self.stocks)
         bounds = list(accumulate(stock.weight for stock in live))
-        while self.total is None or self.given < self.total:
+        while self.total is None or self.yielded < self.total:
             place = bisect(bounds, draw() * bounds[-1], 0, len(bounds) - 1)
             stock = live[place]
             before = stock.laps
@@ -138,8 +138,8 @@ class Mix(Generic[Item]):
             elif stock.probability < 1 and passes() >= stock.probability:
                 stock.passed_over += 1
             else:
-                stock.given += 1
-                self.given += 1
+                stock.yielded += 1
+                self.yielded += 1
                 yield drawn[0]
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class Mix(Generic[Item]):
 
     def got(self) -> list[float]:
         """Return the share of each stock in the items that were yielded."""
-        return [stock.given / self.given if self.given else 0.0 for stock in self.stocks]
+        return [stock.yielded / self.yielded if self.yielded else 0.0 for stock in self.stocks]
 
 
 # ---- The inputs of a source

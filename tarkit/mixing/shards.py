@@ -30,9 +30,9 @@ def replace_specs(
         TarkitError: a specification is invalid, or a shard does not exist.
     """
     return [
-        each
+        shard
         for location in locations
-        for each in (_shards(location.text, seed, tell, warn) if _is_spec(location) else [location])
+        for shard in (_shards(location.text, seed, tell, warn) if _is_spec(location) else [location])
     ]
 
 
@@ -47,14 +47,14 @@ def _shards(path: str, seed: int, tell: Callable[[str], None], warn: Callable[[s
             if name not in _LISTED and getattr(spec, name) != value:
                 what = f"{path}: {spec.name}: `{name}` concerns samples, and only shards are listed here"
                 raise Usage(what, f"use the command mix: tarkit mix {path} -o OUT")
-        found = locate(spec, tell)
-        if spec.choose > len(found):
-            raise Usage(f"{spec.name}: choose {spec.choose} of {len(found)} shards")
+        locations = locate(spec, tell)
+        if spec.choose > len(locations):
+            raise Usage(f"{spec.name}: choose {spec.choose} of {len(locations)} shards")
         if spec.resample:
-            found = order.choices(found, k=spec.resample)
+            locations = order.choices(locations, k=spec.resample)
         elif spec.choose:
-            order.shuffle(found)
-            found = found[: spec.choose]
-        shards += found
+            order.shuffle(locations)
+            locations = locations[: spec.choose]
+        shards += locations
     order.shuffle(shards)
     return shards

@@ -269,61 +269,61 @@ def read_spec(
 
     Raises TarkitError, with the position in the file.
     """
-    found, name = load(path, options), file_label(path)
-    if not isinstance(found, dict):
+    document, name = load(path, options), file_label(path)
+    if not isinstance(document, dict):
         raise TarkitError(f"{name}: not a mix, which is a mapping with a list of `sources`")
     here = SpecNode(name)
-    if "sources" in found:
-        here.check_keys(found, ("sources", "shuffle"))
-        rows = enumerate(here.read(found, "sources"))
+    if "sources" in document:
+        here.check_keys(document, ("sources", "shuffle"))
+        rows = enumerate(here.read(document, "sources"))
         sources = [_source(here.of(f"sources[{number}]"), row, SOURCE_KEYS) for number, row in rows]
-        return MixSpec(sources, here.read(found, "shuffle", 0), path)
-    word = "datasets" if "datasets" in found else "dataset"
-    if word not in found:
+        return MixSpec(sources, here.read(document, "shuffle", 0), path)
+    word = "datasets" if "datasets" in document else "dataset"
+    if word not in document:
         raise TarkitError(f"{name}: neither `sources` nor `datasets` in it", "a mix is a list of sources with weights")
-    here.check_keys(found, (word, "prefix", "buckets"), warn)
-    rows = enumerate(here.read(found, word))
-    return MixSpec([_dataset(here.of(f"{word}[{number}]"), row, found, warn) for number, row in rows], 0, path)
+    here.check_keys(document, (word, "prefix", "buckets"), warn)
+    rows = enumerate(here.read(document, word))
+    return MixSpec([_dataset(here.of(f"{word}[{number}]"), row, document, warn) for number, row in rows], 0, path)
 
 
-def parse_mapping(where: str, found: dict[str, Any]) -> SourceSpec:
+def parse_mapping(where: str, mapping: dict[str, Any]) -> SourceSpec:
     """Return the source that a mapping in Python specifies. Raises Usage, with `where` in front."""
-    return _source(SpecNode(where, kind=Usage), found, (*SOURCE_KEYS, "choose", "resample"))
+    return _source(SpecNode(where, kind=Usage), mapping, (*SOURCE_KEYS, "choose", "resample"))
 
 
-def _source(here: SpecNode, found: Any, keys: Sequence[str]) -> SourceSpec:
-    here.check_keys(found, keys)
-    return _common(here, found, here.read(found, "shards"), 1.0)
+def _source(here: SpecNode, mapping: Any, keys: Sequence[str]) -> SourceSpec:
+    here.check_keys(mapping, keys)
+    return _common(here, mapping, here.read(mapping, "shards"), 1.0)
 
 
-def _dataset(here: SpecNode, found: Any, top: dict[str, Any], warn: Callable[[str], None]) -> SourceSpec:
-    here.check_keys(found, (*SOURCE_KEYS, "buckets", "choose", "resample"), warn)
-    buckets = here.read(found if "buckets" in found else top, "buckets", [""])
+def _dataset(here: SpecNode, mapping: Any, top: dict[str, Any], warn: Callable[[str], None]) -> SourceSpec:
+    here.check_keys(mapping, (*SOURCE_KEYS, "buckets", "choose", "resample"), warn)
+    buckets = here.read(mapping if "buckets" in mapping else top, "buckets", [""])
     if len(buckets) > 1:
         raise here.error("more than one of `buckets`")
     prefix = here.read(top, "prefix", "")
-    words = here.read(found, "shards")
+    words = here.read(mapping, "shards")
     shards = [_expanded(prefix) + os.path.join(_expanded(buckets[0]), _expanded(word)) for word in words]
-    spec = _common(here, found, shards, None)
-    if "name" not in found:
-        spec.name = f"@{buckets[0]}" if buckets[0] and "buckets" in found else spec.name
+    spec = _common(here, mapping, shards, None)
+    if "name" not in mapping:
+        spec.name = f"@{buckets[0]}" if buckets[0] and "buckets" in mapping else spec.name
     spec.any_order = True
     return spec
 
 
-def _common(here: SpecNode, found: dict[str, Any], words: list[str], weight: float | None) -> SourceSpec:
+def _common(here: SpecNode, mapping: dict[str, Any], words: list[str], weight: float | None) -> SourceSpec:
     more = f" and {len(words) - 1} more" if len(words) > 1 else ""
-    spec = SourceSpec(here.read(found, "name", words[0] + more), words, weight)
+    spec = SourceSpec(here.read(mapping, "name", words[0] + more), words, weight)
     for key in ("weight", "probability"):
-        if key in found:
-            setattr(spec, key, here.number(found, key))
+        if key in mapping:
+            setattr(spec, key, here.number(mapping, key))
     if spec.probability > 1:
         raise here.error("a `probability` is at most 1")
     for key in ("nstreams", "nrepeats", "shuffle", "choose", "resample", "allow_missing", "rekey"):
-        setattr(spec, key, here.read(found, key, getattr(spec, key)))
+        setattr(spec, key, here.read(mapping, key, getattr(spec, key)))
     if spec.choose and spec.resample:
         raise here.error("`choose` takes shards without replacement, `resample` with it: not both")
-    spec.rename = here.renames(found)
+    spec.rename = here.renames(mapping)
     spec.any_order = spec.shuffle > 0
     return spec
 

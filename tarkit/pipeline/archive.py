@@ -25,11 +25,11 @@ def check_keys(batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBat
 
 
 def write_archive(
-    data: Chain, output: Output, run: Run, each: Callable[[int], None] | None = None
+    data: Chain, output: Output, run: Run, after_sample: Callable[[int], None] | None = None
 ) -> tuple[bytes, bytes]:
     """Write all samples of a dataset to one archive.
 
-    `each` is called after each sample with the length so far in bytes.
+    `after_sample` is called after each sample with the length so far in bytes.
 
     Returns:
         The first and the last key, empty if there is no sample.
@@ -45,13 +45,13 @@ def write_archive(
         batches = check_keys(batches, flow)
         if output.has_samples_alone:
             batches = without_strays(batches, run.policy)
-        if each is not None:
+        if after_sample is not None:
             batches = singly(batches)
         for batch in run.watch(batches, lambda: writer.position, total):
             batch.write(writer)
             first, last = first or batch.first_key, batch.key
-            if each is not None:
-                each(writer.position)
+            if after_sample is not None:
+                after_sample(writer.position)
         writer.wait()  # `finish` checks whether files have changed, and must not be early
         flow.finish()
         writer.finish(flow.inputs.zeros if whole else None)

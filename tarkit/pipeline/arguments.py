@@ -81,24 +81,24 @@ def check_choice(name: str, value: str | None, choices: object) -> None:
         raise Usage(f"{name}={value!r}: it is one of {', '.join(get_args(choices))}")
 
 
-def list_words(given: str | Iterable[str], name: str = "") -> tuple[str, ...]:
+def list_words(value: str | Iterable[str], name: str = "") -> tuple[str, ...]:
     """Return the words of the argument `name`; a str is one word, not a list of its characters."""
-    found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
-    for word in found:
+    words = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    for word in words:
         if not isinstance(word, str):
-            argument = f"{name}={given!r}: " if name else ""
+            argument = f"{name}={value!r}: " if name else ""
             raise TypeError(f"{argument}a str or a list of str is needed, not {type(word).__name__}")
-    return found
+    return words
 
 
-def flatten_words(given: Iterable[str | Iterable[str]], name: str) -> tuple[str, ...]:
+def flatten_words(arguments: Iterable[str | Iterable[str]], name: str) -> tuple[str, ...]:
     """Return the words of the arguments `*name`, each of which is a word or a list of words."""
-    return tuple(word for each in given for word in list_words(each, name))
+    return tuple(word for argument in arguments for word in list_words(argument, name))
 
 
-def split_names(given: str | Iterable[str], name: str = "") -> tuple[str, ...]:
+def split_names(value: str | Iterable[str], name: str = "") -> tuple[str, ...]:
     """Return the names of problems or fields in the argument `name`: commas separate them, as on the command line."""
-    return tuple(part.strip() for word in list_words(given, name) for part in word.split(",") if part.strip())
+    return tuple(part.strip() for word in list_words(value, name) for part in word.split(",") if part.strip())
 
 
 def parse_processes(processes: int) -> int:
@@ -107,22 +107,22 @@ def parse_processes(processes: int) -> int:
     return processes or os.cpu_count() or 1
 
 
-def parse_slice(given: slice | None) -> tuple[int, int | None, int] | None:
+def parse_slice(shard_slice: slice | None) -> tuple[int, int | None, int] | None:
     """Return start, stop and step of a slice of samples; None for None.
 
     Raises:
         TypeError: it is no slice of whole numbers.
         Usage: it counts from the end, or backwards.
     """
-    if given is None:
+    if shard_slice is None:
         return None
-    if not isinstance(given, slice):
-        raise TypeError(f"shard_slice={given!r}: a slice is needed, such as slice(0, 100)")
-    start, stop, step = given.start, given.stop, given.step
+    if not isinstance(shard_slice, slice):
+        raise TypeError(f"shard_slice={shard_slice!r}: a slice is needed, such as slice(0, 100)")
+    start, stop, step = shard_slice.start, shard_slice.stop, shard_slice.step
     start, step = 0 if start is None else start, 1 if step is None else step
     check_whole(start=start, stop=start if stop is None else stop, step=step)
     if min(start, step - 1, start if stop is None else stop) < 0:
-        raise Usage(f"{given}: a slice counts from the start, with a step of at least 1")
+        raise Usage(f"{shard_slice}: a slice counts from the start, with a step of at least 1")
     check_at_least(0, start=start, stop=stop, step=step)
     return start, stop, step
 

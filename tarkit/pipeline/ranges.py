@@ -220,7 +220,7 @@ class RangeList:
 
     def joined(self, places: Sequence[Place]) -> Place:
         """Return one place of several, with the key of the first."""
-        return _long([each for place in places for each in self.ranges(place)], key_in(places[0]))
+        return _long([item for place in places for item in self.ranges(place)], key_in(places[0]))
 
     def sample(self, place: Place, blob: bytes | None = None) -> TarSample:
         """Return the sample at a place; `blob` has its bytes if they are in memory."""
@@ -264,7 +264,7 @@ class RangeList:
 
     def in_sources(self, place: Place, blob: bytes | None = None) -> list[tuple[Source, int, int]]:
         """Return the ranges of a place with their sources; `blob` has their bytes if they are in memory."""
-        found: list[tuple[Source, int, int]] = []
+        parts: list[tuple[Source, int, int]] = []
         held = 0
         for number, in_file, start, offset, size in self.ranges(place):
             source: Source | TemporaryFile
@@ -273,8 +273,8 @@ class RangeList:
                 held += size
             elif isinstance(source := self.files[in_file], TemporaryFile):
                 source = MovedRange(source, self._names[number], start, start + size, offset)
-            found.append((source, start, start + size))
-        return found
+            parts.append((source, start, start + size))
+        return parts
 
     @property
     def remote(self) -> bool:
@@ -343,7 +343,7 @@ def _are_files(files: Iterable[Source | TemporaryFile]) -> TypeGuard[Sequence[Fi
 
 def _long(ranges: Iterable[Range], key: bytes | None) -> Place:
     """Return the place of any ranges."""
-    packed = [_RANGE.pack(*each) for each in ranges]
+    packed = [_RANGE.pack(*item) for item in ranges]
     return b"".join([_LONG.pack(1, len(packed)), *packed, key or b""])
 
 

@@ -239,7 +239,7 @@ def _judged(work: Callable[[Job, Policy], Result], policy: Policy, job: Job) -> 
         result = work(job, own)
     except (TarkitError, OSError) as raised:
         error = raised
-    yield own.found
+    yield own.counted
     if error is not None:
         raise error
     yield result

@@ -334,7 +334,7 @@ class DecodedSample(Sample):
         from tarkit.samples.encoder import encode_value
 
         origins = [field] if field in self.keys() else []
-        origins += [name for name, known in self._values.items() if known is value and name != field]
+        origins += [name for name, other in self._values.items() if other is value and name != field]
         for origin in origins:
             original = self._decoder.encode(field, value, origin, self._content(origin))
             if original is not None:

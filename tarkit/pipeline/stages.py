@@ -72,7 +72,7 @@ class Keys:
     def __init__(self, policy: Policy, repeated: Callable[[], bool] | None = None) -> None:
         self._policy = policy
         self._repeated = repeated
-        self._known = Recent()
+        self._recent = Recent()
 
     def good(self, sample: TarSample) -> bool:
         """Return whether to keep a sample: its key is new, or may be repeated.
@@ -83,7 +83,7 @@ class Keys:
         key = sample.key
         if self._repeated is not None and not self._repeated():
             return True
-        if key is None or not self._known.add(key) or hash(key) in self._policy.scattered:
+        if key is None or not self._recent.add(key) or hash(key) in self._policy.scattered:
             return True
         what = f"the key {show(key)} is already in the output"
         return self._policy.apply(Problem("repeated-key", sample.source.name, sample.start, what)) == "keep"
@@ -93,7 +93,7 @@ class Keys:
 
         Where repeated keys are known in advance, their samples come one by one.
         """
-        return self._repeated is not None or self._known.extend(batch.keys)  # type: ignore[arg-type]
+        return self._repeated is not None or self._recent.extend(batch.keys)  # type: ignore[arg-type]
 
 
 def unrepeated(batches: Iterator[SampleBatch], policy: Policy) -> Iterator[SampleBatch]:

@@ -177,7 +177,7 @@ class Change(Step):
     @property
     def choice(self) -> str:
         """The fields that samples must have not to be left out."""
-        required = " ".join(os.fsdecode(b"|".join(each)) for each in self.fields.require)
+        required = " ".join(os.fsdecode(b"|".join(names)) for names in self.fields.require)
         return f"require={required!r}" if required and self.fields.on_missing == "skip" else ""
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
@@ -225,9 +225,9 @@ def report_keys(run: Run, select: Select) -> None:
         return
     run.facts["keys"], text = keys.summary()
     if run.part_of_many and not keys.require_all:
-        run.note(f"{keys.name}: {len(keys.found)} of {len(keys.wanted)} keys found")
+        run.note(f"{keys.name}: {len(keys.present)} of {len(keys.wanted)} keys found")
         return
-    if keys.require_all and len(keys.found) < len(keys.wanted):
+    if keys.require_all and len(keys.present) < len(keys.wanted):
         raise TarkitError(text, keys.hint())
     run.tell(text)
     if (hint := keys.hint()) is not None:

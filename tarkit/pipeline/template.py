@@ -129,7 +129,7 @@ class ShardTemplate:
             return []
         try:
             with os.scandir(self.directory or ".") as entries:
-                return sorted(self._found(entries))
+                return sorted(self._matching(entries))
         except FileNotFoundError:
             return []
 
@@ -144,7 +144,7 @@ class ShardTemplate:
             return []
         return [self.directory + base for base in sorted(os.listdir(self.directory or "."))]
 
-    def _found(self, entries: Iterator[os.DirEntry[str]]) -> Iterator[tuple[int, str]]:
+    def _matching(self, entries: Iterator[os.DirEntry[str]]) -> Iterator[tuple[int, str]]:
         for entry in entries:
             path = self.directory + entry.name
             index = self.matches(path)

@@ -355,8 +355,8 @@ class DatasetReader(InputReader):
         allow_files(len(self.locations))
         if self.search is not None:
             self.dropped = 0
-            found = self.search(self.locations)
-            return (sample for each in found for sample in self._read_or_found(each))
+            results = self.search(self.locations)
+            return (sample for result in results for sample in self._read_result(result))
         sources = self._sources()
         if self.interleave > 1:
             return self._round_robin(sources)
@@ -371,8 +371,8 @@ class DatasetReader(InputReader):
         for source in self._again or filter(None, (last,)):
             source.unchanged()
 
-    def _read_or_found(self, found: Source | TarSample) -> Iterator[SampleBatch]:
-        return iter((found,)) if isinstance(found, TarSample) else self._read(found)
+    def _read_result(self, result: Source | TarSample) -> Iterator[SampleBatch]:
+        return iter((result,)) if isinstance(result, TarSample) else self._read(result)
 
     def _read(self, source: Source) -> Iterator[SampleBatch]:
         """Yield the samples of an input, or those that `shard_slice` chooses."""

@@ -110,7 +110,7 @@ class Fields:
     base: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        self._drops = [_glob(each) for each in self.drop]
+        self._drops = [_glob(pattern) for pattern in self.drop]
         self._rekey = None if self.rekey is None else _rekeyer(self.rekey, self.base)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -250,7 +250,7 @@ def missing_field(sample: TarSample, names: tuple[bytes, ...]) -> Problem:
     key = sample.key or b""
     fields = [entry.name[len(key) + 1 :] for entry in sample.entries if key_of(entry)]
     what = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {', '.join(map(show, fields))}"
-    if same := next((each for name in names if (each := other_form(fields, name)) is not None), None):
+    if same := next((form for name in names if (form := other_form(fields, name)) is not None), None):
         what += f"; {show(same)} is that name {form_words(same)}"
     return Problem("missing-field", sample.source.name, sample.start, what)
 

@@ -138,8 +138,8 @@ def _about(item: Item, payload: Payload) -> dict[str, Any]:
     """Return the metadata of the header; the kind `zip` becomes `npz` if all members are arrays."""
     kind, read, size = item.kind, payload.read, payload.size
     if kind in headers.PICTURES:
-        found = headers.picture_size(kind, read)
-        return {"width": found[0], "height": found[1]} if found else {"note": "no size in the header"}
+        pixels = headers.picture_size(kind, read)
+        return {"width": pixels[0], "height": pixels[1]} if pixels else {"note": "no size in the header"}
     if kind in ("wav", "flac"):
         sound = headers.sound(kind, read, size)
         return sound._asdict() if sound else {"note": "invalid header"}

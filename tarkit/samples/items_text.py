@@ -70,7 +70,7 @@ def about_words(item: Item) -> str:
         words += [f"{about['rate']} Hz", plural(about["channels"], "channel")]
     if "dtype" in about:
         words.append(_array(about))
-    inside = [f"{safe(each['name'])}: {_array(each)}" for each in about.get("arrays", ())]
+    inside = [f"{safe(array['name'])}: {_array(array)}" for array in about.get("arrays", ())]
     inside += [safe(name) for name in about.get("members", ())]
     words += inside[:INSIDE] + [f"and {len(inside) - INSIDE} more"] * (len(inside) > INSIDE)
     if "target" in about:

@@ -86,7 +86,7 @@ def _column(name: str, lines: list[bytes], column: str) -> list[bytes]:
         if format == "jsonl":
             rows = read_records(lines, format)
             values = [
-                value for row in rows for each, value in zip(row.names, row.values, strict=True) if each == column
+                value for row in rows for head, value in zip(row.names, row.values, strict=True) if head == column
             ]
             return [value for value in values if value is not None]
         header, *cells = (cells for _, cells in read_cells(lines, format))

@@ -22,9 +22,9 @@ def spelled(names: Collection[AnyStr], name: AnyStr) -> AnyStr | None:
     if name in names:
         return name
     folded = fold(name)
-    for each in names:
-        if len(each) == len(name) and fold(each) == folded:
-            return each
+    for other in names:
+        if len(other) == len(name) and fold(other) == folded:
+            return other
     return None
 
 
@@ -40,7 +40,7 @@ def other_form(names: Iterable[bytes], name: bytes) -> bytes | None:
     if name.isascii():
         return None
     form = composed(name)
-    return next((each for each in names if each != name and not each.isascii() and composed(each) == form), None)
+    return next((other for other in names if other != name and not other.isascii() and composed(other) == form), None)
 
 
 def composed(name: bytes) -> str:
@@ -76,10 +76,10 @@ class FieldDict(dict[str, Any]):
             raise AttributeError("key") from None
 
     def __missing__(self, name: str) -> Any:
-        found = spelled(self.keys(), name) if isinstance(name, str) else None
-        if found is None:
+        spelling = spelled(self.keys(), name) if isinstance(name, str) else None
+        if spelling is None:
             raise KeyError(name)
-        return dict.__getitem__(self, found)
+        return dict.__getitem__(self, spelling)
 
     def __contains__(self, name: object) -> bool:
         return dict.__contains__(self, self._spelled(name))
@@ -125,5 +125,5 @@ class FieldDict(dict[str, Any]):
     def _spelled(self, name: Any) -> Any:
         if dict.__contains__(self, name) or not isinstance(name, str):
             return name
-        found = spelled(self.keys(), name)
-        return name if found is None else found
+        spelling = spelled(self.keys(), name)
+        return name if spelling is None else spelling

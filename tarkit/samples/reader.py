@@ -283,8 +283,8 @@ class EntryGroups:
                         sample = [*keyless, entry]
                         edge = sample[0][1] + limit
                         self._severed = False
-                        if ahead is not None and not keyless and (found := ahead(entry)):
-                            yield from found
+                        if ahead is not None and not keyless and (following := ahead(entry)):
+                            yield from following
                             key, sample, length = None, [], 0
                             continue
                     keyless.clear()
@@ -332,22 +332,22 @@ class BatchFinder:
     def __init__(self, source: Source, field: bytes | None) -> None:
         self.source = source
         self._field = field
-        self._to_pass = self._left = 0  # samples to pass after the last attempt, and from here on
+        self._to_pass = self._passing = 0  # samples to pass after the last attempt, and from here on
 
     def find(self, reader: TarReader, entry: Raw) -> SampleBatch | None:
         """Return the samples from an entry on, the last that `reader` has yielded, which continues after them."""
         if not reader.plain:
             return None
         if reader.accelerated:
-            found = reader.plain_samples(entry, self._field)
-            if found is None:
+            plain = reader.plain_samples(entry, self._field)
+            if plain is None:
                 return None
-            return SampleBatch(self.source, found.start, found.keys, found.stops, found.contents, found.rows)
-        if self._left:
-            self._left -= 1
+            return SampleBatch(self.source, plain.start, plain.keys, plain.stops, plain.contents, plain.rows)
+        if self._passing:
+            self._passing -= 1
             return None
         batch, last = self.collect(reader.again(entry))
-        self._to_pass = self._left = 0 if batch else min(2 * self._to_pass + 1, _MOST_PASSED)
+        self._to_pass = self._passing = 0 if batch else min(2 * self._to_pass + 1, _MOST_PASSED)
         if last is not None:
             reader.pass_by(last)
         return batch
@@ -435,7 +435,7 @@ class SampleReader:
         self._early = not source.seekable and not policy.lenient
         self._final_error: Problem | None = None  # damage to raise at the end
         self._first_damage: Problem | None = None  # the first damage that the policy let pass
-        self._found = False  # there was a whole entry before the last restart
+        self._had_entry = False  # there was a whole entry before the last restart
         self._damaged = False
         self._suspect = False  # damage may have taken the first entries of the next sample
         self._lost: bytes | None = None  # the key of the sample that was left out before the damage
@@ -463,16 +463,16 @@ class SampleReader:
                 yield from self._batches()
             except Problem as problem:
                 good = self._handle(problem)
-        self._check_found()
+        self._check_has_entry()
         yield from self._close(good)
         if self._final_error is not None:
             raise self._final_error
 
-    def _check_found(self) -> None:
+    def _check_has_entry(self) -> None:
         """Raise the allowed damage if there is no whole entry: the input is not an archive. Zero bytes may be one."""
         problem = self._first_damage
         empty = self.source.size == 0 and self.source.failure is None
-        if problem not in (None, self._final_error) and not empty and not self._found and not self._reader.found:
+        if problem not in (None, self._final_error) and not (empty or self._had_entry or self._reader.has_entry):
             what = f"no whole entry was found: {problem.detail}"
             hint = f"{spell('allow')} and {spell('skip')} cannot read an archive without a whole entry"
             raise Problem(problem.name, problem.archive, problem.offset, what, problem.hint or hint)
@@ -563,11 +563,11 @@ class SampleReader:
 
     def _leave_out(self, key: bytes | None, entries: list[Raw]) -> None:
         """Leave out the incomplete sample before damage, and suspect the next one. A sample is counted once."""
-        known = self._suspect and (not entries or key == self._lost)  # left out for the damage before this
-        if entries and not known:
+        reported = self._suspect and (not entries or key == self._lost)  # left out for the damage before this
+        if entries and not reported:
             self.dropped += 1
             self._say_left_out(key, entries[0][1], "after")
-        if not known:
+        if not reported:
             self._lost = key
         self._suspect = True
 
@@ -717,7 +717,7 @@ class SampleReader:
             return True
 
     def _restart(self, pos: int) -> None:
-        self._found = self._found or self._reader.found
+        self._had_entry = self._had_entry or self._reader.has_entry
         self._reader = self._reader.restart(pos)
         self._entries = self._unread = self._reader.raw()
 

@@ -374,41 +374,41 @@ class Recent:
 
     def __init__(self, limit: int | None = REMEMBERED) -> None:
         self._order: deque[int] = deque(maxlen=limit)
-        self._known: set[int] | None = None
+        self._seen: set[int] | None = None
         self._highest = b""
 
     def add(self, key: bytes) -> bool:
         """Remember `key`; return whether it was known."""
-        known = self._known
-        if known is None:
+        seen = self._seen
+        if seen is None:
             if key > self._highest:  # while keys ascend, all are new
                 self._highest = key
                 self._order.append(hash(key))
                 return False
-            known = self._known = set(self._order)
+            seen = self._seen = set(self._order)
         number = hash(key)
-        if number in known:
+        if number in seen:
             return True
         if len(self._order) == self._order.maxlen:
-            known.discard(self._order[0])
-        known.add(number)
+            seen.discard(self._order[0])
+        seen.add(number)
         self._order.append(number)
         return False
 
     def extend(self, keys: Sequence[bytes]) -> bool:
         """Remember `keys`, at most `limit`, and return True; False, and nothing, if one was known or is there twice."""
         numbers, order = list(map(hash, keys)), self._order
-        if self._known is None and keys[0] > self._highest and all(map(lt, keys, islice(keys, 1, None))):
+        if self._seen is None and keys[0] > self._highest and all(map(lt, keys, islice(keys, 1, None))):
             self._highest = keys[-1]
             order.extend(numbers)
             return True
-        known = self._known = set(order) if self._known is None else self._known
+        seen = self._seen = set(order) if self._seen is None else self._seen
         new = set(numbers)
-        if len(new) < len(numbers) or not known.isdisjoint(new):
+        if len(new) < len(numbers) or not seen.isdisjoint(new):
             return False
         if order.maxlen is not None:
             for _ in range(len(order) + len(numbers) - order.maxlen):
-                known.discard(order.popleft())
-        known |= new
+                seen.discard(order.popleft())
+        seen |= new
         order.extend(numbers)
         return True

@@ -57,7 +57,7 @@ class KeyList:
         name: the file, for messages.
         wanted: the keys.
         require_all: a missing key is an error.
-        found: the keys of the samples that were selected so far.
+        present: the keys of the samples that were selected so far.
         ended: all samples were read: keys that were not found are missing.
         others: the first keys of samples that were not selected.
     """
@@ -65,7 +65,7 @@ class KeyList:
     name: str
     wanted: frozenset[bytes]
     require_all: bool = False
-    found: set[bytes] = field(default_factory=set)
+    present: set[bytes] = field(default_factory=set)
     ended: bool = False
     others: set[bytes] = field(default_factory=set)
 
@@ -76,7 +76,7 @@ class KeyList:
         for listed in self.missing() if forms else ():
             if (same := forms.get(composed(listed))) is not None:
                 return f"the key {show(listed)} is there {form_words(same)}"
-        if self.found:
+        if self.present:
             return None
         table = self.name.lower().endswith((".csv", ".tsv"))
         if table and all(b"," in key or b"\t" in key for key in self.wanted):
@@ -92,14 +92,14 @@ class KeyList:
 
     def missing(self) -> list[bytes]:
         """The keys that were not found, sorted."""
-        return sorted(self.wanted - self.found)
+        return sorted(self.wanted - self.present)
 
     def summary(self) -> tuple[dict[str, int], str]:
         """Return the numbers of keys requested, found and missing, as a dict and as text."""
         missing = self.missing()
         what = "missing" if self.ended else "not_reached"
-        facts = {"wanted": len(self.wanted), "found": len(self.found), "missing": 0, what: len(missing)}
-        text = f"{self.name}: {len(self.wanted)} keys requested, {len(self.found)} found"
+        facts = {"wanted": len(self.wanted), "found": len(self.present), "missing": 0, what: len(missing)}
+        text = f"{self.name}: {len(self.wanted)} keys requested, {len(self.present)} found"
         if self.ended or missing:
             text += f", {len(missing)} {'missing' if self.ended else 'not reached'}"
         return facts, f"{text}, the first of them {show(missing[0])}" if missing else text
@@ -163,7 +163,7 @@ class Select:
     def _listed(samples: Iterator[TarSample], keys: KeyList) -> Iterator[TarSample]:
         for sample in samples:
             if sample.key in keys.wanted:
-                keys.found.add(sample.key)
+                keys.present.add(sample.key)
                 yield sample
             elif len(keys.others) < OTHERS:
                 keys.others.add(sample.key or b"")

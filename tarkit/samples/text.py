@@ -44,8 +44,8 @@ class TextReader(InputReader):
         number = 0
         for location in self.locations:
             source = open_source(location, stream=True)
-            found = enumerate(_pieces(source, _ENDS[self.mode]), 1)
-            for line, text in islice(found, *(self.shard_slice or (0, None, 1))):
+            lines = enumerate(_pieces(source, _ENDS[self.mode]), 1)
+            for line, text in islice(lines, *(self.shard_slice or (0, None, 1))):
                 if self.mode == "keys":
                     key = text.rstrip(b"\r\n")
                     if key.strip():

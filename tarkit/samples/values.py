@@ -136,10 +136,10 @@ class View:
         """
         if self._decoded is None:
             self._decoded = {}
-        known = (field, as_json)
-        if known not in self._decoded:
-            self._decoded[known] = self._decode(field, raw, as_json)
-        return self._decoded[known]
+        form = (field, as_json)
+        if form not in self._decoded:
+            self._decoded[form] = self._decode(field, raw, as_json)
+        return self._decoded[form]
 
     def text(self, field: bytes, raw: Raw) -> str:
         """Return a field as text, without its last line end.
@@ -414,10 +414,10 @@ def _pixels(view: View, field: bytes, raw: Raw) -> tuple[int, int]:
         stop = min(pos + count, size)
         return source.read(start + pos, start + stop) if pos < stop else b""
 
-    found = picture_of(read, field, size)
-    if found is None:
+    pixels = picture_of(read, field, size)
+    if pixels is None:
         raise view.bad(field, "is not a picture of a known format")
-    return found
+    return pixels
 
 
 def picture_of(read: Read, field: bytes, size: int) -> tuple[int, int] | None:

@@ -75,9 +75,9 @@ def _equal(left: Any, right: Any) -> bool:
 
 def _within(left: Any, right: Any) -> bool:
     if isinstance(right, (tuple, list, set)):
-        if right and all(type(each) is type(next(iter(right))) for each in right):
+        if right and all(type(item) is type(next(iter(right))) for item in right):
             _comparable(left, next(iter(right)))
-        return any(left == each for each in right)
+        return any(left == item for item in right)
     if isinstance(right, str) and not isinstance(left, str):
         raise TypeError(f"{_kind(left)} in {_kind(right)}")
     if not isinstance(right, (str, dict)):
@@ -116,7 +116,7 @@ def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def checked(*values: Any) -> Any:
         several = values[0] if len(values) == 1 and isinstance(values[0], (list, tuple, set)) else values
-        kinds = {"number" if _is_number(each) else "text" if isinstance(each, str) else "other" for each in several}
+        kinds = {"number" if _is_number(value) else "text" if isinstance(value, str) else "other" for value in several}
         if not several or len(kinds) > 1 or "other" in kinds:
             raise TypeError("expected numbers only or texts only")
         return function(several)
@@ -385,8 +385,8 @@ def _with_steps(text: str) -> str:
     A letter is one character, as a digit is: positions stay. Text that has such (Gothic) letters is not changed.
     """
 
-    def lettered(found: re.Match[str]) -> str:
-        return re.sub(r"\.[0-9]+(?!\w)", lambda step: step[0].translate(_STAND_INS), found[1]) if found[1] else found[0]
+    def lettered(match: re.Match[str]) -> str:
+        return re.sub(r"\.[0-9]+(?!\w)", lambda step: step[0].translate(_STAND_INS), match[1]) if match[1] else match[0]
 
     return text if any(ord(char) in _DIGITS for char in text) else _DOTTED.sub(lettered, text)
 

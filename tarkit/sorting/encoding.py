@@ -52,10 +52,10 @@ def auto(raw: bytes) -> bytes:
 
 def _number(raw: bytes) -> bytes | None:
     """Return the code of any number; the reference of `number`."""
-    found = _NUMBER.fullmatch(raw.strip(_WHITE))
-    if found is None:
+    match = _NUMBER.fullmatch(raw.strip(_WHITE))
+    if match is None:
         return None
-    sign, whole, fraction, power = found.groups()
+    sign, whole, fraction, power = match.groups()
     digits = whole + (fraction or b"")
     if not digits:
         return None
@@ -76,9 +76,9 @@ def real(raw: bytes) -> bytes | None:
     """Return the code of a number, inf, -inf or nan, which is after all others; None for other text."""
     code = number(raw)
     if code is None:
-        found = _SPECIAL.fullmatch(raw.strip(_WHITE))
-        if found is not None:
-            code = _NAN if found[2] is None else _LOWEST if found[1] == b"-" else _HIGHEST
+        match = _SPECIAL.fullmatch(raw.strip(_WHITE))
+        if match is not None:
+            code = _NAN if match[2] is None else _LOWEST if match[1] == b"-" else _HIGHEST
     return code
 
 
@@ -87,8 +87,8 @@ def natural(raw: bytes) -> bytes:
     return text(_RUN.sub(_run, raw)) + text(raw)
 
 
-def _run(found: re.Match[bytes]) -> bytes:
-    digits = found[0].lstrip(b"0")
+def _run(match: re.Match[bytes]) -> bytes:
+    digits = match[0].lstrip(b"0")
     length = len(digits)
     return b"0" + (bytes((length,)) if length < 255 else b"\xff" + length.to_bytes(8, "big")) + digits
 

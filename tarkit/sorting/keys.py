@@ -192,7 +192,7 @@ class OrderFile:
     name: str
     unlisted: OnUnlisted = "error"
     places: dict[bytes, int] = field(default_factory=dict)
-    found: set[int] = field(default_factory=set)
+    present: set[int] = field(default_factory=set)
     options: StoreOptions | None = None  # of a URL
 
     def __post_init__(self) -> None:
@@ -216,7 +216,7 @@ class OrderFile:
         place = self.places.get(sample.key)
         if place is None:
             return None
-        self.found.add(place)
+        self.present.add(place)
         return place.to_bytes(8, "big")
 
     def absent(self, sample: TarSample, policy: Policy) -> bytes | None:
@@ -231,7 +231,7 @@ class OrderFile:
     @property
     def missing(self) -> int:
         """The number of listed keys that no sample has."""
-        return len(self.places) - len(self.found)
+        return len(self.places) - len(self.present)
 
 
 class Disorder(NamedTuple):

@@ -24,7 +24,7 @@ def parse_memory(text: str | None) -> int:
 
 def in_place(locations: Sequence[Location], note: Callable[[str], None]) -> bool:
     """Return whether samples of files stay in place: if all fit into free memory. Else reading them would be seeks."""
-    files = [each.text for each in locations if each.kind == "path" and os.path.isfile(each.text)]
+    files = [location.text for location in locations if location.kind == "path" and os.path.isfile(location.text)]
     total = sum(os.stat(path).st_size for path in files)
     free = memory_of_machine()[1]
     if total > free:

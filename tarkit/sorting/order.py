@@ -90,11 +90,11 @@ class Order(Step):
 
     def _report(self, run: Run, sorter: Sorter) -> None:
         """Report the numbers of samples before and after the step."""
-        taken, joined, left_out, given = sorter.taken, sorter.joined, sorter.left_out, sorter.given
+        taken, joined, left_out, out = sorter.taken, sorter.joined, sorter.left_out, sorter.yielded
         run.dropped += left_out
-        run.facts["order"] = {"in": taken, "gathered": joined, "left_out": left_out, "out": given}
+        run.facts["order"] = {"in": taken, "gathered": joined, "left_out": left_out, "out": out}
         run.note(
-            f"{taken} samples came in, {joined} became parts of others, {left_out} were left out, and {given} came out"
+            f"{taken} samples came in, {joined} became parts of others, {left_out} were left out, and {out} came out"
         )
         if isinstance(self.key, OrderFile) and self.key.missing:
             run.facts["not_found"] = self.key.missing
@@ -176,17 +176,17 @@ def find_disorder(data: Chain, key: SortKey | OrderFile, run: Run) -> Disorder |
             yield sample
 
     with flow:
-        found = check_order(singly(neighbours(counted(), run.policy)), _ranked(key, run))
+        disorder = check_order(singly(neighbours(counted(), run.policy)), _ranked(key, run))
         flow.finish()
-    return found
+    return disorder
 
 
 def _ranked(key: SortKey | OrderFile, run: Run) -> Rank:
     """Return the function that gives the rank of each sample, or asks the policy about one that has none."""
 
     def rank(sample: TarSample, ordinal: int) -> bytes | None:
-        found = key(sample, ordinal)
-        return key.absent(sample, run.policy) if found is None else found
+        value = key(sample, ordinal)
+        return key.absent(sample, run.policy) if value is None else value
 
     return rank
 

@@ -146,9 +146,9 @@ class DuplicateKeys:
         for part in range(few * finer):
             seen: set[int] = set()
             count = 0
-            for each in self._part(part, few, finer):
-                count += len(each)
-                seen.update(each)
+            for hashes in self._part(part, few, finer):
+                count += len(hashes)
+                seen.update(hashes)
             if len(seen) < count:
                 marks = marks or bytearray(total)
                 self._mark(self._part(part, few, finer), marks)
@@ -159,15 +159,15 @@ class DuplicateKeys:
         low, high = part % few, part // few
         table = bytes(number % few == low for number in range(256))  # of one byte, without a step of Python for each
         for numbers in self._slices():
-            found = list(compress(numbers, numbers.tobytes()[::8].translate(table)))
-            yield found if finer == 1 else [each for each in found if each // 256 % finer == high]
+            hashes = list(compress(numbers, numbers.tobytes()[::8].translate(table)))
+            yield hashes if finer == 1 else [number for number in hashes if number // 256 % finer == high]
 
     def _mark(self, part: Iterator[list[int]], marks: bytearray) -> None:
         """Mark the hashes of a part that come more than once."""
         seen: set[int] = set()
         twice: set[int] = set()
-        for found in part:
-            for number in found:
+        for hashes in part:
+            for number in hashes:
                 if number in seen:
                     twice.add(number)
                 seen.add(number)

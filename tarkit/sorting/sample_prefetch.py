@@ -43,7 +43,7 @@ def prefetch_samples(records: Iterator[Placed], places: RangeList) -> Iterator[P
                 return
             (record, place, blob), requests, size = waiting[0]
             if requests:
-                blob = b"".join([each.result() for each in requests])
+                blob = b"".join([request.result() for request in requests])
             waiting.popleft()
             del requests
             yield record, place, blob
@@ -53,5 +53,5 @@ def prefetch_samples(records: Iterator[Placed], places: RangeList) -> Iterator[P
             del blob
     finally:
         for _, unused, _ in waiting:
-            for each in unused or ():
-                each.close()
+            for request in unused or ():
+                request.close()

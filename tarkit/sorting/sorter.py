@@ -83,8 +83,8 @@ class Sorter:
     `memory` is in bytes, for data and lists together. A sample can be written until the next one is requested; its
     entries are read again when they are needed. `note` is called with a message about the way that is taken.
 
-    Afterwards `taken` samples were read, `joined` of them became part of another, `left_out` were left out, and `given`
-    were yielded. An AssertionError is raised at the end if these numbers do not add up.
+    Afterwards `taken` samples were read, `joined` of them became part of another, `left_out` were left out, and
+    `yielded` were yielded. An AssertionError is raised at the end if these numbers do not add up.
     """
 
     samples: Iterator[SampleBatch]
@@ -103,7 +103,7 @@ class Sorter:
     taken: int = 0
     joined: int = 0
     left_out: int = 0
-    given: int = 0
+    yielded: int = 0
 
     def __post_init__(self) -> None:
         self._places = RangeList(self.tmpdir)
@@ -143,7 +143,7 @@ class Sorter:
             return
         for block in self._in_order():
             for batch in places.batches(rests_of(block)):
-                self.given += len(batch.keys)
+                self.yielded += len(batch.keys)
                 yield batch
         self._account()
 
@@ -154,20 +154,20 @@ class Sorter:
             yield self._alone(strays)
             strays = []
         marks = self._repeat_marks
-        for record, sample in self._found():
+        for record, sample in self._sorted_samples():
             self._record = record
             if strays:
                 sample = self._places.behind(self._places.joined(strays), sample)
                 strays = []
             if marks is not None:
                 self.repeated = bool(marks[ordinal_of(record)])
-            self.given += 1
+            self.yielded += 1
             yield sample
         if strays:
             yield self._alone(strays)
         self._account()
 
-    def _found(self) -> Iterator[tuple[bytes, TarSample]]:
+    def _sorted_samples(self) -> Iterator[tuple[bytes, TarSample]]:
         """Yield the records in order, with their samples."""
         blocks, places, blob = self._in_order(), self._places, self._runs.blob
         if self.contents and places.remote:
@@ -191,10 +191,10 @@ class Sorter:
     def _account(self) -> None:
         """Raise if a sample was lost, or a file was changed meanwhile."""
         self.unchanged()
-        if self.given != self.taken - self.joined - self.left_out:
+        if self.yielded != self.taken - self.joined - self.left_out:
             raise AssertionError(
                 f"{self.taken} samples came in, {self.joined} were joined to others and {self.left_out} left out, "
-                f"but {self.given} came out"
+                f"but {self.yielded} came out"
             )
 
     def unchanged(self) -> None:
@@ -227,7 +227,7 @@ class Sorter:
                     due = ordinal + OFTEN
                     self._add()
                 continue
-            for sample, known in zip(batch, repeat(None) if ranks is None else ranks, strict=False):
+            for sample, known_rank in zip(batch, repeat(None) if ranks is None else ranks, strict=False):
                 if sample.source is not source:
                     source = sample.source
                     self._places.enter(source)
@@ -235,7 +235,7 @@ class Sorter:
                 key, start = sample.key, sample.start
                 size = sample.stop - start
                 if in_place and sample.plain and size < SHORT_LIMIT:
-                    value = rank(sample, ordinal) if known is None else known
+                    value = rank(sample, ordinal) if known_rank is None else known_rank
                     if value is None:
                         self._pending.add(key or b"", ordinal, SHORT.pack(0, file, start, size) + key)  # type: ignore[operator]
                     else:
@@ -244,7 +244,7 @@ class Sorter:
                         records.append(value + pack_head(0, ordinal, 0, file, start, size) + key)  # type: ignore[operator]
                         if len(value) > LONG:
                             self._add()
-                elif not self._take(sample, ordinal, known):
+                elif not self._take(sample, ordinal, known_rank):
                     continue
                 if remembers:
                     remember((key or b"",), recall)
@@ -267,10 +267,10 @@ class Sorter:
         for _, ordinal, place, _ in chain(self._runs.records(), self._pending.records()):
             yield ordinal, key_in(place)
 
-    def _take(self, sample: TarSample, ordinal: int, known: bytes | None) -> bool:
+    def _take(self, sample: TarSample, ordinal: int, known_rank: bytes | None) -> bool:
         """Find rank and place of one sample of any kind; return False if it has only entries without a key.
 
-        `known` is its rank if it was found before.
+        `known_rank` is its rank if it was found before.
         """
         places = self._places
         key, place, blob = sample.key, None, None
@@ -288,7 +288,7 @@ class Sorter:
                 self._strays.add(b"", self._strays.count, places.keep(None, strays))
         if key is None:
             return False
-        value = self.rank(sample, ordinal) if known is None else known
+        value = self.rank(sample, ordinal) if known_rank is None else known_rank
         if place is None:
             size = sum(stop - start for start, stop in spans)
             if stays(unaltered(sample.source)) or value is None or size > self._large:
@@ -378,7 +378,7 @@ class Sorter:
         """Return the records in order, in lists."""
         marks, blocks = self._gather_marks, self._runs.blocks()
         if marks is not None:
-            kept = ([each for each in block if not marks[ordinal_of(each)]] for block in blocks)
+            kept = ([record for record in block if not marks[ordinal_of(record)]] for block in blocks)
             blocks = filter(None, kept)
         return merge((blocks, self._ranked_late.blocks())) if self._ranked_late.count else blocks
 

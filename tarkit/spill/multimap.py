@@ -110,16 +110,16 @@ class Multimap:
 
 
 def _grouped(records: Iterable[tuple[bytes, bytes]]) -> Iterable[Group]:
-    found: dict[bytes, list[bytes]] = {}
+    groups: dict[bytes, list[bytes]] = {}
     for key, value in records:
-        found.setdefault(key, []).append(value)
-    return found.items()
+        groups.setdefault(key, []).append(value)
+    return groups.items()
 
 
 def in_runs(items: Iterable[Placed], limit: int = RUN) -> Iterator[Placed]:
     """Yield items sorted if there are at most `limit` of them, else in sorted runs of `limit` items."""
-    each = iter(items)
-    while run := sorted(islice(each, limit)):
+    remaining = iter(items)
+    while run := sorted(islice(remaining, limit)):
         yield from run
 
 

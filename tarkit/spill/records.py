@@ -52,8 +52,8 @@ class SpilledList(Generic[Item]):
         self._held += len(blob)
         if self._held > self._memory:
             self._file = self._file or TemporaryFile(self._tmpdir)
-            for each in self._blobs:
-                self._ends.append(self._ends[-1] + len(each))
+            for chunk in self._blobs:
+                self._ends.append(self._ends[-1] + len(chunk))
             self._file.write(b"".join(self._blobs))
             self._blobs, self._held = [], 0
 
@@ -69,8 +69,8 @@ class SpilledList(Generic[Item]):
 
 def by_rank(pairs: Iterable[tuple[bytes, bytes]], tmpdir: str | None) -> Iterator[bytes]:
     """Yield the values of pairs (rank, value) in the order of their ranks; the sort is stable."""
-    runs, each = SortedRuns(tmpdir, SORTED), iter(pairs)
-    while some := list(islice(each, BATCH)):
+    runs, remaining = SortedRuns(tmpdir, SORTED), iter(pairs)
+    while some := list(islice(remaining, BATCH)):
         runs.extend([pack(rank, ordinal, value) for ordinal, (rank, value) in enumerate(some, runs.count)])
     for block in runs.blocks():
         yield from rests_of(block)

@@ -213,8 +213,8 @@ class SortedRuns:
 
     def _append(self, records: list[bytes], run: SortedRun) -> None:
         for part in _divided(records):
-            for each in (part,) if run.file is None else self.moved(part, run):
-                run.append(each)
+            for block in (part,) if run.file is None else self.moved(part, run):
+                run.append(block)
 
 
 def merge(runs: Iterable[Iterator[list[bytes]]]) -> Iterator[list[bytes]]:
@@ -224,24 +224,24 @@ def merge(runs: Iterable[Iterator[list[bytes]]]) -> Iterator[list[bytes]]:
     half is left in memory gets its next block: then each round takes many records of every run, and not one block of
     one run.
     """
-    heads = [(block, 0, each) for each in runs if (block := next(each, None))]  # `block` from 0 on, and what follows
+    heads = [(block, 0, rest) for rest in runs if (block := next(rest, None))]  # `block` from 0 on, and what follows
     while len(heads) > 1:
         bound = min([block[-1] for block, _, _ in heads])
-        found: list[bytes] = []
-        left = []
-        for block, at, each in heads:
+        records: list[bytes] = []
+        following = []
+        for block, at, rest in heads:
             if block[at] <= bound:
                 stop = bisect_right(block, bound, at)
-                found += block[at:stop]
-                block, at = (block, stop) if 2 * stop <= len(block) else (block[stop:] + next(each, []), 0)
+                records += block[at:stop]
+                block, at = (block, stop) if 2 * stop <= len(block) else (block[stop:] + next(rest, []), 0)
             if block:
-                left.append((block, at, each))
-        heads = left
-        found.sort()
-        yield found
-    for block, at, each in heads:
+                following.append((block, at, rest))
+        heads = following
+        records.sort()
+        yield records
+    for block, at, rest in heads:
         yield block[at:]
-        yield from each
+        yield from rest
 
 
 def _divided(records: list[bytes]) -> Iterator[list[bytes]]:

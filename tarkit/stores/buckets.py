@@ -131,7 +131,7 @@ def endpoint_of(scheme: str, options: StoreOptions) -> str | None:
 
 def bucket_address(bucket: str, options: StoreOptions) -> str:
     """Return the URL of a bucket of s3:// at its server."""
-    values = {name: str(value) for _, name, value in _given("s3", options)}
+    values = {name: str(value) for _, name, value in _settings("s3", options)}
     region = values.get("region") or profile_of(options).get("region") or "us-east-1"
     endpoint = (endpoint_of("s3", options) or f"https://s3.{region}.amazonaws.com").rstrip("/")
     own = values.get("virtual_hosted_style_request", "").lower() in ("1", "true", "on", "yes", "y")
@@ -145,7 +145,7 @@ def open_at(bucket: str, options: StoreOptions, address: str) -> Any:
 
 def server_of(scheme: str, options: StoreOptions) -> list[str]:
     """Return what tells the servers and accounts apart that may have objects of equal URLs."""
-    values = {name: str(value) for _, name, value in _given(scheme, options)}
+    values = {name: str(value) for _, name, value in _settings(scheme, options)}
     endpoint = endpoint_of(scheme, options)
     names = [endpoint or "", *(values.get(name, "") for name in _ACCOUNTS[scheme].split())]
     if scheme == "s3":
@@ -160,7 +160,7 @@ def server_of(scheme: str, options: StoreOptions) -> list[str]:
     return names
 
 
-def _given(scheme: str, options: StoreOptions) -> Iterator[tuple[str, str, object]]:
+def _settings(scheme: str, options: StoreOptions) -> Iterator[tuple[str, str, object]]:
     """Yield the settings of the options, and those of the environment that obstore reads: label, name, value."""
     for name, value in options.storage.items():
         yield f"storage_options[{name!r}]", name, value
@@ -205,7 +205,7 @@ def _is_endpoint(text: str) -> bool:
 def _open(
     scheme: str, bucket: str, options: StoreOptions, endpoint: str | None, retries: int, creates: bool = False
 ) -> Any:
-    for label, name, value in _given(scheme, options):
+    for label, name, value in _settings(scheme, options):
         _check_value(label, name, value)
     mark_native_threads()
     from obstore.store import AzureStore, GCSStore, S3Store
@@ -252,7 +252,7 @@ def login_hint(scheme: str, options: StoreOptions, sent: bool = True) -> str:
     """Return where credentials come from; if they were `sent`, those that are given are to be checked."""
     names = _CREDENTIALS[scheme].split()
     if sent and not options.anonymous:
-        label_of = {name: label for label, name, _ in _given(scheme, options)}
+        label_of = {name: label for label, name, _ in _settings(scheme, options)}
         labels = [label_of[name] for name in names if name in label_of]
         if labels:
             return f"check {' and '.join(labels)}"
@@ -265,7 +265,9 @@ def login_hint(scheme: str, options: StoreOptions, sent: bool = True) -> str:
 def _settings_error(name: str, text: str, options: StoreOptions) -> Usage:
     """Return the error for settings that obstore does not take: with the names of those in its text, and no value."""
     scheme = scheme_of(name) or ""
-    wrong = [label for label, _, value in _given(scheme, options) if value != "" and str(value).lower() in text.lower()]
+    wrong = [
+        label for label, _, value in _settings(scheme, options) if value != "" and str(value).lower() in text.lower()
+    ]
     if wrong:
         return Usage(f"{name}: invalid value of {' or '.join(wrong)}")
     return Usage(f"{name}: {_QUOTED.sub('***', text.partition(chr(10))[0])[:300]}", login_hint(scheme, options))

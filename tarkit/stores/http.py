@@ -108,9 +108,9 @@ class HttpReply(Reply):
     """
 
     def __init__(
-        self, url: str, reply: BaseHTTPResponse, start: int, stop: int | None, known: int | None = None
+        self, url: str, reply: BaseHTTPResponse, start: int, stop: int | None, expected: int | None = None
     ) -> None:
-        """Check that the reply has the bytes that were requested. `known` is the length of the object, if known.
+        """Check that the reply has the bytes that were requested. `expected` is the length of the object, if known.
 
         Raises:
             Unsupported: the server sends the whole object where a later part was requested.
@@ -120,25 +120,25 @@ class HttpReply(Reply):
         self._url = url
         name, status = public_name(url), reply.status
         length = size = content_length(reply, url)
-        self._left: int | None = None  # bytes that follow, if it is known
+        self._remaining: int | None = None  # bytes that follow, if it is known
         if status == HTTPStatus.PARTIAL_CONTENT:
             end, size = self._range(reply, start, stop)
             if length not in (None, end - start):
                 what = f"the server sent {length} bytes, and says they are bytes {start} to {end - 1}"
                 raise TarkitError(f"{name}: {what}")
-            ranges, self._left = True, end - start
+            ranges, self._remaining = True, end - start
         elif status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             behind = _BEHIND.fullmatch(reply.headers.get("Content-Range", ""))
             if behind is None or int(behind[1]) > start:
                 raise TarkitError(f"{name}: the server does not send bytes {start} and following")
-            size, ranges, self._left = int(behind[1]), True, 0
+            size, ranges, self._remaining = int(behind[1]), True, 0
             reply.drain_conn()
         elif status != HTTPStatus.OK:
             raise TarkitError(f"{name}: the server answers {status}, which is no object")
         elif start:
             raise Unsupported(f"{name}: the server does not send parts of this object")
         else:
-            self._left = size = known if size is None else size
+            self._remaining = size = expected if size is None else size
             ignored = stop is not None and (size is None or size > stop)  # the range, which was requested
             ranges = "bytes" in reply.headers.get("Accept-Ranges", "") and not ignored
         date = reply.headers.get("Last-Modified")
@@ -163,17 +163,17 @@ class HttpReply(Reply):
         raise TarkitError(f"{public_name(self._url)}: {what}")
 
     def read(self, n: int) -> bytes:
-        n = n if self._left is None else min(n, self._left)
+        n = n if self._remaining is None else min(n, self._remaining)
         try:
             data: bytes = self._reply.read(n)
         except HTTPError as error:
             raise _error_for(self._url, error) from error
         except (OSError, ValueError, AttributeError) as error:  # closed by another thread
             raise TryAgain(f"the connection was closed: {error}") from error
-        if self._left is not None:
-            self._left -= len(data)
+        if self._remaining is not None:
+            self._remaining -= len(data)
             if not data and n:
-                raise TryAgain(f"the reply ended {self._left} bytes early")
+                raise TryAgain(f"the reply ended {self._remaining} bytes early")
         return data
 
     def close(self) -> None:

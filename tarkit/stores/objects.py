@@ -149,13 +149,13 @@ class ObjectReply(PieceReply):
         self._url = url
         self._options = options
         self._pieces: Iterator[Any] = iter(())
-        self._left = 0
+        self._remaining = 0
         if reply is not None:
             self._pieces = iter(reply.stream(min_chunk_size=_CHUNK))
             first, last = reply.range
             if first != start:
                 raise TarkitError(f"{public_name(url)}: the server sent another range than requested: from {first} on")
-            self._left = last - first
+            self._remaining = last - first
             info = _info(url, reply.meta)
         assert info is not None
         self.info = info
@@ -165,10 +165,10 @@ class ObjectReply(PieceReply):
             piece = next(self._pieces, b"")
         except BaseException as error:
             raise_for(self._url, error, self._options)
-        self._left -= len(piece)
-        if self._left > 0 and not piece:
-            raise TryAgain(f"the reply ended {self._left} bytes early")
-        if self._left < 0:
+        self._remaining -= len(piece)
+        if self._remaining > 0 and not piece:
+            raise TryAgain(f"the reply ended {self._remaining} bytes early")
+        if self._remaining < 0:
             raise TarkitError(f"{public_name(self._url)}: the server sends more bytes than it says")
         return piece
 
@@ -260,8 +260,8 @@ class ObjectUpload(Upload):
         if unknown:
             what = f"{public_name(self._url)}: {reason}; perhaps the object was written: the server does not say"
             raise Unconfirmed(what) from failure
-        left = "; the parts that were sent stay on the server" if aborting(failure) else ""
-        raise TryAgain(f"{reason}{left}") from failure
+        note = "; the parts that were sent stay on the server" if aborting(failure) else ""
+        raise TryAgain(f"{reason}{note}") from failure
 
     def abort(self) -> None:
         """Abort the upload of parts, so that none stays in the bucket."""

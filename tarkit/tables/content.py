@@ -92,13 +92,13 @@ class ContentLoader:
         try:
             if kind == "pipe":
                 return self._read_all(CommandReader(os.fsdecode(row.value)))
-            found = fetch(os.fsdecode(row.value), options=self.storage) if request is None else request.result()
-            if not found.info.ends:
-                self._warn_of_length(found.info.url)
-            modified = (found.info.modified or 0) // 10**9
-            if found.data is not None:
-                return EntryContent(found.data, -1, len(found.data), modified)
-            return self._read_all(found.stream())._replace(mtime=modified)
+            reply = fetch(os.fsdecode(row.value), options=self.storage) if request is None else request.result()
+            if not reply.info.ends:
+                self._warn_of_length(reply.info.url)
+            modified = (reply.info.modified or 0) // 10**9
+            if reply.data is not None:
+                return EntryContent(reply.data, -1, len(reply.data), modified)
+            return self._read_all(reply.stream())._replace(mtime=modified)
         except TarkitError as error:
             raise TarkitError(f"{row.where}: {error}", error.hint) from error
         except OSError as error:

@@ -104,12 +104,12 @@ def read_cells(
 
     A row has `width` cells, if that is known: it says which separator a CSV has.
     """
-    each = without_bom(lines)
-    start = next(each, b"")
+    remaining = without_bom(lines)
+    start = next(remaining, b"")
     if start.startswith(_UTF16):
         raise MalformedRow("the text is UTF-16", 1, "save the table as UTF-8")
-    each = chain((start,), each) if start else each
-    yield from _tsv_rows(each) if format == "tsv" else _csv_rows(each, width, warn)
+    remaining = chain((start,), remaining) if start else remaining
+    yield from _tsv_rows(remaining) if format == "tsv" else _csv_rows(remaining, width, warn)
 
 
 class KeyTemplate:
@@ -225,8 +225,8 @@ def _with_header(rows: Iterator[Cells], columns: Sequence[str] | None, format: F
             continue
         if names is None:
             names = tuple((cell or b"").decode("utf-8", "surrogateescape") for cell in cells)
-            if format == "tsv" and len(names) == 1 and (found := [char for char in ",;|" if char in names[0]]):
-                what = f"the header is one cell with {' and '.join(found)} in it: {show(names[0])}"
+            if format == "tsv" and len(names) == 1 and (separators := [char for char in ",;|" if char in names[0]]):
+                what = f"the header is one cell with {' and '.join(separators)} in it: {show(names[0])}"
                 raise MalformedRow(what, line, "a TSV has tabs between its cells; as CSV other separators are found")
             try:
                 entry_columns(names)
@@ -290,21 +290,25 @@ def _separator(line: str, width: int | None) -> str:
 
     if width == 1 or cells(",") > 1:
         return ","
-    found = [each for each in _SEPARATORS if (count := cells(each)) > 1 and width in (None, count)]
-    if len(found) > 1:
-        names = " and ".join(_SEPARATORS[each] for each in found)
+    candidates = [separator for separator in _SEPARATORS if (count := cells(separator)) > 1 and width in (None, count)]
+    if len(candidates) > 1:
+        names = " and ".join(_SEPARATORS[separator] for separator in candidates)
         raise MalformedRow(f"the first row has no comma, but {names}", 1, "one of them may separate cells, or a comma")
-    return found[0] if found else ","
+    return candidates[0] if candidates else ","
 
 
 def _warn_of_separators(line: str, separator: str, width: int | None, warn: Warn) -> None:
     """Warn of a CSV that is separated by something else than commas, or whose header looks so."""
     if separator != ",":
         warn(f"the first row has no comma: cells are separated by {_SEPARATORS[separator]}")
-    elif width is None and "," in line and (found := [name for each, name in _SEPARATORS.items() if each in line]):
-        names = " and ".join(found)
+    elif (
+        width is None
+        and "," in line
+        and (others := [name for separator, name in _SEPARATORS.items() if separator in line])
+    ):
+        names = " and ".join(others)
         what = f"a cell of the header has {names} in it, and commas separate cells"
-        warn(f"{what}: if others do, say so by a first line such as sep={found[0]}")
+        warn(f"{what}: if others do, say so by a first line such as sep={others[0]}")
 
 
 def _jsonl_records(lines: Iterator[bytes]) -> Iterator[TableRow]:

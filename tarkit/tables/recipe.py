@@ -121,8 +121,8 @@ def parse_source(source: bytes, pipes_allowed: bool, rewrites: bool = True) -> t
 
 def without_bom(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Return `lines` without the byte order mark that Windows editors write before the first."""
-    each = iter(lines)
-    return chain([line.removeprefix(BOM) for line in [next(each, b"")]], each)
+    remaining = iter(lines)
+    return chain([line.removeprefix(BOM) for line in [next(remaining, b"")]], remaining)
 
 
 def without_end(line: bytes) -> bytes:

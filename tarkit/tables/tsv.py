@@ -19,7 +19,7 @@ _ESCAPED = re.compile(rb"\\.?", re.DOTALL)
 
 def escape_tsv(cell: bytes) -> bytes:
     r"""Return `cell` for a TSV file: tab, LF, CR and backslash as `\t`, `\n`, `\r` and `\\`."""
-    return _TO_ESCAPE.sub(lambda found: _ESCAPES[found[0]], cell) if _TO_ESCAPE.search(cell) else cell
+    return _TO_ESCAPE.sub(lambda match: _ESCAPES[match[0]], cell) if _TO_ESCAPE.search(cell) else cell
 
 
 def unescape_tsv(cell: bytes) -> bytes:
@@ -31,10 +31,10 @@ def unescape_tsv(cell: bytes) -> bytes:
     return _ESCAPED.sub(_unescape, cell) if b"\\" in cell else cell
 
 
-def _unescape(found: re.Match[bytes]) -> bytes:
-    plain = _UNESCAPES.get(found[0])
+def _unescape(match: re.Match[bytes]) -> bytes:
+    plain = _UNESCAPES.get(match[0])
     if plain is None:
-        raise MalformedRow(f"unknown escape {found[0].decode('utf-8', 'backslashreplace')}: write a backslash twice")
+        raise MalformedRow(f"unknown escape {match[0].decode('utf-8', 'backslashreplace')}: write a backslash twice")
     return plain
 
 

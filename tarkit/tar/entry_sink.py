@@ -74,7 +74,7 @@ class EntrySink(WriteOnlySink):
         self._pending = _PendingBytes(target.name)
         self._entries = TarReader(self._pending).raw()
         self._entry: Entry | None = None  # that was not passed on yet
-        self._left: int | None = None  # bytes of the content of a large entry
+        self._remaining: int | None = None  # bytes of the content of a large entry
         self._next = 0  # position of the next header
         self._ended = False
 
@@ -144,8 +144,8 @@ class EntrySink(WriteOnlySink):
     def _step(self) -> bool:
         """Pass on the next entry or part of one; False if more input is needed for it."""
         pending = self._pending
-        if self._left is not None:
-            return self._continue_large(self._left)
+        if self._remaining is not None:
+            return self._continue_large(self._remaining)
         if self._entry is None and not self._next_entry():
             return False
         entry = self._entry
@@ -153,7 +153,7 @@ class EntrySink(WriteOnlySink):
             return True
         if entry.size > self.large:
             self.begin(entry)
-            self._left = entry.size
+            self._remaining = entry.size
             pending.drop(entry.data)
             return True
         if pending.base + len(pending.held) < entry.stop:
@@ -162,19 +162,19 @@ class EntrySink(WriteOnlySink):
         self._entry, self._next = None, entry.stop
         return True
 
-    def _continue_large(self, left: int) -> bool:
+    def _continue_large(self, remaining: int) -> bool:
         """Pass on the next step of a large entry; False if more input is needed for it."""
         pending, entry = self._pending, self._entry
         assert entry is not None
-        size = min(left, STEP)
+        size = min(remaining, STEP)
         if len(pending.held) < size:
             return False
         data = pending.peek(pending.base, size)
         pending.drop(pending.base + size)
-        self._left = left - size
-        self.proceed(data, not self._left)
-        if not self._left:
-            self._entry, self._left, self._next = None, None, entry.stop
+        self._remaining = remaining - size
+        self.proceed(data, not self._remaining)
+        if not self._remaining:
+            self._entry, self._remaining, self._next = None, None, entry.stop
         return True
 
     def _next_entry(self) -> bool:

@@ -277,7 +277,7 @@ def _extension(block: bytes, payload: bytes) -> bytes:
 
 def _renamed_pairs(pairs: list[tuple[bytes, bytes]], said: pax.Records) -> list[tuple[bytes, bytes]]:
     """Return PAX records with their names replaced by those in `said`, and with the `hdrcharset` that these need."""
-    left = dict(said)
+    remaining = dict(said)
     kept = []
     charset: dict[bytes, bytes] = {}
     for keyword, value in pairs:
@@ -285,15 +285,15 @@ def _renamed_pairs(pairs: list[tuple[bytes, bytes]], said: pax.Records) -> list[
             charset[keyword] = value
         elif keyword not in (b"path", _SPARSE_NAME):
             kept.append((keyword, value))
-        elif keyword in left:
-            kept.append((keyword, left.pop(keyword)))
+        elif keyword in remaining:
+            kept.append((keyword, remaining.pop(keyword)))
     if not any(keyword in _OTHER_TEXT for keyword, _ in kept):
         charset = {}
     if not all(map(is_utf8, said.values())):
         charset = {_CHARSET: b"BINARY"}
     if len(said) > 1:  # Python's tarfile takes the last name, and the path is a placeholder
         kept.sort(key=lambda pair: pair[0] == _SPARSE_NAME)
-    return [*charset.items(), *left.items(), *kept]
+    return [*charset.items(), *remaining.items(), *kept]
 
 
 def _sparse_stand_in(name: bytes) -> bytes:

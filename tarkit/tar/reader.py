@@ -80,9 +80,9 @@ class PlainSamples(NamedTuple):
     last: Raw  # the last entry
 
 
-def samples_of(start: int, found: Found, read: ReadPlaces | None) -> PlainSamples:
+def samples_of(start: int, arrays: Found, read: ReadPlaces | None) -> PlainSamples:
     """Return what the accelerator has found from an offset on; `read` returns contents of the field by their places."""
-    keys, names, samples, entries = found
+    keys, names, samples, entries = arrays
     numbers, rows = memoryview(entries).cast("q"), memoryview(samples).cast("q")
     stops = memoryview(rows[1::4].tobytes()).cast("q")  # without the others
     contents: list[bytes] = []
@@ -90,12 +90,12 @@ def samples_of(start: int, found: Found, read: ReadPlaces | None) -> PlainSample
         contents = read(zip(rows[2::4].tolist(), rows[3::4].tolist(), strict=True))
     before = numbers[-4] if len(numbers) > 3 else start
     last = names[names.rfind(b"\0") + 1 :], before, numbers[-3], numbers[-2], numbers[-1], b"0", b"", -1
-    return PlainSamples(start, keys.split(b"\0"), stops, contents, partial(_rows_of, start, found), last)
+    return PlainSamples(start, keys.split(b"\0"), stops, contents, partial(_rows_of, start, arrays), last)
 
 
-def _rows_of(start: int, found: Found) -> list[list[Raw]]:
+def _rows_of(start: int, arrays: Found) -> list[list[Raw]]:
     """Return the entries of the samples."""
-    _, names, samples, entries = found
+    _, names, samples, entries = arrays
     numbers, ends = memoryview(entries).cast("q").tolist(), memoryview(samples).cast("q")[0::4].tolist()
     data, sizes, stops = numbers[0::3], numbers[1::3], numbers[2::3]
     columns = names.split(b"\0"), [start, *stops], data, sizes, stops, repeat(b"0"), repeat(b""), repeat(-1)
@@ -124,7 +124,7 @@ class TarReader:
     Attributes:
         marker: after the last entry, the offset of the end-of-archive marker.
         end: after the last entry, the length of the archive.
-        found: after the end, whether there was a complete entry.
+        has_entry: after the end, whether there was a complete entry.
         broken: after a Problem, where the damaged part begins; no entry from there on is complete.
         resume: after a Problem, where reading can continue: at `broken`, or after a header that is not valid.
         cut: the entry in which the archive ends, if it does.
@@ -180,7 +180,7 @@ class TarReader:
         start = pos = limit = base = self.first  # of the entry, of its header; end and start of `chunk`
         chunk: bytes | memoryview = b""
         entry: Raw | None = None
-        long_name = known = prefix = known_type = b""
+        long_name = known_tail = prefix = known_type = b""
         known_sum = -1
         while True:
             if pos + BLOCK > limit:
@@ -190,9 +190,9 @@ class TarReader:
                 if limit - base < BLOCK:
                     raise self._ends(pos, limit, entry)
             head, stored, tail = unpack(chunk, pos - base)
-            if tail != known:
+            if tail != known_tail:
                 known_sum, known_type, prefix = self._learned[tail]
-                known = tail
+                known_tail = tail
             # the lower half of adler32 is 1 + the sum of the bytes, exact for so few of them
             good = (low_sum(head) & 0xFFFF) + known_sum == checksums[stored]
             following: Raw | None = None
@@ -222,7 +222,7 @@ class TarReader:
                 stop = special.stop
                 limit = pos  # `chunk` is not valid any more
                 self._chunk = b"", 0
-                long_name = known = b""
+                long_name = known_tail = b""
             if stop > whole:
                 raise self._overruns(following)
             entry = following
@@ -247,9 +247,9 @@ class TarReader:
         scanned = self._scan(entry, field)
         if scanned is None:
             return None
-        found, read = scanned
+        arrays, read = scanned
         with suppress(TarkitError):  # the file became shorter, which is noticed again when the sample is read
-            samples = samples_of(entry[1], found, None if field is None else read)
+            samples = samples_of(entry[1], arrays, None if field is None else read)
             self._passed = samples.last
             return samples
         return None
@@ -261,16 +261,16 @@ class TarReader:
             return None
         chunk, end = self._chunk
         if self.holds(entry):
-            found = scan(chunk, end - len(chunk), -1, 0, entry[1], whole, field, 0, _MOST)
-            if found is not None:
-                return found, lambda places: [bytes(chunk[at : at + size]) for at, size in places]
+            arrays = scan(chunk, end - len(chunk), -1, 0, entry[1], whole, field, 0, _MOST)
+            if arrays is not None:
+                return arrays, lambda places: [bytes(chunk[at : at + size]) for at, size in places]
             if end - entry[1] >= NEAR:  # so much of it is in memory: most likely it is not plain
                 return None
         if not isinstance(source, FileSource):
             return None
         held = source.file.opened or source.file.open()
-        found = scan(b"", 0, held.fd, source.offset, entry[1], whole, field, NEAR, _MOST)
-        return found and (found, lambda places: [source.read(at, at + size) for at, size in places])
+        arrays = scan(b"", 0, held.fd, source.offset, entry[1], whole, field, NEAR, _MOST)
+        return arrays and (arrays, lambda places: [source.read(at, at + size) for at, size in places])
 
     def holds(self, entry: Raw) -> bool:
         """Return whether the end of an entry is in memory, if `raw` has yielded it last."""
@@ -436,7 +436,7 @@ class TarReader:
         return stop - start == 2 * BLOCK and (len(data) < BLOCK or is_header(data))
 
     @property
-    def found(self) -> bool:
+    def has_entry(self) -> bool:
         """Whether there was a complete entry; valid after the end."""
         return (self.broken if self.marker is None else self.marker) > self.first
 

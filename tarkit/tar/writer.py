@@ -117,8 +117,8 @@ class EntryWriter:
             self.sink.write(ending)
             self.position += len(ending)
         else:
-            for left in range(zeros, 0, -GATHERED):
-                self.sink.write(bytes(min(left, GATHERED)))
+            for remaining in range(zeros, 0, -GATHERED):
+                self.sink.write(bytes(min(remaining, GATHERED)))
             self.position += zeros
 
     def close(self) -> None:

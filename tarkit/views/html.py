@@ -97,9 +97,9 @@ class Gallery:
         return text.encode("utf-8", "backslashreplace")
 
     def _picture(self, item: Item) -> Medium:
-        known = item.kind in _PICTURES
+        is_picture = item.kind in _PICTURES
         pixels = 0 < item.about.get("width", 0) <= 96
-        small = known and item.size <= (AS_IS if self._drawing else SMALL)
+        small = is_picture and item.size <= (AS_IS if self._drawing else SMALL)
         if item.payload is not None and small and (not self._drawing or pictures.looks_right_as_is(item)):
             data = item.payload.source.read(item.payload.start, item.payload.start + item.size)
             return Medium(item, "img", _data(_PICTURES[item.kind], data), shrinks=self._drawing, pixels=pixels)
@@ -181,8 +181,10 @@ class Gallery:
         for field in sorted(fields, key=lambda field: (field not in named, -counts[field].total())):
             bars: list[tuple[str, int, PageClass | None]] = []
             for value, count in class_bars(counts[field]):
-                known = of_value.get((field, value))
-                bars.append((value, count, None) if known is None else (known.name, count, classes[known]))
+                page_class = of_value.get((field, value))
+                bars.append(
+                    (value, count, None) if page_class is None else (page_class.name, count, classes[page_class])
+                )
             charts.append(Chart(field, bars))
         return charts, [sorted((classes[label], label) for label in row) for row in labels], classes
 

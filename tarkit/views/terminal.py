@@ -75,9 +75,9 @@ def _rows(items: Sequence[Item], width: int) -> Iterator[Text]:
     first = max((cell_len(label[0]) for label, _, _ in rows), default=0)
     second = max((len(size) for _, size, _ in rows), default=0)
     third = max((len(item.kind) for item in items), default=0)
-    left = first + second + third + 6
-    beside = width - left >= NARROW
-    indent, room = (left, width - left) if beside else (2, width - 2)
+    margin = first + second + third + 6
+    beside = width - margin >= NARROW
+    indent, room = (margin, width - margin) if beside else (2, width - 2)
     for label, size, item in rows:
         for piece in label[:-1]:  # a long name takes several lines
             yield Text(piece, "bold")

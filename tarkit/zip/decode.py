@@ -32,14 +32,14 @@ def decoded(pieces: Iterable[bytes], method: int, size: int) -> Iterator[bytes]:
 
     decoder: Any = None
     held = b""
-    left = size if method == LZMA else 1 << 62  # without an end marker LZMA would continue after the data
+    remaining = size if method == LZMA else 1 << 62  # without an end marker LZMA would continue after the data
     try:
         for piece in pieces:
             held += piece
             if decoder is None:
                 decoder, held = _decoder(method, size, held)
-            while left and not decoder.eof and (data := decoder.decompress(held, min(CHUNK, left))):
-                left -= len(data)
+            while remaining and not decoder.eof and (data := decoder.decompress(held, min(CHUNK, remaining))):
+                remaining -= len(data)
                 held = getattr(decoder, "unconsumed_tail", b"")  # the others keep unused input themselves
                 yield data
             held = getattr(decoder, "unconsumed_tail", b"")

@@ -64,8 +64,8 @@ class ZipRecord:
 
     def local(self) -> bytes:
         """Return the header before the content, with zeros for the sizes if they follow the content."""
-        known = not self.flags & _FOLLOWS
-        numbers = (self.crc, self.packed, self.size) if known else (0, 0, 0)
+        sizes_known = not self.flags & _FOLLOWS
+        numbers = (self.crc, self.packed, self.size) if sizes_known else (0, 0, 0)
         extra = self.extra
         if self.wide:
             extra = pack("<2H2Q", ZIP64, 16, numbers[2], numbers[1]) + extra

@@ -303,7 +303,7 @@ def test_draws_equal_random_choices(
             live.remove(drawn)
     mix = Mix(stocks(sizes, weights), seed, total=total, until=until)
     assert list(mix) == expected
-    assert [stock.given for stock in mix.stocks] == given
+    assert [stock.yielded for stock in mix.stocks] == given
     if until == "all" and total is None:
         assert given == sizes
         assert len(set(expected)) == sum(sizes)
@@ -329,9 +329,9 @@ def test_shares(weights: list[float], probabilities: list[float]) -> None:
             source.probability = probability
         mix = Mix(sources, seed, total=1000, until="never", repeat=True)
         counts = Counter(item[0] for item in mix)
-        assert [counts[source.name] for source in sources] == [source.given for source in sources]
-        assert mix.got() == [source.given / 1000 for source in sources]
-        sum_of_all += chi_square([source.given for source in sources], mix.asked())
+        assert [counts[source.name] for source in sources] == [source.yielded for source in sources]
+        assert mix.got() == [source.yielded / 1000 for source in sources]
+        sum_of_all += chi_square([source.yielded for source in sources], mix.asked())
     assert 0.1 * bound < sum_of_all < bound
 
 

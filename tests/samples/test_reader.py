@@ -739,7 +739,7 @@ def test_recent_runs(seed: int) -> None:
         else:
             assert found == [several.add(key) for key in keys]
         assert one._order == several._order
-        assert several._known in (None, set(one._order))
+        assert several._seen in (None, set(one._order))
 
 
 def test_samples_of_a_file_stay_readable() -> None:

@@ -97,7 +97,7 @@ def test_keys_found() -> None:
     """A key counts as found when its sample is read, after --match and before --slice."""
     keys = KeyList("list", frozenset((b"a", b"b", b"c", b"x")))
     assert chosen(Select(keys=keys, match="[ab]", slice=(0, 1, 1)), "a b c") == "a"
-    assert keys.found == {b"a"}  # b is not searched any more
+    assert keys.present == {b"a"}  # b is not searched any more
     assert keys.missing() == [b"b", b"c", b"x"]
 
 

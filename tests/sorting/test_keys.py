@@ -353,7 +353,7 @@ def test_order_file(tmp_path: Path) -> None:
         order(members, key)
     last = OrderFile(str(tmp_path / "list"), "last")
     assert order(members, last) == "c a b d"
-    assert (len(last.places), len(last.found), last.missing) == (3, 2, 1)
+    assert (len(last.places), len(last.present), last.missing) == (3, 2, 1)
     assert order(members, OrderFile(str(tmp_path / "list"), "skip")) == "c a"
 
 

@@ -105,7 +105,7 @@ def test_any_ranks(ranks: list[bytes], memory: int) -> None:
     for make in (on_disk, stream):
         sorter_of = Sorter(iter(SampleReader(make(data), Policy())), lambda sample, ordinal: ranks[ordinal], memory)
         assert [sample.key.decode() for sample in sorter_of if sample.key] == expected
-        assert (sorter_of.taken, sorter_of.given) == (len(ranks), len(ranks))
+        assert (sorter_of.taken, sorter_of.yielded) == (len(ranks), len(ranks))
 
 
 # ---- checks and messages
@@ -200,10 +200,10 @@ def test_without_rank() -> None:
         one = sorter_of(names, rank, memory, gather=Policy(), absent=absent)
         assert [sample.key for sample in one] == [b"c", b"a", b"d"]
         assert asked == [b"b", b"c"]
-        assert (one.taken, one.joined, one.left_out, one.given) == (4, 0, 1, 3)
+        assert (one.taken, one.joined, one.left_out, one.yielded) == (4, 0, 1, 3)
     one = sorter_of(names, rank)
     assert [sample.key for sample in one] == [b"a", b"d"]
-    assert (one.taken, one.left_out, one.given) == (4, 2, 2)
+    assert (one.taken, one.left_out, one.yielded) == (4, 2, 2)
 
 
 def test_entries_without_key() -> None:

@@ -201,7 +201,7 @@ class _Bounded:
         self._library = new()
         self._errors = errors
         self._count = 0  # bytes that were decoded
-        self._taken = self._given = 0  # compressed bytes that the library got, and those before the last call with any
+        self._taken = self._before = 0  # compressed bytes that the library got, and those before the last call with any
         self._rest = b""  # bytes before damage
         self._failed: Problem | None = None
         source.mark()
@@ -212,7 +212,7 @@ class _Bounded:
             hungry = library.needs_input
             data = self._input.more() if hungry else b""
             if data:
-                self._given, self._taken = self._taken, self._taken + len(data)
+                self._before, self._taken = self._taken, self._taken + len(data)
             try:
                 plain = library.decompress(data, min(len(view), _MOST))
             except self._errors as error:
@@ -244,7 +244,7 @@ class _Bounded:
         library, position, skip, plain_bytes = self._new(), 0, self._count, bytearray()
         try:
             for data in self._input.replay():
-                whole = min(max(self._given - position, 0), len(data))
+                whole = min(max(self._before - position, 0), len(data))
                 position += len(data)
                 for piece in (data[:whole], *(data[at : at + 1] for at in range(whole, len(data)))):
                     while (piece or not library.needs_input) and not library.eof and len(plain_bytes) <= _MOST:
